@@ -1,0 +1,64 @@
+# Every target works alone from a fresh clone: it needs Python 3.11 or newer, git and make.
+# The environment lives in .venv and is renewed when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench bench-pacing bench-cost soak clean check-python
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(RUNTIME) ## see many agents on one small account, in virtual time
+	@$(BIN)/headway sim demo
+
+test: lint ## lint, then all tests but the long ones; the core is covered to the last branch
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m coverage run -m pytest -q -n auto
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
+
+lint: $(DEV) ## style, types and layers
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+
+bench: bench-pacing ## the headline numbers
+
+bench-pacing: $(RUNTIME) ## time against the bound, per provider and strategy; can be interrupted and resumed
+	@$(BIN)/python -m bench.pacing
+
+bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
+	@$(BIN)/python -m bench.cost
+
+soak: $(DEV) ## the tests that take minutes
+	@$(BIN)/python -m pytest -q -n auto -m soak
+
+clean: ## remove the environment and everything that tools left behind
+	@rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+check-python:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "headway needs Python 3.11 or newer with venv, and $(PYTHON) is not:" \
+			"try make PYTHON=python3.12" >&2; exit 1; }
+
+$(RUNTIME): pyproject.toml | check-python
+	@echo "installing headway into $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+# The development install contains the runtime one.
+$(DEV): pyproject.toml | check-python
+	@echo "installing headway and its development tools into $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(RUNTIME) $@

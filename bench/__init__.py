@@ -1,0 +1,1 @@
+"""What headway is measured by: `python -m bench.pacing` and `python -m bench.cost`."""

@@ -1,0 +1,154 @@
+"""Finished trials, kept on disk, so that an interrupted benchmark goes on where it was.
+
+A line belongs to a trial and to the code that it ran: its key is a hash of both, so that an edit
+runs again exactly what it can have changed. Ways without a quota do not depend on how the quota
+decides; `tests/test_bench_slice.py` proves that none of them calls it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from bench import trial as trial_module
+from bench.trial import Kind, Outcome, Trial, run
+from headway.core.quota import law
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CORE: Final = ROOT / "src" / "headway" / "core"
+RESULTS: Final = ROOT / "bench" / ".results"
+
+PROCESSES: Final = 2
+
+SAY_EVERY_S: Final = 5.0
+
+QUOTA_ONLY: Final = (
+    "belief.py", "blind.py", "demand.py", "fairness.py", "length.py", "mirror.py", "outflow.py",
+    "quota.py", "tempo.py",
+)  # fmt: skip
+"""Of core/quota: what no way without a quota executes. `law.py` counts by its two classes."""
+
+BOUND_ONLY: Final = (
+    "bound.py", "conflict.py", "layout.py", "optimum.py", "relaxation.py", "reservation.py",
+    "supply.py",
+)  # fmt: skip
+"""Of core/foresight: what no rehearsal executes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Finished trials at hand."""
+
+    kept: int
+
+
+class Store:
+    """A file with one JSON line per finished trial; the last line of a key counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, Outcome] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                self._read(line)
+
+    def __repr__(self) -> str:
+        return f"<Store {len(self._found)} trials in {self._path}>"
+
+    def get(self, trial: Trial) -> Outcome | None:
+        return self._found.get(key_of(trial))
+
+    def put(self, trial: Trial, outcome: Outcome) -> None:
+        key = key_of(trial)
+        self._found[key] = outcome
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        said = {"key": key, "provider": trial.spec.name, "workload": trial.work.name,
+                "seed": trial.seed, "way": trial.way, "outcome": asdict(outcome)}  # fmt: skip
+        with self._path.open("a") as lines:
+            lines.write(json.dumps(said) + "\n")
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(len(self._found))
+
+    def _read(self, line: str) -> None:
+        """A line that was cut off by a kill is no result."""
+        try:
+            said = json.loads(line)
+            self._found[said["key"]] = Outcome(**said["outcome"])
+        except (ValueError, KeyError, TypeError):
+            return
+
+
+def complete(trials: Iterable[Trial], store: Store) -> dict[Trial, Outcome]:
+    """Outcomes of all trials: the stored ones, and the others run now, in two processes."""
+    wanted = list(dict.fromkeys(trials))
+    missing = [trial for trial in wanted if store.get(trial) is None]
+    missing.sort(key=_weight, reverse=True)
+    say(f"{len(wanted) - len(missing)} trials reused, {len(missing)} to run")
+    if missing:
+        _run_all(missing, store)
+    outcomes = {trial: store.get(trial) for trial in wanted}
+    return {trial: outcome for trial, outcome in outcomes.items() if outcome is not None}
+
+
+def say(text: str) -> None:
+    """Progress, for people."""
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def key_of(trial: Trial) -> str:
+    """What a stored outcome belongs to: the trial and the code that it runs."""
+    return sha256(f"{trial!r} {_code_hash(trial.kind)}".encode()).hexdigest()[:24]
+
+
+def _run_all(missing: Sequence[Trial], store: Store) -> None:
+    whole = sum(map(_weight, missing))
+    done, began_s, said_s = 0.0, monotonic(), monotonic()
+    with multiprocessing.Pool(PROCESSES) as pool:
+        for count, (trial, outcome) in enumerate(pool.imap_unordered(_run_one, missing), 1):
+            store.put(trial, outcome)
+            done += _weight(trial)
+            now_s = monotonic()
+            if now_s - said_s >= SAY_EVERY_S:
+                said_s = now_s
+                left_s = (now_s - began_s) * (whole - done) / done
+                say(f"{count} of {len(missing)} trials, about {left_s / 60:.1f} min left")
+
+
+def _run_one(trial: Trial) -> tuple[Trial, Outcome]:
+    return trial, run(trial)
+
+
+def _weight(trial: Trial) -> float:
+    """How long a trial takes, roughly and relative to others: refusals cost most of it."""
+    if trial.kind == "bound":
+        return 0.1 * trial.work.tasks
+    if trial.kind == "paced":
+        return (16.0 if trial.way == "profile" else 8.0) * trial.work.tasks
+    _, _, size = trial.way.partition(":")
+    refusals: float = (float(size or 20) / 20.0) ** 1.6
+    return (1.0 + refusals) * trial.work.tasks
+
+
+@cache
+def _code_hash(kind: Kind) -> str:
+    """A hash of the sources that trials of a kind can execute."""
+    left_out = {"paced": (), "unpaced": QUOTA_ONLY + BOUND_ONLY + ("law.py",), "bound": QUOTA_ONLY}
+    digest = sha256(Path(trial_module.__file__).read_bytes())
+    for path in sorted(CORE.rglob("*.py")):
+        if path.name not in left_out[kind]:
+            digest.update(path.relative_to(CORE).as_posix().encode() + path.read_bytes())
+    if kind == "unpaced":
+        digest.update(repr(law.WIDTH_AT_START).encode())
+        for part in (law.Aimd, law.Cubic):
+            digest.update(inspect.getsource(part).encode())
+    return digest.hexdigest()

@@ -1,0 +1,159 @@
+"""What is measured: providers and workloads, once to tune against and once held out.
+
+The tuning set has the constants that the law was developed with. The held-out set draws other
+constants for every seed: limits, latency, congestion, cap, the neighbour's rhythm, changes of the
+limits, sizes of the work. Only the held-out set is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+from zlib import crc32
+
+from bench.presets import PRESETS
+from headway.core.foresight.account import Neighbour, Terms
+from headway.core.foresight.draw import uniform
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.foresight.sample import WorkloadSpec
+from headway.core.values import Limit
+
+Set = Literal["tuning", "held-out"]
+
+SETS: Final[tuple[Set, ...]] = ("tuning", "held-out")
+PROVIDERS: Final = tuple(PRESETS)
+
+SEEDS: Final[dict[Set, dict[str, tuple[int, ...]]]] = {
+    "tuning": dict.fromkeys(("22", "1000", "graph"), (1, 2, 3)),
+    "held-out": {
+        "22": (101, 102, 103, 104, 105),
+        "1000": (101, 102, 103),
+        "graph": (101, 102, 103, 104, 105),
+    },
+}
+
+WORKLOADS: Final = {
+    "22": WorkloadSpec(
+        "22", 22, input_spread=0.3, output_spread=0.3, luck_spread=0.1, input_error=0.03
+    ),
+    "1000": WorkloadSpec(
+        "1000", 1000, output_tokens=300, input_spread=0.8, output_spread=0.6,
+        output_follows=0.5, luck_spread=0.2, input_error=0.03,
+    ),
+    "graph": WorkloadSpec(
+        "graph", 200, input_spread=0.8, output_spread=0.6, output_follows=0.5,
+        luck_spread=0.2, input_error=0.03, shape="layers",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One provider and one workload, with the constants of one seed."""
+
+    provider: str
+    workload: str
+    seed: int
+    spec: ProviderSpec
+    work: WorkloadSpec
+
+
+def scene(which: Set, provider: str, workload: str, seed: int) -> Scene:
+    """The scene of a seed: as developed with, or with constants drawn for this seed."""
+    spec, work = PRESETS[provider], WORKLOADS[workload]
+    if which == "held-out":
+        spec = _vary_provider(spec, _Draws(seed, provider))
+        work = _vary_work(work, _Draws(seed, workload))
+    return Scene(provider, workload, seed, spec, work)
+
+
+def hide(spec: ProviderSpec) -> ProviderSpec:
+    """The same provider with nothing said: no headers, no names, no advice when to come back."""
+    return replace(spec, dialect="plain", faults=replace(spec.faults, retry_after="none"))
+
+
+def is_hidden(spec: ProviderSpec) -> bool:
+    """Whether the provider says nothing of its limits anyway."""
+    return spec.dialect == "plain"
+
+
+def is_sole(spec: ProviderSpec) -> bool:
+    """Whether nobody else is on the account."""
+    return spec.terms.neighbour is None
+
+
+def is_steady(spec: ProviderSpec) -> bool:
+    """Whether what is known of the limits beforehand stays true, and nothing else goes wrong."""
+    return is_sole(spec) and not spec.terms.changes and spec.faults.share == 0
+
+
+class _Draws:
+    """Numbers in a range, one after another, from a seed and a name."""
+
+    __slots__ = ("_count", "_name", "_seed")
+
+    def __init__(self, seed: int, name: str) -> None:
+        self._seed, self._name, self._count = seed, crc32(name.encode()), 0
+
+    def __call__(self, low: float, high: float) -> float:
+        self._count += 1
+        return low + (high - low) * uniform(self._seed, self._name, self._count)
+
+
+_Between = Callable[[float, float], float]
+
+
+def _vary_provider(spec: ProviderSpec, between: _Between) -> ProviderSpec:
+    scales = {name: between(0.6, 1.7) for name in ("requests", "input", "output", "tokens")}
+    cap = between(5 / 7, 12 / 7)
+
+    def vary(limit: Limit) -> Limit:
+        if limit.kind == "gauge":
+            return replace(limit, amount=float(max(1, round(limit.amount * cap))))
+        scale = scales[limit.resource]
+        burst = None if limit.burst is None else limit.burst * scale
+        return replace(limit, amount=float(round(limit.amount * scale)), burst=burst)
+
+    terms = spec.terms
+    terms = replace(
+        terms,
+        limits=tuple(map(vary, terms.limits)),
+        hidden=tuple(map(vary, terms.hidden)),
+        changes=_vary_changes(terms, between),
+        neighbour=terms.neighbour and _vary_neighbour(terms.neighbour, between),
+    )
+    return replace(spec, terms=terms, latency=_vary_latency(spec.latency, between))
+
+
+def _vary_changes(terms: Terms, between: _Between) -> tuple[tuple[float, float], ...]:
+    """Other times, and other sizes of the steps down and up."""
+    late = between(0.5, 1.5)
+    return tuple(
+        (at_s * late, between(0.35, 0.75) if factor < 1 else between(0.85, 1.3))
+        for at_s, factor in terms.changes
+    )
+
+
+def _vary_neighbour(neighbour: Neighbour, between: _Between) -> Neighbour:
+    return replace(neighbour, on_s=between(25, 70), off_s=between(25, 70))
+
+
+def _vary_latency(latency: Latency, between: _Between) -> Latency:
+    """Another speed, and throughput that peaks at 5/8 to 3/2 of where it did."""
+    speed = replace(latency, first_byte_s=between(0.5, 2.5), per_output_token_s=between(0.01, 0.04))
+    return replace(speed, kappa=latency.kappa / between(10 / 16, 24 / 16) ** 2)
+
+
+def _vary_work(work: WorkloadSpec, between: _Between) -> WorkloadSpec:
+    return replace(
+        work,
+        input_tokens=float(round(between(1000, 3500))),
+        output_tokens=float(round(between(150, 500))),
+        input_spread=work.input_spread * between(0.5, 1.25),
+        output_spread=work.output_spread * between(0.5, 1.25),
+        output_follows=between(0.0, 0.8),
+        luck_spread=between(0.05, 0.4),
+        input_error=between(0.01, 0.05),
+        max_tokens=float(round(between(2048, 6000))),
+    )

@@ -1,0 +1,165 @@
+"""One measurement: one workload, one provider, one way to send its calls, in virtual time.
+
+Ways: `cold`, `profile` (after one warm-up run of another seed), `known` (the provider's own limits
+configured) and `smooth` are headway; `waves:4`, `fixed:5`, `aimd`, `cubic` send without a quota and
+retry for as long as it takes; `sdk` sends everything at once and retries twice; `bound` computes
+the least time instead of running anything.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from time import process_time
+from types import FrameType
+from typing import Final, Literal
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import Adaptive, AllAtOnce, parse
+from headway.core.foresight.bound import bound
+from headway.core.foresight.door import PATIENT, SDK, Door, PacedDoor, UnpacedDoor
+from headway.core.foresight.provider import Provider, ProviderSpec
+from headway.core.foresight.rehearsal import Rehearsal, Setup
+from headway.core.foresight.sample import WorkloadSpec, draw_workload
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.demand import OutputLength
+from headway.core.quota.dialect import DIALECTS
+from headway.core.quota.law import Aimd, Cubic
+from headway.core.quota.quota import Quota
+from headway.core.values import Limit
+
+WARM_UP: Final = 7000
+"""Added to a seed, it gives the seed of the warm-up run."""
+
+CPU_S_MAX: Final = 90.0
+"""A trial that computes for longer is cut off and counts as never finished: some retry rules
+livelock, and one of them must not hold up the rest."""
+
+PACED: Final = ("cold", "profile", "known", "smooth")
+"""The ways that go through a quota."""
+
+Kind = Literal["paced", "unpaced", "bound"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is run. Two trials with equal fields have equal outcomes."""
+
+    spec: ProviderSpec
+    work: WorkloadSpec
+    seed: int
+    way: str
+
+    @property
+    def kind(self) -> Kind:
+        """Which part of the code its outcome depends on."""
+        if self.way == "bound":
+            return "bound"
+        return "paced" if self.way in PACED else "unpaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it, read at the provider. A bound has only its time and its name."""
+
+    makespan_s: float
+    refused: int = 0
+    failed: int = 0
+    kept: float = 1.0
+    """Share of what a neighbour wanted, up to its fair share, that it got."""
+    latency_p95_s: float = 0.0
+    in_flight_most: int = 0
+    requests_most_per_s: int = 0
+    """The most requests that came within one second."""
+    binding: str = ""
+    cpu_s: float = 0.0
+
+
+class TooLongError(Exception):
+    """The trial has used up its CPU time."""
+
+
+def run(trial: Trial) -> Outcome:
+    """Run one trial; the outcome depends on nothing but the trial and the code."""
+    if trial.way == "bound":
+        workload = draw_workload(trial.work, trial.seed)
+        least = bound(trial.spec, workload.calls, workload.needs)
+        return Outcome(least.time_s, binding=least.binding)
+    began_s = process_time()
+    before = signal.signal(signal.SIGVTALRM, _cut_off)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S_MAX)
+    try:
+        outcome = _paced(trial) if trial.kind == "paced" else _unpaced(trial)
+    except TooLongError:
+        outcome = Outcome(inf, failed=trial.work.tasks)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return replace(outcome, cpu_s=round(process_time() - began_s, 3))
+
+
+def _cut_off(_signal: int, _frame: FrameType | None) -> None:
+    raise TooLongError
+
+
+def _paced(trial: Trial) -> Outcome:
+    lengths = OutputLength()
+    profile = None
+    limits: tuple[Limit, ...] = ()
+    if trial.way == "profile":
+        warm_up = Quota(QuotaConfig(DIALECTS[trial.spec.dialect]), 0.0)
+        _rehearse(trial, PacedDoor(warm_up, lengths), Rules(Adaptive()), trial.seed + WARM_UP)
+        profile = warm_up.profile()
+    elif trial.way == "known":
+        limits = trial.spec.terms.limits + trial.spec.terms.hidden
+    config = QuotaConfig(
+        DIALECTS[trial.spec.dialect], limits,
+        pace="smooth" if trial.way == "smooth" else "fast", profile=profile,
+    )  # fmt: skip
+    door = PacedDoor(Quota(config, 0.0), lengths)
+    return _rehearse(trial, door, Rules(Adaptive()), trial.seed)
+
+
+def _unpaced(trial: Trial) -> Outcome:
+    if trial.way == "sdk":
+        door = UnpacedDoor(SDK, trial.seed)
+        return _rehearse(trial, door, Rules(AllAtOnce(), retries=0), trial.seed)
+    gate = Aimd() if trial.way == "aimd" else Cubic() if trial.way == "cubic" else None
+    strategy = parse(trial.way) if gate is None else AllAtOnce()
+    return _rehearse(trial, UnpacedDoor(PATIENT, trial.seed, gate), Rules(strategy), trial.seed)
+
+
+def _rehearse(trial: Trial, door: Door, rules: Rules, seed: int) -> Outcome:
+    provider = Provider(trial.spec, seed)
+    provider.shows_progress = isinstance(door, PacedDoor)
+    found = Rehearsal(Setup(draw_workload(trial.work, seed), provider, door, rules)).run()
+    account = provider.account().statistics()
+    wanted = account.neighbour_wanted
+    return Outcome(
+        found.makespan_s,
+        provider.refused,
+        found.failed,
+        min(1.0, account.neighbour_served / wanted) if wanted else 1.0,
+        _percentile(found.latencies_s, 0.95),
+        found.in_flight_most,
+        _most_within([arrival.at_s for arrival in provider.arrivals], 1.0),
+    )
+
+
+def _percentile(values: list[float], share: float) -> float:
+    """Nearest rank; 0 if there is nothing to rank."""
+    return sorted(values)[ceil(share * len(values)) - 1] if values else 0.0
+
+
+def _most_within(times_s: list[float], span_s: float) -> int:
+    """The most of these times, which are in order, that lie within any span of this length."""
+    recent: deque[float] = deque()
+    most = 0
+    for at_s in times_s:
+        recent.append(at_s)
+        while recent[0] <= at_s - span_s:
+            recent.popleft()
+        most = max(most, len(recent))
+    return most

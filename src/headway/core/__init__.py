@@ -1,0 +1,1 @@
+"""What headway computes: no clock, no I/O, no chance; each folder answers one question."""

@@ -1,0 +1,1 @@
+"""What happens next: inputs in, events and effects out."""

@@ -1,0 +1,127 @@
+"""Which ready task starts next, and how many are active: all at once, waves, fixed, adaptive.
+
+A strategy answers one question: how many more tasks may start now? `adaptive` has no number to
+guess: it starts another task while hardly any started one is waiting for a permit, so that the
+width is whatever the quota can feed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Protocol
+
+from headway.errors import BadValueError, did_you_mean
+
+LOOKAHEAD: Final = 32
+"""Calls that wait for a permit before no more tasks start: enough to choose from and to show that
+the run is in full swing, few enough to keep the choice open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a strategy may look at."""
+
+    active: int
+    waiting: int
+
+
+class Strategy(Protocol):
+    """How many more tasks may start, and the reason that is recorded with each start."""
+
+    @property
+    def name(self) -> str:
+        """As users write it: `waves:4`."""
+
+    @property
+    def reason(self) -> str:
+        """Why a task starts when it does."""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the critical path goes first, rather than declared order."""
+
+    def room(self, activity: Activity) -> float:
+        """How many more tasks may start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllAtOnce:
+    """Every ready task starts."""
+
+    name: str = "all-at-once"
+    reason: str = "everything starts at once"
+    ranked: bool = False
+
+    def room(self, activity: Activity) -> float:  # noqa: ARG002 - the strategies' verb
+        return inf
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """`size` tasks start together; the next wave starts when the last of them has ended."""
+
+    size: int
+    ranked: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"waves:{self.size}"
+
+    @property
+    def reason(self) -> str:
+        return f"wave of {self.size}"
+
+    def room(self, activity: Activity) -> float:
+        return self.size if activity.active == 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """`size` tasks are active at any time."""
+
+    size: int
+    ranked: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"fixed:{self.size}"
+
+    @property
+    def reason(self) -> str:
+        return f"one of {self.size} places is free"
+
+    def room(self, activity: Activity) -> float:
+        return self.size - activity.active
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """As many as the quota feeds, and never more than `ceiling`."""
+
+    ceiling: float = inf
+    ranked: bool = True
+
+    @property
+    def name(self) -> str:
+        return "adaptive"
+
+    @property
+    def reason(self) -> str:
+        return "the quota can feed one more"
+
+    def room(self, activity: Activity) -> float:
+        return min(LOOKAHEAD - activity.waiting, self.ceiling - activity.active)
+
+
+def parse(text: str) -> Strategy:
+    """A strategy as users write it: `all-at-once`, `waves:4`, `fixed:5`, `adaptive`."""
+    word, _, size = text.partition(":")
+    if word == "all-at-once" and not size:
+        return AllAtOnce()
+    if word == "adaptive" and not size:
+        return Adaptive()
+    if word in ("waves", "fixed") and size.isascii() and size.isdigit() and int(size) > 0:
+        return Waves(int(size)) if word == "waves" else Fixed(int(size))
+    hint = did_you_mean(word, ("all-at-once", "waves:4", "fixed:5", "adaptive"))
+    raise BadValueError(f"{text!r} is not a strategy", hint=hint)

@@ -1,0 +1,1 @@
+"""What would happen: providers, clients and whole runs in virtual time."""

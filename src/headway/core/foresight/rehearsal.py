@@ -1,0 +1,374 @@
+"""One discrete-event loop that drives engine, door and provider together in virtual time.
+
+Laws:
+- Time jumps to the next thing that happens; nothing sleeps, nothing polls.
+- The engine, the quota and the dialects are the ones that real runs use; only the provider and
+  the clock are simulated. What a response says travels as headers and bytes, both ways.
+- What is reported is read from the provider's side where the provider knows it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, Literal, NamedTuple
+
+from headway.core.engine.engine import Rules, State, begin, step
+from headway.core.engine.events import (
+    Admitted,
+    Began,
+    Event,
+    Failed,
+    Finished,
+    Input,
+    Start,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    Ticked,
+    Waiting,
+)
+from headway.core.foresight.door import Door, Knock
+from headway.core.foresight.provider import Call, Ended, FirstByte, Happening, Provider, Refused
+from headway.core.foresight.sample import Workload
+from headway.core.foresight.speech import error_body, headers
+from headway.core.quota.dialect import DIALECTS, decode
+from headway.core.quota.refusal import classify
+from headway.core.values import Amounts, Fault, Reading
+
+EPOCH_S: Final = 1_767_225_600.0
+"""Virtual second 0 as a date for headers: the first of January 2026."""
+
+HORIZON_S: Final = 100_000.0
+"""A rehearsal that is not over by then is cut off, and what is left counts as failed."""
+
+STEPS_MAX: Final = 5_000_000
+"""A rehearsal that takes more steps is livelocked."""
+
+SpanKind = Literal["here", "provider", "busy"]
+"""Waiting for a permit here; turned away and waiting to try again; in service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One rehearsal: who does what, how, against whom."""
+
+    workload: Workload
+    provider: Provider
+    door: Door
+    rules: Rules
+    timeout_s: float = inf
+    """The client gives up a call that has not ended by then."""
+    stall_s: float = inf
+    """The client gives up a call whose first byte has not come by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a task was for a while."""
+
+    task: int
+    kind: SpanKind
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTime:
+    """When a task began and ended."""
+
+    task: int
+    began_s: float
+    ended_s: float
+    done: bool
+
+
+@dataclass(slots=True)
+class Rehearsed:
+    """What came of it."""
+
+    makespan_s: float = 0.0
+    refused: int = 0
+    timeouts: int = 0
+    failed: int = 0
+    wasted_tokens: float = 0.0
+    used_tokens: float = 0.0
+    in_flight_most: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    tasks: list[TaskTime] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    calls: list[tuple[float, float]] = field(default_factory=list)
+    """(sent, ended) of every accepted call."""
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A call of a task on its way."""
+
+    task: int
+    number: int
+    call: Call
+    since_s: float
+    kind: SpanKind = "here"
+    sent_s: float = 0.0
+    sends: int = 0
+    answered: bool = False
+    """Whether the first byte of what was last sent has come."""
+
+
+class _Timer(NamedTuple):
+    """When to give up what was sent, always or only if its first byte has not come."""
+
+    at_s: float
+    call_id: int
+    sends: int
+    unless_answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TallyStatistics:
+    """What has been counted so far."""
+
+    tasks: int
+    calls: int
+    refused: int
+    timeouts: int
+
+
+class Tally:
+    """The bookkeeping of a rehearsal: it counts and decides nothing."""
+
+    __slots__ = ("_began", "_keeps_events", "result")
+
+    def __init__(self, keeps_events: bool) -> None:
+        self.result = Rehearsed()
+        self._keeps_events = keeps_events
+        self._began: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<Tally {len(self.result.tasks)} tasks, {len(self.result.calls)} calls>"
+
+    def happened(self, events: Iterable[Event]) -> None:
+        """A task's time runs from its first start to its end, whatever lies between."""
+        for event in events:
+            if isinstance(event, TaskStarted):
+                self._began.setdefault(event.task, event.at_s)
+            elif isinstance(event, TaskFinished | TaskFailed):
+                done = isinstance(event, TaskFinished)
+                time = TaskTime(event.task, self._began[event.task], event.at_s, done)
+                self.result.tasks.append(time)
+        if self._keeps_events:
+            self.result.events.extend(events)
+
+    def moved(self, flight: _Flight, kind: SpanKind, now: float) -> None:
+        """The flight enters another phase; the one it leaves becomes a span."""
+        if now > flight.since_s:
+            self.result.spans.append(Span(flight.task, flight.kind, flight.since_s, now))
+        flight.kind, flight.since_s = kind, now
+
+    def ended(self, flight: _Flight, ended: Ended, now: float) -> None:
+        """An accepted call is over: what it used was paid for, and wasted if it failed."""
+        result, tokens = self.result, ended.input_tokens + ended.output_tokens
+        result.calls.append((flight.sent_s, now))
+        result.used_tokens += tokens
+        if ended.fault is None:
+            result.latencies_s.append(now - flight.sent_s)
+            self.moved(flight, "here", now)
+        else:
+            result.wasted_tokens += tokens
+            result.timeouts += ended.fault.kind == "timeout"
+            self.moved(flight, "provider", now)
+
+    def close(self, state: State) -> Rehearsed:
+        """The result; without an end if the run did not come to one."""
+        result = self.result
+        result.failed = len(state.graph.tasks) - state.finished
+        ends = [time.ended_s for time in result.tasks]
+        result.makespan_s = max(ends, default=0.0) if state.over else inf
+        return result
+
+    def statistics(self) -> TallyStatistics:
+        result = self.result
+        return TallyStatistics(
+            len(result.tasks), len(result.calls), result.refused, result.timeouts
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalStatistics:
+    """How far a rehearsal is."""
+
+    at_s: float
+    steps: int
+
+
+class Rehearsal:
+    """The loop: what happens goes to the door and the engine, what they answer to the provider."""
+
+    __slots__ = (
+        "_flights", "_next_id", "_setup", "_state", "_steps", "_tally", "_timers", "_wakes", "now",
+    )  # fmt: skip
+
+    def __init__(self, setup: Setup, keep_events: bool = False) -> None:
+        self._setup = setup
+        self._state: State = begin(setup.workload.graph, setup.rules)
+        self._tally = Tally(keep_events)
+        self._flights: dict[int, _Flight] = {}
+        self._timers: list[_Timer] = []
+        self._wakes: list[float] = []
+        self._next_id = 1
+        self._steps = 0
+        self.now = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Rehearsal at {self.now:.1f}s, {len(self._flights)} calls>"
+
+    def run(self) -> Rehearsed:
+        """From the first start to the last end."""
+        self._feed(Began())
+        self._send()
+        while not self._state.over:
+            at_s = self._next_s()
+            self._steps += 1
+            if at_s > HORIZON_S or self._steps > STEPS_MAX:
+                break
+            self.now = max(at_s, self.now)
+            for happening in self._setup.provider.advance(self.now):
+                self._happened(happening)
+            self._expire()
+            while self._wakes and self._wakes[0] <= self.now:
+                heapq.heappop(self._wakes)
+                self._feed(Ticked())
+            self._send()
+        return self._tally.close(self._state)
+
+    def statistics(self) -> RehearsalStatistics:
+        return RehearsalStatistics(self.now, self._steps)
+
+    def _next_s(self) -> float:
+        """When anything happens next."""
+        at_s = min(self._setup.provider.next_s(), self._setup.door.next_s())
+        if self._timers:
+            at_s = min(at_s, self._timers[0].at_s)
+        return min(at_s, self._wakes[0]) if self._wakes else at_s
+
+    def _feed(self, happened: Input) -> None:
+        """Tell the engine and do what it asks. A task without calls is over when it starts."""
+        inputs = deque([happened])
+        while inputs:
+            taken = step(self._state, inputs.popleft(), self.now)
+            self._tally.happened(taken.events)
+            for effect in taken.effects:
+                if not isinstance(effect, Start):
+                    heapq.heappush(self._wakes, effect.at_s)
+                elif self._setup.workload.calls[effect.task]:
+                    self._knock(effect.task, 0)
+                else:
+                    inputs.append(Finished(effect.task))
+
+    def _knock(self, task: int, number: int) -> None:
+        """A task's next call comes to the door."""
+        workload = self._setup.workload
+        truth = workload.calls[task][number]
+        call = Call(self._next_id, truth.input_tokens, truth.output_tokens, truth.max_tokens,
+                    truth.luck, truth.spend_microusd)  # fmt: skip
+        self._next_id += 1
+        self._flights[call.id] = _Flight(task, number, call, self.now)
+        key = (float(number == 0), -self._state.ranks[task])
+        demand = workload.graph.tasks[task].calls[number]
+        self._setup.door.knock(Knock(call.id, demand, key), self.now)
+
+    def _send(self) -> None:
+        """Open the door until nobody more may go through at this instant."""
+        while sent := self._setup.door.open(self.now):
+            for call_id in sent:
+                flight = self._flights[call_id]
+                answer = self._setup.provider.submit(flight.call, self.now)
+                if isinstance(answer, Refused):
+                    self._refused(flight, answer)
+                else:
+                    self._accepted(flight)
+
+    def _accepted(self, flight: _Flight) -> None:
+        self._tally.moved(flight, "busy", self.now)
+        flight.sent_s = self.now
+        flight.sends += 1
+        flight.answered = False
+        result, setup = self._tally.result, self._setup
+        in_flight = setup.provider.statistics().in_flight
+        result.in_flight_most = max(result.in_flight_most, in_flight)
+        for wait_s, unless_answered in ((setup.timeout_s, False), (setup.stall_s, True)):
+            if wait_s < inf:
+                timer = _Timer(self.now + wait_s, flight.call.id, flight.sends, unless_answered)
+                heapq.heappush(self._timers, timer)
+        self._feed(Admitted(flight.task))
+
+    def _refused(self, flight: _Flight, answer: Refused) -> None:
+        self._tally.result.refused += 1
+        self._tally.moved(flight, "provider", self.now)
+        fault, reading = _told(self._setup.provider.spec.dialect, answer, self.now)
+        if not self._setup.door.refused(flight.call.id, fault, reading, self.now):
+            self._lose(flight, fault)
+
+    def _happened(self, happening: Happening) -> None:
+        door, flight = self._setup.door, self._flights[happening.call_id]
+        if isinstance(happening, FirstByte):
+            flight.answered = True
+            reading = _heard(self._setup.provider.spec.dialect, happening.reading, flight.sent_s)
+            door.first_byte(happening.call_id, reading, self.now)
+        elif isinstance(happening, Ended):
+            self._ended(flight, happening)
+        else:
+            door.progress(happening.call_id, happening.output_tokens, self.now)
+
+    def _ended(self, flight: _Flight, ended: Ended) -> None:
+        used = Amounts(ended.input_tokens, ended.output_tokens)
+        kept = self._setup.door.ended(ended.call_id, used, ended.fault, self.now)
+        self._tally.ended(flight, ended, self.now)
+        if ended.fault is not None:
+            if not kept:
+                self._lose(flight, ended.fault)
+            return
+        del self._flights[ended.call_id]
+        if flight.number + 1 < len(self._setup.workload.calls[flight.task]):
+            self._feed(Waiting(flight.task))
+            self._knock(flight.task, flight.number + 1)
+        else:
+            self._feed(Finished(flight.task))
+
+    def _lose(self, flight: _Flight, fault: Fault) -> None:
+        del self._flights[flight.call.id]
+        self._feed(Failed(flight.task, fault))
+
+    def _expire(self) -> None:
+        """Give up what has taken too long. What was sent again since has a timer of its own."""
+        while self._timers and self._timers[0].at_s <= self.now:
+            timer = heapq.heappop(self._timers)
+            flight = self._flights.get(timer.call_id)
+            if flight is None or flight.sends != timer.sends:
+                continue
+            if timer.unless_answered and flight.answered:
+                continue
+            ended = self._setup.provider.cancel(timer.call_id, self.now)
+            if ended is not None:
+                self._ended(flight, ended)
+
+
+def _heard(dialect: str, reading: Reading, sent_s: float) -> Reading:
+    """A reading as it arrives: through the provider's own headers, dated when the call was sent."""
+    date_s = EPOCH_S + sent_s
+    said = headers(dialect, reading.limits, date_s, reading.retry_after_s)
+    return decode(said, date_s, DIALECTS[dialect])
+
+
+def _told(dialect: str, answer: Refused, now: float) -> tuple[Fault, Reading]:
+    """A refusal as it arrives: status, headers and body in the provider's dialect."""
+    date_s = EPOCH_S + now
+    said = headers(dialect, answer.reading.limits, date_s, answer.fault.retry_after_s)
+    status, body = error_body(dialect, answer.fault, "req")
+    fault = classify(status, said, body, DIALECTS[dialect])
+    return fault, decode(said, date_s, DIALECTS[dialect])

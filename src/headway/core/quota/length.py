@@ -1,0 +1,399 @@
+"""How long replies will be, learned from those that ended and from those that still run.
+
+Laws:
+- An estimate is always there: a prior at first, the history of the kind soon after.
+- What is still in flight counts. Calls that end early are short, so the mean of those that have
+  ended is too low by multiples while many run; a stream that has produced k tokens and has not
+  ended is evidence of a length above k, and enters as a right-censored observation.
+- Asking is cheap: nothing is computed anew until enough has changed.
+
+Lengths are lognormal around a line: log(out) = m + b log(in) + s e. The fit is a Tobit regression
+in Olsen's form (Econometrica 1978): in the parameters 1/s, m/s, b/s the likelihood is concave, so
+Newton's method from the last fit finds its one maximum in a few steps, without any tuning. Calls
+that ended enter through six sums, those in flight one by one. Kaplan-Meier would need no
+lognormal, but cannot tell a mean while the longest calls are still running.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import erfc, exp, inf, log, pi, sqrt
+from typing import Final, TypeVar
+
+from headway.errors import BadValueError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KINDS_MAX: Final = 1024
+"""Kinds of which something is remembered; the one that was used least recently goes first."""
+
+OUTPUT_TOKENS_PRIOR: Final = 500.0
+INPUT_TOKENS_REFERENCE: Final = 1000.0
+SPREAD_PRIOR: Final = 0.8
+"""One standard deviation is a factor of 2.2: typical of replies of one kind."""
+
+SPREAD_MAX: Final = 3.0
+"""A factor of 20; beyond this a kind has no length that is worth estimating."""
+
+SPREAD_PRIOR_CALLS: Final = 4.0
+LENGTH_PRIOR_CALLS: Final = 0.2
+SLOPE_PRIOR: Final = 4.0
+"""Ties the slope to zero as firmly as four calls whose inputs differ by a factor of e."""
+
+LENGTH_MEMORY: Final = 512.0
+"""Calls started after which a length counts for a third. Ended calls and calls in flight are
+forgotten by when they started: otherwise the slow ones of a time would outweigh its quick ones."""
+
+FLIGHTS_MAX: Final = 256
+"""Calls in flight that one fit looks at; of more, every second or third stands for the others."""
+
+FLIGHTS_PER_FIT: Final = 16
+"""A fit is made anew when a 16th of the calls in flight have changed: constant work per call."""
+
+PACE_MARGIN: Final = 0.8
+"""A call that tells no progress is credited with four fifths of the longest call that started
+later and has ended: calls of one kind differ in speed, and the longest is among the fastest."""
+
+NEWTON_STEPS_MAX: Final = 20
+NEWTON_TOLERANCE: Final = 1e-4
+FAR_TAIL: Final = 30.0
+"""Standard deviations above which `erfc` is too small to divide by."""
+
+
+def remember(memory: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """The value of a key, made if need be and moved to the end; the oldest makes room."""
+    value = memory.pop(key, None)
+    if value is None:
+        value = make()
+        if len(memory) >= KINDS_MAX:
+            del memory[next(iter(memory))]
+    memory[key] = value
+    return value
+
+
+def _above(z: float) -> float:
+    """The share of a standard normal above `z`."""
+    return 0.5 * erfc(z / sqrt(2.0))
+
+
+def _hazard(z: float) -> float:
+    """Density over share above; far out the ratio of two tiny numbers is known in another way."""
+    if z > FAR_TAIL:
+        return z + 1.0 / z
+    return exp(-0.5 * z * z) / (sqrt(2.0 * pi) * _above(z))
+
+
+def _normal_quantile(q: float) -> float:
+    """Inverse of the normal distribution: a rational start, then Newton to full precision."""
+    t = sqrt(-2.0 * log(min(q, 1.0 - q)))
+    # Abramowitz and Stegun, 26.2.23: within 0.00045.
+    top = 2.515517 + t * (0.802853 + t * 0.010328)
+    z = t - top / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
+    for _ in range(2):
+        z -= (min(q, 1.0 - q) / _above(z) - 1.0) / _hazard(z)
+    return z if q > 0.5 else -z
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Parameters in the form in which the likelihood is concave: 1/s, m/s, b/s."""
+
+    precision: float
+    level: float
+    slope: float
+
+    def at(self, x: float) -> tuple[float, float]:
+        """Mean and standard deviation of the log length of a call."""
+        spread = min(SPREAD_MAX, 1.0 / self.precision)
+        return (self.level + self.slope * x) / self.precision, spread
+
+
+_KEEP: Final = exp(-1.0 / LENGTH_MEMORY)
+_LEVEL_PRIOR: Final = log(OUTPUT_TOKENS_PRIOR) - 0.5 * SPREAD_PRIOR**2
+_PRIOR: Final = _Fit(1.0 / SPREAD_PRIOR, _LEVEL_PRIOR / SPREAD_PRIOR, 0.0)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Weighted sums over ended calls: of 1, x, y, x^2, xy, y^2, where y is the log length."""
+
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
+
+    def forget(self) -> None:
+        self.n *= _KEEP
+        self.x *= _KEEP
+        self.y *= _KEEP
+        self.xx *= _KEEP
+        self.xy *= _KEEP
+        self.yy *= _KEEP
+
+    def add(self, weight: float, x: float, y: float) -> None:
+        self.n += weight
+        self.x += weight * x
+        self.y += weight * y
+        self.xx += weight * x * x
+        self.xy += weight * x * y
+        self.yy += weight * y * y
+
+
+def _newton_step(
+    fit: _Fit, sums: _Sums, censored: Iterable[tuple[float, float, float]]
+) -> tuple[float, float, float]:
+    """One step towards the maximum of the likelihood of ended and censored calls and the priors.
+
+    A censored call is (weight, x, log of what it has produced).
+    """
+    p, m, b = fit.precision, fit.level, fit.slope
+    n = sums.n + LENGTH_PRIOR_CALLS
+    y = sums.y + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR
+    xx = sums.xx + SLOPE_PRIOR
+    yy = sums.yy + LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + SPREAD_PRIOR_CALLS * SPREAD_PRIOR**2
+    calls = sums.n + SPREAD_PRIOR_CALLS
+    gradient_p = calls / p - p * yy + m * y + b * sums.xy
+    gradient_m = p * y - m * n - b * sums.x
+    gradient_b = p * sums.xy - m * sums.x - b * xx
+    # The negative second derivatives: positive definite by the priors alone.
+    pp, pm, pb = calls / (p * p) + yy, -y, -sums.xy
+    mm, mb, bb = n, sums.x, xx
+    for weight, x, c in censored:
+        z = p * c - m - b * x
+        hazard = _hazard(z)
+        pull, bend = weight * hazard, weight * hazard * (hazard - z)
+        gradient_p -= pull * c
+        gradient_m += pull
+        gradient_b += pull * x
+        pp, pm, pb = pp + bend * c * c, pm - bend * c, pb - bend * c * x
+        mm, mb, bb = mm + bend, mb + bend * x, bb + bend * x * x
+    # Solved by elimination: the matrix is symmetric and positive definite, so no pivot is zero.
+    down_m, down_b = pm / pp, pb / pp
+    mm, mb, bb = mm - down_m * pm, mb - down_m * pb, bb - down_b * pb
+    gradient_m -= down_m * gradient_p
+    gradient_b -= down_b * gradient_p + (mb / mm) * gradient_m
+    step_b = gradient_b / (bb - mb * mb / mm)
+    step_m = (gradient_m - mb * step_b) / mm
+    return (gradient_p - pm * step_m - pb * step_b) / pp, step_m, step_b
+
+
+def _fitted(fit: _Fit, sums: _Sums, censored: list[tuple[float, float, float]]) -> _Fit:
+    """The most likely parameters, searched from the last ones."""
+    steps, moved = 0, inf
+    while moved > NEWTON_TOLERANCE and steps < NEWTON_STEPS_MAX:
+        step_p, step_m, step_b = _newton_step(fit, sums, censored)
+        # The precision stays positive: at most half of it is taken away at once.
+        share = min(1.0, 0.5 * fit.precision / -step_p) if step_p < 0.0 else 1.0
+        fit = _Fit(
+            fit.precision + share * step_p,
+            fit.level + share * step_m,
+            fit.slope + share * step_b,
+        )
+        steps, moved = steps + 1, abs(step_p) + abs(step_m) + abs(step_b)
+    return fit
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A call that has not ended. `produced` is `None` for one that never told."""
+
+    start: int
+    x: float
+    produced: float | None = None
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What is known of the lengths of one kind of call."""
+
+    sums: _Sums = field(default_factory=_Sums)
+    flights: dict[int, _Flight] = field(default_factory=dict)
+    stairs: list[tuple[int, float]] = field(default_factory=list)
+    """Ended calls that no later-started one outlasted: (start, -length), both rising."""
+    starts: int = 0
+    changes: int = 0
+    fit: _Fit = _PRIOR
+
+    def begin(self, input_tokens: float) -> _Flight:
+        self.starts += 1
+        self.changes += 1
+        self.sums.forget()
+        return _Flight(self.starts, _x(input_tokens))
+
+    def learn(self, flight: _Flight, output_tokens: float) -> None:
+        self.changes += 1
+        self.sums.add(self._weight(flight), flight.x, log(max(1.0, output_tokens)))
+
+    def outlasted(self, flight: _Flight, output_tokens: float) -> None:
+        """Remember that calls that started before this one and still run have outlasted it."""
+        place = bisect_left(self.stairs, (flight.start, -inf))
+        if place < len(self.stairs) and -self.stairs[place][1] >= output_tokens:
+            return
+        lower = place
+        while lower > 0 and -self.stairs[lower - 1][1] <= output_tokens:
+            lower -= 1
+        self.stairs[lower:place] = [(flight.start, -output_tokens)]
+        oldest = next(iter(self.flights.values())).start if self.flights else self.starts
+        del self.stairs[: bisect_left(self.stairs, (oldest, -inf))]
+
+    def current(self) -> _Fit:
+        """The fit, made anew when enough has changed since the last one."""
+        if self.changes * FLIGHTS_PER_FIT > min(len(self.flights), FLIGHTS_MAX):
+            self.changes = 0
+            self.fit = _fitted(self.fit, self.sums, self._censored())
+        return self.fit
+
+    def _censored(self) -> list[tuple[float, float, float]]:
+        each = 1 + len(self.flights) // FLIGHTS_MAX
+        censored: list[tuple[float, float, float]] = []
+        for flight in list(self.flights.values())[::each]:
+            produced = self._implied(flight) if flight.produced is None else flight.produced
+            if produced > 1.0:
+                censored.append((each * self._weight(flight), flight.x, log(produced)))
+        return censored
+
+    def _implied(self, flight: _Flight) -> float:
+        place = bisect_left(self.stairs, (flight.start, -inf))
+        return -PACE_MARGIN * self.stairs[place][1] if place < len(self.stairs) else 0.0
+
+    def _weight(self, flight: _Flight) -> float:
+        return _KEEP ** (self.starts - flight.start)
+
+
+def _x(input_tokens: float) -> float:
+    """The log input, centred so that the level is that of an ordinary call."""
+    return log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
+
+
+def _between(mean: float, spread: float, low: float, high: float) -> float:
+    """The tokens that a call of lognormal length is expected to produce from `low` to `high`.
+
+    Given that it reaches `low`: the integral of the share that is longer, over that share.
+    """
+    if high <= low:
+        return 0.0
+    z_low = (log(low) - mean) / spread if low > 0.0 else -inf
+    z_high = (log(high) - mean) / spread
+    if z_low > FAR_TAIL:
+        # So far out the mean residual of a lognormal is low x spread / z.
+        return min(high - low, low * spread / z_low)
+    # Of two differences that are equal, the one between small numbers keeps its digits.
+    if z_low > spread:
+        share = _above(z_low - spread) - _above(z_high - spread)
+    else:
+        share = _above(spread - z_high) - _above(spread - z_low)
+    whole = exp(mean + 0.5 * spread * spread) * share
+    rest = high * _above(z_high) if high < inf else 0.0
+    expected = (whole + rest) / _above(z_low) - low
+    return max(0.0, min(high - low, expected))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStatistics:
+    """What is known of one kind of call; the lengths are those after 1,000 tokens of input."""
+
+    kind: str
+    calls: float
+    in_flight: int
+    median_tokens: float
+    mean_tokens: float
+    spread: float
+    slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLengthStatistics:
+    """Every kind that was seen, least recently used first."""
+
+    in_flight: int
+    kinds: tuple[LengthStatistics, ...]
+
+
+class OutputLength:
+    """How long replies will be, by kind of call, learned from those that ended and those that run.
+
+    `expect`, `quantile` and `remaining` cost a few microseconds: the fit behind them is kept
+    until a 16th of the calls in flight have changed.
+    """
+
+    __slots__ = ("_calls", "_kinds")
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+        self._calls: dict[int, _Kind] = {}
+
+    def __repr__(self) -> str:
+        return f"<OutputLength of {len(self._kinds)} kinds, {len(self._calls)} in flight>"
+
+    def observe(self, kind: str, input_tokens: float, output_tokens: float) -> None:
+        """Learn from a call that was not followed from its start."""
+        known = remember(self._kinds, kind, _Kind)
+        known.learn(known.begin(input_tokens), output_tokens)
+
+    def started(self, call_id: int, kind: str, input_tokens: float) -> None:
+        """A call was sent: until it ends, that it has not ended is evidence."""
+        self.ended(call_id, None)
+        known = remember(self._kinds, kind, _Kind)
+        known.flights[call_id] = known.begin(input_tokens)
+        self._calls[call_id] = known
+
+    def progressed(self, call_id: int, tokens: float) -> None:
+        """A stream has produced so many tokens so far. Better than what others imply, if told."""
+        known = self._calls.get(call_id)
+        if known is not None:
+            known.flights[call_id].produced = tokens
+
+    def ended(self, call_id: int, output_tokens: float | None) -> None:
+        """A call ended. `None`, when the provider did not say how long it was, teaches nothing."""
+        known = self._calls.pop(call_id, None)
+        if known is not None:
+            flight = known.flights.pop(call_id)
+            if output_tokens is not None:
+                known.learn(flight, output_tokens)
+                known.outlasted(flight, output_tokens)
+
+    def expect(self, kind: str, input_tokens: float, ceiling: float) -> float:
+        """The mean length of a reply that is cut at `ceiling`."""
+        known = self._kinds.get(kind)
+        if known is None:
+            return min(ceiling, OUTPUT_TOKENS_PRIOR)
+        return _between(*known.current().at(_x(input_tokens)), 0.0, ceiling)
+
+    def quantile(self, kind: str, input_tokens: float, q: float, ceiling: float) -> float:
+        """The length that a share `q` of replies does not exceed."""
+        if not 0.0 < q < 1.0:
+            raise BadValueError(f"a share of replies is between 0 and 1, not {q}")
+        mean, spread = self._fit(kind).at(_x(input_tokens))
+        return min(ceiling, exp(mean + spread * _normal_quantile(q)))
+
+    def remaining(self, kind: str, input_tokens: float, produced: float, ceiling: float) -> float:
+        """The mean of what is still to come of a reply that has produced so much and not ended."""
+        return _between(*self._fit(kind).at(_x(input_tokens)), produced, ceiling)
+
+    def statistics(self) -> OutputLengthStatistics:
+        """What was learned so far."""
+        kinds = tuple(_described(kind, known) for kind, known in self._kinds.items())
+        return OutputLengthStatistics(len(self._calls), kinds)
+
+    def _fit(self, kind: str) -> _Fit:
+        known = self._kinds.get(kind)
+        return _PRIOR if known is None else known.current()
+
+
+def _described(kind: str, known: _Kind) -> LengthStatistics:
+    fit = known.current()
+    mean, spread = fit.at(0.0)
+    return LengthStatistics(
+        kind=kind,
+        calls=known.sums.n,
+        in_flight=len(known.flights),
+        median_tokens=exp(mean),
+        mean_tokens=exp(mean + 0.5 * spread**2),
+        spread=spread,
+        slope=fit.slope / fit.precision,
+    )

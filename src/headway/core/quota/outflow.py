@@ -1,0 +1,136 @@
+"""Expected output of the streams in flight, by time: what a bucket will lose before it is asked.
+
+Where output is charged as it is produced, a call costs nothing when it is admitted and much
+later on. Debiting whole answers up front would leave a small bucket idle; counting only what
+has been produced would overdraw it. So each stream is a plan (from, to, tokens), plans add up
+in half-second bins, and a call is admitted when the projected level stays above the floor.
+
+Invariant: what was drained for a stream so far plus what its bins still hold is its plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BIN_S: Final = 0.5
+BINS: Final = 256
+"""Two minutes ahead: longer answers are planned as if they ended there and extended later."""
+
+HORIZON_S: Final = BIN_S * (BINS - 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer as planned: so many tokens, evenly, between two times."""
+
+    from_s: float
+    to_s: float
+    tokens: float
+
+    def produced(self, now: float) -> float:
+        """How much of the plan lies before `now`."""
+        if now <= self.from_s:
+            return 0.0
+        if now >= self.to_s:
+            return self.tokens
+        return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
+
+
+@dataclass(frozen=True, slots=True)
+class OutflowStatistics:
+    """Tokens that are still to come from streams in flight, and until when."""
+
+    planned: float
+    until_s: float
+
+
+class Outflow:
+    """A ring of bins, each holding the tokens expected to be produced in its half second."""
+
+    __slots__ = ("_at_s", "_bins", "planned", "until_s")
+
+    def __init__(self, now: float) -> None:
+        self._bins = [0.0] * BINS
+        self._at_s = now
+        self.planned = 0.0
+        self.until_s = now
+
+    def __repr__(self) -> str:
+        return f"<Outflow {self.planned:.0f} tokens until {self.until_s:.1f}s>"
+
+    def add(self, stream: Stream, now: float, sign: float = 1.0) -> None:
+        """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
+        start = max(now, stream.from_s)
+        tokens = stream.tokens - stream.produced(now)
+        end = max(stream.to_s, start + 1e-6)
+        if tokens <= 0:
+            return
+        rate = sign * tokens / (end - start)
+        bins = self._bins
+        index = int(start / BIN_S)
+        last = int(end / BIN_S)
+        if index == last:
+            bins[index % BINS] += sign * tokens
+        else:
+            bins[index % BINS] += rate * ((index + 1) * BIN_S - start)
+            whole = rate * BIN_S
+            for i in range(index + 1, last):
+                bins[i % BINS] += whole
+            bins[last % BINS] += rate * (end - last * BIN_S)
+        self.planned += sign * tokens
+        self.until_s = max(self.until_s, end)
+
+    def drain(self, now: float) -> float:
+        """What the plans say was produced since the last time; it leaves the bins."""
+        if now <= self._at_s:
+            return 0.0
+        total = 0.0
+        bins = self._bins
+        index, last = int(self._at_s / BIN_S), int(now / BIN_S)
+        if last - index >= BINS:
+            index = last - BINS
+        for i in range(index, last):
+            total += bins[i % BINS]
+            bins[i % BINS] = 0.0
+        begin = max(self._at_s, last * BIN_S)
+        share = (now - begin) / ((last + 1) * BIN_S - begin)
+        part = bins[last % BINS] * share
+        bins[last % BINS] -= part
+        self._at_s = now
+        self.planned -= total + part
+        return total + part
+
+    def lowest(self, level: float, rate_per_s: float, capacity: float, stream: Stream) -> float:
+        """The lowest level ahead if `stream` is added: refill and outflow, bin by bin.
+
+        Only the ends of bins are looked at, and only as far as any plan reaches: after that the
+        level can but rise. Called with the outflow drained to the present.
+        """
+        now = self._at_s
+        bins = self._bins
+        last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
+        planned_to = int(now / BIN_S) + BINS
+        from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
+        pace = stream.tokens / (to_s - from_s)
+        lowest = level
+        at = now
+        refill = rate_per_s * BIN_S
+        for i in range(int(now / BIN_S), last):
+            end = (i + 1) * BIN_S
+            gain = refill if at == end - BIN_S else rate_per_s * (end - at)
+            lost = bins[i % BINS] if i < planned_to else 0.0
+            begin = at if at > from_s else from_s
+            stop = end if end < to_s else to_s
+            if stop > begin:
+                lost += pace * (stop - begin)
+            level += gain - lost
+            if level > capacity:
+                level = capacity
+            elif level < lowest:
+                lowest = level
+            at = end
+        return lowest
+
+    def statistics(self) -> OutflowStatistics:
+        return OutflowStatistics(self.planned, self.until_s)

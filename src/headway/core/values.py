@@ -1,0 +1,151 @@
+"""The nouns that every layer shares: frozen records, no behaviour beyond arithmetic on themselves.
+
+Units are in the names: seconds end in `_s`, money is integer micro-dollars (`_microusd`),
+everything else that is counted is tokens or calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Resource = Literal["requests", "input", "output", "tokens", "concurrency", "spend"]
+"""What a limit counts. `tokens` is input and output together."""
+
+LimitKind = Literal["bucket", "sliding", "fixed", "gauge"]
+"""How a limit counts: refills all the time, over the last period, per aligned period, at once."""
+
+Charging = Literal["reserved", "produced"]
+"""When output is charged: all of `max_tokens` at admission, refunded at the end, or as produced."""
+
+LimitSource = Literal["configured", "header", "refusal", "profile"]
+"""Where a limit is known from, in falling order of authority for a user's own configuration."""
+
+FaultKind = Literal[
+    "rate",  # a limit per period was hit: wait, then send the same call again
+    "concurrency",  # too many calls at once: fewer in flight, then again
+    "overload",  # the provider, not the account, is out of capacity
+    "spend_cap",  # the account's own spending limit: waiting does not help
+    "billing",  # no credit: waiting does not help
+    "request",  # this call is wrong and stays wrong; nobody else is affected
+    "broken",  # the answer began and did not end
+    "server",  # the provider failed before it answered
+    "timeout",  # nothing came in time
+    "connection",  # not one byte was sent: free to send again
+]
+
+SettledAs = Literal["used", "unused", "throttled"]
+"""The three ways a permit ends: the call ran, the call was never sent, the provider refused it."""
+
+MINUTE_S: Final = 60.0
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number that the provider enforces, and how it counts towards it."""
+
+    resource: Resource
+    amount: float
+    period_s: float = MINUTE_S
+    kind: LimitKind = "bucket"
+    burst: float | None = None
+    source: LimitSource = "configured"
+
+    @property
+    def rate_per_s(self) -> float:
+        """Refill of a bucket, or the long-run rate of a window; a gauge has none."""
+        return self.amount / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def capacity(self) -> float:
+        """The most that can be taken at one instant."""
+        return self.amount if self.burst is None else self.burst
+
+    @property
+    def name(self) -> str:
+        """`input/60s`, `concurrency`: unique within a quota, readable in a reason."""
+        if self.kind == "gauge":
+            return self.resource
+        return f"{self.resource}/{self.period_s:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Consumption of one call, by resource. A call is always one request and one concurrent slot."""
+
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    spend_microusd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a call will probably consume (rate limits) and at most consume (money, reservations)."""
+
+    expected: Amounts
+    ceiling: Amounts
+    kind: str = ""
+    """Calls of one kind share learned ratios and output lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call really consumed, and how that is known."""
+
+    amounts: Amounts
+    known: Literal["reported", "estimated", "unknown"] = "reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The right to make one call. Settled exactly once, by id, from any process."""
+
+    id: int
+    flow: str
+    demand: Demand
+    granted_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a call may not be made yet, and until when at least."""
+
+    resource: str
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReading:
+    """One limit as one response reported it. `None` is what the response did not say."""
+
+    resource: Resource
+    period_s: float | None
+    limit: float | None
+    remaining: float | None
+    reset_s: float | None
+    """Seconds from the response until the limit is full again (bucket) or resets (window)."""
+    utilization: float | None = None
+    """Share used, 0 to 1, where the provider reports only that (usage windows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Everything that one response said about the account's limits."""
+
+    limits: tuple[LimitReading, ...] = ()
+    retry_after_s: float | None = None
+    should_retry: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a call failed, in headway's words. `resource` is named when the provider named it."""
+
+    kind: FaultKind
+    resource: Resource | None = None
+    retry_after_s: float | None = None
+    detail: str = ""

@@ -1,0 +1,109 @@
+"""Estimates stay sane for any history, and money is never rounded in our favour."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, isfinite
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.quota.demand import InputRatio, OutputLength, Price, right_size
+from headway.core.values import Amounts
+
+TOKENS = st.floats(0.0, 1e7)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["start", "progress", "end", "lose"]), st.integers(0, 9), TOKENS),
+    max_size=60,
+)
+
+
+def _driven(steps: list[tuple[str, int, float]]) -> OutputLength:
+    lengths = OutputLength()
+    for what, call, tokens in steps:
+        if what == "start":
+            lengths.started(call, "kind", tokens)
+        elif what == "progress":
+            lengths.progressed(call, tokens)
+        else:
+            lengths.ended(call, tokens if what == "end" else None)
+    return lengths
+
+
+@given(STEPS, TOKENS, st.floats(1.0, 1e6))
+def test_whatever_happened_an_estimate_is_between_nothing_and_the_ceiling(
+    steps: list[tuple[str, int, float]], input_tokens: float, ceiling: float
+) -> None:
+    lengths = _driven(steps)
+    assert 0.0 <= lengths.expect("kind", input_tokens, ceiling) <= ceiling
+    assert isfinite(lengths.expect("kind", input_tokens, inf))
+    quantiles = [lengths.quantile("kind", input_tokens, q, inf) for q in (0.01, 0.5, 0.99)]
+    assert quantiles == sorted(quantiles)
+    assert isfinite(quantiles[-1])
+
+
+@given(STEPS, st.floats(0.0, 1e6), st.floats(1.0, 1e6))
+def test_what_remains_is_within_the_ceiling_and_adds_up(
+    steps: list[tuple[str, int, float]], produced: float, ceiling: float
+) -> None:
+    lengths = _driven(steps)
+    remaining = lengths.remaining("kind", 1000.0, produced, ceiling)
+    assert 0.0 <= remaining <= max(0.0, ceiling - produced)
+    assert lengths.remaining("kind", 1000.0, produced, 2 * ceiling) >= remaining - 1e-6 * ceiling
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(1.0, 1e5), min_size=1, max_size=20), st.floats(1.0, 1e5))
+def test_a_stream_in_flight_never_lowers_the_typical_length(
+    outputs: list[float], produced: float
+) -> None:
+    lengths = OutputLength()
+    for output in outputs:
+        lengths.observe("kind", 1000.0, output)
+    lengths.started(1, "kind", 1000.0)
+    before = lengths.quantile("kind", 1000.0, 0.5, inf)
+    lengths.progressed(1, produced)
+    lengths.started(2, "kind", 1000.0)
+    assert lengths.quantile("kind", 1000.0, 0.5, inf) >= 0.99 * before
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**8), st.floats(0.0, 1e8), st.integers(0, 1000)), max_size=40
+    ),
+    st.integers(0, 10**8),
+    st.integers(0, 1000),
+)
+def test_an_input_is_always_estimated_as_something(
+    reports: list[tuple[int, float, int]], size_bytes: int, messages: int
+) -> None:
+    ratio = InputRatio()
+    for reported_bytes, tokens, reported_messages in reports:
+        ratio.observe("m", "code", reported_bytes, tokens, reported_messages)
+    estimate = ratio.estimate("m", "code", size_bytes, messages)
+    assert 1.0 <= estimate < inf
+
+
+PRICES = st.integers(0, 10**9)
+COUNTS = st.integers(0, 10**9)
+
+
+@given(PRICES, PRICES, PRICES, st.tuples(COUNTS, COUNTS, COUNTS))
+def test_a_cost_is_the_exact_one_rounded_up(
+    input_price: int, output_price: int, cache_price: int, counts: tuple[int, int, int]
+) -> None:
+    price = Price(input_price, output_price, cache_price)
+    exact = Fraction(
+        counts[0] * input_price + counts[1] * output_price + counts[2] * cache_price, 10**6
+    )
+    cost = price.cost_microusd(Amounts(float(counts[0]), float(counts[1])), float(counts[2]))
+    assert 0 <= cost - exact < 1
+
+
+@given(st.floats(0.0, 1e6), st.integers(1, 200_000))
+def test_a_declared_size_is_within_the_ceiling_and_above_what_is_expected(
+    expected: float, ceiling: int
+) -> None:
+    declared = right_size(expected, ceiling)
+    assert 1 <= declared <= ceiling
+    assert declared >= min(expected, ceiling)

@@ -1,0 +1,73 @@
+"""Start-up stays instant: `headway --help` costs little CPU and imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HELP_CPU_S_MAX = 0.080
+TRIES = 5
+
+
+def _environment() -> dict[str, str]:
+    """This checkout, as a user starts it: no coverage inside what is measured, no debug modes."""
+    ours = ("COV", "PYTHON")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {"PYTHONPATH": str(ROOT / "src")}
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True)
+
+
+def _cpu_s(*arguments: str) -> float:
+    """The least CPU time of a few tries, user and system: other processes only ever add."""
+    tries = []
+    for _ in range(TRIES):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _python(*arguments)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        tries.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(tries)
+
+
+@pytest.mark.bench
+def test_help_costs_little_more_than_python_itself() -> None:
+    extra_s = _cpu_s("-m", "headway", "--help") - _cpu_s("-c", "pass")
+    assert extra_s <= HELP_CPU_S_MAX
+
+
+@pytest.mark.parametrize("module", ["rich", "yaml", "headway.core", "headway.cli.sim", "asyncio"])
+def test_help_does_not_import(module: str) -> None:
+    code = (
+        "import sys; from headway.cli import main; main(['--help']);"
+        f"sys.exit({module!r} in sys.modules)"
+    )
+    assert _python("-c", code).stdout.startswith("usage: headway")
+
+
+def test_importing_headway_imports_none_of_its_layers() -> None:
+    code = "import sys, headway; print(*sorted(m for m in sys.modules if m.startswith('headway')))"
+    assert _python("-c", code).stdout.split() == ["headway"]
+
+
+def test_a_reader_that_leaves_early_is_not_an_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as nobody_reads:
+        ended = subprocess.run(
+            [sys.executable, "-m", "headway", "--help"],
+            env=_environment(),
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (141, "")

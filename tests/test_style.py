@@ -1,0 +1,343 @@
+"""Holds the proportions of the project: size without a ratchet regrows.
+
+Each checker takes a piece of text and yields what is wrong with it. The first tests run the
+checkers over the project, the last ones over bad snippets, to prove that each checker can fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import headway
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 50
+CLASS_METHODS_MAX = 15
+PARAMETERS_MAX = 6
+PUBLIC_NAMES_MAX = 20
+README_CODE_LINE_MAX = 25
+ARCHITECTURE_LINES_MAX = 120
+DECISION_LINES_MAX = 40
+
+LOSING_WORDS = {
+    "acquire": "admit",
+    "bot": "agent",
+    "daemon": "broker",
+    "dag": "graph",
+    "job": "task or run",
+    "semaphore": "permit or gauge",
+    "tenant": "neighbour",
+    "workflow": "plan",
+}
+"""Words that another word won against, and the winner."""
+
+FORBIDDEN_TEXT = {
+    "a path of one machine": re.compile(r"(?<![\w.])/(?:work|root)/"),
+    "a tracker's number": re.compile(r"\bissue\s#", re.IGNORECASE),
+    "how the text was made": re.compile(r"\bthis\ssession\b", re.IGNORECASE),
+    "a registry's host": re.compile(r"\b(?:pypi\.or[g]|pythonhosted\.or[g]|npmjs\.(?:com|org))\b"),
+}
+
+Checker = Callable[[str], Iterable[str]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def file_length(source: str) -> Iterator[str]:
+    """A file is read in one sitting."""
+    lines = len(source.splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"{lines} lines, at most {FILE_LINES_MAX}"
+
+
+def function_length(source: str) -> Iterator[str]:
+    """A function fits on a screen."""
+    for function in _functions(source):
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{function.name}: {lines} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def class_size(source: str) -> Iterator[str]:
+    """A class with more methods has more than one reason to exist."""
+    for kind in _classes(source):
+        methods = sum(isinstance(node, Function) for node in kind.body)
+        if methods > CLASS_METHODS_MAX:
+            yield f"{kind.name}: {methods} methods, at most {CLASS_METHODS_MAX}"
+
+
+def parameter_count(source: str) -> Iterator[str]:
+    """More parameters mean that a record is missing."""
+    for function in _functions(source):
+        names = [argument.arg for argument in _arguments(function)]
+        count = len(names) - (names[:1] in (["self"], ["cls"]))
+        if count > PARAMETERS_MAX:
+            yield f"{function.name}: {count} parameters, at most {PARAMETERS_MAX}"
+
+
+def module_docstring(source: str) -> Iterator[str]:
+    """A module says why it exists."""
+    if not ast.get_docstring(ast.parse(source)):
+        yield "no module docstring"
+
+
+def deferred_work(source: str) -> Iterator[str]:
+    """Work is done or is not in the code."""
+    yield from re.findall(r"\b(?:TO[D]O|FIXM[E]|XX[X])\b", source)
+
+
+def losing_words(source: str) -> Iterator[str]:
+    """One word per concept."""
+    for name in _identifiers(source):
+        words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)
+        for word in {word.lower() for word in words} & LOSING_WORDS.keys():
+            yield f"{name}: say {LOSING_WORDS[word]}"
+
+
+def escape_hatches(source: str) -> Iterator[str]:
+    """The core is typed throughout and never catches what it does not know."""
+    yield from re.findall(r"#\s*type:\s*ignore.*", source)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = {"Exception"} if node.type is None else _names(node.type)
+            if caught & {"Exception", "BaseException"}:
+                yield f"line {node.lineno}: catches everything"
+        elif "Any" in _own_names(node):
+            yield "Any"
+
+
+def stateful_classes(source: str) -> Iterator[str]:
+    """What keeps state tells it: to programs by `statistics`, to people by `__repr__`."""
+    for kind in _classes(source):
+        methods = {node.name for node in kind.body if isinstance(node, Function)}
+        bases = set().union(*map(_names, kind.bases))
+        exempt = any(base.endswith(("Error", "Exception", "Protocol")) for base in bases)
+        if "__init__" in methods and not exempt:
+            for missing in sorted({"statistics", "__repr__"} - methods):
+                yield f"{kind.name} has no {missing}"
+
+
+def sleeps_and_mocks(source: str) -> Iterator[str]:
+    """Tests own time, and fakes implement the real interface."""
+    for node in ast.walk(ast.parse(source)):
+        for name in _own_names(node):
+            if {"sleep", "mock", "Mock", "MagicMock"} & set(name.split(".")):
+                yield name
+
+
+def forbidden_text(text: str) -> Iterator[str]:
+    """The project's files speak of the project only."""
+    for what, pattern in FORBIDDEN_TEXT.items():
+        for found in pattern.findall(text):
+            yield f"{what}: {found}"
+
+
+def readme_code(text: str) -> Iterator[str]:
+    """A reader sees code before the first scroll."""
+    if not any(line.startswith("```") for line in text.splitlines()[:README_CODE_LINE_MAX]):
+        yield f"no code in the first {README_CODE_LINE_MAX} lines"
+
+
+def architecture_length(text: str) -> Iterator[str]:
+    """The map is smaller than the land."""
+    if len(text.splitlines()) > ARCHITECTURE_LINES_MAX:
+        yield f"more than {ARCHITECTURE_LINES_MAX} lines"
+
+
+def decision_length(text: str) -> Iterator[str]:
+    """A decision is a page."""
+    if len(text.splitlines()) > DECISION_LINES_MAX:
+        yield f"more than {DECISION_LINES_MAX} lines"
+
+
+def public_names(names: Iterable[str]) -> Iterator[str]:
+    """A front door that can be remembered."""
+    count = len(list(names))
+    if count > PUBLIC_NAMES_MAX:
+        yield f"{count} public names, at most {PUBLIC_NAMES_MAX}"
+
+
+def _functions(source: str) -> Iterator[Function]:
+    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, Function))
+
+
+def _classes(source: str) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+
+
+def _arguments(function: Function) -> list[ast.arg]:
+    given = function.args
+    starred = [argument for argument in (given.vararg, given.kwarg) if argument]
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *starred]
+
+
+def _own_names(node: ast.AST) -> Iterator[str]:
+    """The names that a node itself uses, without those of its children."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name
+        case ast.Import(names=names):
+            yield from (name.name for name in names)
+        case ast.ImportFrom(module=module, names=names):
+            yield from (f"{module}.{name.name}" for name in names)
+            yield from (name.name for name in names)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {name for child in ast.walk(node) for name in _own_names(child)}
+
+
+def _identifiers(source: str) -> Iterator[str]:
+    """The names that a source gives to things, not those that it merely uses."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+@cache
+def _tracked() -> tuple[Path, ...]:
+    """Files that are in the repository or would be with the next commit."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout: what belongs to the project is unknown")
+    return tuple(path for name in listed.stdout.split("\0") if (path := ROOT / name).is_file())
+
+
+def _texts(pattern: str) -> Iterator[tuple[Path, str]]:
+    """Tracked text files below the root whose path matches the pattern."""
+    for path in _tracked():
+        if re.fullmatch(pattern, path.relative_to(ROOT).as_posix()):
+            content = path.read_bytes()
+            if b"\0" not in content:
+                yield path.relative_to(ROOT), content.decode()
+
+
+EVERY_PYTHON = r".*\.py"
+CORE = r"src/headway/core/.*\.py"
+VIRTUAL_TIME_TESTS = r"tests/(?:unit|property)/.*\.py"
+
+RULES: tuple[tuple[Checker, str], ...] = (
+    (file_length, EVERY_PYTHON),
+    (function_length, EVERY_PYTHON),
+    (class_size, EVERY_PYTHON),
+    (parameter_count, EVERY_PYTHON),
+    (module_docstring, EVERY_PYTHON),
+    (deferred_work, EVERY_PYTHON),
+    (losing_words, CORE),
+    (escape_hatches, CORE),
+    (stateful_classes, CORE),
+    (sleeps_and_mocks, VIRTUAL_TIME_TESTS),
+    (forbidden_text, r".*"),
+    (readme_code, r"README\.md"),
+    (architecture_length, r"ARCHITECTURE\.md"),
+    (decision_length, r"docs/decisions/.*\.md"),
+)
+
+
+@pytest.mark.parametrize(("checker", "where"), RULES, ids=[rule.__name__ for rule, _ in RULES])
+def test_the_project_keeps_its_proportions(checker: Checker, where: str) -> None:
+    found = [f"{path}: {fault}" for path, text in _texts(where) for fault in checker(text)]
+    assert not found, f"{checker.__doc__}\n" + "\n".join(found)
+
+
+def test_the_rules_see_the_project() -> None:
+    assert Path(__file__) in _tracked()
+
+
+def test_the_front_door_has_few_names() -> None:
+    assert not list(public_names(headway.__all__))
+
+
+def _body(lines: int) -> str:
+    return "def long():\n" + "    pass\n" * (lines - 1)
+
+
+def _methods(count: int) -> str:
+    return "class Wide:\n" + "".join(f"    def m{i}(self): ...\n" for i in range(count))
+
+
+GOOD = (
+    (file_length, "pass\n" * FILE_LINES_MAX),
+    (function_length, _body(FUNCTION_LINES_MAX)),
+    (class_size, _methods(CLASS_METHODS_MAX)),
+    (parameter_count, "def f(self, a, b, /, c, *, d, e, f): ..."),
+    (module_docstring, '"""Why."""'),
+    (deferred_work, "todo = 'a list of tasks'"),
+    (losing_words, "def admit(dagger, tenants_were_here=1): return semaphore"),
+    (escape_hatches, "try:\n    pass\nexcept (KeyError, ValueError):\n    pass"),
+    (stateful_classes, "class Refused(KeyError, Exception):\n    def __init__(self): ..."),
+    (stateful_classes, "@dataclass\nclass Record:\n    size: int"),
+    (sleeps_and_mocks, "asleep = monkeypatch"),
+    (forbidden_text, "the network/root/node, an issue, a session"),
+    (readme_code, "# headway\n```python\n"),
+    (architecture_length, "line\n" * ARCHITECTURE_LINES_MAX),
+    (decision_length, "line\n" * DECISION_LINES_MAX),
+    (public_names, ["name"] * PUBLIC_NAMES_MAX),
+)
+
+BAD = (
+    (file_length, "pass\n" * (FILE_LINES_MAX + 1)),
+    (function_length, _body(FUNCTION_LINES_MAX + 1)),
+    (class_size, _methods(CLASS_METHODS_MAX + 1)),
+    (parameter_count, "def f(a, b, /, c, *, d, e, f, g): ..."),
+    (parameter_count, "async def f(self, a, b, c, d, e, *f, **g): ..."),
+    (module_docstring, "import os"),
+    (module_docstring, ""),
+    (deferred_work, "# TO" + "DO: later"),
+    (losing_words, "def try_acquire(): ..."),
+    (losing_words, "class TaskDAG: ..."),
+    (losing_words, "class TenantLimits: ..."),
+    (losing_words, "self.semaphore_size = 3"),
+    (losing_words, "def f(job): ..."),
+    (escape_hatches, "from typing import Any"),
+    (escape_hatches, "import typing\nx: typing.Any = 1"),
+    (escape_hatches, "x = 1  # type" + ": ignore[assignment]"),
+    (escape_hatches, "try:\n    pass\nexcept Exception:\n    pass"),
+    (escape_hatches, "try:\n    pass\nexcept (KeyError, BaseException):\n    pass"),
+    (escape_hatches, "try:\n    pass\nexcept:\n    pass"),
+    (stateful_classes, "class Quota:\n    def __init__(self): ...\n    def __repr__(self): ..."),
+    (stateful_classes, "class Quota:\n    def __init__(self): ...\n    def statistics(self): ..."),
+    (sleeps_and_mocks, "import time\ntime.sleep(1)"),
+    (sleeps_and_mocks, "from asyncio import sleep"),
+    (sleeps_and_mocks, "from unittest import mock"),
+    (sleeps_and_mocks, "import unittest.mock"),
+    (forbidden_text, f"see /{'work'}/main"),
+    (forbidden_text, f"see `/{'root'}/notes`"),
+    (forbidden_text, f"fixes Issue {'#'}12"),
+    (forbidden_text, f"found in this {'session'}"),
+    (forbidden_text, f"https://{'pypi'}.org/simple"),
+    (readme_code, "# headway\n" + "words\n" * README_CODE_LINE_MAX + "```python\n"),
+    (architecture_length, "line\n" * (ARCHITECTURE_LINES_MAX + 1)),
+    (decision_length, "line\n" * (DECISION_LINES_MAX + 1)),
+    (public_names, ["name"] * (PUBLIC_NAMES_MAX + 1)),
+)
+
+
+@pytest.mark.parametrize(("checker", "sample"), GOOD)
+def test_a_checker_lets_what_is_within_its_limit_pass(checker: Checker, sample: str) -> None:
+    assert not list(checker(sample))
+
+
+@pytest.mark.parametrize(("checker", "sample"), BAD)
+def test_a_checker_finds_what_it_is_for(checker: Checker, sample: str) -> None:
+    assert list(checker(sample))
+
+
+def test_every_checker_is_shown_to_fail_and_to_pass() -> None:
+    rules = {checker for checker, _ in RULES} | {public_names}
+    assert {checker for checker, _ in BAD} == rules
+    assert {checker for checker, _ in GOOD} == rules

@@ -1,0 +1,145 @@
+"""The command line's boundary: every way out has its exit code and its words."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+import headway
+from headway.cli import main
+from headway.errors import BadValueError
+
+VerbBody = Callable[[argparse.Namespace], int]
+WithSim = Callable[[VerbBody], None]
+
+
+@pytest.fixture
+def with_sim(monkeypatch: pytest.MonkeyPatch) -> WithSim:
+    """Put a verb's module in place whose one command does what the test says."""
+
+    def install(body: VerbBody) -> None:
+        def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+            subparsers.add_parser("demo").set_defaults(run=body)
+
+        module = ModuleType("headway.cli.sim")
+        vars(module)["register"] = register
+        monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
+
+    return install
+
+
+def test_help_shows_examples_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out, err = capsys.readouterr()
+    assert "headway sim demo" in out
+    assert err == ""
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headway {headway.__version__}\n"
+
+
+def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("usage: headway")
+
+
+def test_arguments_come_from_the_process_by_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headway", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("headway ")
+
+
+def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["smi"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error[HW100]: `headway` has no command `smi`\nhint: did you mean `sim`?\n"
+
+
+def test_an_unknown_option_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--bogus"]) == 2
+    err = capsys.readouterr().err
+    assert "--bogus" in err
+    assert "hint: see `headway --help`" in err
+
+
+def test_an_unknown_command_of_a_verb_names_the_nearest_one(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_sim(lambda parsed: 0)
+    assert main(["sim", "dmeo"]) == 2
+    assert "hint: did you mean `demo`?" in capsys.readouterr().err
+
+
+def test_a_command_decides_its_exit_code(with_sim: WithSim) -> None:
+    with_sim(lambda parsed: 4)
+    assert main(["sim", "demo"]) == 4
+
+
+def test_an_error_of_headway_is_rendered_on_stderr(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(parsed: argparse.Namespace) -> int:
+        raise BadValueError("`--width` is 0", hint="use at least 1")
+
+    with_sim(refuse)
+    assert main(["sim", "demo"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "error[HW103]: `--width` is 0\nhint: use at least 1\n")
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(parsed: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    with_sim(interrupt)
+    assert main(["sim", "demo"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def _stumble(parsed: argparse.Namespace) -> int:
+    raise ZeroDivisionError("no calls at all")
+
+
+def test_a_bug_is_one_line_and_how_to_report_it(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADWAY_DEBUG", raising=False)
+    with_sim(_stumble)
+    assert main(["sim", "demo"]) == 70
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "error[HW901]: ZeroDivisionError: no calls at all"
+    assert "`HEADWAY_DEBUG=1 headway sim demo`" in second
+
+
+def test_a_bug_shows_its_traceback_on_request(
+    with_sim: WithSim, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWAY_DEBUG", "1")
+    with_sim(_stumble)
+    assert main(["sim", "demo"]) == 70
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert "in _stumble" in err
+
+
+def test_public_names_are_imported_on_first_use() -> None:
+    assert headway.HeadwayError is BadValueError.__mro__[3]
+    assert set(headway.__all__) <= set(dir(headway))
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = headway.nonsense

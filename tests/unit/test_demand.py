@@ -1,0 +1,145 @@
+"""Tokens expected of an input, prices, and the size of a reply to declare."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headway.core.quota.demand import InputRatio, Price, right_size
+from headway.core.quota.length import KINDS_MAX
+from headway.core.values import Amounts
+
+SONNET = Price(
+    input_microusd_per_mtok=3_000_000,
+    output_microusd_per_mtok=15_000_000,
+    cache_read_microusd_per_mtok=300_000,
+)
+
+
+def _taught(per_byte: float, per_message: float, calls: int = 20) -> InputRatio:
+    """A ratio after some calls of all sizes, reported with 3 % of noise."""
+    ratio = InputRatio()
+    draw = Random(7)
+    for _ in range(calls):
+        size_bytes, messages = int(draw.lognormvariate(9.0, 1.0)), draw.randint(1, 9)
+        tokens = (size_bytes * per_byte + messages * per_message) * draw.gauss(1.0, 0.03)
+        ratio.observe("m", "english", size_bytes, tokens, messages)
+    return ratio
+
+
+def _error(ratio: InputRatio, per_byte: float, per_message: float) -> float:
+    """Mean absolute error on other calls, as a share of their tokens."""
+    draw = Random(8)
+    errors = []
+    for _ in range(100):
+        size_bytes, messages = int(draw.lognormvariate(9.0, 1.0)), draw.randint(1, 9)
+        tokens = size_bytes * per_byte + messages * per_message
+        errors.append(abs(ratio.estimate("m", "english", size_bytes, messages) / tokens - 1.0))
+    return sum(errors) / len(errors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"),
+    [("english", 254.0), ("code", 304.0), ("korean", 404.0), ("cjk", 404.0), ("?", 304.0)],
+)
+def test_an_input_of_unknown_ratio_is_estimated_by_its_kind(kind: str, tokens: float) -> None:
+    assert InputRatio().estimate("m", kind, 1000) == tokens
+
+
+def test_an_empty_input_still_counts() -> None:
+    assert InputRatio().estimate("m", "english", 0, messages=0) == 1.0
+
+
+@pytest.mark.parametrize("per_byte", [0.15, 0.25, 0.45])
+@pytest.mark.parametrize("per_message", [0.0, 4.0, 30.0])
+def test_after_twenty_calls_the_error_is_small(per_byte: float, per_message: float) -> None:
+    assert _error(_taught(per_byte, per_message), per_byte, per_message) < 0.03
+
+
+def test_one_strange_report_moves_the_estimate_a_little() -> None:
+    for calls, moved in ((20, 0.06), (60, 0.02)):
+        for factor in (100.0, 0.01):
+            ratio = _taught(0.25, 4.0, calls)
+            before = ratio.estimate("m", "english", 8000)
+            ratio.observe("m", "english", 8000, factor * before)
+            assert ratio.estimate("m", "english", 8000) == pytest.approx(before, rel=moved)
+
+
+def test_a_lasting_change_moves_the_estimate_all_the_way() -> None:
+    ratio = _taught(0.25, 4.0, calls=100)
+    for _ in range(60):
+        ratio.observe("m", "english", 8000, 4000.0)
+    middle = ratio.estimate("m", "english", 8000)
+    for _ in range(240):
+        ratio.observe("m", "english", 8000, 4000.0)
+    assert 2500.0 < middle < 4100.0
+    assert ratio.estimate("m", "english", 8000) == pytest.approx(4000.0, rel=0.02)
+
+
+def test_models_and_kinds_learn_apart() -> None:
+    ratio = _taught(0.45, 4.0)
+    assert ratio.estimate("m", "code", 1000) == 304.0
+    assert ratio.estimate("other", "english", 1000) == 254.0
+
+
+@pytest.mark.parametrize(("size_bytes", "input_tokens"), [(0, 100.0), (1000, 0.5)])
+def test_an_empty_report_teaches_nothing(size_bytes: int, input_tokens: float) -> None:
+    ratio = InputRatio()
+    ratio.observe("m", "english", size_bytes, input_tokens)
+    assert ratio.statistics().ratios == ()
+
+
+def test_the_kind_used_least_recently_is_forgotten_first() -> None:
+    ratio = InputRatio()
+    for number in range(KINDS_MAX):
+        ratio.observe(f"m{number}", "english", 1000, 250.0)
+    ratio.observe("m0", "english", 1000, 250.0)
+    ratio.observe("one more", "english", 1000, 250.0)
+    models = [known.model for known in ratio.statistics().ratios]
+    assert len(models) == KINDS_MAX
+    assert "m1" not in models
+    assert models[-2:] == ["m0", "one more"]
+
+
+def test_statistics_and_repr_tell_what_was_learned() -> None:
+    ratio = _taught(0.20, 4.0)
+    (known,) = ratio.statistics().ratios
+    assert (known.model, known.kind, known.calls) == ("m", "english", 20)
+    assert known.tokens_per_byte == pytest.approx(0.20, rel=0.05)
+    assert known.tokens_per_message > 0.0
+    assert known.deviation < 0.2
+    assert repr(ratio) == "<InputRatio of 1 models and kinds>"
+
+
+def test_a_cost_is_rounded_up_to_the_micro_dollar() -> None:
+    assert SONNET.cost_microusd(Amounts(1000, 200)) == 3000 + 3000
+    assert SONNET.cost_microusd(Amounts(0.5, 0.0)) == 3, "part of a token is a token"
+    assert Price(1, 1).cost_microusd(Amounts(1, 0)) == 1, "part of a micro-dollar is one"
+    assert SONNET.cost_microusd(Amounts()) == 0
+
+
+def test_tokens_read_from_the_cache_have_their_own_price_or_that_of_input() -> None:
+    assert SONNET.cost_microusd(Amounts(), cache_read_tokens=1000) == 300
+    assert Price(3_000_000, 15_000_000).cost_microusd(Amounts(), cache_read_tokens=1000) == 3000
+
+
+def test_the_demand_of_a_call_has_what_it_will_and_what_it_can_cost() -> None:
+    demand = SONNET.spend(Amounts(1000, 200), Amounts(1100, 4000), kind="review")
+    assert demand.expected == Amounts(1000, 200, 6000)
+    assert demand.ceiling == Amounts(1100, 4000, 63_300)
+    assert demand.kind == "review"
+
+
+@pytest.mark.parametrize(
+    ("expected", "ceiling", "declared"),
+    [(400.0, 4096, 1000), (400.1, 4096, 1001), (4000.0, 4096, 4096), (1.0, 4096, 16), (1.0, 8, 8)],
+)
+def test_the_declared_size_leaves_room_within_the_ceiling(
+    expected: float, ceiling: int, declared: int
+) -> None:
+    assert right_size(expected, ceiling) == declared
+
+
+def test_the_declared_size_can_leave_more_room() -> None:
+    assert right_size(400.0, 4096, factor=5.0) == 2000

@@ -1,0 +1,232 @@
+"""How calls reach a provider: with a permit, or by the rules of unpaced clients."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.foresight.door import (
+    AGGRESSIVE,
+    PATIENT,
+    SDK,
+    Door,
+    Knock,
+    PacedDoor,
+    RetryRule,
+    UnpacedDoor,
+)
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.law import Aimd, Cubic
+from headway.core.quota.length import OutputLength
+from headway.core.quota.quota import Quota
+from headway.core.values import Amounts, Demand, Fault, FaultKind, Limit, Reading
+
+RATE = Fault("rate", "requests", 3.0)
+USED = Amounts(100.0, 50.0)
+
+
+def _knock(call_id: int, key: tuple[float, ...] = (0.0,)) -> Knock:
+    return Knock(call_id, Demand(Amounts(100.0, 50.0), Amounts(100.0, 200.0), "kind"), key)
+
+
+def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
+    """A door behind which two calls may go at once and one more every second."""
+    config = QuotaConfig(limits=(Limit("requests", requests, burst=burst),))
+    return PacedDoor(Quota(config, 0.0), OutputLength())
+
+
+def _knocked(door: Door, calls: int) -> None:
+    for call_id in range(1, calls + 1):
+        door.knock(_knock(call_id), 0.0)
+
+
+def test_a_paced_door_opens_as_the_quota_allows() -> None:
+    door = _paced()
+    _knocked(door, 3)
+    assert door.open(0.0) == [1, 2]
+    assert door.open(0.0) == []
+    assert door.next_s() == pytest.approx(0.9, abs=0.01)
+    assert door.open(door.next_s()) == [3]
+    assert door.next_s() == inf
+
+
+def test_a_paced_door_lets_the_most_urgent_call_go_first() -> None:
+    door = _paced(burst=1.1)
+    for call_id, key in ((1, (1.0, -1.0)), (2, (0.0, -1.0)), (3, (0.0, -9.0))):
+        door.knock(_knock(call_id, key), 0.0)
+    assert door.open(0.0) == [3]
+
+
+@pytest.mark.parametrize("kind", ["rate", "concurrency", "overload"])
+def test_a_paced_door_keeps_what_was_turned_away(kind: FaultKind) -> None:
+    door = _paced()
+    _knocked(door, 1)
+    door.open(0.0)
+    assert door.refused(1, Fault(kind), Reading(), 0.0)
+    assert (door.statistics().waiting, door.statistics().in_flight) == (1, 0)
+    now, sent = 0.0, door.open(0.0)
+    while not sent:
+        now = door.next_s()
+        sent = door.open(now)
+    assert sent == [1]
+    assert now > 0.0
+
+
+@pytest.mark.parametrize("kind", ["server", "request", "billing"])
+def test_a_paced_door_gives_up_what_waiting_does_not_mend(kind: FaultKind) -> None:
+    door = _paced()
+    _knocked(door, 1)
+    door.open(0.0)
+    assert not door.refused(1, Fault(kind), Reading(), 0.0)
+    assert (door.statistics().waiting, door.statistics().in_flight) == (0, 0)
+
+
+def test_a_paced_door_settles_what_ended_and_learns_its_length() -> None:
+    door = _paced()
+    _knocked(door, 1)
+    door.open(0.0)
+    door.first_byte(1, Reading(), 1.0)
+    door.progress(1, 25.0, 1.5)
+    assert door.statistics().in_flight == 1
+    assert not door.ended(1, USED, None, 2.0)
+    assert door.statistics().in_flight == 0
+    assert door.quota.statistics().settled == 1
+    door.knock(_knock(2), 2.0)
+    assert door.open(2.0) == [2]
+
+
+def test_a_paced_door_expects_what_earlier_answers_were_like() -> None:
+    lengths = OutputLength()
+    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
+    for call_id in range(1, 40):
+        door.knock(_knock(call_id), 0.0)
+        assert door.open(0.0) == [call_id]
+        door.ended(call_id, USED, None, 0.0)
+    assert lengths.expect("kind", 100.0, 200.0) == pytest.approx(50.0, rel=0.2)
+
+
+def test_a_paced_door_learns_no_length_from_a_broken_answer() -> None:
+    lengths = OutputLength()
+    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
+    _knocked(door, 1)
+    door.open(0.0)
+    before = lengths.expect("kind", 100.0, 200.0)
+    assert not door.ended(1, Amounts(100.0, 1.0), Fault("broken"), 1.0)
+    assert lengths.statistics().in_flight == 0
+    assert lengths.expect("kind", 100.0, 200.0) == before
+
+
+def test_an_unpaced_door_opens_for_everybody() -> None:
+    door = UnpacedDoor(SDK, 1)
+    _knocked(door, 100)
+    assert door.open(0.0) == list(range(1, 101))
+    assert door.next_s() == inf
+    assert door.statistics().in_flight == 100
+
+
+def test_an_unpaced_client_waits_as_long_as_it_is_told() -> None:
+    door = UnpacedDoor(SDK, 1)
+    _knocked(door, 1)
+    door.open(0.0)
+    assert door.refused(1, RATE, Reading(), 10.0)
+    assert door.statistics().waiting == 1
+    assert door.next_s() == 13.0
+    assert door.open(12.9) == []
+    assert door.open(13.0) == [1]
+
+
+def test_an_unpaced_client_gives_up_after_its_retries() -> None:
+    door = UnpacedDoor(SDK, 1)
+    _knocked(door, 1)
+    kept = []
+    for now in (0.0, 100.0, 200.0):
+        assert door.open(now) == [1]
+        kept.append(door.refused(1, Fault("server"), Reading(), now))
+    assert kept == [True, True, False]
+    assert door.statistics().waiting == door.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
+def test_an_unpaced_client_does_not_repeat_what_stays_wrong(kind: FaultKind) -> None:
+    door = UnpacedDoor(PATIENT, 1)
+    _knocked(door, 1)
+    door.open(0.0)
+    assert not door.refused(1, Fault(kind), Reading(), 0.0)
+
+
+def test_an_unpaced_client_repeats_what_broke_off_and_not_what_is_whole() -> None:
+    door = UnpacedDoor(SDK, 1)
+    _knocked(door, 2)
+    door.open(0.0)
+    door.first_byte(1, Reading(), 1.0)
+    door.progress(1, 10.0, 1.2)
+    assert door.ended(1, USED, Fault("broken"), 2.0)
+    assert not door.ended(2, USED, None, 2.0)
+    assert door.open(60.0) == [1]
+
+
+def test_delays_double_up_to_a_maximum_and_jitter_takes_a_part_off() -> None:
+    fault = Fault("server")
+    assert [SDK.delay_s(tries, fault, 0.0) for tries in range(1, 7)] == [0.5, 1, 2, 4, 8, 8]
+    assert SDK.delay_s(1, fault, 1.0) == 0.375
+    assert PATIENT.delay_s(1_000_000, fault, 0.0) == 8.0
+
+
+def test_an_aggressive_client_takes_no_advice_and_doubles_without_end() -> None:
+    assert [AGGRESSIVE.delay_s(tries, RATE, 0.9) for tries in (1, 2, 11)] == [1.0, 2.0, 1024.0]
+    assert AGGRESSIVE.delay_s(1_000_000, RATE, 0.9) < inf
+
+
+def test_jitter_differs_between_calls_and_not_between_rehearsals() -> None:
+    def delays(seed: int) -> list[float]:
+        door = UnpacedDoor(RetryRule(5), seed)
+        _knocked(door, 3)
+        at: list[float] = []
+        for call_id in door.open(0.0):
+            door.refused(call_id, Fault("server"), Reading(), 0.0)
+        while door.statistics().waiting:
+            at.append(door.next_s())
+            door.open(at[-1])
+        return at
+
+    assert delays(1) == delays(1)
+    assert delays(1) != delays(2)
+    assert len(set(delays(1))) == 3
+
+
+@pytest.mark.parametrize("gate", [Aimd(2.0), Cubic(2.0)])
+def test_a_gate_moves_how_many_may_be_in_flight(gate: Aimd | Cubic) -> None:
+    door = UnpacedDoor(SDK, 1, gate)
+    _knocked(door, 9)
+    sent = door.open(0.0)
+    assert sent == [1, 2]
+    while len(sent) < 3:
+        for call_id in sent:
+            door.ended(call_id, USED, None, 1.0)
+        sent = door.open(1.0)
+    door.refused(sent[0], RATE, Reading(), 1.0)
+    assert gate.limit < 3.0
+
+
+def test_a_gate_learns_from_refusals_and_not_from_other_faults() -> None:
+    gate = Aimd(4.0)
+    door = UnpacedDoor(SDK, 1, gate)
+    _knocked(door, 4)
+    door.open(0.0)
+    door.refused(1, Fault("server"), Reading(), 0.0)
+    door.ended(2, USED, Fault("broken"), 0.0)
+    assert gate.limit == 4.0
+    door.refused(3, Fault("overload"), Reading(), 0.0)
+    assert gate.limit == 2.0
+
+
+def test_a_gate_never_shuts() -> None:
+    door = UnpacedDoor(SDK, 1, Aimd(0.5))
+    _knocked(door, 2)
+    assert door.open(0.0) == [1]
+
+
+def test_doors_show_what_is_behind_them() -> None:
+    assert repr(_paced()).startswith("<PacedDoor <Quota 0 in flight")
+    assert repr(UnpacedDoor(SDK, 1, Aimd())) == "<UnpacedDoor 0 in flight <Aimd 4.0>>"

@@ -1,0 +1,99 @@
+"""Errors carry a code, a place and a fix, and belong to whoever is at fault."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from headway import errors
+from headway.errors import (
+    CycleError,
+    HeadwayError,
+    InputError,
+    InternalError,
+    ProviderError,
+    UnknownNeedError,
+    UsageError,
+    did_you_mean,
+)
+
+
+def _family(kind: type[HeadwayError]) -> Iterator[type[HeadwayError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _family(child)
+
+
+FAMILY = tuple(_family(HeadwayError))
+CODED = tuple(kind for kind in FAMILY if "code" in vars(kind) and kind is not HeadwayError)
+
+
+def test_an_error_renders_what_where_and_the_fix() -> None:
+    error = UnknownNeedError(
+        "`validate` needs `enrich`, which is not in the plan",
+        where="plan.yaml:18",
+        detail="needs: enrich",
+        hint="did you mean `enriched`?",
+    )
+    assert error.render() == (
+        "error[HW002]: `validate` needs `enrich`, which is not in the plan\n"
+        "  plan.yaml:18  needs: enrich\n"
+        "hint: did you mean `enriched`?"
+    )
+
+
+def test_an_error_leaves_out_the_lines_it_has_nothing_for() -> None:
+    assert CycleError("a -> b -> a").render() == "error[HW001]: a -> b -> a"
+    assert CycleError("a -> a", where="plan.yaml:3").render().endswith("\n  plan.yaml:3")
+    assert CycleError("a -> a", detail="two tasks").render().endswith("\n  two tasks")
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_the_class_docstring_is_the_default_message(kind: type[HeadwayError]) -> None:
+    assert kind.__doc__ == f"{kind().message}."
+    assert str(kind()) == kind().message
+
+
+def test_a_subclass_without_a_docstring_speaks_as_its_parent() -> None:
+    class UndocumentedError(CycleError):
+        pass
+
+    assert UndocumentedError().message == CycleError().message
+
+
+def test_no_two_errors_share_a_code() -> None:
+    codes = [kind.code for kind in CODED]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("kind", CODED)
+def test_every_error_is_drawn_in_the_tree_with_its_code(kind: type[HeadwayError]) -> None:
+    tree = errors.__doc__ or ""
+    assert kind.__name__ in tree
+    assert kind.code in tree
+
+
+@pytest.mark.parametrize("kind", CODED)
+def test_every_error_is_somebodys_fault(kind: type[HeadwayError]) -> None:
+    assert issubclass(kind, InputError | ProviderError | InternalError)
+
+
+def test_the_exit_code_says_whose_fault_it_was() -> None:
+    exits = [kind.exit_code for kind in (UsageError, CycleError, ProviderError, InternalError)]
+    assert exits == [2, 3, 1, 70]
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    error = CycleError("a -> a", where="plan.yaml:3", detail="here", hint="drop one")
+    assert pickle.loads(pickle.dumps(error)).render() == error.render()
+
+
+def test_a_near_miss_is_named() -> None:
+    assert did_you_mean("anthropc", ["openai", "anthropic"]) == "did you mean `anthropic`?"
+
+
+def test_without_a_near_miss_all_choices_are_listed() -> None:
+    assert did_you_mean("zzz", ["openai", "anthropic"]) == "choose from: anthropic, openai"

@@ -1,0 +1,383 @@
+"""Who is next: order, charges, returns, corrections, weights and what it costs to keep."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from heapq import heappop, heappush
+from math import inf, nan
+from time import perf_counter
+
+import pytest
+
+from headway.core.quota.fairness import DEPTH_MAX, LOOK_MAX, PEEK_MAX, FairQueue
+from headway.errors import BadValueError, InternalError
+
+SAME: tuple[float, ...] = (0.0,)
+
+
+def _filled(flows: dict[str, int], cost_s: float = 1.0) -> FairQueue[str]:
+    """A queue with so many waiters per flow, named `a0`, `a1`, ..."""
+    queue: FairQueue[str] = FairQueue()
+    for flow, count in flows.items():
+        for number in range(count):
+            queue.push((flow,), SAME, cost_s, f"{flow}{number}")
+    return queue
+
+
+def _drain(queue: FairQueue[str]) -> list[str]:
+    return [queue.pop() for _ in range(len(queue))]
+
+
+def test_an_empty_queue_has_no_head_and_serves_nobody() -> None:
+    queue: FairQueue[str] = FairQueue()
+    assert queue.head() is None
+    assert queue.peek(4) == []
+    assert len(queue) == 0
+    with pytest.raises(InternalError, match="nobody waits"):
+        queue.pop()
+
+
+def test_flows_take_turns() -> None:
+    queue = _filled({"a": 3, "b": 3})
+    assert _drain(queue) == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_within_a_flow_the_lowest_key_is_first_and_equal_keys_are_first_come_first_served() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for name, key in (("new", (1.0, -5.0)), ("long", (0.0, -9.0)), ("short", (0.0, -2.0))):
+        queue.push(("a",), key, 1.0, name)
+        queue.push(("a",), key, 1.0, name + " again")
+    assert _drain(queue) == ["long", "long again", "short", "short again", "new", "new again"]
+
+
+def test_a_flow_of_dear_calls_gets_fewer_of_them() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(10):
+        queue.push(("dear",), SAME, 3.0, f"dear{number}")
+        queue.push(("cheap",), SAME, 1.0, f"cheap{number}")
+    first = [queue.pop() for _ in range(8)]
+    assert sum(name.startswith("dear") for name in first) == 2
+
+
+def test_a_newcomer_behind_a_deep_flow_is_served_within_two_services() -> None:
+    queue = _filled({"deep": 1000})
+    for _ in range(100):
+        queue.pop()
+    queue.push(("new",), SAME, 1.0, "newcomer")
+    assert "newcomer" in [queue.pop(), queue.pop()]
+
+
+def test_runs_share_equally_however_many_sessions_they_have() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(100):
+        for session in range(9):
+            queue.push(("wide", f"s{session}"), SAME, 1.0, "wide")
+        queue.push(("narrow", "s"), SAME, 1.0, "narrow")
+    first = [queue.pop() for _ in range(100)]
+    assert first.count("narrow") == 50
+
+
+def test_a_path_that_begins_another_competes_as_one_more_child_of_itself() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(2):
+        queue.push(("key",), SAME, 1.0, f"own{number}")
+    queue.push(("other",), SAME, 1.0, "other")
+    queue.push(("key", "session"), SAME, 1.0, "session")
+    queue.push(("key",), SAME, 1.0, "own2")
+    assert queue.peek(9) == ["other", "own0", "session", "own1", "own2"]
+    assert _drain(queue) == ["other", "own0", "session", "own1", "own2"]
+
+
+def test_a_resting_leaf_can_become_a_branch_and_keeps_its_tag() -> None:
+    queue = _filled({"busy": 5})
+    queue.push(("key",), SAME, 2.5, "own")
+    assert [queue.pop(), queue.pop()] == ["busy0", "own"]
+    queue.push(("key", "session"), SAME, 1.0, "session")
+    assert _drain(queue) == ["busy1", "busy2", "session", "busy3", "busy4"]
+
+
+def test_the_empty_path_is_a_flow_too() -> None:
+    queue = _filled({"a": 2})
+    queue.push((), SAME, 1.0, "nobody's")
+    assert _drain(queue) == ["a0", "nobody's", "a1"]
+
+
+def test_levels_below_the_deepest_are_one_flow() -> None:
+    queue: FairQueue[str] = FairQueue()
+    deep = ("level",) * DEPTH_MAX
+    queue.push((*deep, "a"), SAME, 1.0, "a0")
+    queue.push((*deep, "a"), SAME, 1.0, "a1")
+    queue.push((*deep, "b"), SAME, 1.0, "b0")
+    assert _drain(queue) == ["a0", "a1", "b0"]
+
+
+def test_idleness_earns_no_credit() -> None:
+    queue = _filled({"busy": 50, "idle": 1})
+    for _ in range(20):
+        queue.pop()
+    for number in range(10):
+        queue.push(("idle",), SAME, 1.0, f"idle{number}")
+    assert [queue.pop()[:4] for _ in range(6)].count("idle") == 3
+
+
+def test_a_flow_that_returns_at_once_has_not_escaped_its_last_charge() -> None:
+    queue = _filled({"busy": 20})
+    queue.push(("dear",), SAME, 10.0, "dear")
+    assert [queue.pop(), queue.pop()] == ["busy0", "dear"]
+    queue.push(("dear",), SAME, 10.0, "dear")
+    assert [queue.pop() for _ in range(11)].index("dear") == 9
+
+
+def test_without_contention_nobody_goes_into_debt() -> None:
+    queue = _filled({"a": 5}, cost_s=100.0)
+    _drain(queue)
+    queue.push(("a",), SAME, 1.0, "a")
+    queue.push(("b",), SAME, 1.0, "b")
+    assert _drain(queue) == ["a", "b"]
+
+
+def test_weights_set_shares() -> None:
+    queue = _filled({"light": 60, "heavy": 60})
+    queue.reweigh(("heavy",), 3.0)
+    assert [queue.pop()[0] for _ in range(40)].count("h") == 30
+
+
+def test_a_weight_outlives_its_flow_until_it_is_one_again() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.reweigh(("run", "heavy"), 3.0)
+    for weight, share in ((None, 30), (1.0, 20)):
+        if weight is not None:
+            queue.reweigh(("run", "heavy"), weight)
+        for _ in range(60):
+            queue.push(("run", "heavy"), SAME, 1.0, "heavy")
+            queue.push(("run", "light"), SAME, 1.0, "light")
+        assert [queue.pop() for _ in range(40)].count("heavy") == share
+        _drain(queue)
+
+
+def test_reweighing_below_a_leaf_waits_for_the_flow_to_exist() -> None:
+    queue = _filled({"a": 1})
+    queue.reweigh(("a", "session"), 2.0)
+    assert _drain(queue) == ["a0"]
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, inf, nan])
+def test_a_weight_is_positive_and_finite(weight: float) -> None:
+    with pytest.raises(BadValueError, match="weight of a/b"):
+        FairQueue[str]().reweigh(("a", "b"), weight)
+
+
+@pytest.mark.parametrize("cost_s", [-1.0, inf, nan])
+def test_a_cost_is_finite_and_not_negative(cost_s: float) -> None:
+    queue: FairQueue[str] = FairQueue()
+    with pytest.raises(BadValueError, match="cost"):
+        queue.push(("a",), SAME, cost_s, "a")
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("delta_cost_s", [inf, -inf, nan])
+def test_a_correction_is_finite(delta_cost_s: float) -> None:
+    with pytest.raises(BadValueError, match="correction"):
+        FairQueue[str]().correct(("a",), delta_cost_s)
+
+
+def test_removing_gives_the_waiter_once() -> None:
+    queue = _filled({"a": 1})
+    place = queue.push(("a",), SAME, 1.0, "leaver")
+    assert queue.remove(place) == "leaver"
+    assert queue.remove(place) is None
+    assert _drain(queue) == ["a0"]
+
+
+def test_a_head_that_leaves_is_followed_by_the_next() -> None:
+    queue: FairQueue[str] = FairQueue()
+    first = queue.push(("a",), SAME, 1.0, "first")
+    queue.push(("a",), SAME, 1.0, "second")
+    queue.push(("b",), SAME, 1.0, "third")
+    assert queue.head() == "first"
+    queue.remove(first)
+    assert queue.head() == "second"
+
+
+def test_taking_out_of_order_charges_the_flow() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.push(("a",), SAME, 1.0, "a0")
+    queue.push(("b",), SAME, 5.0, "b0")
+    filler = queue.push(("b",), (1.0,), 5.0, "b1")
+    for number in range(1, 6):
+        queue.push(("a",), SAME, 1.0, f"a{number}")
+    assert queue.take(filler) == "b1"
+    assert _drain(queue) == ["a0", "a1", "a2", "a3", "a4", "b0", "a5"]
+    with pytest.raises(InternalError, match="place"):
+        queue.take(filler)
+
+
+def test_a_call_that_used_more_than_expected_moves_its_flow_back() -> None:
+    queue = _filled({"a": 5, "b": 5})
+    assert queue.pop() == "a0"
+    queue.correct(("a",), 2.0)
+    assert [queue.pop() for _ in range(4)] == ["b0", "b1", "b2", "a1"]
+
+
+def test_a_refund_gives_back_what_was_not_used() -> None:
+    queue = _filled({"a": 9, "b": 9}, cost_s=4.0)
+    assert [queue.pop(), queue.pop()] == ["a0", "b0"]
+    queue.correct(("b",), -3.0)
+    assert [queue.pop(), queue.pop()] == ["b1", "a1"]
+
+
+def test_a_refund_never_takes_a_flow_back_before_its_return() -> None:
+    queue = _filled({"busy": 100})
+    for _ in range(50):
+        queue.pop()
+    for number in range(9):
+        queue.push(("returned",), SAME, 1.0, f"returned{number}")
+    queue.correct(("returned",), -1000.0)
+    assert [queue.pop()[0] for _ in range(10)].count("r") == 5
+
+
+def test_a_refund_of_a_forgotten_flow_is_lost_and_leaves_nothing_behind() -> None:
+    queue = _filled({"busy": 10})
+    queue.correct(("gone", "session"), -5.0)
+    assert queue.statistics().resting_flows == 0
+    queue.push(("gone", "session"), SAME, 1.0, "back")
+    assert "back" in [queue.pop(), queue.pop()]
+
+
+def test_a_charge_on_a_forgotten_flow_counts_from_now() -> None:
+    queue = _filled({"busy": 20})
+    queue.correct(("gone", "session"), 5.0)
+    assert queue.statistics().resting_flows == 0, "nobody contends inside `gone`"
+    queue.push(("gone", "session"), SAME, 1.0, "back")
+    assert [queue.pop() for _ in range(8)].index("back") == 5
+
+
+def test_a_refunded_flow_that_rests_returns_at_the_virtual_time() -> None:
+    queue = _filled({"a": 9, "c": 9}, cost_s=8.0)
+    places = [queue.push(("b",), SAME, 8.0, f"b{number}") for number in range(9)]
+    for _ in range(9):
+        queue.pop()
+    assert queue.statistics().virtual_s == 16.0
+    queue.correct(("a",), -20.0)
+    queue.correct(("b",), -18.0)
+    for place in places:
+        queue.remove(place)
+    queue.push(("b",), SAME, 8.0, "back")
+    assert [queue.pop() for _ in range(3)] == ["a3", "a4", "back"]
+
+
+def test_peek_leaves_everything_in_place() -> None:
+    queue = _filled({"a": 20, "b": 3})
+    expected = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4"]
+    assert queue.peek(8) == expected
+    assert queue.peek(100) == queue.peek(PEEK_MAX)
+    assert len(queue.peek(100)) == PEEK_MAX
+    assert [queue.pop() for _ in range(8)] == expected
+
+
+def test_peek_passes_over_those_who_left() -> None:
+    queue: FairQueue[str] = FairQueue()
+    places = [queue.push(("a",), SAME, 1.0, f"a{number}") for number in range(30)]
+    for place in places[1:29]:
+        queue.remove(place)
+    assert queue.peek(4) == ["a0", "a29"]
+
+
+def test_peek_gives_up_before_it_has_looked_at_every_resting_flow() -> None:
+    queue = _filled({"busy": 5}, cost_s=1.0)
+    for number in range(2 * LOOK_MAX):
+        queue.push((f"short-lived-{number}",), SAME, 1.5, "short")
+    queue.pop()
+    for _ in range(2 * LOOK_MAX):
+        assert queue.pop() == "short"
+    assert queue.statistics().resting_flows == 2 * LOOK_MAX
+    assert queue.peek(4) == ["busy1"]
+
+
+def test_those_who_leave_from_the_middle_do_not_pile_up() -> None:
+    queue: FairQueue[int] = FairQueue()
+    queue.push(("a",), (0.0,), 1.0, -1)
+    tracemalloc.start()
+    for number in range(5000):
+        queue.remove(queue.push(("a",), (1.0,), 1.0, number))
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 20_000
+    assert queue.peek(2) == [-1]
+
+
+def test_corrections_do_not_pile_up() -> None:
+    queue = _filled({"a": 2, "b": 2})
+    tracemalloc.start()
+    for number in range(5000):
+        queue.correct(("b",), 1.0 if number % 2 else -1.0)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 20_000
+    assert sorted(_drain(queue)) == ["a0", "a1", "b0", "b1"]
+
+
+def test_short_lived_flows_are_forgotten() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(3000):
+        queue.push(("long-lived",), SAME, 1.0, "long")
+        queue.push(("run", f"short-lived-{number}"), SAME, 1.0, "short")
+        queue.pop()
+        queue.pop()
+    statistics = queue.statistics()
+    assert statistics.resting_flows + statistics.backlogged_flows <= 2
+
+
+def test_statistics_and_repr_tell_who_waits() -> None:
+    queue = _filled({"a": 2, "b": 1})
+    queue.push(("run", "session"), SAME, 1.0, "s")
+    queue.remove(queue.push(("a",), SAME, 1.0, "leaver"))
+    queue.pop()
+    queue.pop()
+    statistics = queue.statistics()
+    assert (statistics.waiting, statistics.served, statistics.left) == (2, 2, 1)
+    assert (statistics.backlogged_flows, statistics.resting_flows) == (2, 1)
+    assert statistics.virtual_s == 0.0
+    assert repr(queue) == "<FairQueue 2 waiting, next 's'>"
+
+
+def test_a_hundred_thousand_waiters_fit_into_60_megabytes() -> None:
+    tracemalloc.start()
+    queue: FairQueue[int] = FairQueue()
+    for number in range(100_000):
+        path = (f"run-{number % 10}", f"session-{number % 1000}")
+        queue.push(path, (0.0, float(number % 97), -1.0), 1.0 + number % 7, number)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(queue) == 100_000
+    assert kept_bytes <= 60_000_000
+
+
+@pytest.mark.bench
+def test_a_waiter_costs_little_more_than_an_entry_of_a_heap() -> None:
+    if sys.gettrace() is not None:
+        pytest.skip("a traced run measures the tracer")
+    waiters = 20_000
+    keys = [(0.0, float(number * 7919 % 97), -1.0) for number in range(waiters)]
+    paths = [(f"run-{number % 10}", f"session-{number % 1000}") for number in range(waiters)]
+
+    def fair_s() -> float:
+        queue: FairQueue[int] = FairQueue()
+        began = perf_counter()
+        for number in range(waiters):
+            queue.push(paths[number], keys[number], 1.0, number)
+        for _ in range(waiters):
+            queue.pop()
+        return perf_counter() - began
+
+    def heap_s() -> float:
+        heap: list[tuple[tuple[float, ...], int]] = []
+        began = perf_counter()
+        for number in range(waiters):
+            heappush(heap, (keys[number], number))
+        for _ in range(waiters):
+            heappop(heap)
+        return perf_counter() - began
+
+    assert min(fair_s() for _ in range(3)) <= 12 * min(heap_s() for _ in range(3))

@@ -1,0 +1,333 @@
+"""Laws that move a learned limit: what each does on success, refusal, congestion and silence."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.quota.law import (
+    NEARLY_PEAK,
+    PROBE_FIRST_S,
+    PROBE_GROWTH,
+    ROUND_PIECES,
+    TAIL_WAITING,
+    WIDTH_AT_START,
+    Aimd,
+    Cap,
+    Congestion,
+    Cubic,
+    Width,
+)
+
+ALONE_S = 0.02
+"""Time per token of a call that is alone."""
+
+CROWDED = (0.01, 0.0038)
+"""Sigma and kappa of a provider whose throughput peaks at 16."""
+
+
+def _time_s(width: float, sigma: float = 0.0, kappa: float = 0.0) -> float:
+    return ALONE_S * (1.0 + sigma * (width - 1) + kappa * width * (width - 1))
+
+
+def _sampled(widths: tuple[int, ...], sigma: float, kappa: float, each: int = 4) -> Congestion:
+    congestion = Congestion()
+    for width in widths:
+        for _ in range(each):
+            congestion.sample(width, _time_s(width, sigma, kappa))
+    return congestion
+
+
+def _crowded() -> Width:
+    """A width that has seen the peak of a congested provider."""
+    width = Width(WIDTH_AT_START, Cap())
+    width.congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    return width
+
+
+@pytest.mark.parametrize("kind", [Aimd, Cubic])
+def test_a_limit_does_not_grow_while_it_is_not_used(kind: type[Aimd | Cubic]) -> None:
+    law = kind(10.0)
+    for _ in range(100):
+        law.succeeded(8, 0.0)
+    assert law.limit == 10.0
+
+
+def test_aimd_grows_by_one_per_full_window() -> None:
+    law = Aimd(10.0)
+    for _ in range(10):
+        law.succeeded(10, 0.0)
+    assert law.limit == pytest.approx(11.0, abs=0.1)
+
+
+def test_aimd_halves_on_a_refusal_and_takes_a_burst_of_them_as_one() -> None:
+    law = Aimd(16.0)
+    law.refused(5.0)
+    law.refused(5.9)
+    assert law.limit == 8.0
+    law.refused(6.0)
+    assert law.limit == 4.0
+
+
+@pytest.mark.parametrize("kind", [Aimd, Cubic])
+def test_a_limit_never_falls_below_one(kind: type[Aimd | Cubic]) -> None:
+    law = kind(2.0)
+    for second in range(20):
+        law.refused(float(second))
+    assert law.limit == 1.0
+
+
+def test_cubic_grows_by_one_per_success_until_the_first_refusal() -> None:
+    law = Cubic(4.0)
+    law.succeeded(3, 0.0)
+    assert law.limit == 5.0
+
+
+def test_cubic_takes_a_burst_of_refusals_as_one() -> None:
+    law = Cubic(10.0)
+    law.refused(0.0)
+    law.refused(0.9)
+    assert law.limit == 7.0
+
+
+def test_cubic_returns_to_where_it_failed_rests_there_and_then_goes_beyond() -> None:
+    law = Cubic(20.0)
+    law.refused(0.0)
+    limits: list[float] = []
+    for tenth in range(1, 101):
+        for _ in range(20):
+            law.succeeded(int(law.limit), tenth / 10)
+        limits.append(law.limit)
+    flat_s = (20.0 * 0.3 / 0.4) ** (1 / 3)
+    assert limits == sorted(limits)
+    assert limits[round(10 * flat_s)] == pytest.approx(20.0, abs=0.1)
+    assert limits[-1] > 30.0
+
+
+def test_the_yardsticks_tell_their_limit() -> None:
+    aimd, cubic = Aimd(), Cubic()
+    assert (aimd.statistics().limit, aimd.statistics().reason) == (WIDTH_AT_START, "aimd")
+    assert (cubic.statistics().limit, cubic.statistics().reason) == (WIDTH_AT_START, "cubic")
+    assert repr(aimd) == "<Aimd 4.0>"
+    assert repr(cubic) == "<Cubic 4.0>"
+
+
+def test_a_cap_is_unknown_until_something_is_refused() -> None:
+    cap = Cap()
+    assert cap.allow(1e9) == inf
+    assert cap.next_probe_s() == inf
+
+
+def test_a_refusal_sets_the_cap_to_what_was_accepted() -> None:
+    cap = Cap()
+    cap.refused(7, 100.0)
+    assert cap.allow(100.0) == 7.0
+    cap.refused(0, 100.0)
+    assert cap.limit == 1.0
+
+
+def test_a_cap_is_tried_again_with_one_more_and_ever_more_rarely() -> None:
+    cap, now = Cap(), 100.0
+    cap.refused(7, now)
+    for tries in range(4):
+        delay_s = PROBE_FIRST_S * PROBE_GROWTH**tries
+        assert cap.next_probe_s() == pytest.approx(now + delay_s)
+        assert cap.allow(now + delay_s - 0.1) == 7.0
+        now += delay_s
+        assert cap.allow(now) == 8.0
+        cap.refused(7, now)
+    assert cap.probes == 5
+
+
+def test_a_cap_that_fell_is_tried_again_soon() -> None:
+    cap = Cap(20.0, probes=6)
+    cap.refused(5, 0.0)
+    assert cap.next_probe_s() == PROBE_FIRST_S
+
+
+def test_a_try_that_was_served_raises_the_cap_and_the_next_one_comes_soon() -> None:
+    cap = Cap(7.0, probes=3)
+    cap.succeeded(7, 50.0)
+    assert (cap.limit, cap.probes) == (7.0, 3)
+    cap.succeeded(8, 50.0)
+    assert (cap.limit, cap.probes) == (8.0, 0)
+    assert cap.next_probe_s() == 51.0
+
+
+def test_a_cap_that_was_a_mistake_is_lifted() -> None:
+    cap = Cap()
+    cap.refused(3, 0.0)
+    cap.lift()
+    assert cap.allow(1e9) == inf
+
+
+def test_a_cap_from_a_profile_is_not_tried_at_once() -> None:
+    cap = Cap(7.0, probes=2)
+    assert cap.allow(0.0) == 7.0
+    assert cap.next_probe_s() == PROBE_FIRST_S * PROBE_GROWTH**2
+
+
+def test_a_cap_tells_its_limit_and_its_next_try() -> None:
+    cap = Cap(7.0)
+    assert cap.statistics().limit == 7.0
+    assert cap.statistics().reason == "cap after 0 tries"
+    assert repr(cap) == "<Cap 7 next try at 20s>"
+
+
+def test_without_samples_every_width_is_worth_it() -> None:
+    assert Congestion().worth() == inf
+
+
+def test_one_width_alone_says_nothing_about_others() -> None:
+    assert _sampled((1,), *CROWDED, each=40).worth() == inf
+    assert _sampled((8,), *CROWDED, each=40).worth() == inf
+
+
+def test_the_peak_of_a_congested_provider_is_found() -> None:
+    congestion = _sampled((1, 2, 4, 8, 16, 32), *CROWDED)
+    assert congestion.peak() == pytest.approx(16.1, rel=0.1)
+
+
+def test_the_width_worth_having_is_the_smallest_with_nearly_the_peak_throughput() -> None:
+    congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    worth, best = congestion.worth(), congestion.throughput(congestion.peak())
+    assert worth < congestion.peak()
+    assert congestion.throughput(worth) >= NEARLY_PEAK * best
+    assert congestion.throughput(worth - 0.5) < NEARLY_PEAK * best
+
+
+def test_where_two_are_slower_than_one_only_one_is_worth_it() -> None:
+    assert round(_sampled((1, 2, 4), 0.0, 2.0).worth()) == 1
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.05])
+def test_without_quadratic_growth_there_is_no_peak(sigma: float) -> None:
+    assert _sampled((1, 2, 4, 8, 16), sigma, 0.0).worth() == inf
+
+
+def test_a_provider_that_gets_faster_with_company_has_no_peak() -> None:
+    congestion = _sampled((1, 2, 4, 8), -0.05, 0.0)
+    assert congestion.worth() == inf
+    assert congestion.throughput(8.0) == pytest.approx(8.0 * congestion.throughput(1.0))
+
+
+def test_growth_that_slows_down_is_taken_as_linear() -> None:
+    congestion = Congestion()
+    for width, time_s in ((1, 0.02), (4, 0.05), (16, 0.07)):
+        for _ in range(4):
+            congestion.sample(width, time_s)
+    assert congestion.worth() == inf
+    assert congestion.throughput(16.0) < 16.0 / 0.02
+
+
+def test_a_peak_far_beyond_the_widest_sample_is_not_believed() -> None:
+    assert _sampled((1, 2, 4), *CROWDED).peak() == inf
+    assert _sampled((1, 2, 4, 8, 14), *CROWDED).peak() < inf
+
+
+def test_a_long_stay_at_one_width_does_not_drown_the_others() -> None:
+    congestion = _sampled((1, 4, 8, 32), *CROWDED)
+    for _ in range(10_000):
+        congestion.sample(16, _time_s(16, *CROWDED))
+    assert congestion.peak() == pytest.approx(16.1, rel=0.1)
+
+
+def test_a_provider_that_changed_is_learned_anew() -> None:
+    congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    for _ in range(100):
+        for width in (1, 4, 8, 16, 32):
+            congestion.sample(width, _time_s(width, 0.0, 0.04))
+    assert congestion.peak() == pytest.approx(5.0, rel=0.1)
+
+
+def test_less_than_one_in_flight_counts_as_one() -> None:
+    congestion = Congestion()
+    congestion.sample(0.2, ALONE_S)
+    assert congestion.widest == 1.0
+
+
+def test_congestion_tells_what_it_knows() -> None:
+    congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    told = congestion.statistics()
+    assert told.limit == told.worth == congestion.worth()
+    assert told.reason == "20 samples"
+    assert repr(congestion) == f"<Congestion 20 samples, worth {congestion.worth():.1f}>"
+
+
+def test_a_width_that_is_used_and_shows_no_peak_is_doubled_each_round() -> None:
+    width = Width(4.0, Cap())
+    moves = [width.moved(4.0, ALONE_S, 4) for _ in range(ROUND_PIECES)]
+    assert moves == [False] * (ROUND_PIECES - 1) + [True]
+    assert width.limit(0, 100, 0.0) == 8.0
+    assert width.reason == "no slower with more at once"
+
+
+@pytest.mark.parametrize(("mean", "in_flight"), [(2.0, 4), (4.0, 2)])
+def test_a_width_that_is_not_used_does_not_grow(mean: float, in_flight: int) -> None:
+    width = Width(4.0, Cap())
+    assert not any(width.moved(mean, ALONE_S, in_flight) for _ in range(100))
+
+
+def test_a_width_explores_until_the_peak_shows_and_then_stays_there() -> None:
+    width = Width(4.0, Cap())
+    for _ in range(40):
+        allowed = width.limit(0, 1000, 0.0)
+        width.moved(allowed, _time_s(allowed, *CROWDED), int(allowed))
+    # One round too many is allowed for; then it is where nearly the peak is.
+    assert width.congestion.widest <= 64.0
+    assert 10.0 <= width.limit(0, 1000, 0.0) <= 16.0
+    assert width.reason.startswith("throughput peaks near")
+
+
+def test_a_width_is_never_less_than_one() -> None:
+    width = Width(1.0, Cap())
+    width.congestion = _sampled((1, 2, 4), 0.0, 2.0)
+    assert not width.moved(1.0, ALONE_S, 1)
+    width.overloaded()
+    assert width.limit(0, 100, 0.0) == 1.0
+
+
+def test_an_overload_halves_the_width() -> None:
+    width = Width(8.0, Cap())
+    width.overloaded()
+    assert width.limit(0, 100, 0.0) == 4.0
+    assert width.reason == "overload"
+
+
+def test_a_width_never_exceeds_the_cap() -> None:
+    width = Width(8.0, Cap(3.0))
+    assert width.limit(0, 100, 0.0) == 3.0
+    assert width.limit(0, 100, PROBE_FIRST_S) == 4.0
+
+
+def test_the_last_few_calls_go_together_where_that_costs_little() -> None:
+    width = _crowded()
+    assert width.limit(14, 4, 0.0) == 18.0
+
+
+def test_the_last_calls_do_not_crowd_in_where_throughput_would_suffer() -> None:
+    width = _crowded()
+    assert width.limit(14, 16, 0.0) == WIDTH_AT_START
+
+
+def test_a_run_in_full_swing_does_not_crowd() -> None:
+    width = _crowded()
+    assert width.limit(0, TAIL_WAITING + 1, 0.0) == WIDTH_AT_START
+
+
+def test_the_last_calls_do_not_exceed_the_cap() -> None:
+    width = _crowded()
+    width.cap.refused(15, 0.0)
+    assert width.limit(14, 4, 0.0) == WIDTH_AT_START
+
+
+def test_without_a_known_peak_the_last_calls_wait_like_the_others() -> None:
+    assert Width(4.0, Cap()).limit(3, 3, 0.0) == 4.0
+
+
+def test_a_width_tells_its_limit_its_cap_and_its_reason() -> None:
+    width = Width(4.0, Cap(9.0))
+    told = width.statistics()
+    assert (told.limit, told.cap, told.worth, told.reason) == (4.0, 9.0, inf, "start")
+    assert repr(width).startswith("<Width 4.0 <Cap 9")

@@ -1,0 +1,309 @@
+"""How long replies will be: the prior, what is learned, and what calls in flight tell."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import exp, inf
+from random import Random
+from time import perf_counter
+
+import pytest
+
+from headway.core.quota.demand import OutputLength
+from headway.core.quota.length import FLIGHTS_MAX, KINDS_MAX
+from headway.errors import BadValueError
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Replies of lognormal length at nearly one speed, `width` at a time."""
+
+    width: int
+    calls: int = 400
+    median: float = 600.0
+    spread: float = 0.8
+    speeds: float = 0.2
+    tells: bool = True
+
+    @property
+    def mean(self) -> float:
+        return self.median * exp(self.spread**2 / 2)
+
+    def run(self, seed: int, until: int) -> tuple[float, float]:
+        """What is expected after `until` calls have ended, and their plain mean, over the truth."""
+        draw = Random(seed)
+        lengths = OutputLength()
+        ends: list[tuple[float, int, float]] = []
+        running: dict[int, tuple[float, float]] = {}
+        ended: list[float] = []
+        now = 0.0
+        for call in range(self.calls):
+            if call >= self.width:
+                now = self._end_one(lengths, ends, running, ended)
+            if len(ended) == until:
+                break
+            output, speed = (
+                self.median * exp(draw.gauss(0, self.spread)),
+                draw.gauss(0, self.speeds),
+            )
+            lengths.started(call, "review", 1000.0)
+            running[call] = (now, exp(speed))
+            heappush(ends, (now + output / exp(speed), call, output))
+        while len(ended) < until:
+            self._end_one(lengths, ends, running, ended)
+        expected = lengths.expect("review", 1000.0, inf)
+        return expected / self.mean, sum(ended) / len(ended) / self.mean
+
+    def _end_one(
+        self,
+        lengths: OutputLength,
+        ends: list[tuple[float, int, float]],
+        running: dict[int, tuple[float, float]],
+        ended: list[float],
+    ) -> float:
+        now, call, output = heappop(ends)
+        del running[call]
+        if self.tells:
+            for other, (began, speed) in running.items():
+                lengths.progressed(other, (now - began) * speed)
+        lengths.ended(call, output)
+        ended.append(output)
+        return now
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def test_with_nothing_learned_a_reply_is_the_prior_or_the_ceiling() -> None:
+    lengths = OutputLength()
+    assert lengths.expect("review", 1000.0, 4096) == 500.0
+    assert lengths.expect("review", 1000.0, 200) == 200.0
+    assert lengths.quantile("review", 1000.0, 0.5, 4096) == pytest.approx(363.0, abs=1.0)
+    assert lengths.quantile("review", 1000.0, 0.999, 4096) == pytest.approx(4096, rel=0.1)
+    assert lengths.remaining("review", 1000.0, 0.0, inf) == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("width", [64, 400])
+def test_early_finishers_do_not_mislead_while_streams_tell_their_progress(width: int) -> None:
+    outcomes = [Provider(width).run(seed, until=40) for seed in range(12)]
+    assert _mean([plain for _, plain in outcomes]) < 0.5, "a plain mean under-reserves by multiples"
+    assert _mean([expected for expected, _ in outcomes]) == pytest.approx(1.0, abs=0.1)
+    assert _mean([abs(expected - 1.0) for expected, _ in outcomes]) < 0.25
+
+
+def test_calls_that_tell_no_progress_are_judged_by_those_that_started_later() -> None:
+    outcomes = [Provider(64, tells=False).run(seed, until=40) for seed in range(12)]
+    assert _mean([plain for _, plain in outcomes]) < 0.5
+    assert _mean([expected for expected, _ in outcomes]) == pytest.approx(1.0, abs=0.25)
+
+
+def test_in_the_long_run_the_estimate_is_right() -> None:
+    outcomes = [Provider(32, tells=False).run(seed, until=400) for seed in range(12)]
+    assert _mean([expected for expected, _ in outcomes]) == pytest.approx(1.0, abs=0.05)
+
+
+def test_length_follows_input_where_it_does() -> None:
+    lengths = OutputLength()
+    draw = Random(3)
+    for _ in range(300):
+        size = draw.lognormvariate(7.0, 1.0)
+        lengths.observe("translate", size, 1.1 * size * exp(draw.gauss(0, 0.2)))
+    for size in (300.0, 1000.0, 5000.0):
+        assert lengths.expect("translate", size, inf) == pytest.approx(1.12 * size, rel=0.1)
+
+
+def test_kinds_learn_apart() -> None:
+    lengths = OutputLength()
+    for _ in range(50):
+        lengths.observe("classify", 1000.0, 2.0)
+    assert lengths.expect("classify", 1000.0, 4096) == pytest.approx(2.0, rel=0.2)
+    assert lengths.expect("review", 1000.0, 4096) == 500.0
+
+
+def test_a_change_of_length_is_followed() -> None:
+    lengths = OutputLength()
+    for output in [300.0] * 1000 + [1500.0] * 1500:
+        lengths.observe("review", 1000.0, output)
+    assert lengths.quantile("review", 1000.0, 0.5, inf) == pytest.approx(1500.0, rel=0.15)
+
+
+def test_a_ceiling_cuts_the_mean() -> None:
+    lengths = OutputLength()
+    draw = Random(4)
+    for _ in range(400):
+        lengths.observe("review", 1000.0, draw.lognormvariate(6.0, 0.8))
+    cut = [min(500.0, draw.lognormvariate(6.0, 0.8)) for _ in range(20_000)]
+    assert lengths.expect("review", 1000.0, 500) == pytest.approx(_mean(cut), rel=0.05)
+    assert lengths.expect("review", 1000.0, 0) == 0.0
+
+
+def test_quantiles_are_those_of_the_lengths() -> None:
+    lengths = OutputLength()
+    draw = Random(5)
+    drawn = sorted(draw.lognormvariate(6.0, 0.8) for _ in range(2000))
+    for output in draw.sample(drawn, len(drawn)):
+        lengths.observe("review", 1000.0, output)
+    for q in (0.1, 0.5, 0.9):
+        expected = drawn[int(q * len(drawn))]
+        assert lengths.quantile("review", 1000.0, q, inf) == pytest.approx(expected, rel=0.12)
+    assert lengths.quantile("review", 1000.0, 0.9, 100) == 100
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.5])
+def test_a_quantile_is_of_a_share_between_none_and_all(q: float) -> None:
+    with pytest.raises(BadValueError, match="between 0 and 1"):
+        OutputLength().quantile("review", 1000.0, q, 4096)
+
+
+def test_what_remains_of_a_long_reply_is_longer_than_what_remains_of_a_short_one() -> None:
+    lengths = OutputLength()
+    draw = Random(6)
+    for _ in range(400):
+        lengths.observe("review", 1000.0, draw.lognormvariate(6.0, 0.8))
+    drawn = [draw.lognormvariate(6.0, 0.8) for _ in range(100_000)]
+    for produced in (100.0, 500.0, 2000.0):
+        rest = [length - produced for length in drawn if length > produced]
+        remaining = lengths.remaining("review", 1000.0, produced, inf)
+        assert remaining == pytest.approx(_mean(rest), rel=0.15)
+    assert lengths.remaining("review", 1000.0, 4000.0, 4096) <= 96.0
+    assert lengths.remaining("review", 1000.0, 4096.0, 4096) == 0.0
+
+
+def test_a_reply_far_beyond_all_others_still_has_an_expectation() -> None:
+    lengths = OutputLength()
+    for _ in range(500):
+        lengths.observe("classify", 1000.0, 3.0)
+    assert 0.0 < lengths.remaining("classify", 1000.0, 100_000.0, inf) < 10_000.0
+    assert lengths.remaining("classify", 1000.0, 100_000.0, 100_001.0) <= 1.0
+
+
+def test_a_stream_that_outruns_the_estimate_raises_it_before_it_ends() -> None:
+    lengths = OutputLength()
+    for call in range(8):
+        lengths.started(call, "review", 1000.0)
+        lengths.progressed(call, 3000.0)
+    assert lengths.expect("review", 1000.0, inf) > 3000.0
+
+
+def test_streams_far_beyond_the_estimate_do_not_break_the_fit() -> None:
+    lengths = OutputLength()
+    for _ in range(500):
+        lengths.observe("classify", 1000.0, 3.0)
+    lengths.expect("classify", 1000.0, inf)
+    lengths.started(1, "classify", 1000.0)
+    lengths.progressed(1, 100_000.0)
+    assert 3.0 < lengths.expect("classify", 1000.0, inf) < 100_000.0
+
+
+def test_a_stream_that_has_produced_nothing_says_nothing() -> None:
+    lengths = OutputLength()
+    lengths.observe("review", 1000.0, 300.0)
+    before = lengths.quantile("review", 1000.0, 0.5, inf)
+    lengths.started(1, "review", 1000.0)
+    lengths.progressed(1, 0.0)
+    assert lengths.quantile("review", 1000.0, 0.5, inf) == pytest.approx(before, rel=0.01)
+
+
+def test_only_a_call_that_started_later_tells_about_those_in_flight() -> None:
+    earlier, later = OutputLength(), OutputLength()
+    for lengths, order in ((earlier, (2, 1)), (later, (1, 2))):
+        for call in order:
+            lengths.started(call, "review", 1000.0)
+        lengths.ended(2, 2000.0)
+    told = later.expect("review", 1000.0, inf)
+    assert told > earlier.expect("review", 1000.0, inf)
+
+
+def test_the_longest_call_that_started_later_counts() -> None:
+    orders = ([300.0, 900.0, 100.0], [900.0, 300.0, 100.0], [100.0, 300.0, 900.0])
+    expected = []
+    for outputs in orders:
+        lengths = OutputLength()
+        for call in range(4):
+            lengths.started(call, "review", 1000.0)
+        for call, output in enumerate(outputs, start=1):
+            lengths.ended(call, output)
+        expected.append(lengths.expect("review", 1000.0, inf))
+    assert max(expected) / min(expected) < 1.02
+
+
+def test_an_end_that_is_unknown_or_repeated_teaches_nothing() -> None:
+    lengths = OutputLength()
+    lengths.started(1, "review", 1000.0)
+    lengths.ended(1, None)
+    lengths.ended(1, 9000.0)
+    lengths.ended(2, 9000.0)
+    lengths.progressed(2, 9000.0)
+    assert lengths.expect("review", 1000.0, inf) == pytest.approx(500.0)
+    assert lengths.statistics().in_flight == 0
+
+
+def test_a_call_that_starts_again_is_one_call() -> None:
+    lengths = OutputLength()
+    lengths.started(1, "review", 1000.0)
+    lengths.started(1, "classify", 1000.0)
+    statistics = lengths.statistics()
+    assert statistics.in_flight == 1
+    assert [known.in_flight for known in statistics.kinds] == [0, 1]
+
+
+def test_kinds_are_bounded_and_a_forgotten_one_may_still_have_calls() -> None:
+    lengths = OutputLength()
+    lengths.started(1, "first", 1000.0)
+    for number in range(KINDS_MAX):
+        lengths.observe(f"kind {number}", 1000.0, 100.0)
+    lengths.progressed(1, 10.0)
+    lengths.ended(1, 50.0)
+    assert len(lengths.statistics().kinds) == KINDS_MAX
+    assert lengths.expect("first", 1000.0, 4096) == 500.0
+
+
+def test_of_very_many_calls_in_flight_some_stand_for_all() -> None:
+    expected = []
+    for calls in (FLIGHTS_MAX // 2, 4 * FLIGHTS_MAX):
+        lengths = OutputLength()
+        for call in range(calls):
+            lengths.started(call, "review", 1000.0)
+            lengths.progressed(call, 200.0 + call * 1600.0 / calls)
+        for call in range(0, calls, 8):
+            lengths.ended(call, 200.0 + call * 1600.0 / calls)
+        expected.append(lengths.expect("review", 1000.0, inf))
+    assert expected[1] == pytest.approx(expected[0], rel=0.3)
+
+
+def test_statistics_and_repr_tell_what_was_learned() -> None:
+    lengths = OutputLength()
+    for _ in range(100):
+        lengths.observe("review", 1000.0, 300.0)
+    lengths.started(1, "review", 1000.0)
+    statistics = lengths.statistics()
+    (known,) = statistics.kinds
+    assert (known.kind, known.in_flight, statistics.in_flight) == ("review", 1, 1)
+    assert 80.0 < known.calls <= 100.0
+    assert known.median_tokens == pytest.approx(300.0, rel=0.02)
+    assert known.median_tokens < known.mean_tokens < 320.0
+    assert known.spread < 0.2
+    assert known.slope == pytest.approx(0.0, abs=0.01)
+    assert repr(lengths) == "<OutputLength of 1 kinds, 1 in flight>"
+
+
+@pytest.mark.bench
+def test_asking_is_cheap() -> None:
+    if sys.gettrace() is not None:
+        pytest.skip("a traced run measures the tracer")
+    lengths = OutputLength()
+    for call in range(200):
+        lengths.started(call, "review", 1000.0)
+        lengths.progressed(call, 100.0)
+    lengths.expect("review", 1000.0, 4096)
+
+    def asked_s() -> float:
+        began = perf_counter()
+        for _ in range(2000):
+            lengths.expect("review", 1000.0, 4096)
+        return (perf_counter() - began) / 2000
+
+    assert min(asked_s() for _ in range(5)) < 20e-6, "about 2 us on a quiet machine"

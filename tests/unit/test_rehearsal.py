@@ -1,0 +1,325 @@
+"""Whole runs in virtual time: makespans by hand, refusals, faults, timeouts, stalls, livelocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.events import (
+    RunFinished,
+    TaskDelayed,
+    TaskFailed,
+    TaskSkipped,
+    TaskStarted,
+)
+from headway.core.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.core.foresight import rehearsal
+from headway.core.foresight.account import Terms
+from headway.core.foresight.door import PATIENT, SDK, Door, PacedDoor, RetryRule, UnpacedDoor
+from headway.core.foresight.provider import Call, Faults, Latency, Provider, ProviderSpec
+from headway.core.foresight.rehearsal import HORIZON_S, Rehearsal, Rehearsed, Setup
+from headway.core.foresight.sample import Workload, WorkloadSpec, draw_workload
+from headway.core.plan.graph import Graph, Task
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.dialect import DIALECTS
+from headway.core.quota.length import OutputLength
+from headway.core.quota.quota import Quota
+from headway.core.values import Amounts, Demand, Limit
+
+CALL_S = 9.0
+"""One call of the plain workload alone: a second to the first byte, 400 tokens of 20 ms."""
+
+PLAIN = WorkloadSpec("plain", 6)
+PROVIDER = ProviderSpec("calm")
+HANGING = ProviderSpec("hanging", faults=Faults(hang_share=1.0))
+NO_RETRIES = RetryRule(0)
+
+
+def _paced(spec: ProviderSpec) -> PacedDoor:
+    return PacedDoor(Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0), OutputLength())
+
+
+def _setup(
+    spec: ProviderSpec = PROVIDER,
+    strategy: Strategy = AllAtOnce(),
+    workload: WorkloadSpec = PLAIN,
+    door: Door | None = None,
+) -> Setup:
+    provider = Provider(spec, 1)
+    provider.shows_progress = True
+    unpaced = UnpacedDoor(PATIENT, 1)
+    return Setup(draw_workload(workload, 1), provider, door or unpaced, Rules(strategy))
+
+
+def _run(setup: Setup) -> Rehearsed:
+    return Rehearsal(setup, keep_events=True).run()
+
+
+def _ended_once(setup: Setup, result: Rehearsed) -> bool:
+    return sorted(time.task for time in result.tasks) == list(range(len(setup.workload.calls)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rounds"),
+    [(AllAtOnce(), 1), (Waves(2), 3), (Fixed(3), 2), (Fixed(1), 6), (Adaptive(), 1)],
+)
+def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
+    strategy: Strategy, rounds: int
+) -> None:
+    result = _run(_setup(strategy=strategy))
+    assert result.makespan_s == pytest.approx(rounds * CALL_S)
+    assert (result.failed, result.refused, result.timeouts) == (0, 0, 0)
+    assert result.in_flight_most == 6 / rounds
+    assert result.latencies_s == pytest.approx([CALL_S] * 6)
+
+
+def test_a_paced_run_against_an_idle_provider_is_not_slower_than_its_width() -> None:
+    result = _run(_setup(strategy=Adaptive(), door=_paced(PROVIDER)))
+    assert result.failed == result.refused == 0
+    assert result.makespan_s <= 2 * CALL_S + 1e-6
+
+
+def test_what_is_used_is_counted_at_the_providers_side() -> None:
+    result = _run(_setup())
+    assert result.used_tokens == 6 * 2400.0
+    assert result.wasted_tokens == 0.0
+    assert result.calls == [(0.0, pytest.approx(CALL_S))] * 6
+
+
+def test_a_task_makes_its_calls_one_after_another() -> None:
+    setup = _setup(workload=replace(PLAIN, tasks=2, calls=3))
+    result = _run(setup)
+    assert result.makespan_s == pytest.approx(3 * CALL_S)
+    assert len(result.calls) == 6
+    assert _ended_once(setup, result)
+
+
+def test_a_chain_takes_as_long_as_its_links() -> None:
+    setup = _setup(workload=WorkloadSpec("diamond", 9, shape="diamond"))
+    result = _run(setup)
+    assert result.makespan_s == pytest.approx(4 * CALL_S)
+
+
+def test_spans_cover_every_tasks_time_without_gaps() -> None:
+    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
+    setup = _setup(spec)
+    result = _run(setup)
+    assert {span.kind for span in result.spans} == {"provider", "busy"}
+    for time in result.tasks:
+        spans = [span for span in result.spans if span.task == time.task]
+        assert spans[0].from_s == time.began_s
+        assert spans[-1].to_s == time.ended_s
+        assert spans[-1].kind == "busy"
+        for before, after in zip(spans, spans[1:], strict=False):
+            assert before.to_s == after.from_s
+
+
+def test_waiting_for_a_permit_is_waiting_here() -> None:
+    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
+    result = _run(_setup(spec, Adaptive(), door=_paced(spec)))
+    assert result.failed == 0
+    waited = sum(span.to_s - span.from_s for span in result.spans if span.kind == "here")
+    assert waited > CALL_S
+
+
+def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
+    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
+    setup = _setup(spec)
+    result = _run(setup)
+    assert result.refused > 0
+    assert result.failed == 0
+    assert result.in_flight_most == 2
+    assert result.refused == setup.provider.statistics().refused
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai", "gemini", "plain"])
+def test_what_is_said_in_any_dialect_is_understood(dialect: str) -> None:
+    limits = (Limit("requests", 30.0, burst=2.0), Limit("tokens", 60_000.0))
+    spec = ProviderSpec("spoken", Terms(limits), dialect=dialect)
+    setup = _setup(spec, Adaptive(), door=_paced(spec))
+    result = _run(setup)
+    assert result.failed == 0
+    assert _ended_once(setup, result)
+    assert result.makespan_s < 60.0
+
+
+def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
+    spec = ProviderSpec("failing", faults=Faults(share=0.4, kinds=("server", "broken")))
+    setup = _setup(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
+    result = _run(setup)
+    assert any(isinstance(event, TaskDelayed) for event in result.events)
+    assert 0.0 < result.wasted_tokens < result.used_tokens
+    assert _ended_once(setup, result)
+    assert result.failed == sum(not time.done for time in result.tasks)
+
+
+def test_a_task_that_was_tried_twice_has_one_time_from_its_first_start() -> None:
+    spec = ProviderSpec("down", faults=Faults(outages=((0.0, 0.5),)))
+    result = _run(_setup(spec, door=UnpacedDoor(NO_RETRIES, 1)))
+    assert result.refused == 6
+    assert [(time.began_s, time.done) for time in result.tasks] == [(0.0, True)] * 6
+    assert result.makespan_s == pytest.approx(1.0 + CALL_S)
+
+
+def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
+    spec = ProviderSpec("down", faults=Faults(outages=((0.0, inf),)))
+    shape = WorkloadSpec("diamond", 9, shape="diamond")
+    result = _run(_setup(spec, workload=shape, door=UnpacedDoor(NO_RETRIES, 1)))
+    assert result.failed == 9
+    skipped = [event.task for event in result.events if isinstance(event, TaskSkipped)]
+    assert skipped == [1, 2, 8]
+    assert sorted(time.task for time in result.tasks) == [0, 3, 4, 5, 6, 7]
+    assert isinstance(result.events[-1], RunFinished)
+
+
+def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> None:
+    setup = replace(_setup(door=UnpacedDoor(NO_RETRIES, 1)), timeout_s=5.0)
+    result = _run(setup)
+    assert result.failed == 6
+    assert result.timeouts == 24
+    assert result.latencies_s == []
+    # Four seconds of tokens had come each time, and were paid for.
+    assert result.wasted_tokens == result.used_tokens == pytest.approx(24 * 2200.0)
+
+
+def test_a_call_that_ends_in_time_is_not_given_up() -> None:
+    result = _run(replace(_setup(), timeout_s=CALL_S + 0.1, stall_s=1.1))
+    assert (result.failed, result.timeouts) == (0, 0)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
+    door: Door = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
+    setup = replace(_setup(HANGING, door=door), stall_s=5.0)
+    result = _run(setup)
+    assert result.failed == 6
+    assert result.timeouts == 24
+    ended = [event for event in result.events if isinstance(event, TaskFailed)]
+    assert {event.fault.kind for event in ended} == {"timeout"}
+    assert all(to_s - from_s == 5.0 for from_s, to_s in result.calls)
+
+
+def test_a_run_outlives_calls_that_hang() -> None:
+    spec = ProviderSpec("flaky", faults=Faults(hang_share=0.3))
+    setup = replace(_setup(spec, workload=replace(PLAIN, tasks=20)), stall_s=2.0)
+    result = _run(setup)
+    assert result.failed == 0
+    assert result.timeouts > 0
+    assert len(result.latencies_s) == 20
+    assert result.makespan_s < 60.0
+
+
+def test_an_answer_that_has_begun_does_not_stall() -> None:
+    slow = ProviderSpec("slow", latency=Latency(1.0, 0.2))
+    result = _run(replace(_setup(slow), stall_s=2.0))
+    assert result.timeouts == 0
+    assert result.makespan_s == pytest.approx(81.0)
+
+
+def test_a_stall_is_noticed_before_a_timeout() -> None:
+    setup = _setup(HANGING, door=UnpacedDoor(NO_RETRIES, 1))
+    result = _run(replace(setup, rules=Rules(AllAtOnce(), 0), timeout_s=30.0, stall_s=5.0))
+    assert result.makespan_s == 5.0
+
+
+def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
+    # Every call breaks off, waits half a second at the door and is sent again: the first timer
+    # comes while the call is at the door, or while a later send is in flight.
+    spec = ProviderSpec("breaking", faults=Faults(share=1.0, kinds=("broken",)))
+    setup = _setup(spec, workload=replace(PLAIN, tasks=40), door=UnpacedDoor(SDK, 1))
+    result = _run(replace(setup, rules=Rules(AllAtOnce(), 0), timeout_s=8.2))
+    assert result.failed == 40
+    assert all(to_s - from_s <= 8.2 + 1e-9 for from_s, to_s in result.calls)
+    assert result.timeouts < len(result.calls) == 120
+
+
+def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
+    setup = _setup(HANGING)
+    loop = Rehearsal(setup)
+    result = loop.run()
+    assert result.makespan_s == inf
+    assert result.failed == 6
+    assert result.events == []
+
+
+def test_a_run_that_outlasts_the_horizon_is_cut_off() -> None:
+    glacial = ProviderSpec("glacial", latency=Latency(HORIZON_S))
+    result = _run(_setup(glacial))
+    assert result.makespan_s == inf
+    assert result.failed == 6
+
+
+def test_a_run_without_progress_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "STEPS_MAX", 100)
+    spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
+    hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
+    loop = Rehearsal(_setup(spec, door=hasty))
+    assert loop.run().makespan_s == inf
+    assert loop.statistics().steps == 101
+
+
+def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:
+    """Tasks that make one call, or none at all."""
+    demand = Demand(Amounts(2000.0, 400.0), Amounts(2000.0, 4096.0))
+    call = Call(0, 2000.0, 400.0, 4096.0)
+    tasks = [
+        Task(str(task), before, (demand,) if task in called else ())
+        for task, before in enumerate(needs)
+    ]
+    calls = tuple((call,) if task in called else () for task in range(len(needs)))
+    return Workload("bare", Graph(tasks), calls)
+
+
+def test_a_task_without_calls_is_over_when_it_starts() -> None:
+    workload = _bare([(), ("0",), ("1",)], {1})
+    result = _run(replace(_setup(), workload=workload))
+    assert [(time.task, time.ended_s) for time in result.tasks] == [
+        (0, 0.0),
+        (1, pytest.approx(CALL_S)),
+        (2, pytest.approx(CALL_S)),
+    ]
+
+
+def test_a_long_chain_of_tasks_without_calls_ends() -> None:
+    chain = [(), *((str(task),) for task in range(4999))]
+    result = _run(replace(_setup(), workload=_bare(chain, set())))
+    assert (result.makespan_s, result.failed) == (0.0, 0)
+    assert len(result.tasks) == 5000
+
+
+def test_an_empty_workload_is_over_at_once() -> None:
+    result = _run(replace(_setup(), workload=_bare([], set())))
+    assert (result.makespan_s, result.failed, result.tasks) == (0.0, 0, [])
+
+
+def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
+    spec = ProviderSpec(
+        "busy",
+        Terms((Limit("requests", 60.0, burst=3.0), Limit("input", 200_000.0))),
+        faults=Faults(share=0.1, hang_share=0.05),
+    )
+    work = WorkloadSpec("mixed", 30, input_spread=0.5, output_spread=0.5, shape="layers")
+    first, second = (
+        _run(replace(_setup(spec, Adaptive(), work, _paced(spec)), stall_s=10.0)) for _ in "ab"
+    )
+    assert first == second
+    assert first.failed == 0
+
+
+def test_reasons_are_recorded_with_every_start() -> None:
+    result = _run(_setup(strategy=Waves(2)))
+    reasons = [event.reason for event in result.events if isinstance(event, TaskStarted)]
+    assert reasons == ["wave of 2"] * 6
+
+
+def test_a_rehearsal_tells_how_far_it_is() -> None:
+    loop = Rehearsal(_setup())
+    assert repr(loop) == "<Rehearsal at 0.0s, 0 calls>"
+    loop.run()
+    assert loop.statistics().at_s == pytest.approx(CALL_S)
+    tally = loop._tally
+    assert (tally.statistics().tasks, tally.statistics().calls) == (6, 6)
+    assert repr(tally) == "<Tally 6 tasks, 6 calls>"

@@ -1,0 +1,82 @@
+"""How many more tasks may start, and how users write it."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.engine.strategy import (
+    LOOKAHEAD,
+    Activity,
+    Adaptive,
+    AllAtOnce,
+    Fixed,
+    Strategy,
+    Waves,
+    parse,
+)
+from headway.errors import BadValueError
+
+
+def test_all_at_once_always_has_room() -> None:
+    assert AllAtOnce().room(Activity(1000, 1000)) == inf
+
+
+def test_a_wave_starts_only_when_the_last_one_has_ended() -> None:
+    assert Waves(4).room(Activity(0, 0)) == 4
+    assert Waves(4).room(Activity(1, 0)) == 0
+    assert Waves(4).room(Activity(4, 0)) == 0
+
+
+def test_a_fixed_number_of_places_is_kept_busy() -> None:
+    assert Fixed(5).room(Activity(3, 3)) == 2
+    assert Fixed(5).room(Activity(5, 0)) == 0
+
+
+def test_adaptive_starts_tasks_until_enough_of_them_wait_for_a_permit() -> None:
+    assert Adaptive().room(Activity(500, 0)) == LOOKAHEAD
+    assert Adaptive().room(Activity(500, LOOKAHEAD - 1)) == 1
+    assert Adaptive().room(Activity(500, LOOKAHEAD)) == 0
+
+
+def test_adaptive_respects_the_users_ceiling() -> None:
+    assert Adaptive(ceiling=10).room(Activity(8, 0)) == 2
+    assert Adaptive(ceiling=10).room(Activity(8, LOOKAHEAD)) == 0
+
+
+def test_only_adaptive_puts_the_critical_path_first_by_itself() -> None:
+    strategies: list[Strategy] = [AllAtOnce(), Waves(1), Fixed(1), Adaptive()]
+    assert [strategy.ranked for strategy in strategies] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "reason"),
+    [
+        ("all-at-once", AllAtOnce(), "everything starts at once"),
+        ("waves:4", Waves(4), "wave of 4"),
+        ("fixed:5", Fixed(5), "one of 5 places is free"),
+        ("adaptive", Adaptive(), "the quota can feed one more"),
+    ],
+)
+def test_a_strategy_is_read_as_users_write_it(text: str, strategy: Strategy, reason: str) -> None:
+    assert parse(text) == strategy
+    assert parse(text).name == text
+    assert parse(text).reason == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "wave", "waves", "waves:", "waves:0", "waves:-4", "waves:4.5", "waves:four", "fixed:+5",
+     "fixed: 5", "adaptive:5", "all-at-once:3", "waves:\N{SUPERSCRIPT TWO}", "waves:4:4"],
+)  # fmt: skip
+def test_what_is_not_a_strategy_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(BadValueError, match="is not a strategy") as refused:
+        parse(text)
+    assert refused.value.hint
+
+
+def test_the_hint_for_a_slip_is_the_nearest_strategy() -> None:
+    with pytest.raises(BadValueError) as refused:
+        parse("adaptve")
+    assert refused.value.hint == "did you mean `adaptive`?"
