@@ -6,13 +6,13 @@ time the best that was reached without it on the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
 from typing import Final
 
-from bench.results import Store, complete
+from bench.results import PROCESSES, Store, complete
 from bench.scenes import Scene, Set, hide, scene
 from bench.trial import Outcome, Trial
 
@@ -107,13 +107,13 @@ class Cell:
         return median(seed.outcome.latency_p95_s for seed in self.seeds)
 
 
-def measure(choices: Sequence[Choice], store: Store) -> list[Cell]:
+def measure(choices: Sequence[Choice], store: Store, processes: int = PROCESSES) -> list[Cell]:
     """Run what is missing, in two steps: the second is the widest `fixed` where it may be best."""
     wanted = [trial for choice in choices for trial in _needed(choice)]
-    outcomes = complete(wanted, store)
+    outcomes = complete(wanted, store, processes)
     wider = [trial for choice in choices for trial in _wider(choice, outcomes)]
     if wider:
-        outcomes |= complete(wider, store)
+        outcomes |= complete(wider, store, processes)
     return [_fold(choice, outcomes) for choice in choices]
 
 
@@ -180,7 +180,7 @@ def _fold(choice: Choice, outcomes: Mapping[Trial, Outcome]) -> Cell:
     return Cell(choice.provider, choice.workload, choice.column, tuple(seeds))
 
 
-def _tried(trials: Iterable[Trial], outcomes: Mapping[Trial, Outcome]) -> dict[str, Outcome]:
+def _tried(trials: Sequence[Trial], outcomes: Mapping[Trial, Outcome]) -> dict[str, Outcome]:
     """Outcomes by way, with that of the widest size where it was tried."""
     found = {trial.way: outcomes[trial] for trial in trials}
     for trial in trials:

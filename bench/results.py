@@ -7,11 +7,13 @@ decides; `tests/test_bench_slice.py` proves that none of them calls it.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import multiprocessing
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -31,17 +33,18 @@ PROCESSES: Final = 2
 
 SAY_EVERY_S: Final = 5.0
 
-QUOTA_ONLY: Final = (
-    "belief.py", "blind.py", "demand.py", "fairness.py", "length.py", "mirror.py", "outflow.py",
-    "quota.py", "tempo.py",
-)  # fmt: skip
-"""Of core/quota: what no way without a quota executes. `law.py` counts by its two classes."""
-
-BOUND_ONLY: Final = (
-    "bound.py", "conflict.py", "layout.py", "optimum.py", "relaxation.py", "reservation.py",
-    "supply.py",
-)  # fmt: skip
-"""Of core/foresight: what no rehearsal executes."""
+SOURCES: Final[dict[Kind, tuple[str, ...]]] = {
+    "paced": ("**/*.py",),
+    "unpaced": (
+        "values.py", "engine/*.py", "plan/graph.py", "quota/dialect.py", "quota/refusal.py",
+        "quota/window.py", "foresight/account.py", "foresight/door.py", "foresight/draw.py",
+        "foresight/provider.py", "foresight/rehearsal.py", "foresight/sample.py",
+        "foresight/speech.py",
+    ),
+    "bound": ("values.py", "plan/graph.py", "quota/window.py", "foresight/*.py"),
+}  # fmt: skip
+"""The files of the core that trials of a kind can execute. Ways without a quota use two classes of
+`law.py` besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,16 @@ class Store:
             return
 
 
-def complete(trials: Iterable[Trial], store: Store) -> dict[Trial, Outcome]:
-    """Outcomes of all trials: the stored ones, and the others run now, in two processes."""
+def complete(
+    trials: Iterable[Trial], store: Store, processes: int = PROCESSES
+) -> dict[Trial, Outcome]:
+    """Outcomes of all trials: the stored ones, and the others run now."""
     wanted = list(dict.fromkeys(trials))
     missing = [trial for trial in wanted if store.get(trial) is None]
     missing.sort(key=_weight, reverse=True)
     say(f"{len(wanted) - len(missing)} trials reused, {len(missing)} to run")
     if missing:
-        _run_all(missing, store)
+        _run_all(missing, store, processes)
     outcomes = {trial: store.get(trial) for trial in wanted}
     return {trial: outcome for trial, outcome in outcomes.items() if outcome is not None}
 
@@ -110,11 +115,15 @@ def key_of(trial: Trial) -> str:
     return sha256(f"{trial!r} {_code_hash(trial.kind)}".encode()).hexdigest()[:24]
 
 
-def _run_all(missing: Sequence[Trial], store: Store) -> None:
+def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
     whole = sum(map(_weight, missing))
     done, began_s, said_s = 0.0, monotonic(), monotonic()
-    with multiprocessing.Pool(PROCESSES) as pool:
-        for count, (trial, outcome) in enumerate(pool.imap_unordered(_run_one, missing), 1):
+    with ExitStack() as stack:
+        results: Iterable[tuple[Trial, Outcome]] = map(_run_one, missing)
+        if processes > 1:
+            pool = stack.enter_context(multiprocessing.Pool(processes))
+            results = pool.imap_unordered(_run_one, missing)
+        for count, (trial, outcome) in enumerate(results, 1):
             store.put(trial, outcome)
             done += _weight(trial)
             now_s = monotonic()
@@ -141,14 +150,26 @@ def _weight(trial: Trial) -> float:
 
 @cache
 def _code_hash(kind: Kind) -> str:
-    """A hash of the sources that trials of a kind can execute."""
-    left_out = {"paced": (), "unpaced": QUOTA_ONLY + BOUND_ONLY + ("law.py",), "bound": QUOTA_ONLY}
-    digest = sha256(Path(trial_module.__file__).read_bytes())
-    for path in sorted(CORE.rglob("*.py")):
-        if path.name not in left_out[kind]:
-            digest.update(path.relative_to(CORE).as_posix().encode() + path.read_bytes())
+    """A hash of the code that trials of a kind can execute; comments and layout do not count."""
+    paths = sorted({path for pattern in SOURCES[kind] for path in CORE.glob(pattern)})
+    parts = [Path(trial_module.__file__).read_text(), *(path.read_text() for path in paths)]
     if kind == "unpaced":
-        digest.update(repr(law.WIDTH_AT_START).encode())
-        for part in (law.Aimd, law.Cubic):
-            digest.update(inspect.getsource(part).encode())
-    return digest.hexdigest()
+        parts += [f"{law.WIDTH_AT_START}", *map(inspect.getsource, (law.Aimd, law.Cubic))]
+    return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
+
+
+def _meaning(source: str) -> str:
+    """A source without comments, layout and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [part for part in node.body if not _is_text(part)]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

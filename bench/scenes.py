@@ -12,16 +12,34 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from zlib import crc32
 
-from bench.presets import PRESETS
-from headway.core.foresight.account import Neighbour, Terms
+from headway.core.foresight.account import Terms
 from headway.core.foresight.draw import uniform
+from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.provider import Latency, ProviderSpec
 from headway.core.foresight.sample import WorkloadSpec
 from headway.core.values import Limit
+from headway.simulator import presets
 
 Set = Literal["tuning", "held-out"]
 
 SETS: Final[tuple[Set, ...]] = ("tuning", "held-out")
+
+_CONGESTED: Final = presets.PROVIDERS["congested"].spec
+
+PRESETS: Final = {
+    **{
+        name: presets.PROVIDERS[name].spec
+        for name in ("burst-60s", "burst-3s", "fixed-window", "reserved", "congested")
+    },
+    # A peak so low that a small run has no time to look for it.
+    "congested-5": replace(
+        _CONGESTED, name="congested-5", latency=replace(_CONGESTED.latency, kappa=0.04)
+    ),
+    **{
+        name: presets.PROVIDERS[name].spec
+        for name in ("cap-7", "neighbour", "changing", "hidden", "sub-second", "worst-mix")
+    },
+}
 PROVIDERS: Final = tuple(PRESETS)
 
 SEEDS: Final[dict[Set, dict[str, tuple[int, ...]]]] = {

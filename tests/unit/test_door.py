@@ -60,11 +60,13 @@ def test_a_paced_door_lets_the_most_urgent_call_go_first() -> None:
 
 @pytest.mark.parametrize("kind", ["rate", "concurrency", "overload"])
 def test_a_paced_door_keeps_what_was_turned_away(kind: FaultKind) -> None:
-    door = _paced()
+    lengths = OutputLength()
+    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
     _knocked(door, 1)
     door.open(0.0)
     assert door.refused(1, Fault(kind), Reading(), 0.0)
     assert (door.statistics().waiting, door.statistics().in_flight) == (1, 0)
+    assert lengths.statistics().in_flight == 0
     now, sent = 0.0, door.open(0.0)
     while not sent:
         now = door.next_s()
@@ -94,6 +96,20 @@ def test_a_paced_door_settles_what_ended_and_learns_its_length() -> None:
     assert door.quota.statistics().settled == 1
     door.knock(_knock(2), 2.0)
     assert door.open(2.0) == [2]
+
+
+def test_a_paced_door_hands_on_what_it_sees_of_an_answer() -> None:
+    lengths = OutputLength()
+    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
+    _knocked(door, 1)
+    door.open(0.0)
+    door.first_byte(1, Reading(), 1.5)
+    door.progress(1, 5000.0, 6.5)
+    tempo = door.quota.statistics().belief.tempo
+    assert (tempo.first_byte_s, tempo.per_token_s) == pytest.approx((1.5, 0.001))
+    unseen = OutputLength()
+    unseen.started(1, "kind", 100.0)
+    assert lengths.expect("kind", 100.0, 1e4) > unseen.expect("kind", 100.0, 1e4)
 
 
 def test_a_paced_door_expects_what_earlier_answers_were_like() -> None:

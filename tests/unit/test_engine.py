@@ -81,6 +81,7 @@ def test_the_last_end_ends_the_run() -> None:
     taken = step(state, Finished(1), 2.0)
     assert taken.events == (TaskFinished(1, 1, 2.0), RunFinished(2.0, 2, 0))
     assert step(state, Ticked(), 3.0) == Step((), ())
+    assert state.active == state.waiting == set()
 
 
 def test_a_wave_waits_for_the_slowest_of_the_one_before() -> None:
@@ -167,6 +168,7 @@ def test_attempts_are_bounded() -> None:
     step(state, Ticked(), 1.0)
     taken = step(state, Failed(0, SERVER), 2.0)
     assert taken.events == (TaskFailed(0, 2, 2.0, SERVER), RunFinished(2.0, 0, 1))
+    assert state.active == state.waiting == set()
 
 
 @pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])

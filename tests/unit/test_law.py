@@ -10,13 +10,22 @@ from headway.core.quota.law import (
     NEARLY_PEAK,
     PROBE_FIRST_S,
     PROBE_GROWTH,
+    RAMP_BURST,
+    RAMP_CAUTION,
+    RAMP_GROW_S,
+    RAMP_GROWTH,
+    RAMP_LEAST,
+    RAMP_PATIENCE,
+    ROUND_GROWTH,
     ROUND_PIECES,
+    SUSPECT_S,
     TAIL_WAITING,
     WIDTH_AT_START,
     Aimd,
     Cap,
     Congestion,
     Cubic,
+    Ramp,
     Width,
 )
 
@@ -172,7 +181,109 @@ def test_a_cap_tells_its_limit_and_its_next_try() -> None:
     cap = Cap(7.0)
     assert cap.statistics().limit == 7.0
     assert cap.statistics().reason == "cap after 0 tries"
-    assert repr(cap) == "<Cap 7 next try at 20s>"
+    assert repr(cap) == f"<Cap 7 next try at {PROBE_FIRST_S:.0f}s>"
+
+
+def test_a_further_refusal_of_the_same_signal_lowers_the_cap_and_never_raises_it() -> None:
+    cap = Cap()
+    cap.lower(3)
+    assert cap.limit == inf
+    cap.refused(7, 0.0)
+    for accepted, limit in ((5, 5.0), (9, 5.0), (0, 1.0)):
+        cap.lower(accepted)
+        assert cap.limit == limit
+    assert cap.probes == 1
+
+
+def test_a_cap_that_is_only_suspected_is_tried_early_and_then_less_and_less() -> None:
+    cap, now, delays = Cap(), 0.0, []
+    for _ in range(8):
+        cap.refused(7, now)
+        cap.probe_soon(now)
+        delays.append(cap.next_probe_s() - now)
+        now = cap.next_probe_s()
+    assert delays[:3] == [SUSPECT_S, 2 * SUSPECT_S, 4 * SUSPECT_S]
+    assert delays == sorted(delays)
+
+
+def _burst(ramp: Ramp, calls: int, now: float) -> None:
+    for _ in range(calls):
+        ramp.sent(now)
+
+
+def test_until_a_burst_is_refused_any_number_may_leave_at_once() -> None:
+    ramp = Ramp()
+    _burst(ramp, 1000, 0.0)
+    assert ramp.when(0.0) == 0.0
+    assert ramp.most == inf
+
+
+def test_a_refused_burst_bounds_what_may_leave_within_a_second() -> None:
+    ramp = Ramp()
+    _burst(ramp, 20, 10.0)
+    ramp.refused(10.0)
+    assert ramp.most == RAMP_CAUTION * 20
+    assert ramp.when(10.0) == 11.0
+    assert ramp.when(11.0) == 11.0
+    _burst(ramp, 17, 11.0)
+    assert ramp.when(11.0) == 11.0
+    _burst(ramp, 1, 11.0)
+    assert ramp.when(11.5) == 12.0
+
+
+def test_the_refusal_of_a_few_is_no_sign_of_a_ramp() -> None:
+    ramp = Ramp()
+    _burst(ramp, 100, 8.0)
+    _burst(ramp, RAMP_BURST - 1, 10.0)
+    ramp.refused(10.0)
+    assert ramp.most == inf
+
+
+def test_a_call_that_was_not_let_in_does_not_count() -> None:
+    ramp = Ramp()
+    ramp.returned()
+    _burst(ramp, RAMP_BURST, 0.0)
+    ramp.returned()
+    ramp.refused(0.0)
+    assert ramp.most == inf
+
+
+def test_a_ramp_never_falls_below_its_least_and_a_later_refusal_never_raises_it() -> None:
+    ramp = Ramp(3.0)
+    _burst(ramp, 50, 0.0)
+    ramp.refused(0.0)
+    assert ramp.most == 3.0
+    low = Ramp(RAMP_LEAST / 2)
+    _burst(low, 50, 0.0)
+    low.refused(0.0)
+    assert low.most == RAMP_LEAST
+
+
+def test_a_ramp_grows_after_a_while_and_waits_longer_after_each_refused_try() -> None:
+    ramp = Ramp()
+    _burst(ramp, 20, 0.0)
+    ramp.refused(0.0)
+    ramp.refused(0.1)
+    before = ramp.most
+    ramp.when(RAMP_GROW_S)
+    assert ramp.most == before
+    ramp.when(0.1 + RAMP_GROW_S)
+    assert ramp.most == RAMP_GROWTH * before
+    again_s = 0.2 + 2 * RAMP_GROW_S
+    _burst(ramp, 20, again_s)
+    ramp.refused(again_s)
+    before = ramp.most
+    ramp.when(again_s + RAMP_GROW_S)
+    assert ramp.most == before
+    ramp.when(again_s + RAMP_PATIENCE * RAMP_GROW_S)
+    assert ramp.most == RAMP_GROWTH * before
+
+
+def test_a_ramp_tells_its_rate() -> None:
+    ramp = Ramp(5.0)
+    assert ramp.statistics().limit == 5.0
+    assert ramp.statistics().reason == "ramp after 0 refusals"
+    assert repr(ramp) == "<Ramp 5.0/s>"
 
 
 def test_without_samples_every_width_is_worth_it() -> None:
@@ -241,6 +352,15 @@ def test_a_provider_that_changed_is_learned_anew() -> None:
     assert congestion.peak() == pytest.approx(5.0, rel=0.1)
 
 
+def test_what_was_seen_is_kept_for_the_next_run_and_counts_half() -> None:
+    first = _sampled((1, 4, 8, 16, 32), *CROWDED, each=10)
+    second = Congestion(first.curve())
+    assert second.peak() == pytest.approx(first.peak(), rel=0.01)
+    assert (second.samples, second.widest) == (25, 32.0)
+    assert Congestion(Congestion().curve()).worth() == inf
+    assert Width(4.0, Cap(), first.curve()).congestion.curve() == second.curve()
+
+
 def test_less_than_one_in_flight_counts_as_one() -> None:
     congestion = Congestion()
     congestion.sample(0.2, ALONE_S)
@@ -255,11 +375,11 @@ def test_congestion_tells_what_it_knows() -> None:
     assert repr(congestion) == f"<Congestion 20 samples, worth {congestion.worth():.1f}>"
 
 
-def test_a_width_that_is_used_and_shows_no_peak_is_doubled_each_round() -> None:
+def test_a_width_that_is_used_and_shows_no_peak_grows_each_round() -> None:
     width = Width(4.0, Cap())
     moves = [width.moved(4.0, ALONE_S, 4) for _ in range(ROUND_PIECES)]
     assert moves == [False] * (ROUND_PIECES - 1) + [True]
-    assert width.limit(0, 100, 0.0) == 8.0
+    assert width.limit(0, 100, 0.0) == 4.0 * ROUND_GROWTH
     assert width.reason == "no slower with more at once"
 
 

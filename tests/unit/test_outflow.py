@@ -125,6 +125,18 @@ def test_a_candidate_that_is_flowing_already_counts_with_what_is_left_of_it() ->
     assert lowest == pytest.approx(50.0)
 
 
+def test_from_the_middle_of_a_bin_on_only_the_rest_of_it_refills() -> None:
+    outflow = _flowing(Stream(5.25, 6.0, 30.0), now=5.25)
+    lowest = outflow.lowest(100.0, 20.0, 1000.0, Stream(6.0, 6.5, 30.0))
+    assert lowest == pytest.approx(100.0 + 20.0 * 1.25 - 60.0)
+
+
+def test_what_is_planned_up_to_the_horizon_is_seen_at_any_time() -> None:
+    outflow = Outflow(1000.0)
+    outflow.add(Stream(1000.0, 1000.0 + HORIZON_S, 200.0), 1000.0)
+    assert outflow.lowest(500.0, 0.0, 500.0, Stream(1000.0, 1001.0, 0.0)) == pytest.approx(300.0)
+
+
 def test_a_candidate_without_duration_is_charged_whole() -> None:
     assert Outflow(0.0).lowest(50.0, 0.0, 100.0, Stream(3.2, 3.2, 30.0)) == pytest.approx(20.0)
 

@@ -36,6 +36,12 @@ def test_without_spread_all_calls_are_alike_and_known_exactly() -> None:
             assert demand.kind == task.kind == workload.name == "alike"
 
 
+def test_no_two_calls_share_a_draw() -> None:
+    spec = WorkloadSpec("many", 10, calls=3, luck_spread=0.5)
+    lucks = [call.luck for calls in draw_workload(spec, 1).calls for call in calls]
+    assert len(set(lucks)) == 30
+
+
 def test_sizes_spread_around_their_median() -> None:
     workload = draw_workload(VARIED, 3)
     inputs = [calls[0].input_tokens for calls in workload.calls]

@@ -46,8 +46,9 @@ def test_the_mean_width_is_weighed_by_time() -> None:
     tempo.enter(6.0)
     assert tempo.in_flight == 2
     assert tempo.mean_since(began, 0.0, 8.0) == pytest.approx((6 * 1 + 2 * 2) / 8)
-    tempo.leave(8.0)
-    assert tempo.mean_since(began, 0.0, 10.0) == pytest.approx((6 * 1 + 2 * 2 + 2 * 1) / 10)
+    tempo.leave(9.0)
+    assert tempo.mean_since(began, 0.0, 10.0) == pytest.approx((6 * 1 + 3 * 2 + 1 * 1) / 10)
+    assert tempo.mean_since(tempo.integral(10.0), 10.0, 12.0) == pytest.approx(1.0)
 
 
 def test_the_mean_over_no_time_is_the_present() -> None:

@@ -3,15 +3,252 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final
 
-from headway.errors import UsageError
+from headway.errors import BadValueError
+
+if TYPE_CHECKING:
+    from headway.core.foresight.provider import ProviderSpec
+    from headway.core.report import Row
+    from headway.simulator.compare import Comparison, Contender, Experiment
+    from headway.simulator.presets import WorkloadPreset
+
+VIRTUAL: Final = "Virtual time, simulated provider: no key, nothing is sent."
+
+SEEDS_MAX: Final = 1000
+SEED_MAX: Final = 2**62
+
+DEMO: Final = (
+    ("all at once, aggressive retries", "all-at-once+aggressive"),
+    ("all at once, SDK retries", "all-at-once+sdk"),
+    ("waves of 4", "waves:4"),
+    ("pool of 5", "fixed:5"),
+    ("headway, cold", "headway"),
+    ("headway, known limits", "headway+known"),
+)
+DRAWN: Final = (0, 2, 5)
+"""The rows of the demo that are drawn as timelines."""
+
+DEMO_EXAMPLES: Final = """\
+examples:
+  headway sim demo                      22 agents on a congested account
+  headway sim demo --preset slots       the same figures through a concurrency limit
+  headway sim demo --seed 7 --json      other draws, for a program
+"""
+
+COMPARE_EXAMPLES: Final = """\
+strategies:
+  all-at-once, waves:N, fixed:N         unpaced; retries as the SDKs do, until it works
+  fixed:1..22                           one row for each width
+  ...+sdk, ...+aggressive               two retries; waits that grow without end
+  aimd, cubic                           one law moves how many are in flight
+  headway                               nothing known beforehand
+  headway+profile, +limits, +known      learned on other seeds, configured, or both
+  headway+hidden                        the provider sends no headers
+
+examples:
+  headway sim compare --provider trap --strategy fixed:1..22 headway
+  headway sim compare --provider burst-3s --workload tasks-1000 --seeds 3 --json
+  headway sim compare --provider my-account.yaml --workload my-agents.yaml
+  headway sim compare --provider neighbour --strategy headway --share 50% --pace smooth
+"""
+
+PRESETS_EXAMPLES: Final = """\
+examples:
+  headway sim presets
+  headway sim presets --json
+"""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of `headway sim`."""
-    demo = subparsers.add_parser("demo", help="many agents on one small account")
+    demo = _command(subparsers, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES)
+    demo.add_argument("--preset", metavar="P", default="trap", help="a provider (default: trap)")
+    demo.add_argument("--no-timeline", action="store_true", help="only the table")
+    _add_seeds(demo)
     demo.set_defaults(run=_demo)
 
+    compare = _command(
+        subparsers, "compare", "one workload, one provider, any strategies", COMPARE_EXAMPLES
+    )
+    compare.add_argument("--provider", metavar="P", default="trap", help="a preset or a file")
+    compare.add_argument("--workload", metavar="W", help="a preset or a file")
+    compare.add_argument(
+        "--strategy", metavar="S", nargs="+", action="extend", help="see below (default: several)"
+    )
+    compare.add_argument(
+        "--share", metavar="50%", default="100%", help="headway takes at most this of each limit"
+    )
+    compare.add_argument(
+        "--pace", choices=("fast", "smooth"), default="fast", help="smooth: evenly, no bursts"
+    )
+    _add_seeds(compare)
+    compare.set_defaults(run=_compare)
 
-def _demo(_parsed: argparse.Namespace) -> int:
-    raise UsageError("this version of headway has nothing to simulate yet")
+    presets = _command(subparsers, "presets", "what can be named", PRESETS_EXAMPLES)
+    presets.add_argument("--json", action="store_true", help="for programs")
+    presets.set_defaults(run=_presets)
+
+
+def _command(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    examples: str,
+) -> argparse.ArgumentParser:
+    return subparsers.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}. {VIRTUAL}",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", metavar="N", default="1", help="the first seed (default: 1)")
+    parser.add_argument("--seeds", metavar="N", default="5", help="how many (default: 5)")
+    parser.add_argument("--json", action="store_true", help="rows for programs, on stdout")
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    from headway.simulator.compare import parse_contenders
+    from headway.simulator.presetfile import find_provider, find_workload
+
+    provider = find_provider(parsed.preset)
+    experiment = _experiment(parsed, provider.spec, find_workload(provider.workload))
+    contenders = [replace(parse_contenders(strategy)[0], name=name) for name, strategy in DEMO]
+    compared = _run(experiment, contenders)
+    if parsed.json:
+        return _print_json(compared.rows)
+    _show(experiment, compared, () if parsed.no_timeline else DRAWN, provider.about)
+    return 0
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from headway.simulator.compare import parse_contenders
+    from headway.simulator.presetfile import find_provider, find_workload
+
+    words = parsed.strategy or [strategy for _, strategy in DEMO]
+    contenders = [contender for word in words for contender in parse_contenders(word)]
+    provider = find_provider(parsed.provider)
+    workload = find_workload(parsed.workload or provider.workload)
+    experiment = _experiment(parsed, provider.spec, workload)
+    experiment = replace(experiment, share=_share(parsed.share), pace=parsed.pace)
+    compared = _run(experiment, contenders)
+    if parsed.json:
+        return _print_json(compared.rows)
+    _show(experiment, compared, (), provider.about)
+    return 0
+
+
+def _presets(parsed: argparse.Namespace) -> int:
+    from headway.simulator.presets import PROVIDERS, WORKLOADS
+
+    found = [
+        *(("provider", preset.name, preset.about) for preset in PROVIDERS.values()),
+        *(("workload", preset.name, preset.about) for preset in WORKLOADS.values()),
+    ]
+    if parsed.json:
+        keys = ("kind", "name", "about")
+        return _print_text([dict(zip(keys, preset, strict=True)) for preset in found])
+    above = ""
+    for kind, name, about in found:
+        if kind != above:
+            print(f"{kind}s:")
+        print(f"  {name:18} {about}")
+        above = kind
+    return 0
+
+
+def _experiment(
+    parsed: argparse.Namespace, provider: ProviderSpec, workload: WorkloadPreset
+) -> Experiment:
+    from headway.simulator.compare import Experiment
+
+    first = _whole("--seed", parsed.seed, 0, SEED_MAX)
+    count = _whole("--seeds", parsed.seeds, 1, SEEDS_MAX)
+    return Experiment(provider, workload, tuple(range(first, first + count)))
+
+
+def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
+    """Compare, with a line of progress for whoever watches."""
+    from headway.simulator.compare import compare
+
+    if not sys.stderr.isatty():
+        return compare(experiment, contenders)
+
+    def tell(name: str, over: int, total: int) -> None:
+        print(f"\r\x1b[K{over}/{total} {name}", end="", file=sys.stderr, flush=True)
+
+    try:
+        return compare(experiment, contenders, tell)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
+    from headway.watch.screen import console_for
+    from headway.watch.table import caption, conclusion, draw_table
+    from headway.watch.timeline import Picture, draw_timelines
+
+    labels, rows = experiment.workload.labels, compared.rows
+    names = dict.fromkeys((experiment.provider.name, experiment.workload.name))
+    print(f"{len(labels)} agents on one account ({', '.join(names)}): {about}")
+    print(VIRTUAL, end="\n\n", flush=True)
+    console = console_for(sys.stdout)
+    draw_table(console, rows, (caption(rows, compared.binding),))
+    pictures = [
+        Picture(f"{rows[i].strategy}, seed {experiment.seeds[0]}", compared.first[i], labels)
+        for i in drawn
+    ]
+    ends = [picture.ran.makespan_s for picture in pictures if picture.ran.makespan_s < inf]
+    if ends:
+        draw_timelines(console, pictures, max(ends))
+    print(f"\n{conclusion(rows)}")
+
+
+def _print_json(rows: Sequence[Row]) -> int:
+    """Rows for programs. JSON has no infinity: what never ended is null."""
+    plain = [
+        {
+            key: None if isinstance(value, float) and not isfinite(value) else value
+            for key, value in asdict(row).items()
+        }
+        for row in rows
+    ]
+    return _print_text(plain)
+
+
+def _print_text(found: object) -> int:
+    from json import dumps
+
+    print(dumps(found, indent=2, allow_nan=False))
+    return 0
+
+
+def _whole(option: str, text: str, least: int, most: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)):
+        number = int(text)
+        if least <= number <= most:
+            return number
+    raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from {least} to {most}")
+
+
+def _share(text: str) -> float:
+    """`50%` or `0.5`."""
+    digits, scale = (text[:-1], 100.0) if text.endswith("%") else (text, 1.0)
+    try:
+        share = float(digits) / scale
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise BadValueError(
+            f"`--share` is {text!r}: it must be more than 0 and at most 100%",
+            hint="write `--share 50%`",
+        )
+    return share

@@ -73,7 +73,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Consumption of one call, by resource. A call is always one request and one concurrent slot."""
+    """Consumption of one call, by resource. A call is always one request and one slot."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0

@@ -25,7 +25,7 @@ from headway.core.foresight.supply import season_of
 EXACT_CALLS_MAX: Final = 7
 """Up to so many calls are searched: 5,040 orders at most."""
 
-CLOSE: Final = 1e-9
+CLOSE: Final = 1e-6
 """A relaxation that reaches the exact time to within this share names what binds."""
 
 

@@ -31,7 +31,7 @@ TICK_S: Final = 1e-9
 SLACK: Final = 1e-9
 """Relative rounding slack on amounts."""
 
-COARSE: Final = 1e-3
+COARSE: Final = 5e-3
 """Where several calls can trade time against each other, a conflict that is worth less than this
 share of the whole time is let be: the search ends, and its result is lower by no more."""
 
@@ -82,7 +82,8 @@ def alternatives(rule: Rule, placed: Placed) -> list[Gap] | None:
     if not any(rule.flows):
         return _refund_conflict(rule, placed)
     found = (_flow_conflict(rule, placed, begin, end) for begin, end in _intervals(rule, placed))
-    return min((ways for ways in found if ways is not None), key=len, default=None)
+    worst = max((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    return None if worst is None else worst[1]
 
 
 def _refund_conflict(rule: Rule, placed: Placed) -> list[Gap] | None:
@@ -153,8 +154,10 @@ def _intervals(rule: Rule, placed: Placed) -> Iterator[tuple[Edge, Edge]]:
                         if end.is_start and floor(placed.at(end) / period + SLACK) == window)  # fmt: skip
 
 
-def _flow_conflict(rule: Rule, placed: Placed, begin: Edge, end: Edge) -> list[Gap] | None:
-    """The ways out if an interval holds more than it may.
+def _flow_conflict(
+    rule: Rule, placed: Placed, begin: Edge, end: Edge
+) -> tuple[float, list[Gap]] | None:
+    """By how much an interval holds more than it may, and the ways out.
 
     Parts that are cut already share the excess: one of them must give at least its share. Parts
     that lie within must stick out a little first. None of this fails to name a schedule's way.
@@ -182,9 +185,8 @@ def _flow_conflict(rule: Rule, placed: Placed, begin: Edge, end: Edge) -> list[G
     if rule.kind == "fixed" and end.is_start:
         ways.append(Gap(ORIGIN, end.call, begin.after_s + rule.period_s))
     share = excess / max(1, len(cut))
-    return ways + [
-        gap._replace(least_s=gap.least_s + max(TICK_S, share * pace_s)) for gap, pace_s in cut
-    ]
+    ways += [gap._replace(least_s=gap.least_s + max(TICK_S, share * pace_s)) for gap, pace_s in cut]
+    return excess, ways
 
 
 def _load(

@@ -13,7 +13,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def _mix(value: int) -> int:
-    """SplitMix64's finaliser (Steele, Lea and Flood, 2014): every input bit moves every output bit."""
+    """SplitMix64's finaliser (Steele, Lea and Flood, 2014): every bit in moves every bit out."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

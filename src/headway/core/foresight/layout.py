@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headway.core.foresight.account import FAIR_SHARE, Needs, Terms
+from headway.core.foresight.account import Needs, Terms
+from headway.core.foresight.neighbour import FAIR_SHARE
 from headway.core.foresight.provider import Call, Latency, ProviderSpec
 from headway.core.values import Limit, LimitKind, Resource
 

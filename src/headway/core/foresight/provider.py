@@ -56,7 +56,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong: a share of all accepted calls, and intervals in which every call is refused."""
+    """What goes wrong: a share of all accepted calls, and intervals that refuse every call."""
 
     share: float = 0.0
     kinds: tuple[FaultKind, ...] = ("server", "overload", "broken")
@@ -207,7 +207,7 @@ class Provider:
         reserved = self.spec.terms.charging == "reserved"
         output_tokens = call.max_tokens if reserved else call.output_tokens
         needs = Needs(call.input_tokens, output_tokens, call.spend_microusd)
-        drawn = self._drawn_fault()
+        drawn = _drawn_fault(self.spec.faults, self._seed, len(self.arrivals))
         fault = self._refusal(account, needs, drawn, now)
         turned_away_for = (fault.resource or fault.kind) if fault else None
         self.arrivals.append(Arrival(now, key, call.id, turned_away_for))
@@ -293,15 +293,6 @@ class Provider:
         until = short.until_s - now if faults.retry_after == "honest" else 60.0
         return Fault(kind, short.resource, until if until < inf else None, f"{kind} limit")
 
-    def _drawn_fault(self) -> FaultKind | None:
-        """The fault of this submission, if any: a fresh draw each time a call is sent."""
-        faults = self.spec.faults
-        index = len(self.arrivals)
-        if faults.share <= 0 or uniform(self._seed, FAULT_STREAM, 2 * index) >= faults.share:
-            return None
-        pick = uniform(self._seed, FAULT_STREAM, 2 * index + 1)
-        return faults.kinds[int(pick * len(faults.kinds))]
-
     def _serve(self, service: _Service, drawn: FaultKind | None) -> None:
         call, latency = service.call, self.spec.latency
         self._in_service[call.id] = service
@@ -346,3 +337,11 @@ class Provider:
             self._streaming[service.key] -= 1
         self.account(service.key).finish(service.needs, service.output_tokens, now)
         return Ended(call.id, call.input_tokens, service.output_tokens, service.fault)
+
+
+def _drawn_fault(faults: Faults, seed: int, index: int) -> FaultKind | None:
+    """The fault of one submission, if any: a fresh draw each time a call is sent."""
+    if faults.share <= 0 or uniform(seed, FAULT_STREAM, 2 * index) >= faults.share:
+        return None
+    pick = uniform(seed, FAULT_STREAM, 2 * index + 1)
+    return faults.kinds[int(pick * len(faults.kinds))]

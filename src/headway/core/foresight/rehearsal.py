@@ -46,7 +46,7 @@ HORIZON_S: Final = 100_000.0
 """A rehearsal that is not over by then is cut off, and what is left counts as failed."""
 
 STEPS_MAX: Final = 5_000_000
-"""A rehearsal that takes more steps is livelocked."""
+"""A rehearsal that opens the door more often is livelocked."""
 
 SpanKind = Literal["here", "provider", "busy"]
 """Waiting for a permit here; turned away and waiting to try again; in service."""
@@ -231,10 +231,9 @@ class Rehearsal:
         """From the first start to the last end."""
         self._feed(Began())
         self._send()
-        while not self._state.over:
+        while not self._state.over and self._steps < STEPS_MAX:
             at_s = self._next_s()
-            self._steps += 1
-            if at_s > HORIZON_S or self._steps > STEPS_MAX:
+            if at_s > HORIZON_S:
                 break
             self.now = max(at_s, self.now)
             for happening in self._setup.provider.advance(self.now):
@@ -284,7 +283,9 @@ class Rehearsal:
 
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""
-        while sent := self._setup.door.open(self.now):
+        self._steps += 1
+        while self._steps < STEPS_MAX and (sent := self._setup.door.open(self.now)):
+            self._steps += 1
             for call_id in sent:
                 flight = self._flights[call_id]
                 answer = self._setup.provider.submit(flight.call, self.now)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from math import floor, inf
 from typing import Final
 
-from headway.core.foresight.account import FAIR_SHARE, Neighbour, Terms
+from headway.core.foresight.account import Terms
 from headway.core.foresight.layout import Rule
+from headway.core.foresight.neighbour import FAIR_SHARE, Neighbour
 
 TICKS_MAX: Final = 20_000
 """A neighbour is followed for this many ticks; after that the supply counts it as gone."""

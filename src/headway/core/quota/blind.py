@@ -87,6 +87,11 @@ class Bracket:
         """Sent, and not known yet whether it was let in."""
         self._spent += amount
 
+    def take_back(self, amount: float, sent_s: float) -> None:
+        """It did not run; what was sent before the last refusal is forgotten already."""
+        if sent_s > self.anchor_s or self.anchor_s == inf:
+            self._spent -= amount
+
     def confirm(self, amount: float, sent_s: float) -> None:
         """Let in."""
         self._confirmed += amount
@@ -176,6 +181,11 @@ class Blind:
         for name, bracket in self._brackets.items():
             bracket.spend(_need(name, demand))
 
+    def returned(self, demand: Demand, sent_s: float) -> None:
+        """A call did not run: refused, or never sent."""
+        for name, bracket in self._brackets.items():
+            bracket.take_back(_need(name, demand), sent_s)
+
     def accepted(
         self, demand: Demand, sent_s: float, in_flight: int, now: float
     ) -> Literal["crowd", "burst"] | None:
@@ -203,8 +213,6 @@ class Blind:
         self.refusals += 1
         if sent_s <= self._refused_s:
             return "same"
-        for name, bracket in self._brackets.items():
-            bracket.spend(-_need(name, demand))
         self._refused_s = now
         if in_flight >= self._widest and self._row == 0 and self._alarms < ALARMS_MAX:
             self._crowded = True

@@ -23,7 +23,10 @@ USED: Final = 0.8
 """A width counts as used when at least this share of it is in flight."""
 
 ROUND_PIECES: Final = 4
-"""Pieces of answers that must be seen at a width before the next one is explored."""
+ROUND_GROWTH: Final = 1.5
+"""Pieces of answers that must be seen at a width before the next one is explored, and how much
+wider that is. Doubling gains one per cent where nothing is congested and loses four where the
+peak is at five; two pieces instead of four lose thirty."""
 
 NEARLY_PEAK: Final = 0.98
 """The smallest width with this share of the peak throughput: the rest only adds latency."""
@@ -135,14 +138,20 @@ class Cubic:
 
 
 class Cap:
-    """How many calls the account takes at once, learned from refusals and tried again rarely."""
+    """How many calls the account takes at once, learned from refusals and tried again rarely.
 
-    __slots__ = ("_probe_at_s", "_probes", "limit")
+    What a user configured, `most`, is never exceeded, not even to try.
+    """
 
-    def __init__(self, limit: float = inf, probes: int = 0) -> None:
-        self.limit = limit
+    __slots__ = ("_probe_at_s", "_probes", "limit", "most")
+
+    def __init__(
+        self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
+    ) -> None:
+        self.most = most
+        self.limit = min(limit, most)
         self._probes = probes
-        self._probe_at_s = self._delay_s() if limit < inf else inf
+        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
 
     def __repr__(self) -> str:
         return f"<Cap {self.limit:g} next try at {self._probe_at_s:.0f}s>"
@@ -162,7 +171,7 @@ class Cap:
 
     def lower(self, accepted: int) -> None:
         """A further refusal of the same signal: fewer were let in than thought."""
-        if self.limit < inf:
+        if self.limit < self.most:
             self.limit = max(1.0, min(self.limit, float(accepted)))
 
     def probe_soon(self, now: float) -> None:
@@ -171,7 +180,7 @@ class Cap:
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
-        self.limit = inf
+        self.limit = self.most
         self._probe_at_s = inf
 
     def allow(self, now: float) -> float:
@@ -183,7 +192,7 @@ class Cap:
         if in_flight > self.limit:
             self.limit = float(in_flight)
             self._probes = 0
-            self._probe_at_s = now + 1.0
+            self._probe_at_s = now + 1.0 if self.limit < self.most else inf
 
     def next_probe_s(self) -> float:
         return self._probe_at_s
@@ -264,15 +273,20 @@ class Congestion:
     __slots__ = ("_bins", "_fit", "_fresh", "samples", "widest")
     MEMORY: Final = 0.1
 
-    def __init__(self) -> None:
-        self._bins: dict[int, tuple[float, float]] = {}
+    def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
+        self._bins = {width: (weight, seconds) for width, weight, seconds in curve}
         self._fit: tuple[float, float, float] | None = None
         self._fresh = 0
-        self.samples = 0
-        self.widest = 1.0
+        self.samples = round(sum(weight for _, weight, _ in curve))
+        self.widest = float(max(self._bins, default=1))
+        self._refit()
 
     def __repr__(self) -> str:
         return f"<Congestion {self.samples} samples, worth {self.worth():.1f}>"
+
+    def curve(self) -> tuple[tuple[int, float, float], ...]:
+        """What was seen, for the profile: it counts half when the next run begins."""
+        return tuple((n, weight / 2, y) for n, (weight, y) in sorted(self._bins.items()))
 
     def sample(self, in_flight: float, time_per_work_s: float) -> None:
         """One call's time per unit of work, and how many were in flight on average meanwhile."""
@@ -285,10 +299,14 @@ class Congestion:
         self.widest = max(self.widest, float(width))
         self._fresh += 1
         if self._fresh >= 4:
+            self._refit()
+
+    def _refit(self) -> None:
+        self._fresh = 0
+        if self._bins:
             self._fit = _least_squares(
                 (float(n), y, weight) for n, (weight, y) in self._bins.items()
             )
-            self._fresh = 0
 
     def worth(self) -> float:
         """The smallest width with nearly the peak throughput, as far as samples support it."""
@@ -346,7 +364,7 @@ def _least_squares(points: Iterable[tuple[float, float, float]]) -> tuple[float,
             (s13 * use_square, s23 * (use_linear and use_square),
              s33 + 1e-9 if use_square else 1.0, t3 * use_square),
         )  # fmt: skip
-        if min(fit) >= 0:
+        if fit[0] > 0 and min(fit) >= 0:
             return fit
     return (t1 / s11, 0.0, 0.0)
 
@@ -374,24 +392,26 @@ class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
 
     Widths are explored in rounds: when enough pieces of answers were seen at the present width
-    and no peak shows, the width doubles. Pieces come every few tokens, so a round takes a fraction
-    of a second, and one round too many is all that a congested provider gets to see.
+    and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
+    fraction of a second, and one round too many is all that a congested provider gets to see.
     """
 
     __slots__ = ("_allowed", "_seen", "cap", "congestion", "reason")
 
-    def __init__(self, start: float, cap: Cap) -> None:
+    def __init__(
+        self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
+    ) -> None:
         self._allowed = start
         self._seen = 0
         self.cap = cap
-        self.congestion = Congestion()
+        self.congestion = Congestion(curve)
         self.reason = "start"
 
     def __repr__(self) -> str:
         return f"<Width {self._allowed:.1f} {self.cap!r} {self.congestion!r}>"
 
     def limit(self, in_flight: int, waiting: int, now: float) -> float:
-        """How many may be in flight. The last few go together: a thin tail is slower than a crowd."""
+        """How many may be in flight. The last few go together: a thin tail is slow."""
         cap = self.cap.allow(now)
         all_of_them = in_flight + waiting
         peak = self.congestion.peak()
@@ -414,7 +434,7 @@ class Width:
             self._seen += 1
             if self._seen >= ROUND_PIECES:
                 self._seen = 0
-                self._allowed *= 2.0
+                self._allowed *= ROUND_GROWTH
                 self.reason = "no slower with more at once"
         return self._allowed != before
 

@@ -1,0 +1,209 @@
+"""The operations whose cost is measured: admission, a long queue, headers, the engine.
+
+Nothing here needs more than headway's core, so that peers can be measured beside it by any
+interpreter.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections import deque
+from dataclasses import dataclass, replace
+from math import inf
+from time import thread_time_ns
+from typing import Final
+
+from bench.timing import Spread, clock_ns, each, spread
+from headway.core.engine.engine import Rules, begin, step
+from headway.core.engine.events import Admitted, Began, Finished, Input, Start
+from headway.core.engine.strategy import Adaptive
+from headway.core.foresight.rehearsal import EPOCH_S
+from headway.core.foresight.speech import headers
+from headway.core.plan.graph import Graph, Task
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.dialect import DIALECTS, decode
+from headway.core.quota.quota import Ask, Quota, Settlement
+from headway.core.values import (
+    Amounts,
+    Demand,
+    Limit,
+    LimitReading,
+    Permit,
+    Resource,
+    Usage,
+)  # fmt: skip
+
+WAITERS: Final = 100_000
+FLOWS: Final = 100
+
+LIMITS: Final = (
+    Limit("requests", 60_000),
+    Limit("input", 120_000_000),
+    Limit("output", 30_000_000),
+    Limit("concurrency", 64, 0.0, "gauge"),
+)
+"""An account that takes a thousand calls of 2,000 and 500 tokens a second."""
+
+AMPLE: Final = tuple(
+    replace(limit, amount=limit.amount * 1000) if limit.kind != "gauge" else limit
+    for limit in LIMITS
+)
+"""The same account, where only the width can bind."""
+
+HOLD_S: Final = 0.02
+"""How long a granted call is in flight while a queue drains."""
+
+STEP_S: Final = 0.002
+"""Between two calls: half of what the account takes, so that every call may be sent at once."""
+
+SETTLED: Final = Settlement("used", Usage(Amounts(2000.0, 480.0)))
+
+
+def demand(index: int = 0) -> Demand:
+    """A call's demand; no two in a row are equal."""
+    tokens = 1900.0 + index % 200
+    return Demand(Amounts(tokens, 500.0), Amounts(tokens, 4096.0), "bench")
+
+
+def admit_and_settle(in_flight: int, count: int) -> Spread:
+    """Admit one call and settle the oldest, with so many in flight."""
+    quota = Quota(QuotaConfig(limits=LIMITS), 0.0)
+    held: deque[Permit] = deque()
+    now, samples = 0.0, []
+    wanted = [demand(index) for index in range(256)]
+    for index in range(count + in_flight):
+        now += STEP_S
+        asked = wanted[index % 256]
+        began = thread_time_ns()
+        permit = quota.admit(asked, now)
+        if not isinstance(permit, Permit):
+            raise RuntimeError(f"the account should have room: {permit}")
+        held.append(permit)
+        if len(held) >= in_flight:
+            quota.settle(held.popleft().id, SETTLED, now)
+            samples.append(thread_time_ns() - began)
+    return spread(samples, overhead_ns=clock_ns())
+
+
+def whole_call(count: int) -> Spread:
+    """Admit, first byte with its headers decoded, settle: all that one call costs."""
+    quota = Quota(QuotaConfig(limits=LIMITS), 0.0)
+    now, samples = 0.0, []
+    for index in range(count):
+        now += STEP_S
+        said = headers("anthropic", _readings(1.0), EPOCH_S + now, None)
+        asked = demand(index)
+        began = thread_time_ns()
+        permit = quota.admit(asked, now)
+        if not isinstance(permit, Permit):
+            raise RuntimeError(f"the account should have room: {permit}")
+        quota.first_byte(permit.id, decode(said, EPOCH_S + now, DIALECTS["anthropic"]), now)
+        quota.settle(permit.id, SETTLED, now)
+        samples.append(thread_time_ns() - began)
+    return spread(samples, overhead_ns=clock_ns())
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What many waiters cost."""
+
+    memory_mb: float
+    ask_us: float
+    grant_us: float
+    """From decision to settlement, per grant, where only the width limits: many at a time."""
+    grant_at_limit_us: float
+    """The same where a rate limits: every wake-up grants one call, and looks for others to pass."""
+
+
+def many_waiters(waiters: int) -> Queue:
+    """Put so many calls into the queue of one account, then drain it."""
+    gc.collect()
+    tracemalloc.start()
+    quota = _filled(waiters, AMPLE)
+    memory_mb = tracemalloc.get_traced_memory()[0] / 1e6
+    tracemalloc.stop()
+    began = thread_time_ns()
+    quota = _filled(waiters, AMPLE)
+    ask_us = (thread_time_ns() - began) / waiters / 1e3
+    grant_us = _drain(quota, waiters)
+    tight = tuple(replace(limit, burst=limit.rate_per_s) for limit in LIMITS[:3])
+    at_limit_us = _drain(_filled(waiters, tight + LIMITS[3:]), waiters // 10)
+    return Queue(memory_mb, ask_us, grant_us, at_limit_us)
+
+
+def _filled(waiters: int, limits: tuple[Limit, ...]) -> Quota:
+    quota = Quota(QuotaConfig(limits=limits), 0.0)
+    for index in range(waiters):
+        key = (1.0, -float(index % 977))
+        quota.ask(Ask(demand(index), ("account", f"run-{index % FLOWS}"), key))
+    return quota
+
+
+def _drain(quota: Quota, grants: int) -> float:
+    """CPU microseconds per grant until so many were given, each settled a little later."""
+    held: deque[tuple[float, int]] = deque()
+    granted, now = 0, 0.0
+    began = thread_time_ns()
+    while granted < grants:
+        decision = quota.decide(now)
+        granted += len(decision.grants)
+        held.extend((now + HOLD_S, grant.permit.id) for grant in decision.grants)
+        ends_s = held[0][0] if held else inf
+        now = max(now, min(decision.wake_s, ends_s))
+        while held and held[0][0] <= now:
+            quota.settle(held.popleft()[1], SETTLED, now)
+    return (thread_time_ns() - began) / granted / 1e3
+
+
+def encode_headers(dialect: str, count: int) -> Spread:
+    readings = _readings(1.0)
+    return each(lambda: headers(dialect, readings, EPOCH_S, None), count)
+
+
+def decode_headers(dialect: str, count: int) -> Spread:
+    said = headers(dialect, _readings(1.0), EPOCH_S, None)
+    return each(lambda: decode(said, EPOCH_S, DIALECTS[dialect]), count)
+
+
+def _readings(reset_s: float) -> tuple[LimitReading, ...]:
+    resources: tuple[Resource, ...] = ("requests", "input", "output")
+    amounts = (60_000.0, 120_000_000.0, 30_000_000.0)
+    return tuple(
+        LimitReading(resource, 60.0, amount, 0.98 * amount, reset_s)
+        for resource, amount in zip(resources, amounts, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What deciding costs."""
+
+    steps: int
+    steps_per_s: float
+    begin_s: float
+
+
+def engine_steps(tasks: int) -> Engine:
+    """Take a run of so many tasks from begin to end: three inputs per task, nothing else."""
+    one = demand()
+    layer = 100
+    graph = Graph([
+        Task(f"t{i}", (f"t{i - layer}",) if i >= layer and i % 3 == 0 else (), (one,), 1.0)
+        for i in range(tasks)
+    ])  # fmt: skip
+    before = thread_time_ns()
+    state = begin(graph, Rules(Adaptive()))
+    began = thread_time_ns()
+    inputs: deque[Input] = deque([Began()])
+    steps = 0
+    while inputs:
+        taken = step(state, inputs.popleft(), float(steps))
+        steps += 1
+        for effect in taken.effects:
+            if isinstance(effect, Start):
+                inputs += (Admitted(effect.task), Finished(effect.task))
+    ended = thread_time_ns()
+    if not state.over:
+        raise RuntimeError("the run did not end")
+    return Engine(steps, steps / ((ended - began) / 1e9), (began - before) / 1e9)

@@ -1,0 +1,139 @@
+"""Permits in use: what each call was planned to do, and what it has shown of itself so far."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.quota.belief import Belief
+from headway.core.quota.outflow import Stream
+from headway.core.values import Demand, Permit, Reading
+
+OVERRUN: Final = 0.4
+"""An answer that outlives its plan is expected to go on for this much of what was planned..."""
+
+OVERRUN_S_MIN: Final = 0.5
+"""...and for this long at least."""
+
+TOKENS_MIN: Final = 5
+"""Fewer tokens say nothing about the time per token."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A permit in use: its plan, what the limits showed, and the load when it began."""
+
+    permit: Permit
+    path: tuple[str, ...]
+    stream: Stream
+    levels: tuple[float, ...]
+    cost_s: float
+    company: int
+    """Calls in flight when it was sent, itself included."""
+    integral: float
+    seen_s: float | None = None
+    """When the answer was last seen to move, with so many tokens by then."""
+    seen_tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PermitsStatistics:
+    """Permits given, and those of them that have not ended."""
+
+    granted: int
+    in_flight: int
+
+
+class Permits:
+    """Every permit between its grant and its end, and the plans that all limits count on."""
+
+    __slots__ = ("_belief", "_ends", "_granted", "_held")
+
+    def __init__(self, belief: Belief) -> None:
+        self._belief = belief
+        self._held: dict[int, Held] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._granted = 0
+
+    def __repr__(self) -> str:
+        return f"<Permits {len(self._held)} in flight of {self._granted}>"
+
+    def get(self, permit_id: int) -> Held | None:
+        """A permit that has not ended."""
+        return self._held.get(permit_id)
+
+    def grant(
+        self, demand: Demand, path: tuple[str, ...], stream: Stream, reason: str, now: float
+    ) -> Permit:
+        """Charge every limit and begin."""
+        self._granted += 1
+        permit = Permit(self._granted, path[0], demand, now, reason)
+        belief = self._belief
+        levels = belief.charge(demand, stream, now)
+        cost_s = belief.cost_s(demand.expected)
+        integral = belief.tempo.enter(now)
+        company = belief.tempo.in_flight
+        self._held[permit.id] = Held(permit, path, stream, levels, cost_s, company, integral)
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def undo(self, permit: Permit, now: float) -> None:
+        """Take back the last grant, which nobody has heard of."""
+        held = self._held.pop(permit.id)
+        self._belief.tempo.leave(now)
+        self._belief.give_back(permit.demand, held.stream, now, "unused", now)
+        self._granted -= 1
+
+    def end(self, permit_id: int) -> Held | None:
+        """A permit ends, once: None if it has ended already."""
+        return self._held.pop(permit_id, None)
+
+    def answered(self, held: Held, now: float) -> None:
+        """The response began: it was let in, and its stream flows from now on."""
+        belief = self._belief
+        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
+        held.seen_s = now
+        held.integral = belief.tempo.integral(now)
+        self._replan(held, belief.tempo.replan(held.stream.tokens, now), now)
+
+    def observe(self, held: Held, reading: Reading, at_s: float, now: float) -> None:
+        """Learn from headers. What is in flight joins the limits that were not known before."""
+        for mirror in self._belief.observe(reading, held.levels, at_s, now):
+            for other in self._held.values():
+                charged = other.permit.granted_s > at_s
+                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+
+    def moved(self, held: Held, output_tokens: float, now: float) -> bool:
+        """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        tokens = output_tokens - held.seen_tokens
+        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
+            return False
+        tempo = self._belief.tempo
+        company = tempo.mean_since(held.integral, held.seen_s, now)
+        per_token_s = tempo.moved(now - held.seen_s, tokens)
+        changed = self._belief.width.moved(company, per_token_s, tempo.in_flight)
+        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, tempo.integral(now)
+        return changed
+
+    def extend_overruns(self, now: float) -> None:
+        """Streams that outlived their plan go on: expect some more of them."""
+        while self._ends and self._ends[0][0] <= now:
+            _, permit_id = heapq.heappop(self._ends)
+            held = self._held.get(permit_id)
+            if held is None or held.stream.to_s > now:
+                continue
+            stream = held.stream
+            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
+            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
+            pace = max(self._belief.tempo.per_token_s, 1e-6)
+            longer_s = max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace)
+            self._replan(held, Stream(stream.from_s, now + longer_s, tokens), now)
+
+    def statistics(self) -> PermitsStatistics:
+        return PermitsStatistics(self._granted, len(self._held))
+
+    def _replan(self, held: Held, stream: Stream, now: float) -> None:
+        self._belief.replan(held.stream, stream, now)
+        held.stream = stream
+        heapq.heappush(self._ends, (stream.to_s, held.permit.id))

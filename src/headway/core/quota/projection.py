@@ -1,0 +1,74 @@
+"""A bucket and the streams that drain it: its level now, and when it can take one more call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.quota.outflow import BIN_S, BINS, Outflow, Stream
+from headway.core.quota.window import Bucket
+
+IDLE: Final = 1e-6
+"""Less than this share of a stream still to come is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionStatistics:
+    """What is left, and what the streams in flight will still take of it."""
+
+    level: float
+    planned: float
+
+
+class Projection:
+    """One bucket, followed into the future along the plans of the streams in flight."""
+
+    __slots__ = ("bucket", "outflow")
+
+    def __init__(self, bucket: Bucket, now: float) -> None:
+        self.bucket = bucket
+        self.outflow = Outflow(now)
+
+    def __repr__(self) -> str:
+        return f"<Projection {self.bucket!r} {self.outflow!r}>"
+
+    def level(self, now: float) -> float:
+        """What is left after what the streams are believed to have produced."""
+        self.bucket.drain(self.outflow.drain(now), now)
+        return self.bucket.available(now)
+
+    def when(self, need: float, stream: Stream, floor: float, now: float) -> float:
+        """The first half second from which on the level stays above the floor with one more."""
+        bucket, outflow = self.bucket, self.outflow
+        level = self.level(now)
+        if level - need - outflow.planned - stream.tokens >= floor:
+            return now
+        idle = outflow.planned <= IDLE * stream.tokens
+        if idle and level >= bucket.capacity * (1 - IDLE):
+            return now
+        if self._lowest(need, stream, level, 0.0) >= floor:
+            return now
+        low, high = 0, 2
+        while high < BINS and self._lowest(need, stream, level, high * BIN_S) < floor:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._lowest(need, stream, level, middle * BIN_S) >= floor:
+                high = middle
+            else:
+                low = middle
+        return now + high * BIN_S
+
+    def statistics(self) -> ProjectionStatistics:
+        return ProjectionStatistics(self.bucket.statistics().available, self.outflow.planned)
+
+    def _lowest(self, need: float, stream: Stream, level: float, delay_s: float) -> float:
+        """The lowest level ahead if the call is sent `delay_s` later.
+
+        It pays its admission at once, less what refills until then, and its stream from then on.
+        """
+        bucket = self.bucket
+        rate = bucket.rate_per_s
+        later = Stream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
+        ahead = min(bucket.capacity, level + rate * delay_s) - level if need else 0.0
+        return self.outflow.lowest(level - max(0.0, need - ahead), rate, bucket.capacity, later)

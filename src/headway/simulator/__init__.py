@@ -1,0 +1,1 @@
+"""Workloads against simulated providers: presets, files, and comparisons of strategies."""

@@ -1,0 +1,203 @@
+"""Folds of a run: the numbers of a table and the cells of a timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import pytest
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import Fixed
+from headway.core.foresight.door import PATIENT, UnpacedDoor
+from headway.core.foresight.provider import Latency, Provider, ProviderSpec
+from headway.core.foresight.rehearsal import Rehearsal, Setup
+from headway.core.foresight.sample import WorkloadSpec, draw_workload
+from headway.core.report import (
+    Cell,
+    Lane,
+    Outcome,
+    Ran,
+    StayKind,
+    median,
+    outcome_of,
+    percentile,
+    row_of,
+    timeline,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stayed:
+    task: int
+    kind: StayKind
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    task: int
+    ended_s: float
+    done: bool = True
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run leaves behind, written down by hand."""
+
+    makespan_s: float = 10.0
+    refused: int = 0
+    timeouts: int = 0
+    failed: int = 0
+    wasted_tokens: float = 0.0
+    in_flight_most: int = 1
+    tasks: list[Ended] = field(default_factory=list)
+    spans: list[Stayed] = field(default_factory=list)
+    calls: list[tuple[float, float]] = field(default_factory=list)
+
+
+OUTCOME = Outcome(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
+
+
+def _drawn(lane: Lane) -> str:
+    signs: dict[Cell, str] = {
+        "here": ".", "provider": "-", "busy": "#", "done": "+", "failed": "x", "over": " ",
+    }  # fmt: skip
+    return "".join(signs[cell] for cell in lane.cells)
+
+
+def _draw(ran: Ran, tasks: int = 1, until_s: float = 10.0, columns: int = 10) -> list[str]:
+    return [_drawn(lane) for lane in timeline(ran, tasks, until_s, columns)]
+
+
+def test_the_first_result_is_the_first_task_that_is_done() -> None:
+    ran = Left(tasks=[Ended(0, 1.0, done=False), Ended(1, 3.0), Ended(2, 2.5)])
+    assert outcome_of(ran, 8.0).first_result_s == 2.5
+
+
+def test_a_run_without_a_result_never_has_a_first_one() -> None:
+    outcome = outcome_of(Left(failed=1, tasks=[Ended(0, 1.0, done=False)]), 8.0)
+    assert outcome.first_result_s == inf
+    assert outcome.task_p95_s == inf
+
+
+def test_a_tasks_time_begins_when_it_first_reaches_the_provider() -> None:
+    ran = Left(
+        tasks=[Ended(0, 9.0)],
+        spans=[
+            Stayed(0, "here", 0.0, 4.0),
+            Stayed(0, "provider", 4.0, 6.0),
+            Stayed(0, "busy", 6.0, 9.0),
+        ],
+    )
+    assert outcome_of(ran, 8.0).task_p95_s == 5.0
+
+
+def test_a_task_that_never_reached_the_provider_has_no_time() -> None:
+    assert outcome_of(Left(tasks=[Ended(0, 0.0)]), 8.0).task_p95_s == inf
+
+
+def test_the_mean_in_flight_is_weighted_by_time() -> None:
+    assert outcome_of(Left(calls=[(0.0, 4.0), (2.0, 4.0)]), 8.0).in_flight_mean == 1.5
+    assert outcome_of(Left(), 8.0).in_flight_mean == 0.0
+
+
+def test_a_row_takes_medians_of_times_and_means_of_counts() -> None:
+    outcomes = [
+        replace(OUTCOME, makespan_s=makespan_s, refused=refused)
+        for makespan_s, refused in ((12.0, 0), (10.0, 1), (30.0, 0), (11.0, 0), (13.0, 0))
+    ]
+    row = row_of("waves:4", outcomes)
+    assert (row.makespan_s, row.makespan_min_s, row.makespan_max_s) == (12.0, 10.0, 30.0)
+    assert (row.refused, row.refused_max, row.seeds) == (0.2, 1, 5)
+    assert row.ratio == 12.0 / 8.0
+
+
+def test_a_row_loses_nothing_only_if_no_seed_does() -> None:
+    assert row_of("a", [OUTCOME, OUTCOME]).loses_nothing
+    assert not row_of("a", [OUTCOME, replace(OUTCOME, failed=1)]).loses_nothing
+
+
+def test_the_percentile_is_a_value_that_occurred() -> None:
+    assert percentile([float(n) for n in range(1, 21)], 0.95) == 19.0
+    assert percentile([3.0], 0.95) == 3.0
+    assert percentile([], 0.95) == inf
+
+
+def test_the_median_of_an_even_number_is_between_the_middle_two() -> None:
+    assert median([4.0, 1.0, 3.0, 2.0]) == 2.5
+    assert median([1.0, inf, 2.0]) == 2.0
+
+
+def test_a_cell_shows_where_the_task_was() -> None:
+    ran = Left(
+        tasks=[Ended(0, 8.0)],
+        spans=[
+            Stayed(0, "here", 0.0, 2.0),
+            Stayed(0, "provider", 2.0, 5.0),
+            Stayed(0, "busy", 5.0, 8.0),
+        ],
+    )
+    assert _draw(ran) == ["..---###+ "]
+
+
+def test_a_cell_shows_what_filled_most_of_it() -> None:
+    ran = Left(
+        tasks=[Ended(0, 4.6)], spans=[Stayed(0, "busy", 1.4, 2.3), Stayed(0, "busy", 4.2, 4.6)]
+    )
+    assert _draw(ran) == [".#..#+    "]
+
+
+def test_service_wins_a_tie() -> None:
+    ran = Left(
+        tasks=[Ended(0, 1.0)],
+        spans=[Stayed(0, "provider", 0.0, 0.5), Stayed(0, "busy", 0.5, 1.0)],
+    )
+    assert _draw(ran, columns=5, until_s=5.0) == ["#+   "]
+
+
+def test_a_task_before_its_start_is_queued_here() -> None:
+    assert _draw(Left(tasks=[Ended(0, 3.0)], spans=[Stayed(0, "busy", 2.0, 3.0)])) == ["..#+      "]
+
+
+def test_a_lost_task_is_marked_where_it_was_given_up() -> None:
+    ran = Left(tasks=[Ended(0, 2.0, done=False)], spans=[Stayed(0, "provider", 0.0, 2.0)])
+    assert _draw(ran) == ["--x       "]
+
+
+def test_a_task_that_ended_at_once_is_done_from_the_first_cell() -> None:
+    assert _draw(Left(tasks=[Ended(0, 0.0)])) == ["+         "]
+
+
+def test_a_task_without_an_end_waits_to_the_last_cell() -> None:
+    assert _draw(Left(spans=[Stayed(0, "busy", 0.0, 3.0)])) == ["###......."]
+
+
+def test_the_last_end_of_a_task_counts() -> None:
+    ran = Left(
+        tasks=[Ended(0, 2.0, done=False), Ended(0, 5.0)],
+        spans=[Stayed(0, "busy", 0.0, 2.0), Stayed(0, "busy", 3.0, 5.0)],
+    )
+    assert _draw(ran) == ["##.##+    "]
+
+
+def test_what_lies_beyond_the_last_column_is_cut_off() -> None:
+    ran = Left(
+        tasks=[Ended(0, 25.0)], spans=[Stayed(0, "busy", 8.0, 25.0), Stayed(0, "busy", 20.0, 22.0)]
+    )
+    assert _draw(ran) == ["........##"]
+
+
+@pytest.mark.parametrize("columns", [1, 7, 80])
+def test_a_rehearsal_can_be_folded(columns: int) -> None:
+    workload = draw_workload(WorkloadSpec("w", 5, output_spread=0.5), 1)
+    provider = Provider(ProviderSpec("p", latency=Latency(1.0, 0.02)), 1)
+    setup = Setup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Fixed(2)))
+    ran = Rehearsal(setup).run()
+    outcome = outcome_of(ran, 1.0)
+    assert outcome.in_flight_most == 2
+    assert 1.0 < outcome.in_flight_mean <= 2.0
+    assert outcome.first_result_s < outcome.makespan_s
+    lanes = timeline(ran, 5, ran.makespan_s, columns)
+    assert [len(lane.cells) for lane in lanes] == [columns] * 5
