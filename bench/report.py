@@ -51,6 +51,7 @@ real one**, and no number depends on the machine. The same source gives the same
   with baselines that hear nothing either.
 - Baselines retry for as long as it takes, in the way of the official SDKs (Retry-After honoured,
   else half a second doubling to eight); the last column gives up after two retries, as the SDKs do.
+  A baseline that is refused 60 times per task livelocks, is cut off and never finishes.
   *Best k in hindsight* tries 15 sizes from 1 to 64 on each seed, and 128 where 64 comes close.
 - Held-out: every seed has a provider of its own. Limits are 0.6 to 1.7 times those of the preset,
   each its own; the first byte takes 0.5 to 2.5 s, a token 10 to 40 ms; throughput peaks at 5/8 to

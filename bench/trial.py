@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Final, Literal
 
 from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Adaptive, AllAtOnce, parse
+from headway.core.engine.strategy import Adaptive, AllAtOnce, Strategy, parse
 from headway.core.foresight.bound import bound
-from headway.core.foresight.door import PATIENT, SDK, Door, PacedDoor, UnpacedDoor
+from headway.core.foresight.door import PATIENT, SDK, Door, PacedDoor, RetryRule, UnpacedDoor
 from headway.core.foresight.provider import Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Setup
 from headway.core.foresight.sample import WorkloadSpec, draw_workload
@@ -28,14 +28,17 @@ from headway.core.quota.demand import OutputLength
 from headway.core.quota.dialect import DIALECTS
 from headway.core.quota.law import Aimd, Cubic
 from headway.core.quota.quota import Quota
-from headway.core.values import Limit
+from headway.core.values import Fault, Limit, Reading
 
 WARM_UP: Final = 7000
 """Added to a seed, it gives the seed of the warm-up run."""
 
-CPU_S_MAX: Final = 90.0
-"""A trial that computes for longer is cut off and counts as never finished: some retry rules
-livelock, and one of them must not hold up the rest."""
+REFUSALS_PER_TASK_MAX: Final = 60
+"""A way without a quota that is refused more often livelocks: it is cut off and never finishes.
+Where refusals are charged, those who come again too soon keep the limit empty for themselves."""
+
+CPU_S_MAX: Final = 120.0
+"""The last resort against a trial that does not end."""
 
 PACED: Final = ("cold", "profile", "known", "smooth")
 """The ways that go through a quota."""
@@ -78,7 +81,25 @@ class Outcome:
 
 
 class TooLongError(Exception):
-    """The trial has used up its CPU time."""
+    """The trial will not end."""
+
+
+class _BoundedDoor(UnpacedDoor):
+    """Sends without a quota, up to a number of refusals."""
+
+    __slots__ = ("_left",)
+
+    def __init__(
+        self, refusals: int, rule: RetryRule, seed: int, gate: Aimd | Cubic | None
+    ) -> None:
+        super().__init__(rule, seed, gate)
+        self._left = refusals
+
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            raise TooLongError
+        return super().refused(call_id, fault, reading, now)
 
 
 def run(trial: Trial) -> Outcome:
@@ -93,7 +114,8 @@ def run(trial: Trial) -> Outcome:
     try:
         outcome = _paced(trial) if trial.kind == "paced" else _unpaced(trial)
     except TooLongError:
-        outcome = Outcome(inf, failed=trial.work.tasks)
+        refused = REFUSALS_PER_TASK_MAX * trial.work.tasks if trial.kind == "unpaced" else 0
+        outcome = Outcome(inf, refused, trial.work.tasks)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
@@ -123,12 +145,15 @@ def _paced(trial: Trial) -> Outcome:
 
 
 def _unpaced(trial: Trial) -> Outcome:
-    if trial.way == "sdk":
-        door = UnpacedDoor(SDK, trial.seed)
-        return _rehearse(trial, door, Rules(AllAtOnce(), retries=0), trial.seed)
     gate = Aimd() if trial.way == "aimd" else Cubic() if trial.way == "cubic" else None
-    strategy = parse(trial.way) if gate is None else AllAtOnce()
-    return _rehearse(trial, UnpacedDoor(PATIENT, trial.seed, gate), Rules(strategy), trial.seed)
+    strategy: Strategy = AllAtOnce()
+    if gate is None and trial.way != "sdk":
+        strategy = parse(trial.way)
+    is_sdk = trial.way == "sdk"
+    rules = Rules(strategy, retries=0) if is_sdk else Rules(strategy)
+    refusals = REFUSALS_PER_TASK_MAX * trial.work.tasks
+    door = _BoundedDoor(refusals, SDK if is_sdk else PATIENT, trial.seed, gate)
+    return _rehearse(trial, door, rules, trial.seed)
 
 
 def _rehearse(trial: Trial, door: Door, rules: Rules, seed: int) -> Outcome:

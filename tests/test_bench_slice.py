@@ -17,7 +17,7 @@ import pytest
 from bench.cells import OURS, Cell, Choice, Measured, measure
 from bench.pacing import line_of, quick, select
 from bench.report import INTRODUCTION
-from bench.results import CORE, ROOT, SOURCES, Store, complete, key_of
+from bench.results import CORE, ROOT, Store, complete, key_of, sources_of
 from bench.scenes import PRESETS, PROVIDERS, hide, is_steady, scene
 from bench.trial import Kind, Outcome, Trial, run
 from bench.verdict import Goal, judge, verdicts
@@ -132,7 +132,7 @@ def test_a_stored_result_is_keyed_by_all_the_code_that_it_ran(
 ) -> None:
     at = scene("tuning", provider, "22", 1)
     work = replace(at.work, tasks=40)
-    keyed = {path for pattern in SOURCES[kind] for path in CORE.glob(pattern)}
+    keyed = sources_of(kind)
     for spec in (at.spec, hide(at.spec)):
         trial = Trial(spec, work, at.seed, way)
         assert trial.kind == kind

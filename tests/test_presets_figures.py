@@ -115,11 +115,12 @@ def test_where_there_is_room_headway_does_not_settle_at_3_to_5(strategy: str) ->
 def test_headway_with_known_limits_is_refused_nothing_and_beaten_by_none(
     provider: str, first: int
 ) -> None:
-    seeds = tuple(range(first, first + 5))
-    ours = _row(provider, "headway+known", seeds)
+    experiment = _experiment(provider, tuple(range(first, first + 5)))
+    strategies = ("headway+known", "headway", "all-at-once+aggressive", "waves:4", "fixed:5")
+    contenders = [parse_contenders(strategy)[0] for strategy in strategies]
+    ours, *others = compare(experiment, contenders).rows
     assert (ours.refused_max, ours.failed_max) == (0, 0)
-    for strategy in ("all-at-once+aggressive", "waves:4", "fixed:5", "headway"):
-        theirs = _row(provider, strategy, seeds)
+    for theirs in others:
         assert not theirs.loses_nothing or ours.makespan_s <= theirs.makespan_s * 1.0000001
 
 

@@ -81,7 +81,7 @@ def test_plans_that_are_added_and_removed_leave_only_what_flowed_meanwhile(
     )
     assert drained == pytest.approx(flowed, abs=1e-5)
     assert outflow.planned == pytest.approx(0.0, abs=1e-5)
-    assert outflow.lowest(500.0, 0.0, 1000.0, NOTHING) == pytest.approx(500.0, abs=1e-5)
+    assert outflow.lowest(500.0, 0.0, 1000.0, NOTHING, 0.0) == pytest.approx(500.0, abs=1e-5)
 
 
 def _simulated(flows: list[Stream], level: float, rate_per_s: float, capacity: float) -> float:
@@ -113,7 +113,7 @@ def test_the_lowest_level_is_what_a_fine_simulation_finds_but_for_one_bin(
     outflow = Outflow(0.0)
     for stream in planned:
         outflow.add(stream, 0.0)
-    found = outflow.lowest(full * capacity, rate_per_s, capacity, candidate)
+    found = outflow.lowest(full * capacity, rate_per_s, capacity, candidate, 0.0)
     flows = [*planned, candidate]
     expected = _simulated(flows, full * capacity, rate_per_s, capacity)
     bin_of_flow = _most_within_a_bin(flows) + rate_per_s * BIN_S
@@ -128,7 +128,7 @@ def test_the_lowest_level_of_one_long_stream_is_exact(
     begin_s, end_s = round(candidate.from_s), round(candidate.to_s) + 2.0
     stream = Stream(float(begin_s), end_s, candidate.tokens)
     capacity = 1000.0
-    found = Outflow(0.0).lowest(full * capacity, rate_per_s, capacity, stream)
+    found = Outflow(0.0).lowest(full * capacity, rate_per_s, capacity, stream, 0.0)
     before = min(capacity, full * capacity + rate_per_s * begin_s)
     after = before + (rate_per_s - stream.tokens / (end_s - begin_s)) * (end_s - begin_s)
     assert found == pytest.approx(min(full * capacity, after), abs=1e-6)

@@ -105,46 +105,48 @@ def test_after_a_long_silence_everything_has_been_produced() -> None:
 
 def test_the_lowest_level_ahead_is_now_when_refill_outweighs_the_streams() -> None:
     outflow = _flowing(Stream(0.0, 10.0, 100.0))
-    assert outflow.lowest(500.0, 20.0, 1000.0, Stream(0.0, 1.0, 0.0)) == 500.0
+    assert outflow.lowest(500.0, 20.0, 1000.0, Stream(0.0, 1.0, 0.0), 0.0) == 500.0
 
 
 def test_the_lowest_level_ahead_is_at_the_end_of_what_drains_faster_than_it_refills() -> None:
     outflow = _flowing(Stream(0.0, 10.0, 100.0))
-    lowest = outflow.lowest(500.0, 4.0, 1000.0, Stream(5.0, 10.0, 100.0))
+    lowest = outflow.lowest(500.0, 4.0, 1000.0, Stream(5.0, 10.0, 100.0), 0.0)
     assert lowest == pytest.approx(500.0 + 40.0 - 200.0)
 
 
 def test_what_a_full_bucket_cannot_hold_does_not_help_later() -> None:
     late = Stream(20.0, 30.0, 200.0)
-    assert _flowing().lowest(100.0, 5.0, 100.0, late) == pytest.approx(100.0 + 50.0 - 200.0)
+    assert _flowing().lowest(100.0, 5.0, 100.0, late, 0.0) == pytest.approx(100.0 + 50.0 - 200.0)
 
 
 def test_a_candidate_that_is_flowing_already_counts_with_what_is_left_of_it() -> None:
     outflow = Outflow(5.25)
-    lowest = outflow.lowest(100.0, 0.0, 100.0, Stream(0.25, 10.25, 100.0))
+    lowest = outflow.lowest(100.0, 0.0, 100.0, Stream(0.25, 10.25, 100.0), 0.0)
     assert lowest == pytest.approx(50.0)
 
 
 def test_from_the_middle_of_a_bin_on_only_the_rest_of_it_refills() -> None:
     outflow = _flowing(Stream(5.25, 6.0, 30.0), now=5.25)
-    lowest = outflow.lowest(100.0, 20.0, 1000.0, Stream(6.0, 6.5, 30.0))
+    lowest = outflow.lowest(100.0, 20.0, 1000.0, Stream(6.0, 6.5, 30.0), 0.0)
     assert lowest == pytest.approx(100.0 + 20.0 * 1.25 - 60.0)
 
 
 def test_what_is_planned_up_to_the_horizon_is_seen_at_any_time() -> None:
     outflow = Outflow(1000.0)
     outflow.add(Stream(1000.0, 1000.0 + HORIZON_S, 200.0), 1000.0)
-    assert outflow.lowest(500.0, 0.0, 500.0, Stream(1000.0, 1001.0, 0.0)) == pytest.approx(300.0)
+    assert outflow.lowest(500.0, 0.0, 500.0, Stream(1000.0, 1001.0, 0.0), 0.0) == pytest.approx(
+        300.0
+    )
 
 
 def test_a_candidate_without_duration_is_charged_whole() -> None:
-    assert Outflow(0.0).lowest(50.0, 0.0, 100.0, Stream(3.2, 3.2, 30.0)) == pytest.approx(20.0)
+    assert Outflow(0.0).lowest(50.0, 0.0, 100.0, Stream(3.2, 3.2, 30.0), 0.0) == pytest.approx(20.0)
 
 
 def test_a_candidate_far_ahead_does_not_meet_the_present_plans_again() -> None:
     outflow = _flowing(Stream(0.0, 10.0, 100.0))
     far = Stream(2 * BINS * BIN_S, 2 * BINS * BIN_S + 1.0, 1.0)
-    assert outflow.lowest(1000.0, 0.0, 1000.0, far) == pytest.approx(899.0)
+    assert outflow.lowest(1000.0, 0.0, 1000.0, far, 0.0) == pytest.approx(899.0)
 
 
 def test_an_outflow_tells_what_is_planned_and_until_when() -> None:
@@ -152,3 +154,10 @@ def test_an_outflow_tells_what_is_planned_and_until_when() -> None:
     assert outflow.statistics().planned == 120.0
     assert outflow.statistics().until_s == 10.0
     assert repr(outflow) == "<Outflow 120 tokens until 10.0s>"
+
+
+def test_a_debt_before_the_call_is_sent_does_not_count_against_it() -> None:
+    outflow = Outflow(0.0)
+    late = Stream(20.0, 21.0, 10.0)
+    assert outflow.lowest(-50.0, 10.0, 100.0, late, 0.0) == -50.0
+    assert outflow.lowest(-50.0, 10.0, 100.0, late, 15.0) >= 90.0

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final, Literal
 
 from headway.core.engine.engine import Rules
@@ -37,7 +38,9 @@ from headway.core.report import Row, outcome_of, row_of
 from headway.errors import BadValueError, did_you_mean
 from headway.simulator.presets import WorkloadPreset
 
-LEARNING_RUNS: Final = 3
+LEARNING_CALLS: Final = 150
+"""Headway learns from earlier runs until it has seen so many calls: seven runs of 22 agents."""
+
 LEARNING_SEED: Final = 1_000_003
 """Added to the first seed for the runs that headway learns from: no comparison reaches it."""
 
@@ -169,7 +172,8 @@ def rehearse(
 def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehearsed]:
     before = Experience()
     if "profile" in contender.knows:
-        for run in range(LEARNING_RUNS):
+        calls = sum(map(len, experiment.workload.draw(experiment.seeds[0]).calls))
+        for run in range(ceil(LEARNING_CALLS / calls)):
             seed = experiment.seeds[0] + LEARNING_SEED + run
             _, before = rehearse(experiment, contender, seed, before)
     for seed in experiment.seeds:

@@ -6,7 +6,7 @@ Laws:
   carried to the present as a shift.
 - Neighbours' draw lowers the refill we count on, never below `DRAW_FLOOR` of it.
 - A reading that is older than the last one teaches nothing, and one from before a change of the
-  limit says nothing about neighbours.
+  limit was noticed can only lower the level: what was held then was counted by another measure.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Mirror:
         meter = balance.meter
         if isinstance(meter, FixedWindow):
             self._observe_window(meter, reading, snapshot, at_s)
-        elif isinstance(meter, Bucket) and snapshot is not None:
+        elif isinstance(meter, Bucket) and snapshot is not None and at_s > self._resized_s:
             self._observe_bucket(meter, reading, snapshot - balance.shift, at_s)
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
@@ -169,7 +169,7 @@ class Mirror:
             # An empty limit may be in debt, which is reported as nothing left; and a level that
             # was full since has lost what the correction would add.
             delta = 0.0
-        elapsed = at_s - self._read_s if self._read_s > self._resized_s else 0.0
+        elapsed = at_s - self._read_s if self._read_s > -inf else 0.0
         if elapsed > 0:
             weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
             drawn = self.draw_per_s + weight * delta / elapsed

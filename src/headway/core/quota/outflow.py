@@ -11,6 +11,7 @@ Invariant: what was drained for a stream so far plus what its bins still hold is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 BIN_S: Final = 0.5
@@ -101,8 +102,10 @@ class Outflow:
         self.planned -= total + part
         return total + part
 
-    def lowest(self, level: float, rate_per_s: float, capacity: float, stream: Stream) -> float:
-        """The lowest level ahead if `stream` is added: refill and outflow, bin by bin.
+    def lowest(
+        self, level: float, rate_per_s: float, capacity: float, stream: Stream, since_s: float
+    ) -> float:
+        """The lowest level from `since_s` on if `stream` is added: refill and outflow, bin by bin.
 
         Only the ends of bins are looked at, and only as far as any plan reaches: after that the
         level can but rise. Called with the outflow drained to the present.
@@ -113,7 +116,7 @@ class Outflow:
         planned_to = int(now / BIN_S) + BINS
         from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
         pace = stream.tokens / (to_s - from_s)
-        lowest = level
+        lowest = level if since_s <= now else inf
         at = now
         refill = rate_per_s * BIN_S
         for i in range(int(now / BIN_S), last):
@@ -127,7 +130,7 @@ class Outflow:
             level += gain - lost
             if level > capacity:
                 level = capacity
-            elif level < lowest:
+            if level < lowest and end > since_s:
                 lowest = level
             at = end
         return lowest

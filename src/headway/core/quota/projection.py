@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headway.core.quota.outflow import BIN_S, BINS, Outflow, Stream
+from headway.core.quota.outflow import BIN_S, Outflow, Stream
 from headway.core.quota.window import Bucket
+
+AHEAD_BINS: Final = 64
+"""Half a minute: whoever must wait longer is looked at again then."""
 
 IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
@@ -46,14 +49,14 @@ class Projection:
         idle = outflow.planned <= IDLE * stream.tokens
         if idle and level >= bucket.capacity * (1 - IDLE):
             return now
-        if self._lowest(need, stream, level, 0.0) >= floor:
+        if self._lowest(need, stream, (level, now), 0.0) >= floor:
             return now
         low, high = 0, 2
-        while high < BINS and self._lowest(need, stream, level, high * BIN_S) < floor:
+        while high < AHEAD_BINS and self._lowest(need, stream, (level, now), high * BIN_S) < floor:
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
-            if self._lowest(need, stream, level, middle * BIN_S) >= floor:
+            if self._lowest(need, stream, (level, now), middle * BIN_S) >= floor:
                 high = middle
             else:
                 low = middle
@@ -62,13 +65,17 @@ class Projection:
     def statistics(self) -> ProjectionStatistics:
         return ProjectionStatistics(self.bucket.statistics().available, self.outflow.planned)
 
-    def _lowest(self, need: float, stream: Stream, level: float, delay_s: float) -> float:
-        """The lowest level ahead if the call is sent `delay_s` later.
+    def _lowest(
+        self, need: float, stream: Stream, present: tuple[float, float], delay_s: float
+    ) -> float:
+        """The lowest level from then on if the call is sent `delay_s` later.
 
         It pays its admission at once, less what refills until then, and its stream from then on.
+        What the level was before does not count: a debt is repaid by waiting.
         """
-        bucket = self.bucket
+        bucket, (level, now) = self.bucket, present
         rate = bucket.rate_per_s
         later = Stream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
         ahead = min(bucket.capacity, level + rate * delay_s) - level if need else 0.0
-        return self.outflow.lowest(level - max(0.0, need - ahead), rate, bucket.capacity, later)
+        paid = level - max(0.0, need - ahead)
+        return self.outflow.lowest(paid, rate, bucket.capacity, later, now + delay_s)
