@@ -22,11 +22,16 @@ COLUMNS: Final = OURS + BASELINES
 EXTRA: Final = ("known", "smooth")
 """Columns of their own tables: the limits configured; the steady flow that a user can ask for."""
 
-WIDTHS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+WIDTHS: Final = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 WIDEST: Final = 128
 WIDER_WITHIN: Final = 1.02
 """The sizes of `fixed` among which hindsight chooses. The widest is tried only where the one before
 comes this close to the fastest: far beyond the best width, time is spent on refusals alone."""
+
+MANY: Final = 500
+LEAST_OF_MANY: Final = 5
+"""With so many tasks smaller sizes are not tried: none of the providers is that narrow, and the
+slowest runs are the longest to compute."""
 
 KEPT_MIN: Final = 0.95
 """A neighbour that keeps less of its fair share was robbed."""
@@ -161,7 +166,8 @@ def _others(choice: Choice, at: Scene) -> list[Trial]:
 def _fixed_ways(tasks: int) -> list[str]:
     """Sizes beyond the first that holds every task do what that one does."""
     enough = next((width for width in WIDTHS if width >= tasks), WIDTHS[-1])
-    return [f"fixed:{width}" for width in WIDTHS if width <= enough]
+    least = LEAST_OF_MANY if tasks >= MANY else WIDTHS[0]
+    return [f"fixed:{width}" for width in WIDTHS if least <= width <= enough]
 
 
 def _widest(trial: Trial) -> Trial:

@@ -221,7 +221,7 @@ def _peers(python: str) -> str:
         else:
             rows.append([name, "-", "-", "-", missing.get(name, "not measured")])
     return (
-        f"## Other limiters\n\nPython {said['python']}, in-process, room for every call, all in "
+        f"## Other limiters\n\nPython {said['python']} (`--peers-python` chooses), in-process, room for every call, all in "
         "one process. **They do less**: none of them learns limits, orders waiters or sizes the "
         f"width, so this says what a limiter costs at all.\n\n{table((*HEADINGS, 'does'), rows)}"
     )

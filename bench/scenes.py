@@ -43,11 +43,11 @@ PRESETS: Final = {
 PROVIDERS: Final = tuple(PRESETS)
 
 SEEDS: Final[dict[Set, dict[str, tuple[int, ...]]]] = {
-    "tuning": dict.fromkeys(("22", "1000", "graph"), (1, 2, 3)),
+    "tuning": {"22": (1, 2, 3), "1000": (1,), "graph": (1, 2)},
     "held-out": {
         "22": (101, 102, 103, 104, 105),
-        "1000": (101, 102, 103),
-        "graph": (101, 102, 103, 104, 105),
+        "1000": (101, 102),
+        "graph": (101, 102, 103),
     },
 }
 

@@ -33,9 +33,10 @@ STEADY = [name for name in PROVIDERS if is_steady(PRESETS[name])]
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], Cell]:
-    """The slice that `python -m bench.pacing --quick` prints."""
+    """What `python -m bench.pacing --quick` prints; the graphs without what others reach."""
     store = Store(tmp_path_factory.mktemp("bench") / "pacing.jsonl")
-    measured = measure(quick(), store, processes=1)
+    choices = [replace(choice, compared=choice.workload == "22") for choice in quick()]
+    measured = measure(choices, store, processes=1)
     return {(one.provider, one.workload, one.column): one for one in measured}
 
 
@@ -52,9 +53,7 @@ def test_every_time_is_at_least_the_bound(cells: dict[tuple[str, str, str], Cell
 def test_a_graph_takes_hardly_longer_than_the_bound(
     cells: dict[tuple[str, str, str], Cell], provider: str, column: str
 ) -> None:
-    found = verdicts(cells[provider, "graph", column])
-    assert found["bound"]
-    assert found["baseline"]
+    assert verdicts(cells[provider, "graph", column])["bound"]
 
 
 @pytest.mark.parametrize("provider", ["burst-60s", "burst-3s", "fixed-window", "neighbour"])

@@ -138,6 +138,8 @@ def test_with_plenty_of_quota_all_four_agents_are_accepted() -> None:
     ran = _rehearse("launch-plenty", "all-at-once")
     assert len(_accepted_at_launch(ran)) == 4
     assert ran.refused == 0
+    one_by_one = _rehearse("launch-plenty", "fixed:1")
+    assert 0.2 <= 1 - ran.makespan_s / one_by_one.makespan_s <= 0.31
 
 
 def test_near_the_request_limit_the_last_two_agents_wait_for_the_next_minute() -> None:

@@ -239,6 +239,21 @@ def test_a_terminal_of_80_columns_is_not_overrun() -> None:
     assert max(map(len, drawn)) <= 80
 
 
+def test_a_reader_that_leaves_early_is_not_an_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as nobody_reads:
+        ended = subprocess.run(
+            [sys.executable, "-m", "headway", "sim", "demo", "--seeds", "1", "--no-timeline"],
+            env=_environment(),
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
 def test_no_color_is_kept() -> None:
     sent = _on_a_terminal(100, "sim", "demo", "--seeds", "1", "--no-timeline", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", sent)
@@ -257,21 +272,21 @@ def test_the_conclusion_names_the_fastest_that_loses_nothing() -> None:
     rows = [_row("all-at-once", 30.0, failed=3), _row("headway", 60.0), _row("waves:4", 180.0)]
     assert conclusion(rows) == (
         "Fastest without losing a task: headway, 60.0 s, nothing refused, 83% of the best "
-        "possible speed. Waves:4 takes 3.0 times as long. All-at-once loses 3 tasks."
+        "possible speed. Slowest: waves:4, 3.0 times as long. Loses 3 tasks: all-at-once."
     )
 
 
 def test_the_conclusion_hides_no_defeat() -> None:
     rows = [_row("fixed:5", 60.0, refused=2), _row("headway", 63.0), _row("waves:4", 61.0)]
     assert conclusion(rows) == (
-        "Fastest without losing a task: fixed:5, 60.0 s, 2 times refused, 83% of the best "
-        "possible speed. Headway takes 5.0% longer than the fastest."
+        "Fastest without losing a task: fixed:5, 60.0 s, refused 2 times, 83% of the best "
+        "possible speed. Behind by 5.0%: headway."
     )
 
 
 def test_the_conclusion_can_be_that_nothing_works() -> None:
     assert conclusion([_row("a", 60.0, failed=1)]) == "Every strategy lost tasks or never ended."
-    assert "B never ends." in conclusion([_row("a", 60.0), _row("b", inf)])
+    assert "Never ends: b." in conclusion([_row("a", 60.0), _row("b", inf)])
 
 
 def test_the_caption_says_what_the_bound_comes_from() -> None:

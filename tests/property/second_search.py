@@ -208,14 +208,17 @@ class Counter:
         if self.limit.kind == "sliding":
             self.trail.append((now, amount))
 
-    def refund(self, amount: float, now: float) -> None:
+    def refund(self, amount: float, now: float) -> bool:
+        """Give back, and say whether it would have been better to do so later."""
         self.move(now)
+        is_early = self.limit.kind == "sliding" or self.level + amount > self.limit.capacity
         self.level = min(self.limit.capacity, self.level + amount)
         while self.trail and amount > 0:
             at, held = self.trail.pop()
             if held > amount:
                 self.trail.append((at, held - amount))
             amount -= held
+        return is_early
 
 
 @dataclass
@@ -227,6 +230,8 @@ class World:
     running: list[tuple[float, int]] = field(default_factory=list)
     starts: dict[int, float] = field(default_factory=dict)
     last_s: float = 0.0
+    early: set[int] = field(default_factory=set)
+    """Calls whose refund might have been worth more later."""
 
     def twin(self) -> World:
         return World(self.instance, [counter.twin() for counter in self.counters],
@@ -258,9 +263,10 @@ class World:
             if end <= now + 1e-12:
                 self.running.remove((end, place))
                 call = self.instance.calls[place]
+                unused = call.max_tokens - call.output_tokens if self.instance.is_reserved else 0.0
                 for counter in self.counters:
-                    if self.instance.is_reserved and counter.limit.resource in ("output", "tokens"):
-                        counter.refund(call.max_tokens - call.output_tokens, end)
+                    if unused > 0 and counter.limit.resource in ("output", "tokens"):
+                        self.early |= {place} if counter.refund(unused, end) else set()
 
 
 def new_world(instance: Instance) -> World:
@@ -299,7 +305,7 @@ def best_with_refunds(instance: Instance) -> dict[int, float]:
             if not best or instance.end(starts) < instance.end(best):
                 best = starts
             if len(releases) < 2:
-                plans += [{**releases, call: at} for call, at in waits(instance, order, starts)]
+                plans += [{**releases, call: at} for call, at in waits(world, order)]
     return best
 
 
@@ -309,12 +315,11 @@ def orders(instance: Instance) -> Iterator[tuple[int, ...]]:
             yield order
 
 
-def waits(
-    instance: Instance, order: Sequence[int], starts: Mapping[int, float]
-) -> Iterator[tuple[int, float]]:
+def waits(world: World, order: Sequence[int]) -> Iterator[tuple[int, float]]:
     """Starts that make a call end just after a later one has started."""
     for place, call in enumerate(order):
-        for later in order[place + 1 :]:
-            at = starts[later] - instance.lengths[call] + LATER_S
-            if at > starts[call]:
-                yield call, at
+        if call in world.early:
+            for later in order[place + 1 :]:
+                at = world.starts[later] - world.instance.lengths[call] + LATER_S
+                if at > world.starts[call]:
+                    yield call, at

@@ -10,12 +10,6 @@ from headway.core.quota.law import (
     NEARLY_PEAK,
     PROBE_FIRST_S,
     PROBE_GROWTH,
-    RAMP_BURST,
-    RAMP_CAUTION,
-    RAMP_GROW_S,
-    RAMP_GROWTH,
-    RAMP_LEAST,
-    RAMP_PATIENCE,
     ROUND_GROWTH,
     ROUND_PIECES,
     SUSPECT_S,
@@ -25,7 +19,6 @@ from headway.core.quota.law import (
     Cap,
     Congestion,
     Cubic,
-    Ramp,
     Width,
 )
 
@@ -172,9 +165,9 @@ def test_a_cap_that_was_a_mistake_is_lifted() -> None:
 
 
 def test_a_cap_from_a_profile_is_not_tried_at_once() -> None:
-    cap = Cap(7.0, probes=2)
-    assert cap.allow(0.0) == 7.0
-    assert cap.next_probe_s() == PROBE_FIRST_S * PROBE_GROWTH**2
+    cap = Cap(7.0, probes=2, now=1000.0)
+    assert cap.allow(1000.0) == 7.0
+    assert cap.next_probe_s() == 1000.0 + PROBE_FIRST_S * PROBE_GROWTH**2
 
 
 def test_a_cap_tells_its_limit_and_its_next_try() -> None:
@@ -182,6 +175,30 @@ def test_a_cap_tells_its_limit_and_its_next_try() -> None:
     assert cap.statistics().limit == 7.0
     assert cap.statistics().reason == "cap after 0 tries"
     assert repr(cap) == f"<Cap 7 next try at {PROBE_FIRST_S:.0f}s>"
+
+
+@pytest.mark.parametrize("most", [1.0, 7.0])
+def test_what_a_user_configured_is_never_exceeded_not_even_to_try(most: float) -> None:
+    cap = Cap(most=most)
+    assert cap.allow(1e9) == most
+    cap.refused(0, 0.0)
+    cap.probe_soon(0.0)
+    now = 0.0
+    for _ in range(20):
+        now = min(cap.next_probe_s(), now + 1e6)
+        assert cap.allow(now) <= most
+        cap.succeeded(int(cap.allow(now)), now)
+    assert cap.allow(now) == most
+    assert cap.next_probe_s() == inf
+
+
+def test_a_configured_cap_is_where_a_mistaken_one_goes_back_to() -> None:
+    cap = Cap(most=7.0)
+    cap.refused(3, 0.0)
+    cap.lift()
+    assert cap.allow(1e9) == 7.0
+    cap.lower(2)
+    assert cap.limit == 7.0
 
 
 def test_a_further_refusal_of_the_same_signal_lowers_the_cap_and_never_raises_it() -> None:
@@ -206,86 +223,6 @@ def test_a_cap_that_is_only_suspected_is_tried_early_and_then_less_and_less() ->
     assert delays == sorted(delays)
 
 
-def _burst(ramp: Ramp, calls: int, now: float) -> None:
-    for _ in range(calls):
-        ramp.sent(now)
-
-
-def test_until_a_burst_is_refused_any_number_may_leave_at_once() -> None:
-    ramp = Ramp()
-    _burst(ramp, 1000, 0.0)
-    assert ramp.when(0.0) == 0.0
-    assert ramp.most == inf
-
-
-def test_a_refused_burst_bounds_what_may_leave_within_a_second() -> None:
-    ramp = Ramp()
-    _burst(ramp, 20, 10.0)
-    ramp.refused(10.0)
-    assert ramp.most == RAMP_CAUTION * 20
-    assert ramp.when(10.0) == 11.0
-    assert ramp.when(11.0) == 11.0
-    _burst(ramp, 17, 11.0)
-    assert ramp.when(11.0) == 11.0
-    _burst(ramp, 1, 11.0)
-    assert ramp.when(11.5) == 12.0
-
-
-def test_the_refusal_of_a_few_is_no_sign_of_a_ramp() -> None:
-    ramp = Ramp()
-    _burst(ramp, 100, 8.0)
-    _burst(ramp, RAMP_BURST - 1, 10.0)
-    ramp.refused(10.0)
-    assert ramp.most == inf
-
-
-def test_a_call_that_was_not_let_in_does_not_count() -> None:
-    ramp = Ramp()
-    ramp.returned()
-    _burst(ramp, RAMP_BURST, 0.0)
-    ramp.returned()
-    ramp.refused(0.0)
-    assert ramp.most == inf
-
-
-def test_a_ramp_never_falls_below_its_least_and_a_later_refusal_never_raises_it() -> None:
-    ramp = Ramp(3.0)
-    _burst(ramp, 50, 0.0)
-    ramp.refused(0.0)
-    assert ramp.most == 3.0
-    low = Ramp(RAMP_LEAST / 2)
-    _burst(low, 50, 0.0)
-    low.refused(0.0)
-    assert low.most == RAMP_LEAST
-
-
-def test_a_ramp_grows_after_a_while_and_waits_longer_after_each_refused_try() -> None:
-    ramp = Ramp()
-    _burst(ramp, 20, 0.0)
-    ramp.refused(0.0)
-    ramp.refused(0.1)
-    before = ramp.most
-    ramp.when(RAMP_GROW_S)
-    assert ramp.most == before
-    ramp.when(0.1 + RAMP_GROW_S)
-    assert ramp.most == RAMP_GROWTH * before
-    again_s = 0.2 + 2 * RAMP_GROW_S
-    _burst(ramp, 20, again_s)
-    ramp.refused(again_s)
-    before = ramp.most
-    ramp.when(again_s + RAMP_GROW_S)
-    assert ramp.most == before
-    ramp.when(again_s + RAMP_PATIENCE * RAMP_GROW_S)
-    assert ramp.most == RAMP_GROWTH * before
-
-
-def test_a_ramp_tells_its_rate() -> None:
-    ramp = Ramp(5.0)
-    assert ramp.statistics().limit == 5.0
-    assert ramp.statistics().reason == "ramp after 0 refusals"
-    assert repr(ramp) == "<Ramp 5.0/s>"
-
-
 def test_without_samples_every_width_is_worth_it() -> None:
     assert Congestion().worth() == inf
 
@@ -298,6 +235,20 @@ def test_one_width_alone_says_nothing_about_others() -> None:
 def test_the_peak_of_a_congested_provider_is_found() -> None:
     congestion = _sampled((1, 2, 4, 8, 16, 32), *CROWDED)
     assert congestion.peak() == pytest.approx(16.1, rel=0.1)
+
+
+@pytest.mark.parametrize("width", [1.0, 3.0, 8.0, 32.0])
+def test_throughput_is_what_the_provider_shows_at_that_width(width: float) -> None:
+    congestion = _sampled((1, 2, 4, 8, 16, 32), 0.04, 0.004)
+    expected = width / _time_s(width, 0.04, 0.004)
+    assert congestion.throughput(width) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_first_samples_of_a_width_count_alike() -> None:
+    congestion = Congestion()
+    for time_s in (0.01, 0.02, 0.03, 0.04):
+        congestion.sample(1, time_s)
+    assert congestion.throughput(1.0) == pytest.approx(1.0 / 0.025)
 
 
 def test_the_width_worth_having_is_the_smallest_with_nearly_the_peak_throughput() -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from io import TextIOWrapper
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -196,6 +197,9 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     from headway.watch.table import caption, conclusion, draw_table
     from headway.watch.timeline import Picture, draw_timelines
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name may be in a script that the output cannot encode: better a `?` than no table.
+        sys.stdout.reconfigure(errors="replace")
     labels, rows = experiment.workload.labels, compared.rows
     names = dict.fromkeys((experiment.provider.name, experiment.workload.name))
     print(f"{len(labels)} agents on one account ({', '.join(names)}): {about}")

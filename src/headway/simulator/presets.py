@@ -241,7 +241,7 @@ _PROVIDERS: Final = (
     ),
     ProviderPreset(
         "launch, 1 of 3: plenty of quota, all four agents are accepted",
-        ProviderSpec("launch-plenty", Terms(_documented("fixed")), _REVIEW),
+        ProviderSpec("launch-plenty", Terms(_documented("fixed")), replace(_REVIEW, background=1)),
         "launch-plenty",
     ),
     ProviderPreset(
@@ -381,7 +381,7 @@ _WORKLOADS: Final = (
         client=Client(timeout_s=210.0),
     ),
     WorkloadPreset(
-        "four agents of 15,000 to 18,000 tokens",
+        "four agents of 13,000 to 17,000 tokens",
         WorkloadSpec("launch-plenty", 4),
         _four((17_000, 17_000, 17_000, 13_000)),
     ),

@@ -39,7 +39,12 @@ def console_for(stream: TextIO) -> Console:
     """A console that interprets nothing in the text and is never too narrow to draw on."""
     from rich.console import Console
 
-    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a reader that is gone to the boundary of the command line."""
+            raise  # noqa: PLE0704 - called by rich while it handles the error
+
+    console = Plain(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
     columns = console.width if console.is_terminal else PLAIN_COLUMNS
     console.width = max(COLUMNS_MIN, columns)
     return console

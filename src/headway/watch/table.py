@@ -67,18 +67,18 @@ def conclusion(rows: Sequence[Row]) -> str:
     worst = max((row for row in rows if row.loses_nothing), key=lambda row: row.makespan_s)
     times = worst.makespan_s / best.makespan_s
     if times == inf:
-        said.append(f"{_capital(worst.strategy)} never ends.")
+        said.append(f"Never ends: {worst.strategy}.")
     elif times >= NOTABLE:
-        refused = f" and is refused {_count(worst.refused)} times" if worst.refused else ""
-        said.append(f"{_capital(worst.strategy)} takes {times:.1f} times as long{refused}.")
+        refused = f", refused {_count(worst.refused)} times" if worst.refused else ""
+        said.append(f"Slowest: {worst.strategy}, {times:.1f} times as long{refused}.")
     ours = [row for row in rows if row.loses_nothing and row.strategy.startswith("headway")]
     mine = min(ours, key=lambda row: row.makespan_s, default=best)
     if mine.makespan_s > best.makespan_s:
         longer = mine.makespan_s / best.makespan_s - 1
-        said.append(f"{_capital(mine.strategy)} takes {longer:.1%} longer than the fastest.")
+        said.append(f"Behind by {longer:.1%}: {mine.strategy}.")
     lossy = max(rows, key=lambda row: row.failed)
     if lossy.failed:
-        said.append(f"{_capital(lossy.strategy)} loses {_count(lossy.failed)} tasks.")
+        said.append(f"Loses {_count(lossy.failed)} tasks: {lossy.strategy}.")
     return " ".join(said)
 
 
@@ -123,11 +123,7 @@ def _tokens(tokens: float) -> str:
 
 
 def _merits(row: Row) -> str:
-    refused = f"{_count(row.refused)} times refused" if row.refused else "nothing refused"
+    refused = f"refused {_count(row.refused)} times" if row.refused else "nothing refused"
     return (
         f"{_seconds(row.makespan_s)} s, {refused}, {1 / row.ratio:.0%} of the best possible speed"
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

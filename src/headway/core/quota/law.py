@@ -166,7 +166,7 @@ class Cap:
         if accepted < self.limit - 1:
             self._probes = 0
         self.limit = max(1.0, float(accepted))
-        self._probe_at_s = now + self._delay_s()
+        self._probe_at_s = now + self._delay_s() if self.limit < self.most else inf
         self._probes += 1
 
     def lower(self, accepted: int) -> None:
@@ -176,7 +176,8 @@ class Cap:
 
     def probe_soon(self, now: float) -> None:
         """The cap is only suspected: early tries tell whether it is the cause."""
-        self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self._probes - 1))
+        if self.limit < self.most:
+            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self._probes - 1))
 
     def lift(self) -> None:
         """The refusal turned out to have another cause."""
