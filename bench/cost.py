@@ -220,10 +220,11 @@ def _peers(python: str) -> str:
             rows.append([*_row(f"{name} {one['version']}", found, call_us), one["does"]])
         else:
             rows.append([name, "-", "-", "-", missing.get(name, "not measured")])
+    headings = (*HEADINGS, "does")
     return (
-        f"## Other limiters\n\nPython {said['python']} (`--peers-python` chooses), in-process, room for every call, all in "
-        "one process. **They do less**: none of them learns limits, orders waiters or sizes the "
-        f"width, so this says what a limiter costs at all.\n\n{table((*HEADINGS, 'does'), rows)}"
+        f"## Other limiters\n\nPython {said['python']} (`--peers-python` chooses), all in one "
+        "process, room for every call. **They do less**: none of them learns limits from responses "
+        f"or sizes the width. This says what a limiter costs at all.\n\n{table(headings, rows)}"
     )
 
 

@@ -251,9 +251,11 @@ def _neighbours(table: Table) -> str:
     ]  # fmt: skip
 
     def text(one: Cell) -> str:
-        least = min(seed.ratio for seed in one.seeds)
-        theft = ", theft" if least < THEFT else ""
-        return f"{one.kept:.2f} / {_ratio(least)}{theft}"
+        whole = [seed.ratio for seed in one.seeds if seed.outcome.failed == 0]
+        if not whole:
+            return f"{one.kept:.2f} / lost {one.failed:,}"
+        least = min(whole)
+        return f"{one.kept:.2f} / {_ratio(least)}{', theft' if least < THEFT else ''}"
 
     return (
         "## What the neighbour keeps\n\nShare of its fair share that it got / the smallest ratio "

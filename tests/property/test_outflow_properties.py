@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,13 @@ from headway.core.quota.outflow import BIN_S, BINS, HORIZON_S, Outflow, Stream
 
 NOTHING = Stream(0.0, 0.0, 0.0)
 STEP_S = BIN_S / 20
+
+BUCKETS = st.tuples(
+    st.floats(0.0, 5000.0),
+    st.floats(0.0, 1.0),
+    st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+)
+"""A capacity, how full it is, and from which part of the time ahead its level is asked for."""
 
 
 @st.composite
@@ -84,14 +93,17 @@ def test_plans_that_are_added_and_removed_leave_only_what_flowed_meanwhile(
     assert outflow.lowest(500.0, 0.0, 1000.0, NOTHING, 0.0) == pytest.approx(500.0, abs=1e-5)
 
 
-def _simulated(flows: list[Stream], level: float, rate_per_s: float, capacity: float) -> float:
-    """The lowest level by small steps of time, from 0 to the end of the last stream."""
-    lowest, steps = level, int(max(stream.to_s for stream in flows) / STEP_S) + 2
+def _simulated(
+    flows: list[Stream], level: float, rate_per_s: float, capacity: float, since_s: float
+) -> float:
+    """The lowest level by small steps of time, until after the end of the last stream."""
+    lowest = level if since_s <= 0 else inf
+    steps = int(max(stream.to_s for stream in flows) / STEP_S) + 2
     for step in range(steps):
         begin_s, end_s = step * STEP_S, (step + 1) * STEP_S
         lost = sum(stream.produced(end_s) - stream.produced(begin_s) for stream in flows)
         level = min(capacity, level + rate_per_s * STEP_S - lost)
-        lowest = min(lowest, level)
+        lowest = min(lowest, level) if end_s > since_s else lowest
     return lowest
 
 
@@ -102,20 +114,19 @@ def _most_within_a_bin(flows: list[Stream]) -> float:
     )
 
 
-@given(
-    st.lists(streams(), max_size=5), streams(), st.floats(0.0, 200.0), st.floats(0.0, 5000.0),
-    st.floats(0.0, 1.0),
-)  # fmt: skip
+@given(st.lists(streams(), max_size=5), streams(), st.floats(0.0, 200.0), BUCKETS)
 @settings(max_examples=60)
 def test_the_lowest_level_is_what_a_fine_simulation_finds_but_for_one_bin(
-    planned: list[Stream], candidate: Stream, rate_per_s: float, capacity: float, full: float
+    planned: list[Stream], candidate: Stream, rate_per_s: float, bucket: tuple[float, float, float]
 ) -> None:
+    capacity, full, since = bucket
     outflow = Outflow(0.0)
     for stream in planned:
         outflow.add(stream, 0.0)
-    found = outflow.lowest(full * capacity, rate_per_s, capacity, candidate, 0.0)
     flows = [*planned, candidate]
-    expected = _simulated(flows, full * capacity, rate_per_s, capacity)
+    since_s = since * max(stream.to_s for stream in flows)
+    found = outflow.lowest(full * capacity, rate_per_s, capacity, candidate, since_s)
+    expected = _simulated(flows, full * capacity, rate_per_s, capacity, since_s)
     bin_of_flow = _most_within_a_bin(flows) + rate_per_s * BIN_S
     assert found == pytest.approx(expected, abs=bin_of_flow + 1e-6)
 

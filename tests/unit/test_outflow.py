@@ -134,13 +134,20 @@ def test_from_the_middle_of_a_bin_on_only_the_rest_of_it_refills() -> None:
 def test_what_is_planned_up_to_the_horizon_is_seen_at_any_time() -> None:
     outflow = Outflow(1000.0)
     outflow.add(Stream(1000.0, 1000.0 + HORIZON_S, 200.0), 1000.0)
-    assert outflow.lowest(500.0, 0.0, 500.0, Stream(1000.0, 1001.0, 0.0), 0.0) == pytest.approx(
-        300.0
-    )
+    nothing = Stream(1000.0, 1001.0, 0.0)
+    assert outflow.lowest(500.0, 0.0, 500.0, nothing, 1000.0) == pytest.approx(300.0)
 
 
 def test_a_candidate_without_duration_is_charged_whole() -> None:
     assert Outflow(0.0).lowest(50.0, 0.0, 100.0, Stream(3.2, 3.2, 30.0), 0.0) == pytest.approx(20.0)
+
+
+def test_a_dip_before_the_time_in_question_does_not_count() -> None:
+    outflow = _flowing(Stream(0.0, 4.0, 100.0))
+    nothing = Stream(20.0, 21.0, 0.0)
+    assert outflow.lowest(500.0, 10.0, 500.0, nothing, 0.0) == pytest.approx(440.0)
+    assert outflow.lowest(500.0, 10.0, 500.0, nothing, 6.0) == pytest.approx(465.0)
+    assert outflow.lowest(500.0, 10.0, 500.0, nothing, 15.0) == 500.0
 
 
 def test_a_candidate_far_ahead_does_not_meet_the_present_plans_again() -> None:

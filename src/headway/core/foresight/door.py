@@ -26,6 +26,10 @@ SENT_AGAIN: Final[frozenset[FaultKind]] = frozenset(("rate", "concurrency", "ove
 DOUBLINGS_MAX: Final = 64
 """A delay that doubled so often is longer than any run; 1,024 would overflow a float."""
 
+LOSSES_MAX: Final = 3
+"""A call that was let in and lost on the way is paid for: it is sent again so often, no more. Its
+task need not begin anew for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knock:
@@ -72,10 +76,11 @@ class Door(Protocol):
 class PacedDoor:
     """headway: every call has a permit before it is sent."""
 
-    __slots__ = ("_knocks", "_lengths", "_permits", "_places", "_wake_s", "quota")
+    __slots__ = ("_knocks", "_lengths", "_losses", "_permits", "_places", "_wake_s", "quota")
 
     def __init__(self, quota: Quota, lengths: OutputLength) -> None:
         self.quota = quota
+        self._losses: dict[int, int] = {}
         self._lengths = lengths
         self._knocks: dict[int, Knock] = {}
         self._places: dict[int, int] = {}
@@ -119,12 +124,15 @@ class PacedDoor:
         self.quota.progress(self._permits[call_id].id, output_tokens, now)
 
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
-        permit = self._permits.pop(call_id)
-        del self._knocks[call_id]
-        complete = fault is None
-        self._lengths.ended(call_id, round(used.output_tokens) if complete else None)
+        permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
+        self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
         self.quota.settle(permit.id, Settlement("used", Usage(used), fault), now)
-        return False
+        lost = self._losses.pop(call_id, 0)
+        if fault is None or lost >= LOSSES_MAX:
+            return False
+        self._losses[call_id] = lost + 1
+        self.knock(knock, now)
+        return True
 
     def statistics(self) -> DoorStatistics:
         return DoorStatistics(len(self._places), len(self._permits))

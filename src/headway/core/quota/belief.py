@@ -111,7 +111,7 @@ class Belief:
         width = self.width.limit(in_flight, waiting, now)
         if in_flight >= width:
             # A try that is due or under way ends with an answer, not with a time.
-            probe_s = self.width.cap.next_probe_s() if self.width.cap.limit <= width else inf
+            probe_s = self.width.next_probe_s(width)
             until_s = probe_s if probe_s > now else inf
             return Wait("concurrency", until_s, f"{in_flight} in flight")
         departs_s = self.ramp.when(now)
@@ -149,7 +149,7 @@ class Belief:
     def answered(self, demand: Demand, sent_s: float, company: int, now: float) -> None:
         """A first byte came: the call was let in, with `company` in flight, itself included."""
         self.tempo.first_byte(now - sent_s)
-        self.width.cap.succeeded(company, now)
+        self.width.served(company, now)
         self._hold.answered()
         if self._blind is not None:
             cleared = self._blind.accepted(demand, sent_s, company, now)
@@ -184,7 +184,7 @@ class Belief:
         if fault.kind in ("spend_cap", "billing"):
             self._hold.close(f"{fault.kind}: {fault.detail}")
         elif fault.kind in ("overload", "timeout"):
-            self.width.overloaded()
+            self.width.overloaded(self.tempo.in_flight, now)
             if fault.kind == "overload":
                 self._hold.overloaded(fault.retry_after_s, now)
         elif fault.kind == "concurrency":

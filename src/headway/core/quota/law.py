@@ -397,7 +397,7 @@ class Width:
     fraction of a second, and one round too many is all that a congested provider gets to see.
     """
 
-    __slots__ = ("_allowed", "_seen", "cap", "congestion", "reason")
+    __slots__ = ("_allowed", "_seen", "cap", "congestion", "reason", "strain")
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
@@ -405,6 +405,8 @@ class Width:
         self._allowed = start
         self._seen = 0
         self.cap = cap
+        self.strain = Cap()
+        """What the provider bears at present. Unlike the account's cap it is not kept for later."""
         self.congestion = Congestion(curve)
         self.reason = "start"
 
@@ -413,7 +415,7 @@ class Width:
 
     def limit(self, in_flight: int, waiting: int, now: float) -> float:
         """How many may be in flight. The last few go together: a thin tail is slow."""
-        cap = self.cap.allow(now)
+        cap = min(self.cap.allow(now), self.strain.allow(now))
         all_of_them = in_flight + waiting
         peak = self.congestion.peak()
         last = waiting <= TAIL_WAITING and peak < inf
@@ -439,10 +441,21 @@ class Width:
                 self.reason = "no slower with more at once"
         return self._allowed != before
 
-    def overloaded(self) -> None:
-        """A timeout or an overload: half as many."""
+    def overloaded(self, in_flight: int, now: float) -> None:
+        """A timeout or an overload: half as many, until tries show that more are served again."""
         self._allowed = max(1.0, self._allowed / 2)
+        self.strain.refused(max(1, in_flight // 2), now)
         self.reason = "overload"
+
+    def served(self, in_flight: int, now: float) -> None:
+        """So many were in flight, and the newest of them is answered."""
+        self.cap.succeeded(in_flight, now)
+        self.strain.succeeded(in_flight, now)
+
+    def next_probe_s(self, width: float) -> float:
+        """When one more than `width` is tried, if a cap holds it there."""
+        holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
+        return max((cap.next_probe_s() for cap in holding), default=inf)
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(
