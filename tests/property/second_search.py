@@ -166,6 +166,9 @@ class Counter:
     level: float
     at_s: float = 0.0
     trail: list[tuple[float, float]] = field(default_factory=list)
+    refunded: set[int] = field(default_factory=set)
+    early: set[int] = field(default_factory=set)
+    """Calls whose refund might have been worth more later: a bucket has overflown since."""
 
     def twin(self) -> Counter:
         twin = copy(self)
@@ -178,7 +181,8 @@ class Counter:
     def move(self, now: float) -> None:
         limit = self.limit
         if limit.kind == "bucket":
-            self.level = min(limit.capacity, self.level + limit.rate_per_s * (now - self.at_s))
+            self.level += limit.rate_per_s * (now - self.at_s)
+            self.clip()
         elif limit.kind == "sliding":
             self.trail = [entry for entry in self.trail if entry[0] + limit.period_s > now + TINY]
             self.level = limit.capacity - sum(amount for _, amount in self.trail)
@@ -208,17 +212,23 @@ class Counter:
         if self.limit.kind == "sliding":
             self.trail.append((now, amount))
 
-    def refund(self, amount: float, now: float) -> bool:
-        """Give back, and say whether it would have been better to do so later."""
+    def clip(self) -> None:
+        if self.level > self.limit.capacity:
+            self.level = self.limit.capacity
+            self.early |= self.refunded
+
+    def refund(self, call: int, amount: float, now: float) -> None:
         self.move(now)
-        is_early = self.limit.kind == "sliding" or self.level + amount > self.limit.capacity
-        self.level = min(self.limit.capacity, self.level + amount)
+        self.refunded.add(call)
+        self.level += amount
+        self.clip()
+        if self.limit.kind != "bucket":
+            self.early.add(call)
         while self.trail and amount > 0:
             at, held = self.trail.pop()
             if held > amount:
                 self.trail.append((at, held - amount))
             amount -= held
-        return is_early
 
 
 @dataclass
@@ -230,8 +240,6 @@ class World:
     running: list[tuple[float, int]] = field(default_factory=list)
     starts: dict[int, float] = field(default_factory=dict)
     last_s: float = 0.0
-    early: set[int] = field(default_factory=set)
-    """Calls whose refund might have been worth more later."""
 
     def twin(self) -> World:
         return World(self.instance, [counter.twin() for counter in self.counters],
@@ -266,7 +274,7 @@ class World:
                 unused = call.max_tokens - call.output_tokens if self.instance.is_reserved else 0.0
                 for counter in self.counters:
                     if unused > 0 and counter.limit.resource in ("output", "tokens"):
-                        self.early |= {place} if counter.refund(unused, end) else set()
+                        counter.refund(place, unused, end)
 
 
 def new_world(instance: Instance) -> World:
@@ -305,7 +313,11 @@ def best_with_refunds(instance: Instance) -> dict[int, float]:
             if not best or instance.end(starts) < instance.end(best):
                 best = starts
             if len(releases) < 2:
-                plans += [{**releases, call: at} for call, at in waits(world, order)]
+                plans += [
+                    {**releases, call: at}
+                    for call, at in waits(world, order)
+                    if call not in releases
+                ]
     return best
 
 
@@ -317,8 +329,9 @@ def orders(instance: Instance) -> Iterator[tuple[int, ...]]:
 
 def waits(world: World, order: Sequence[int]) -> Iterator[tuple[int, float]]:
     """Starts that make a call end just after a later one has started."""
+    early = set[int]().union(*(counter.early for counter in world.counters))
     for place, call in enumerate(order):
-        if call in world.early:
+        if call in early:
             for later in order[place + 1 :]:
                 at = world.starts[later] - world.instance.lengths[call] + LATER_S
                 if at > world.starts[call]:

@@ -8,6 +8,7 @@ import pytest
 
 from headway.core.foresight.door import (
     AGGRESSIVE,
+    LOSSES_MAX,
     PATIENT,
     SDK,
     Door,
@@ -128,9 +129,20 @@ def test_a_paced_door_learns_no_length_from_a_broken_answer() -> None:
     _knocked(door, 1)
     door.open(0.0)
     before = lengths.expect("kind", 100.0, 200.0)
-    assert not door.ended(1, Amounts(100.0, 1.0), Fault("broken"), 1.0)
+    assert door.ended(1, Amounts(100.0, 1.0), Fault("broken"), 1.0)
     assert lengths.statistics().in_flight == 0
     assert lengths.expect("kind", 100.0, 200.0) == before
+
+
+def test_a_paced_door_sends_a_lost_call_again_so_often_and_no_more() -> None:
+    door = PacedDoor(Quota(QuotaConfig(), 0.0), OutputLength())
+    _knocked(door, 1)
+    kept = []
+    for now in range(LOSSES_MAX + 1):
+        assert door.open(float(now)) == [1]
+        kept.append(door.ended(1, USED, Fault("broken"), now + 0.5))
+    assert kept == [True] * LOSSES_MAX + [False]
+    assert (door.statistics().waiting, door.statistics().in_flight) == (0, 0)
 
 
 def test_an_unpaced_door_opens_for_everybody() -> None:

@@ -355,14 +355,16 @@ def test_a_width_is_never_less_than_one() -> None:
     width = Width(1.0, Cap())
     width.congestion = _sampled((1, 2, 4), 0.0, 2.0)
     assert not width.moved(1.0, ALONE_S, 1)
-    width.overloaded()
+    width.overloaded(0, 0.0)
     assert width.limit(0, 100, 0.0) == 1.0
 
 
-def test_an_overload_halves_the_width() -> None:
+def test_an_overload_halves_the_width_until_more_are_tried() -> None:
     width = Width(8.0, Cap())
-    width.overloaded()
-    assert width.limit(0, 100, 0.0) == 4.0
+    width.overloaded(6, 10.0)
+    assert width.statistics().limit == 4.0
+    assert width.limit(0, 100, 10.0) == 3.0
+    assert width.limit(0, 100, 10.0 + PROBE_FIRST_S) == 4.0
     assert width.reason == "overload"
 
 
