@@ -164,6 +164,8 @@ class _Service:
     end_work: float
     output_tokens: float
     fault: Fault | None
+    send: int = 0
+    """Which submission this is: the same call may come again after it was cancelled."""
     streaming_from: float | None = None
     shown: float = 0.0
 
@@ -236,11 +238,11 @@ class Provider:
     def next_s(self) -> float:
         """When something happens next if nobody submits or cancels."""
         upcoming = min(account.next_change_s(self._at_s) for account in self._accounts.values())
-        while self._due and self._due[0][2] not in self._in_service:
+        while self._due and not self._is_alive(self._due[0]):
             heapq.heappop(self._due)
         if self._due:
             waiting = max(0.0, self._due[0][0] - self._work)
-            upcoming = min(upcoming, self._at_s + waiting * self._slowdown())
+            upcoming = min(upcoming, self._at_s + waiting * self.spec.latency.slowdown(len(self._in_service)))
         return upcoming
 
     def advance(self, now: float) -> list[Happening]:
@@ -251,9 +253,9 @@ class Provider:
             for account in self._accounts.values():
                 account.advance(at)
             while self._due and self._due[0][0] <= self._work + WORK_SLACK_S:
-                _, _, call_id = heapq.heappop(self._due)
-                if call_id in self._in_service:
-                    happenings.append(self._happen(self._in_service[call_id], at))
+                entry = heapq.heappop(self._due)
+                if self._is_alive(entry):
+                    happenings.append(self._happen(self._in_service[entry[2]], at))
         self._flow(now)
         return happenings
 
@@ -262,15 +264,17 @@ class Provider:
             len(self._in_service), len(self.arrivals) - self.refused, self.refused
         )
 
-    def _slowdown(self) -> float:
-        return self.spec.latency.slowdown(len(self._in_service))
+    def _is_alive(self, entry: tuple[float, int, int]) -> bool:
+        """Whether something that is due belongs to a call that is still in service."""
+        service = self._in_service.get(entry[2])
+        return service is not None and service.send == entry[1]
 
     def _flow(self, now: float) -> None:
         """Move the work clock to `now`; streams produce what they produce meanwhile."""
         elapsed = now - self._at_s
         if elapsed <= 0:
             return
-        work = elapsed / self._slowdown()
+        work = elapsed / self.spec.latency.slowdown(len(self._in_service))
         self._work += work
         pace = self.spec.latency.per_output_token_s
         for key, account in self._accounts.items():
@@ -296,6 +300,7 @@ class Provider:
     def _serve(self, service: _Service, drawn: FaultKind | None) -> None:
         call, latency = service.call, self.spec.latency
         self._in_service[call.id] = service
+        service.send = len(self.arrivals)
         draw = uniform(self._seed, FAULT_STREAM + 1, len(self.arrivals))
         if draw < self.spec.faults.hang_share:
             return
@@ -304,7 +309,7 @@ class Provider:
             service.fault = Fault("broken", None, None, "stream cut")
         first = self._work + latency.first_byte_s * call.luck
         service.end_work = first + latency.per_output_token_s * service.output_tokens
-        heapq.heappush(self._due, (first, len(self.arrivals), call.id))
+        heapq.heappush(self._due, (first, service.send, call.id))
 
     def _happen(self, service: _Service, now: float) -> Happening:
         call_id = service.call.id
@@ -328,7 +333,7 @@ class Provider:
             at = service.streaming_from + shown * self.spec.latency.per_output_token_s
             if at < due:
                 due, service.shown = at, shown
-        heapq.heappush(self._due, (due, len(self.arrivals), service.call.id))
+        heapq.heappush(self._due, (due, service.send, service.call.id))
 
     def _end(self, service: _Service, now: float) -> Ended:
         call = service.call

@@ -144,7 +144,7 @@ class Balance:
         """Take the call's share; returns what the level was right after, free of shifts."""
         need = self.toll.need(demand)
         self.meter.charge(need, now)
-        if self._variance == 0 and self.limit.resource in ("input", "tokens"):
+        if self._variance == 0 and self.toll.counts_input:
             doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         if self.ceiling is not None:
@@ -184,9 +184,8 @@ class Balance:
         """The call ran: correct what was taken to what was used."""
         used = usage.amounts
         self.level(now)
-        if self.limit.resource in ("input", "tokens"):
-            error = used.input_tokens - demand.expected.input_tokens
-            self._variance += MEMORY * (error * error - self._variance)
+        error = self.toll.error(demand, used, refills=self.projection is not None)
+        self._variance += MEMORY * (error * error - self._variance)
         extra = self.toll.used(used) - self.toll.need(demand)
         _correct(self.meter, extra, now)
         if self.ceiling is not None:

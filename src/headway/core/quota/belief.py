@@ -86,14 +86,16 @@ class Belief:
         self._config = config
         self._hold = Hold(config.share)
         self._blind: Blind | None = None
-        self.ramp = Ramp(profile.per_second)
+        self.ramp = Ramp(profile.per_second, now)
         self.tempo = Tempo(now)
         self.tempo.first_byte_s = profile.first_byte_s
         self.tempo.per_token_s = profile.per_token_s
-        limits = {limit.name: limit for limit in profile.limits + config.limits}
-        rates = [limit for limit in limits.values() if limit.resource != "concurrency"]
+        named = {limit.name for limit in config.limits}
+        learned = [limit for limit in profile.limits if limit.name not in named]
+        limits = [*learned, *config.limits]
+        rates = [limit for limit in limits if limit.resource != "concurrency"]
         self.mirrors = [_mirror(limit, config, now) for limit in rates]
-        slots = [limit.amount for limit in limits.values() if limit.resource == "concurrency"]
+        slots = [limit.amount for limit in limits if limit.resource == "concurrency"]
         most = max(1.0, float(int(min(slots) * config.share))) if slots else inf
         start = profile.width if config.profile or not slots else most
         cap = Cap(profile.cap, profile.cap_probes, now, most)

@@ -215,11 +215,11 @@ class Ramp:
 
     __slots__ = ("_grow_s", "_most", "_refusals", "_sent")
 
-    def __init__(self, most: float = inf) -> None:
+    def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self._most = most
         self._sent: deque[float] = deque(maxlen=RAMP_MEMORY)
-        self._refusals = 0
-        self._grow_s = inf
+        self._refusals = 0 if most == inf else 1
+        self._grow_s = inf if most == inf else now + RAMP_GROW_S
 
     def __repr__(self) -> str:
         return f"<Ramp {self._most:.1f}/s>"

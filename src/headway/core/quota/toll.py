@@ -26,6 +26,24 @@ class Toll:
         """Whether output leaves this limit as it is produced."""
         return self.charging == "produced" and self.resource in ("output", "tokens")
 
+    @property
+    def counts_input(self) -> bool:
+        """Whether a wrong estimate of the input is an error here."""
+        return self.resource in ("input", "tokens")
+
+    def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
+        """By how much a call took more than was expected of it; a reservation is no estimate.
+
+        In a window every answer is held in full from its admission on, so that what is left
+        untouched would be lost in every period: there, only the input counts.
+        """
+        error = 0.0
+        if self.counts_input:
+            error = used.input_tokens - demand.expected.input_tokens
+        if self.flows and refills:
+            error += used.output_tokens - demand.expected.output_tokens
+        return error
+
     def need(self, demand: Demand) -> float:
         """What admission itself takes."""
         output = 0.0 if self.charging == "produced" else demand.ceiling.output_tokens
