@@ -1,6 +1,126 @@
 """The bound against the true optimum: a thousand small instances, each searched a second time.
 
-The best schedule that the second search finds is played to the real `Provider`, which must accept
-it call by call, and its log is audited.
+The best schedule of the second search is also played to the real `Provider`, which must accept it
+call by call, and its log is audited. Left out of this last step are ceilings, which a provider
+does not know, and windows where the provider counts more coarsely than the bound: sliding ones,
+whose charges it keeps in grains, and any where output is charged as it is produced.
 """
-from tests.property.second_search import *
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from headway.core.foresight.audit import violations
+from headway.core.foresight.bound import bound
+from headway.core.foresight.provider import Accepted, Ended, Provider
+from headway.core.values import Limit
+from tests.property.second_search import (
+    Instance,
+    amount_of,
+    best_prompt,
+    best_with_refunds,
+    draw_instance,
+)
+from tests.property.stream_search import best_with_streams
+
+INSTANCES = 1000
+BATCH = 100
+"""Instances per test, so that several processes can share them."""
+
+STEP_S = 1e-8
+"""Starts are played so much apart, so that an end at the time of a start comes before it."""
+
+
+def best_schedule(instance: Instance, bound_s: float) -> dict[int, float]:
+    if not instance.counts_output:
+        return best_prompt(instance)
+    if instance.is_reserved:
+        return best_with_refunds(instance)
+    return best_with_streams(instance, 1.015 * bound_s)
+
+
+@pytest.mark.parametrize("first", range(0, INSTANCES, BATCH))
+def test_the_bound_is_the_optimum_to_within_two_percent(
+    first: int, record_property: Callable[[str, object], None]
+) -> None:
+    gaps = []
+    for seed in range(first, first + BATCH):
+        one = draw_instance(seed)
+        exact = bound(one.spec, one.tasks, one.needs, one.share)
+        relaxed = bound(one.spec, one.tasks, one.needs, one.share, exact_calls_max=0)
+        starts = best_schedule(one, exact.time_s)
+        optimum_s = one.end(starts)
+        assert exact.time_s <= optimum_s * (1 + 1e-6), seed
+        assert optimum_s <= 1.02 * exact.time_s, seed
+        assert relaxed.time_s <= optimum_s * (1 + 1e-6), seed
+        if can_be_played(one):
+            play(one, starts)
+        gaps.append(optimum_s / relaxed.time_s)
+    record_property("median_gap_of_relaxations", median(gaps))
+    print(f"instances {first} to {first + BATCH - 1}: relaxations reach the optimum to within "
+          f"{median(gaps):.4f} (median) and {sorted(gaps)[BATCH * 9 // 10]:.4f} (90 %)")  # fmt: skip
+
+
+def can_be_played(one: Instance) -> bool:
+    is_streamed = one.counts_output and not one.is_reserved
+    coarse = {"sliding", "fixed"} if is_streamed else {"sliding"}
+    return one.share == 1.0 and not any(limit.kind in coarse for limit in one.limits)
+
+
+def play(one: Instance, starts: dict[int, float]) -> None:
+    """Every call is accepted, all is over when the schedule says, and no limit was exceeded."""
+    provider = Provider(one.spec, seed=1)
+    ends: dict[int, float] = {}
+    for step, call in enumerate(sorted(starts, key=lambda call: starts[call])):
+        now = starts[call] + (step + 1) * STEP_S
+        provider.advance(now)
+        assert isinstance(provider.submit(one.calls[call], now), Accepted)
+        ends[call] = now + one.lengths[call]
+    happened = provider.advance(max(ends.values()) + STEP_S)
+    assert sum(isinstance(happening, Ended) for happening in happened) > 0
+    assert provider.statistics().in_flight == 0
+    if not any(is_oversized(one, limit) for limit in one.limits):
+        spans = [(ends[call] - one.lengths[call], ends[call]) for call in starts]
+        assert violations(one.spec.terms, provider.account().log, 1e-6, spans) == []
+
+
+def is_oversized(one: Instance, limit: Limit) -> bool:
+    sizes = (amount_of(limit.resource, call, one.is_reserved) for call in one.calls)
+    return max(sizes) > limit.capacity
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_smaller_ceiling_never_lowers_the_bound(seed: int) -> None:
+    one = draw_instance(seed)
+    whole = bound(one.spec, one.tasks, one.needs, 1.0)
+    half = bound(one.spec, one.tasks, one.needs, 0.5)
+    assert half.time_s >= whole.time_s * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_doubling_a_limit_never_raises_the_bound(seed: int) -> None:
+    one = draw_instance(seed)
+    before = bound(one.spec, one.tasks, one.needs, one.share).time_s
+    limits = one.spec.terms.limits
+    for place, limit in enumerate(limits):
+        burst = None if limit.burst is None else 2 * limit.burst
+        doubled = replace(limit, amount=2 * limit.amount, burst=burst)
+        terms = replace(one.spec.terms, limits=(*limits[:place], doubled, *limits[place + 1 :]))
+        after = bound(replace(one.spec, terms=terms), one.tasks, one.needs, one.share).time_s
+        # Where output flows, the search lets conflicts be that are worth half a percent.
+        assert after <= before * 1.006
+
+
+@pytest.mark.parametrize("calls", [1, 5, 40])
+def test_the_bound_of_a_chain_is_its_critical_path(calls: int) -> None:
+    one = draw_instance(3)
+    spec = replace(one.spec, terms=replace(one.spec.terms, limits=()))
+    tasks = [(replace(one.calls[0], id=place),) for place in range(calls)]
+    needs = [() if place == 0 else (place - 1,) for place in range(calls)]
+    found = bound(spec, tasks, needs)
+    assert found.time_s == pytest.approx(calls * one.lengths[0])
+    assert found.binding == "critical path"

@@ -73,10 +73,11 @@ def reserved_end(rule: Rule, layout: Layout, season: Season) -> float:
     ends = {max(1, count * part // PARTS[0]) for part in PARTS}
     steps = {lengths[count * part // 4] / cut for part in range(4) for cut in (1, 3)}
     for step_s in steps - {0.0}:
+        # How many instants lie within each call's duration.
+        spans = [min(floor(layout.durations[place] / step_s), STEPS_MAX - 1) for place in order]
         for ratio in RATIOS:
             stairs = _stairs(step_s, ratio)
-            prices = [_price(rule, layout.durations[place], place, stairs) for place in order]
-            claims = _claims(rule, layout, order, prices)
+            claims = _claims(rule, layout, order, _prices(rule, order, spans, stairs))
             for claim in (claims[end - 1] for end in ends):
                 best = _held_end(claim, supply, stairs, rule.debt, best)
     return best
@@ -104,11 +105,15 @@ def _stairs(step_s: float, ratio: float) -> Stairs:
     return Stairs(step_s, weights, tuple(sums))
 
 
-def _price(rule: Rule, duration_s: float, place: int, stairs: Stairs) -> float:
-    """What a call counts at least, however long ago it started."""
-    charge, back = rule.charges[place], rule.refunds[place]
-    steps = min(floor(duration_s / stairs.step_s), STEPS_MAX - 1)
-    return min(charge, charge * stairs.sums[steps] - back, (charge - back) * stairs.sums[-1])
+def _prices(rule: Rule, order: Sequence[int], spans: Sequence[int], stairs: Stairs) -> list[float]:
+    """What each call counts at least, however long ago it started."""
+    sums, top = stairs.sums, stairs.sums[-1]
+    charges, refunds = rule.charges, rule.refunds
+    return [
+        min(charge := charges[place], charge * sums[span] - refunds[place],
+            (charge - refunds[place]) * top)
+        for place, span in zip(order, spans, strict=True)
+    ]  # fmt: skip
 
 
 def _held_end(claim: Claim, supply: Supply, stairs: Stairs, debt: float, best: float) -> float:

@@ -20,7 +20,14 @@ from typing import Final
 from headway.core.quota.outflow import Stream
 from headway.core.quota.projection import Projection
 from headway.core.quota.toll import Toll
-from headway.core.quota.window import AnyMeter, Bucket, Gauge, SlidingWindow, meter_of
+from headway.core.quota.window import (
+    AnyMeter,
+    Bucket,
+    FixedWindow,
+    Gauge,
+    SlidingWindow,
+    meter_of,
+)
 from headway.core.values import Amounts, Charging, Demand, Limit, Usage, Wait
 
 FLOOR_SHARE: Final = 0.15
@@ -32,6 +39,10 @@ EXACT_FLOOR: Final = 1e-6
 
 ERROR_SPREADS: Final = 4.0
 """...and so many times the error that our estimates of the calls in flight may add up to."""
+
+WINDOW_SPREADS: Final = 1.0
+"""In a learned window less is left: what is not used by its end is lost, and a refusal near the
+end costs nothing but itself."""
 
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
@@ -96,7 +107,8 @@ class Balance:
             return min(FLOOR_SHARE * capacity, FLOOR_CALLS * self._mean_need)
         if self.limit.resource == "spend" or (self.limit.resource == "requests" and is_window):
             return 0.0
-        error = ERROR_SPREADS * sqrt(self._variance * self._in_flight)
+        spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
+        error = spreads * sqrt(self._variance * self._in_flight)
         return min(FLOOR_SHARE * capacity, EXACT_FLOOR * capacity + error + self.rounding)
 
     def can_ever(self, demand: Demand) -> bool:
@@ -237,9 +249,13 @@ def _correct(meter: AnyMeter, extra: float, now: float) -> None:
 
 
 def _charge_since(meter: AnyMeter, used: float, since_s: float, now: float) -> None:
-    """What was taken evenly since a time; only a sliding window tells the difference."""
+    """What was taken evenly since a time: a window counts only what falls into it."""
     if isinstance(meter, SlidingWindow):
         meter.charge_spread(used, since_s, now)
+    elif isinstance(meter, FixedWindow):
+        meter.available(now)
+        inside_s = now - max(since_s, meter.boundary_s - meter.period_s)
+        meter.charge(used * inside_s / (now - since_s) if now > since_s else used, now)
     else:
         meter.charge(used, now)
 
