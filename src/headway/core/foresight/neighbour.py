@@ -99,9 +99,12 @@ class Presence:
             asks = [(limit, meter, quantum * rate_of(limit, meter)) for limit, meter in rates]
             if any(meter.when(ask, now) > now for _, meter, ask in asks):
                 break
+            taken: dict[Resource, float] = {}
             for limit, meter, ask in asks:
                 meter.charge(ask, now)
-                note(limit.resource, ask)
+                taken[limit.resource] = max(ask, taken.get(limit.resource, 0.0))
+            for resource, amount in taken.items():
+                note(resource, amount)
             self._backlog -= quantum
             self.served += quantum
         self._hold(meters, now)
@@ -121,4 +124,4 @@ class Presence:
 
 def rate_of(limit: Limit, meter: AnyMeter) -> float:
     """The rate at which a limit refills as it stands now."""
-    return meter.rate_per_s if isinstance(meter, Bucket) else limit.rate_per_s
+    return meter.rate_per_s if isinstance(meter, Bucket) else meter.limit / limit.period_s

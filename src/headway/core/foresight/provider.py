@@ -210,7 +210,7 @@ class Provider:
         output_tokens = call.max_tokens if reserved else call.output_tokens
         needs = Needs(call.input_tokens, output_tokens, call.spend_microusd)
         drawn = _drawn_fault(self.spec.faults, self._seed, len(self.arrivals))
-        fault = self._refusal(account, needs, drawn, now)
+        fault = _refusal(self.spec.faults, account, needs, drawn, now)
         turned_away_for = (fault.resource or fault.kind) if fault else None
         self.arrivals.append(Arrival(now, key, call.id, turned_away_for))
         if fault is not None:
@@ -241,15 +241,18 @@ class Provider:
         while self._due and not self._is_alive(self._due[0]):
             heapq.heappop(self._due)
         if self._due:
-            waiting = max(0.0, self._due[0][0] - self._work)
-            upcoming = min(upcoming, self._at_s + waiting * self.spec.latency.slowdown(len(self._in_service)))
+            upcoming = min(upcoming, self._due_s())
         return upcoming
 
     def advance(self, now: float) -> list[Happening]:
         """Everything that happens up to `now`, in order."""
         happenings: list[Happening] = []
         while (at := self.next_s()) <= now:
+            is_due = bool(self._due) and self._due_s() <= at
             self._flow(at)
+            if is_due:
+                # Late on the clock, the last bit of work may take no time that it can show.
+                self._work = max(self._work, self._due[0][0])
             for account in self._accounts.values():
                 account.advance(at)
             while self._due and self._due[0][0] <= self._work + WORK_SLACK_S:
@@ -263,6 +266,11 @@ class Provider:
         return ProviderStatistics(
             len(self._in_service), len(self.arrivals) - self.refused, self.refused
         )
+
+    def _due_s(self) -> float:
+        """When the first thing that is due happens, if nobody comes or goes before."""
+        waiting = max(0.0, self._due[0][0] - self._work)
+        return self._at_s + waiting * self.spec.latency.slowdown(len(self._in_service))
 
     def _is_alive(self, entry: tuple[float, int, int]) -> bool:
         """Whether something that is due belongs to a call that is still in service."""
@@ -281,21 +289,6 @@ class Provider:
             streams = self._streaming.get(key, 0)
             account.produce(streams * work / pace if streams else 0.0, self._at_s, now)
         self._at_s = now
-
-    def _refusal(
-        self, account: Account, needs: Needs, drawn: FaultKind | None, now: float
-    ) -> Fault | None:
-        faults = self.spec.faults
-        if any(begin <= now < end for begin, end in faults.outages):
-            return Fault("overload", None, None, "provider overloaded")
-        short = account.shortage(needs, now)
-        if short is None:
-            return None if drawn in (None, "broken") else Fault(drawn, None, None, "drawn")
-        kind = _KIND_OF.get(short.resource, "rate")
-        if faults.retry_after == "none":
-            return Fault("rate", None, None, "too many requests")
-        until = short.until_s - now if faults.retry_after == "honest" else 60.0
-        return Fault(kind, short.resource, until if until < inf else None, f"{kind} limit")
 
     def _serve(self, service: _Service, drawn: FaultKind | None) -> None:
         call, latency = service.call, self.spec.latency
@@ -350,3 +343,19 @@ def _drawn_fault(faults: Faults, seed: int, index: int) -> FaultKind | None:
         return None
     pick = uniform(seed, FAULT_STREAM, 2 * index + 1)
     return faults.kinds[int(pick * len(faults.kinds))]
+
+
+def _refusal(
+    faults: Faults, account: Account, needs: Needs, drawn: FaultKind | None, now: float
+) -> Fault | None:
+    """Why a call is turned away at once, as the provider tells it; None if it is let in."""
+    if any(begin <= now < end for begin, end in faults.outages):
+        return Fault("overload", None, None, "provider overloaded")
+    short = account.shortage(needs, now)
+    if short is None:
+        return None if drawn in (None, "broken") else Fault(drawn, None, None, "drawn")
+    kind = _KIND_OF.get(short.resource, "rate")
+    if faults.retry_after == "none":
+        return Fault("rate", None, None, "too many requests")
+    until = short.until_s - now if faults.retry_after == "honest" else 60.0
+    return Fault(kind, short.resource, until if until < inf else None, f"{kind} limit")

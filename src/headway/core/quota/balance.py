@@ -28,7 +28,7 @@ from headway.core.quota.window import (
     SlidingWindow,
     meter_of,
 )
-from headway.core.values import Amounts, Charging, Demand, Limit, Usage, Wait
+from headway.core.values import Charging, Demand, Limit, Usage, Wait
 
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
@@ -46,6 +46,10 @@ end costs nothing but itself."""
 
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
+
+SLIDE_MARGIN: Final = 1e-6
+"""A sliding window is taken to be longer by this share: a period that is over to the last digit
+is, to somebody who rounds differently, not quite over."""
 
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
@@ -75,7 +79,7 @@ class Balance:
     ) -> None:
         self.limit = limit
         self.toll = Toll(limit.resource, charging)
-        self.meter: AnyMeter = meter_of(limit, now)
+        self.meter: AnyMeter = _meter_of(limit, now)
         self.ceiling = _ceiling_of(limit, share) if share < 1 else None
         self.rounding = rounding
         """By how much a reading of this limit may be off."""
@@ -116,9 +120,8 @@ class Balance:
         whole = _size(self.meter)
         if self.ceiling is not None:
             whole = min(whole, _size(self.ceiling))
-        return whole > 0 and not (
-            self.limit.resource == "spend" and demand.ceiling.spend_microusd > whole
-        )
+        is_firm = self.limit.resource == "spend"
+        return whole > 0 and not (is_firm and demand.ceiling.spend_microusd > whole)
 
     def when(self, demand: Demand, stream: Stream, now: float) -> float:
         """The earliest time at which this limit lets the call pass; inf if time alone does not."""
@@ -147,13 +150,12 @@ class Balance:
                 reason = "one call exceeds all that there ever is"
         return Wait(self.limit.name, until_s, reason)
 
-    def cost_s(self, amounts: Amounts) -> float:
-        """Seconds for which such a call takes all of this limit; 0 where nothing refills it."""
-        rate = self.limit.rate_per_s
-        return self.toll.whole(amounts) / rate if rate > 0 else 0.0
-
     def charge(self, demand: Demand, stream: Stream, now: float) -> float:
-        """Take the call's share; returns what the level was right after, free of shifts."""
+        """Take the call's share; returns what is left right after, free of shifts.
+
+        Of a window, what calls in flight will still take is not left: they have taken some of it
+        already, and how much of that a reading will contain is not known.
+        """
         need = self.toll.need(demand)
         self.meter.charge(need, now)
         if self._variance == 0 and self.toll.counts_input:
@@ -164,7 +166,8 @@ class Balance:
         self._begin(demand, stream, now)
         counted = need or self.toll.later(demand, stream)
         self._mean_need += MEMORY * (counted - self._mean_need) if self._mean_need else counted
-        return self.meter.available(now) + self.shift
+        held = 0.0 if self.projection else self._held
+        return self.meter.available(now) + self.shift - held
 
     def join(self, demand: Demand, stream: Stream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
@@ -180,28 +183,30 @@ class Balance:
             outflow = self.projection.outflow
             self.level(now)
             outflow.add(before, now, -1.0)
-            _correct(self.meter, after.produced(now) - before.produced(now), now)
+            _correct(self.meter, after.produced(now) - before.produced(now), now, now)
             outflow.add(after, now)
 
-    def give_back(self, demand: Demand, stream: Stream, is_counted: bool, now: float) -> None:
+    def give_back(
+        self, demand: Demand, stream: Stream, sent_s: float, is_counted: bool, now: float
+    ) -> None:
         """The call never ran: what it took comes back, unless the provider counts it anyway."""
-        need = 0.0 if is_counted else self.toll.need(demand)
         self.level(now)
-        self.meter.refund(need, now)
-        if self.ceiling is not None:
-            self.ceiling.refund(need, now)
+        need = 0.0 if is_counted else self.toll.need(demand)
+        _correct(self.meter, -need, sent_s, now)
+        _correct(self.ceiling, -need, sent_s, now)
         self._end(demand, stream, 0.0, now)
 
-    def settle(self, demand: Demand, stream: Stream, usage: Usage, now: float) -> None:
+    def settle(
+        self, demand: Demand, stream: Stream, sent_s: float, usage: Usage, now: float
+    ) -> None:
         """The call ran: correct what was taken to what was used."""
         used = usage.amounts
         self.level(now)
         error = self.toll.error(demand, used, refills=self.projection is not None)
         self._variance += MEMORY * (error * error - self._variance)
         extra = self.toll.used(used) - self.toll.need(demand)
-        _correct(self.meter, extra, now)
-        if self.ceiling is not None:
-            _correct(self.ceiling, extra, now)
+        _correct(self.meter, extra, sent_s, now)
+        _correct(self.ceiling, extra, sent_s, now)
         self._end(demand, stream, self.toll.used_later(used), now)
 
     def statistics(self) -> BalanceStatistics:
@@ -222,7 +227,7 @@ class Balance:
         since_s = min(stream.from_s, now) if self.toll.flows else now
         if self.projection is not None:
             self.projection.outflow.add(stream, now, -1.0)
-            _correct(self.meter, used - stream.produced(now), now)
+            _correct(self.meter, used - stream.produced(now), now, now)
         elif used > 0:
             _charge_since(self.meter, used, since_s, now)
         if self.ceiling is not None and used > 0:
@@ -234,17 +239,26 @@ def _size(meter: AnyMeter) -> float:
     return meter.capacity if isinstance(meter, Bucket) else meter.limit
 
 
+def _meter_of(limit: Limit, now: float) -> AnyMeter:
+    if limit.kind == "sliding":
+        return SlidingWindow(limit.amount, limit.period_s * (1 + SLIDE_MARGIN))
+    return meter_of(limit, now)
+
+
 def _ceiling_of(limit: Limit, share: float) -> SlidingWindow | Gauge:
-    """A total has no period to slide over."""
+    """At most this share in any period, however the provider counts; of a total, in all."""
     if limit.kind == "gauge":
         return Gauge(limit.amount * share)
-    return SlidingWindow(limit.amount * share, limit.period_s)
+    return SlidingWindow(limit.amount * share, limit.period_s * (1 + SLIDE_MARGIN))
 
 
-def _correct(meter: AnyMeter, extra: float, now: float) -> None:
-    if extra > 0:
+def _correct(meter: AnyMeter | None, extra: float, charged_s: float, now: float) -> None:
+    """Correct an earlier charge: as of then in a sliding window, elsewhere as of now."""
+    if isinstance(meter, SlidingWindow):
+        meter.amend(extra, charged_s, now)
+    elif meter is not None and extra > 0:
         meter.charge(extra, now)
-    elif extra < 0:
+    elif meter is not None:
         meter.refund(-extra, now)
 
 

@@ -160,10 +160,12 @@ class Belief:
             elif cleared == "burst":
                 self.ramp = Ramp()
 
-    def settle(self, demand: Demand, stream: Stream, usage: Usage, now: float) -> None:
+    def settle(
+        self, demand: Demand, stream: Stream, sent_s: float, usage: Usage, now: float
+    ) -> None:
         """The call ran."""
         for mirror in self.mirrors:
-            mirror.balance.settle(demand, stream, usage, now)
+            mirror.balance.settle(demand, stream, sent_s, usage, now)
         if self._blind is not None:
             self._blind.settled(demand, usage.amounts)
 
@@ -177,7 +179,7 @@ class Belief:
         is_counted = how == "throttled" and self._config.dialect.refusals_count
         for mirror in self.mirrors:
             is_kept = is_counted and mirror.balance.limit.resource == "requests"
-            mirror.balance.give_back(demand, stream, is_kept, now)
+            mirror.balance.give_back(demand, stream, sent_s, is_kept, now)
 
     def failed(
         self, demand: Demand, sent_s: float, fault: Fault, reading: Reading, now: float
@@ -224,7 +226,9 @@ class Belief:
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
-        return max((mirror.balance.cost_s(amounts) for mirror in self.mirrors), default=1.0)
+        balances = (mirror.balance for mirror in self.mirrors)
+        costs = [one.toll.cost_s(amounts, one.limit.rate_per_s) for one in balances]
+        return max(costs, default=1.0)
 
     def profile(self) -> Profile:
         """What is worth keeping for the next run."""

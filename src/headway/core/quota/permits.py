@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.core.quota.belief import Belief
-from headway.core.quota.outflow import Stream
+from headway.core.quota.outflow import HORIZON_S, Stream
 from headway.core.values import Demand, Permit, Reading
 
 OVERRUN: Final = 0.4
@@ -28,7 +28,6 @@ class Held:
     path: tuple[str, ...]
     stream: Stream
     levels: tuple[float, ...]
-    cost_s: float
     company: int
     """Calls in flight when it was sent, itself included."""
     integral: float
@@ -71,10 +70,9 @@ class Permits:
         permit = Permit(self._granted, path[0], demand, now, reason)
         belief = self._belief
         levels = belief.charge(demand, stream, now)
-        cost_s = belief.cost_s(demand.expected)
         integral = belief.tempo.enter(now)
         company = belief.tempo.in_flight
-        self._held[permit.id] = Held(permit, path, stream, levels, cost_s, company, integral)
+        self._held[permit.id] = Held(permit, path, stream, levels, company, integral)
         heapq.heappush(self._ends, (stream.to_s, permit.id))
         return permit
 
@@ -127,7 +125,7 @@ class Permits:
             most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
             tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
             pace = max(self._belief.tempo.per_token_s, 1e-6)
-            longer_s = max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace)
+            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
             self._replan(held, Stream(stream.from_s, now + longer_s, tokens), now)
 
     def statistics(self) -> PermitsStatistics:

@@ -41,15 +41,15 @@ class Projection:
         return self.bucket.available(now)
 
     def when(self, need: float, stream: Stream, floor: float, now: float) -> float:
-        """The first half second from which on the level stays above the floor with one more."""
-        bucket, outflow = self.bucket, self.outflow
+        """The first half second from which on the level stays above the floor with one more.
+
+        A call for which there is none goes alone, when nothing flows and the bucket is full.
+        """
         level = self.level(now)
-        if level - need - outflow.planned - stream.tokens >= floor:
+        if level - need - self.outflow.planned - stream.tokens >= floor:
             return now
-        idle = outflow.planned <= IDLE * stream.tokens
-        if idle and level >= bucket.capacity * (1 - IDLE):
-            return now
-        if self._lowest(need, stream, (level, now), 0.0) >= floor:
+        alone_s = self._alone_s(stream, level, now)
+        if alone_s <= now or self._lowest(need, stream, (level, now), 0.0) >= floor:
             return now
         low, high = 0, 2
         while high < AHEAD_BINS and self._lowest(need, stream, (level, now), high * BIN_S) < floor:
@@ -60,22 +60,31 @@ class Projection:
                 high = middle
             else:
                 low = middle
-        return now + high * BIN_S
+        return min(now + high * BIN_S, alone_s)
 
     def statistics(self) -> ProjectionStatistics:
         return ProjectionStatistics(self.bucket.statistics().available, self.outflow.planned)
+
+    def _alone_s(self, stream: Stream, level: float, now: float) -> float:
+        """When all that flows now has ended and the bucket is full."""
+        bucket, outflow = self.bucket, self.outflow
+        missing = bucket.capacity * (1 - IDLE) - level
+        is_idle = outflow.planned <= IDLE * stream.tokens
+        if not is_idle:
+            missing += outflow.planned
+        full_s = now + max(0.0, missing) / bucket.rate_per_s
+        return full_s if is_idle else max(full_s, outflow.until_s, now + BIN_S)
 
     def _lowest(
         self, need: float, stream: Stream, present: tuple[float, float], delay_s: float
     ) -> float:
         """The lowest level from then on if the call is sent `delay_s` later.
 
-        It pays its admission at once, less what refills until then, and its stream from then on.
-        What the level was before does not count: a debt is repaid by waiting.
+        It pays its admission then, and its stream from then on. What the level was before does
+        not count: a debt is repaid by waiting.
         """
         bucket, (level, now) = self.bucket, present
-        rate = bucket.rate_per_s
         later = Stream(stream.from_s + delay_s, stream.to_s + delay_s, stream.tokens)
-        ahead = min(bucket.capacity, level + rate * delay_s) - level if need else 0.0
-        paid = level - max(0.0, need - ahead)
-        return self.outflow.lowest(paid, rate, bucket.capacity, later, now + delay_s)
+        # Without the need from the start: that the bucket is full by then does not pay for it.
+        rate, capacity = bucket.rate_per_s, bucket.capacity - need
+        return self.outflow.lowest(level - need, rate, capacity, later, now + delay_s)

@@ -194,13 +194,13 @@ class Quota:
             self._permits.moved(held, usage.amounts.output_tokens, now)
         belief.tempo.leave(now)
         sent_s = held.permit.granted_s
-        cost_s = 0.0
         if settlement.how == "used":
-            belief.settle(demand, held.stream, usage, now)
-            cost_s = belief.cost_s(usage.amounts)
+            belief.settle(demand, held.stream, sent_s, usage, now)
         else:
             belief.give_back(demand, held.stream, sent_s, settlement.how, now)
-        self._queue.correct(held.path, cost_s - held.cost_s)
+        if len(self._queue):
+            cost_s = belief.cost_s(usage.amounts) if settlement.how == "used" else 0.0
+            self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
         if settlement.fault is not None:
             self._refused += settlement.how == "throttled"
             self._permits.observe(held, settlement.reading, now, now)

@@ -15,21 +15,70 @@ from headway.core.values import Amounts, Charging, Demand, Resource
 
 
 @dataclass(frozen=True, slots=True)
+class TollStatistics:
+    """The weights of a charging rule: what each thing counts for in one limit."""
+
+    requests: float
+    input: float
+    reserved: float
+    produced: float
+    spend: float
+
+
 class Toll:
-    """The charging rule of one limit."""
+    """The charging rule of one limit, as weights: this is asked several times for every call."""
 
-    resource: Resource
-    charging: Charging
+    __slots__ = ("_input", "_produced", "_requests", "_reserved", "_spend", "flows")
 
-    @property
-    def flows(self) -> bool:
+    def __init__(self, resource: Resource, charging: Charging) -> None:
+        output = 1.0 if resource in ("output", "tokens") else 0.0
+        self.flows = charging == "produced" and output > 0
         """Whether output leaves this limit as it is produced."""
-        return self.charging == "produced" and self.resource in ("output", "tokens")
+        self._requests = 1.0 if resource == "requests" else 0.0
+        self._input = 1.0 if resource in ("input", "tokens") else 0.0
+        self._reserved = 0.0 if self.flows else output
+        self._produced = output if self.flows else 0.0
+        self._spend = 1.0 if resource == "spend" else 0.0
+
+    def __repr__(self) -> str:
+        return f"<Toll {self.statistics()}>"
 
     @property
     def counts_input(self) -> bool:
         """Whether a wrong estimate of the input is an error here."""
-        return self.resource in ("input", "tokens")
+        return self._input > 0
+
+    def need(self, demand: Demand) -> float:
+        """What admission itself takes."""
+        return (
+            self._requests
+            + self._input * demand.expected.input_tokens
+            + self._reserved * demand.ceiling.output_tokens
+        )
+
+    def later(self, demand: Demand, stream: Stream) -> float:
+        """What is expected to be taken after that."""
+        return self._produced * stream.tokens + self._spend * demand.ceiling.spend_microusd
+
+    def used(self, amounts: Amounts) -> float:
+        """What admission should have taken of a call that really used so much."""
+        return (
+            self._requests
+            + self._input * amounts.input_tokens
+            + self._reserved * amounts.output_tokens
+        )
+
+    def used_later(self, amounts: Amounts) -> float:
+        """What such a call took after that."""
+        return self._produced * amounts.output_tokens + self._spend * amounts.spend_microusd
+
+    def whole(self, amounts: Amounts) -> float:
+        """All that such a call takes, sooner or later."""
+        return self.used(amounts) + self.used_later(amounts)
+
+    def cost_s(self, amounts: Amounts, rate_per_s: float) -> float:
+        """Seconds for which such a call takes all of the limit; 0 where nothing refills it."""
+        return self.whole(amounts) / rate_per_s if rate_per_s > 0 else 0.0
 
     def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
         """By how much a call took more than was expected of it; a reservation is no estimate.
@@ -37,44 +86,13 @@ class Toll:
         In a window every answer is held in full from its admission on, so that what is left
         untouched would be lost in every period: there, only the input counts.
         """
-        error = 0.0
-        if self.counts_input:
-            error = used.input_tokens - demand.expected.input_tokens
-        if self.flows and refills:
-            error += used.output_tokens - demand.expected.output_tokens
+        expected = demand.expected
+        error = self._input * (used.input_tokens - expected.input_tokens)
+        if refills:
+            error += self._produced * (used.output_tokens - expected.output_tokens)
         return error
 
-    def need(self, demand: Demand) -> float:
-        """What admission itself takes."""
-        output = 0.0 if self.charging == "produced" else demand.ceiling.output_tokens
-        return self._at_once(demand.expected.input_tokens, output)
-
-    def later(self, demand: Demand, stream: Stream) -> float:
-        """What is expected to be taken after that."""
-        if self.resource == "spend":
-            return float(demand.ceiling.spend_microusd)
-        return stream.tokens if self.flows else 0.0
-
-    def used(self, amounts: Amounts) -> float:
-        """What admission should have taken of a call that really used so much."""
-        output = 0.0 if self.charging == "produced" else amounts.output_tokens
-        return self._at_once(amounts.input_tokens, output)
-
-    def used_later(self, amounts: Amounts) -> float:
-        """What such a call took after that."""
-        if self.resource == "spend":
-            return float(amounts.spend_microusd)
-        return amounts.output_tokens if self.flows else 0.0
-
-    def whole(self, amounts: Amounts) -> float:
-        """All that such a call takes, sooner or later."""
-        return self.used(amounts) + self.used_later(amounts)
-
-    def _at_once(self, input_tokens: float, output_tokens: float) -> float:
-        if self.resource == "requests":
-            return 1.0
-        if self.resource == "input":
-            return input_tokens
-        if self.resource == "tokens":
-            return input_tokens + output_tokens
-        return output_tokens if self.resource == "output" else 0.0
+    def statistics(self) -> TollStatistics:
+        return TollStatistics(
+            self._requests, self._input, self._reserved, self._produced, self._spend
+        )

@@ -168,6 +168,19 @@ class SlidingWindow:
             charges.insert(index, (at, amount / 4))
             self._used += amount / 4
 
+    def amend(self, extra: float, charged_s: float, now: float) -> None:
+        """Correct a charge made at `charged_s`; what is forgotten already stays so."""
+        self.available(now)
+        charges = self._charges
+        index = len(charges)
+        while index > 0 and charges[index - 1][0] >= charged_s:
+            index -= 1
+        if charged_s > now - self.period_s and index < len(charges):
+            at, held = charges[index]
+            kept = max(0.0, held + extra)
+            charges[index] = (at, kept)
+            self._used += kept - held
+
     def refund(self, amount: float, now: float) -> None:
         """The newest charges are the ones given back: the oldest may be forgotten already."""
         self.available(now)

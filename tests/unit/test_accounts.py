@@ -1,0 +1,236 @@
+"""An account takes a call on every limit or on none, and writes down each charge."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.foresight.account import (
+    Acceleration,
+    Account,
+    AccountStatistics,
+    Charge,
+    Needs,
+    Shortage,
+    Steepness,
+    SteepnessStatistics,
+    Terms,
+)
+from headway.core.foresight.neighbour import Neighbour
+from headway.core.values import Charging, Limit, LimitReading
+
+SLOTS = Limit("concurrency", 2.0, 0.0, "gauge")
+
+
+def _left(account: Account, now: float) -> list[float | None]:
+    return [reading.remaining for reading in account.readings(now)]
+
+
+def test_a_call_needs_what_it_sends_and_one_of_everything_else() -> None:
+    needs = Needs(100.0, 20.0, 7.0)
+    assert [
+        needs.of("input"), needs.of("output"), needs.of("tokens"),
+        needs.of("spend"), needs.of("requests"), needs.of("concurrency"),
+    ] == [100.0, 20.0, 120.0, 7.0, 1.0, 1.0]  # fmt: skip
+
+
+def test_the_shortage_is_the_limit_that_holds_a_call_back_the_longest() -> None:
+    account = Account(
+        Terms((Limit("requests", 60.0), Limit("input", 600.0)), (Limit("spend", 60.0),)), 0.0
+    )
+    assert account.shortage(Needs(600.0, 1.0), 0.0) is None
+    account.admit(Needs(600.0, 1.0, 60.0), 0.0, "1")
+    assert account.shortage(Needs(100.0, 1.0, 5.0), 0.0) == Shortage("input", 10.0)
+    assert account.shortage(Needs(100.0, 1.0, 30.0), 0.0) == Shortage("spend", 30.0)
+    assert account.shortage(Needs(0.0, 1.0), 0.0) is None
+
+
+def test_a_hidden_limit_is_enforced_and_never_reported() -> None:
+    account = Account(Terms((Limit("requests", 60.0),), (Limit("input", 100.0),)), 0.0)
+    assert [reading.resource for reading in account.readings(0.0)] == ["requests"]
+    account.admit(Needs(100.0, 1.0), 0.0, "1")
+    found = account.shortage(Needs(50.0, 1.0), 0.0)
+    assert found is not None
+    assert found.resource == "input"
+
+
+def test_a_slot_is_free_again_when_its_call_ends() -> None:
+    account = Account(Terms((SLOTS,)), 0.0)
+    needs = Needs(1.0, 1.0)
+    account.admit(needs, 0.0, "1")
+    account.admit(needs, 0.0, "2")
+    assert account.shortage(needs, 0.0) == Shortage("concurrency", inf)
+    account.finish(needs, 1.0, 3.0)
+    assert account.shortage(needs, 3.0) is None
+
+
+def test_reserved_output_is_charged_at_admission_and_what_was_not_used_comes_back() -> None:
+    limits = (Limit("output", 600.0), Limit("tokens", 6000.0, 60.0, "sliding"), Limit("input", 600))
+    account = Account(Terms(limits, charging="reserved"), 0.0)
+    needs = Needs(100.0, 400.0)
+    account.admit(needs, 0.0, "1")
+    assert _left(account, 0.0) == [200.0, 5500.0, 500.0]
+    account.produce(50.0, 0.0, 0.0)
+    assert _left(account, 0.0) == [200.0, 5500.0, 500.0]
+    account.finish(needs, 50.0, 0.0)
+    assert _left(account, 0.0) == [550.0, 5850.0, 500.0]
+    assert account.log == [
+        Charge("requests", 0.0, 0.0, 1.0, "1"),
+        Charge("input", 0.0, 0.0, 100.0, "1"),
+        Charge("output", 0.0, 0.0, 400.0, "1"),
+        Charge("output", 0.0, 0.0, -350.0, "refund"),
+    ]
+    assert account.statistics() == AccountStatistics(4, 0.0, 0.0)
+
+
+def test_produced_output_is_charged_as_it_flows_and_nothing_comes_back() -> None:
+    limits = (
+        Limit("output", 600.0),
+        Limit("tokens", 6000.0, 60.0, "sliding"),
+        Limit("requests", 60.0, 60.0, "fixed"),
+    )
+    account = Account(Terms(limits), 0.0)
+    needs = Needs(100.0, 400.0)
+    account.admit(needs, 0.0, "1")
+    assert _left(account, 0.0) == [600.0, 5900.0, 59.0]
+    account.produce(50.0, 0.0, 1.0)
+    assert _left(account, 1.0) == [560.0, 5850.0, 59.0]
+    account.produce(0.0, 1.0, 2.0)
+    assert _left(account, 2.0) == [570.0, 5850.0, 59.0]
+    account.finish(needs, 50.0, 2.0)
+    assert _left(account, 2.0) == [570.0, 5850.0, 59.0]
+    assert account.log[-1] == Charge("output", 0.0, 1.0, 50.0, "stream")
+
+
+def test_where_output_is_charged_as_produced_a_call_needs_room_for_one_token_of_it() -> None:
+    account = Account(Terms((Limit("output", 60.0), Limit("tokens", 600.0))), 0.0)
+    account.produce(60.0, 0.0, 0.0)
+    assert account.shortage(Needs(100.0, 4000.0), 0.0) == Shortage("output", 1.0)
+    assert account.shortage(Needs(100.0, 4000.0), 1.0) is None
+    account.admit(Needs(600.0, 4000.0), 6.0, "1")
+    assert account.shortage(Needs(0.0, 4000.0), 6.0) == Shortage("tokens", 6.1)
+
+
+@pytest.mark.parametrize(("charged", "left"), [(False, 60.0), (True, 58.0)])
+def test_refusals_are_charged_as_requests_where_failed_calls_count(
+    charged: bool, left: float
+) -> None:
+    limits = (Limit("requests", 60.0), Limit("input", 600.0))
+    account = Account(Terms(limits, refusals_charged=charged), 0.0)
+    account.refuse(0.0)
+    account.refuse(0.0)
+    assert _left(account, 0.0) == [left, 600.0]
+
+
+def test_a_charged_refusal_never_makes_a_debt() -> None:
+    account = Account(Terms((Limit("requests", 60.0),), refusals_charged=True), 0.0)
+    for _ in range(100):
+        account.refuse(0.0)
+    assert account.shortage(Needs(0.0, 0.0), 0.0) == Shortage("requests", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reset_s"),
+    [
+        (Limit("input", 600.0, burst=100.0), 4.0),
+        (Limit("input", 600.0, 60.0, "fixed"), 50.0),
+        (Limit("input", 600.0, 60.0, "sliding"), 50.0),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Limit) else None,
+)
+def test_a_reading_says_when_the_limit_is_whole_again(limit: Limit, reset_s: float) -> None:
+    account = Account(Terms((SLOTS, limit)), 0.0)
+    account.admit(Needs(140.0, 0.0), 0.0, "1")
+    at_s = 10.0
+    left = 60.0 if limit.kind == "bucket" else 460.0
+    assert account.readings(at_s) == (LimitReading("input", 60.0, 600.0, left, reset_s),)
+
+
+def test_a_debt_is_reported_as_nothing_left() -> None:
+    account = Account(Terms((Limit("input", 60.0),)), 0.0)
+    account.admit(Needs(90.0, 0.0), 0.0, "1")
+    assert account.readings(0.0) == (LimitReading("input", 60.0, 60.0, 0.0, 90.0),)
+
+
+@pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
+def test_a_changed_limit_holds_from_its_time_on(kind: str) -> None:
+    kinds = {
+        "bucket": Limit("input", 600.0, burst=60.0),
+        "sliding": Limit("input", 600.0, 60.0, "sliding"),
+        "fixed": Limit("input", 600.0, 60.0, "fixed"),
+    }
+    account = Account(Terms((kinds[kind], SLOTS), changes=((10.0, 0.5), (30.0, 2.0))), 0.0)
+    assert account.next_change_s(0.0) == 10.0
+    account.advance(9.0)
+    assert account.readings(9.0)[0].limit == 600.0
+    account.advance(10.0)
+    (reading,) = account.readings(10.0)
+    assert reading.limit == 300.0
+    assert reading.remaining == kinds[kind].capacity / 2
+    assert account.next_change_s(10.0) == 30.0
+    account.advance(30.0)
+    assert account.readings(30.0)[0].limit == 1200.0
+    assert account.next_change_s(30.0) == inf
+    needs = Needs(0.0, 0.0)
+    account.admit(needs, 30.0, "1")
+    account.admit(needs, 30.0, "2")
+    assert account.shortage(needs, 30.0) == Shortage("concurrency", inf)
+
+
+def test_a_neighbour_lives_on_the_account_at_its_own_ticks() -> None:
+    account = Account(Terms((Limit("input", 600.0),), neighbour=Neighbour(share=0.4)), 0.0)
+    assert account.next_change_s(0.0) == 0.0
+    account.advance(0.0)
+    assert account.next_change_s(0.0) == 1.0
+    account.advance(0.5)
+    account.advance(1.0)
+    assert account.log == [
+        Charge("input", 0.0, 0.0, 4.0, "neighbour"),
+        Charge("input", 1.0, 1.0, 4.0, "neighbour"),
+    ]
+    assert account.statistics() == AccountStatistics(2, 0.8, 0.8)
+
+
+def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
+    rule = Acceleration("input", floor=100.0, window_s=10.0, growth=2.0)
+    account = Account(Terms((Limit("requests", 2.0),), acceleration=rule), 0.0)
+    needs = Needs(80.0, 0.0)
+    account.admit(needs, 0.0, "1")
+    assert account.shortage(needs, 1.0) == Shortage("input", 10.0)
+    assert account.shortage(Needs(20.0, 0.0), 1.0) is None
+    assert account.shortage(needs, 10.0) is None
+    account.admit(needs, 10.0, "2")
+    full = account.shortage(needs, 11.0)
+    assert full is not None
+    assert full.resource == "requests"
+    assert full.until_s == pytest.approx(30.0)
+
+
+def test_a_window_may_take_twice_the_best_before_it() -> None:
+    steepness = Steepness(Acceleration("input", floor=10.0), 0.0)
+    first = Needs(50.0, 0.0)
+    assert steepness.shortage(first, 0.0) is None
+    steepness.admit(first, 0.0)
+    steepness.admit(first, 12.0)
+    assert steepness.statistics() == SteepnessStatistics(50.0, 50.0)
+    assert steepness.shortage(first, 13.0) is None
+    assert steepness.shortage(Needs(51.0, 0.0), 13.0) == Shortage("input", 22.0)
+    assert repr(steepness) == "<Steepness 50 after 50>"
+
+
+@pytest.mark.parametrize("charging", ["reserved", "produced"])
+def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
+    account = Account(Terms(charging=charging), 0.0)
+    needs = Needs(1e9, 1e9)
+    assert account.shortage(needs, 0.0) is None
+    account.admit(needs, 0.0, "1")
+    account.produce(5.0, 0.0, 1.0)
+    account.finish(needs, 5.0, 1.0)
+    assert account.readings(1.0) == ()
+    assert sum(line.amount for line in account.log if line.resource == "output") == 5.0
+
+
+def test_an_account_shows_its_limits() -> None:
+    account = Account(Terms((Limit("input", 60.0), SLOTS)), 0.0)
+    assert repr(account) == "<Account input/60s <Bucket 60/60 +1.00/s>, concurrency <Gauge 0/2>>"

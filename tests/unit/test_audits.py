@@ -1,0 +1,172 @@
+"""The audit finds what a tampered log exceeds, and nothing in the log of an honest account."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.foresight.account import Account, Charge, Needs, Terms
+from headway.core.foresight.audit import (
+    NEIGHBOUR,
+    Curve,
+    Violation,
+    bucket_excess,
+    curve_of,
+    fixed_excess,
+    gauge_excess,
+    violations,
+    worst_window,
+)
+from headway.core.foresight.neighbour import Neighbour
+from headway.core.values import Limit, Resource
+
+
+def _at(now: float, amount: float, resource: Resource = "input", by: str = "1") -> Charge:
+    return Charge(resource, now, now, amount, by)
+
+
+def test_a_curve_steps_at_once_and_slopes_evenly() -> None:
+    curve = curve_of([_at(10.0, 5.0), Charge("input", 10.0, 20.0, 10.0, "stream")], "input")
+    assert curve == Curve((10.0, 20.0), (0.0, 15.0), (5.0, 15.0))
+    times = (0.0, 10.0, 15.0, 20.0, 99.0)
+    assert [curve.left(now) for now in times] == [0.0, 0.0, 10.0, 15.0, 15.0]
+    assert [curve.right(now) for now in times] == [0.0, 5.0, 10.0, 15.0, 15.0]
+
+
+def test_tokens_are_input_and_output_and_a_neighbours_tokens_stand_for_its_own() -> None:
+    log = [
+        _at(0.0, 1.0, "input"),
+        _at(0.0, 2.0, "output"),
+        _at(0.0, 4.0, "requests"),
+        _at(0.0, 8.0, "tokens", NEIGHBOUR),
+        _at(0.0, 16.0, "input", NEIGHBOUR),
+    ]
+    assert worst_window(log, "tokens", 60.0)[0] == 11.0
+    assert worst_window(log, "tokens", 60.0, neighbours=False)[0] == 3.0
+    assert worst_window(log, "input", 60.0)[0] == 17.0
+
+
+@pytest.mark.parametrize(
+    ("log", "worst"),
+    [
+        ([], (0.0, 0.0)),
+        ([_at(0.0, 6.0), _at(59.0, 6.0)], (12.0, 0.0)),
+        ([_at(0.0, 6.0), _at(60.0, 6.0)], (6.0, 60.0)),
+        ([_at(0.0, 10.0), _at(30.0, -4.0), _at(40.0, 4.0)], (10.0, 0.0)),
+        ([_at(0.0, 10.0), _at(40.0, 4.0), _at(50.0, -4.0)], (14.0, 0.0)),
+        ([_at(0.0, 10.0), _at(70.0, -8.0), _at(80.0, 12.0)], (12.0, 80.0)),
+    ],
+)
+def test_the_worst_window_is_shorter_than_the_period_and_counts_refunds_when_given(
+    log: list[Charge], worst: tuple[float, float]
+) -> None:
+    assert worst_window(log, "input", 60.0) == worst
+
+
+def test_a_window_shorter_than_a_stream_sees_its_part_of_it() -> None:
+    log = [Charge("output", 0.0, 60.0, 60.0, "stream")]
+    assert worst_window(log, "output", 30.0)[0] == pytest.approx(30.0)
+
+
+def test_a_bucket_gives_its_capacity_and_its_refill_and_no_more() -> None:
+    log = [_at(0.0, 100.0), _at(5.0, 5.0)]
+    assert bucket_excess(log, "input", 1.0, 100.0) == pytest.approx(0.0)
+    assert bucket_excess([*log, _at(5.0, 3.0)], "input", 1.0, 100.0) == pytest.approx(3.0)
+    assert bucket_excess([], "input", 1.0, 100.0) == -100.0
+
+
+def test_what_a_full_bucket_overflowed_is_not_there_later() -> None:
+    log = [_at(1000.0, 101.0)]
+    assert bucket_excess(log, "input", 1.0, 100.0) == pytest.approx(1.0)
+
+
+def test_a_fixed_window_starts_afresh_at_each_boundary() -> None:
+    across = [_at(59.0, 8.0), _at(60.0, 8.0)]
+    assert fixed_excess(across, "input", 10.0, 60.0) == pytest.approx(-2.0)
+    assert fixed_excess(across, "input", 10.0, 60.0, boundary_s=30.0) == pytest.approx(6.0)
+    assert fixed_excess([], "input", 10.0, 60.0) == -10.0
+
+
+def test_a_call_that_ends_when_another_starts_has_ended() -> None:
+    assert gauge_excess([(0.0, 10.0), (10.0, 20.0)], 1.0) == (0.0, 0.0)
+    assert gauge_excess([(0.0, 10.0), (5.0, 20.0)], 1.0) == (1.0, 5.0)
+    assert gauge_excess([], 3.0) == (-3.0, 0.0)
+
+
+LIMITS = (
+    Limit("input", 60.0, 60.0, "bucket"),
+    Limit("input", 60.0, 60.0, "sliding"),
+    Limit("input", 60.0, 60.0, "fixed"),
+)
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.kind)
+def test_an_interval_is_held_to_the_limit_in_force_during_it(limit: Limit) -> None:
+    log = [_at(0.0, 60.0), _at(200.0, 50.0)]
+    terms = Terms(limits=(limit,))
+    assert violations(terms, log, 1e-6) == []
+    lowered = replace(terms, changes=((100.0, 0.5),))
+    (found,) = violations(lowered, log, 1e-6)
+    assert found.limit == limit
+    assert found.excess == pytest.approx(20.0)
+    assert violations(lowered, log, 0.5) == []
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.kind)
+def test_an_empty_log_exceeds_nothing(limit: Limit) -> None:
+    assert violations([limit], [], 0.0) == []
+
+
+def test_hidden_limits_and_concurrency_are_held_too() -> None:
+    slots = Limit("concurrency", 1.0, 0.0, "gauge")
+    terms = Terms(limits=(slots,), hidden=(LIMITS[1],))
+    found = violations(terms, [_at(7.0, 61.0)], 0.0, calls=[(0.0, 2.0), (1.0, 3.0)])
+    assert found == [Violation(slots, 1.0, 1.0), Violation(LIMITS[1], 1.0, 7.0)]
+
+
+def test_a_neighbours_charges_can_be_left_out() -> None:
+    log = [_at(0.0, 40.0), _at(1.0, 40.0, by=NEIGHBOUR)]
+    assert len(violations(LIMITS, log, 1e-6)) == 3
+    assert violations(LIMITS, log, 1e-6, neighbours=False) == []
+
+
+@given(
+    gaps=st.lists(
+        st.tuples(st.floats(0.0, 20.0), st.floats(1.0, 50.0), st.floats(0.0, 1.0)), max_size=25
+    )
+)
+@settings(max_examples=40)
+def test_the_log_of_an_honest_account_is_clean_and_a_tampered_one_is_not(
+    gaps: list[tuple[float, float, float]],
+) -> None:
+    limits = (*LIMITS, Limit("output", 90.0, 60.0, "sliding"), Limit("output", 90.0, 30.0))
+    account = Account(Terms(limits=limits, charging="reserved"), 0.0)
+    now = 0.0
+    for gap_s, input_tokens, used in gaps:
+        now += gap_s
+        needs = Needs(input_tokens, 30.0)
+        if account.shortage(needs, now) is None:
+            account.admit(needs, now, "1")
+            account.finish(needs, 30.0 * used, now)
+    assert violations(account.terms, account.log, 1e-6) == []
+    tampered = [*account.log, _at(now, 61.0)]
+    assert {found.limit.kind for found in violations(LIMITS, tampered, 1e-6)} == {
+        "bucket",
+        "sliding",
+        "fixed",
+    }
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.kind)
+def test_an_account_shared_with_a_neighbour_stays_within_its_limit(limit: Limit) -> None:
+    account = Account(Terms(limits=(limit,), neighbour=Neighbour(share=0.7)), 0.0)
+    for second in range(200):
+        account.advance(float(second))
+        needs = Needs(7.0, 0.0)
+        if account.shortage(needs, float(second)) is None:
+            account.admit(needs, float(second), "1")
+    assert violations(account.terms, account.log, 1e-6) == []
+    assert {charge.by for charge in account.log} == {"1", NEIGHBOUR}

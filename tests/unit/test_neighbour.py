@@ -1,0 +1,131 @@
+"""A neighbour wants its share in its shape, is refused like anybody, and gives up in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.foresight.neighbour import (
+    BACKLOG_S_MAX,
+    Neighbour,
+    Presence,
+    PresenceStatistics,
+    rate_of,
+)
+from headway.core.quota.window import AnyMeter, Bucket, SlidingWindow, meter_of
+from headway.core.values import Limit, Resource
+
+Meters = list[tuple[Limit, AnyMeter]]
+
+
+class _Notes(list[tuple[Resource, float]]):
+    def __call__(self, resource: Resource, amount: float) -> None:
+        self.append((resource, amount))
+
+
+def _meters(*limits: Limit) -> Meters:
+    return [(limit, meter_of(limit, 0.0)) for limit in limits]
+
+
+def _live(presence: Presence, meters: Meters, ticks: int) -> _Notes:
+    notes = _Notes()
+    for _ in range(ticks):
+        presence.tick(meters, notes, presence.next_tick_s)
+    return notes
+
+
+def test_a_neighbour_without_a_cycle_wants_its_share_from_its_start_on() -> None:
+    neighbour = Neighbour(share=0.3, slots=2, start_s=5.0)
+    assert [neighbour.wants(now) for now in (4.9, 5.0, 1e6)] == [0.0, 0.3, 0.3]
+    assert [neighbour.holds(now) for now in (4.9, 5.0, 1e6)] == [0, 2, 2]
+
+
+def test_a_square_is_on_and_off_and_holds_its_slots_while_on() -> None:
+    neighbour = Neighbour(share=0.4, slots=3, on_s=10.0, off_s=20.0)
+    times = (0.0, 9.9, 10.0, 29.9, 30.0, 41.0)
+    assert [neighbour.wants(now) for now in times] == [0.4, 0.4, 0.0, 0.0, 0.4, 0.0]
+    assert [neighbour.holds(now) for now in times] == [3, 3, 0, 0, 3, 0]
+
+
+def test_a_ramp_rises_to_its_share_and_falls_to_nothing() -> None:
+    neighbour = Neighbour(share=0.4, shape="ramp", on_s=10.0, off_s=10.0)
+    wanted = [neighbour.wants(now) for now in (0.0, 5.0, 9.0, 10.0, 25.0)]
+    assert wanted == pytest.approx([0.0, 0.2, 0.36, 0.0, 0.2])
+
+
+def test_a_burst_wants_all_of_its_cycle_in_one_tick() -> None:
+    neighbour = Neighbour(share=0.4, shape="burst", on_s=10.0, off_s=10.0, tick_s=2.0)
+    wanted = [neighbour.wants(now) for now in (0.0, 1.9, 2.0, 12.0, 20.0)]
+    assert wanted == [2.0, 2.0, 0.0, 0.0, 2.0]
+
+
+def test_a_served_neighbour_charges_every_rate_and_writes_it_down() -> None:
+    meters = _meters(Limit("requests", 60.0), Limit("input", 6000.0, 60.0, "sliding"))
+    presence = Presence(Neighbour(share=0.5), 0.0)
+    notes = _live(presence, meters, 3)
+    assert notes == [("requests", 0.5), ("input", 50.0)] * 3
+    assert meters[1][1].available(2.0) == 5850.0
+    assert presence.next_tick_s == 3.0
+    assert presence.statistics() == PresenceStatistics(1.5, 1.5, 0)
+    assert repr(presence) == "<Presence 1.5s of 1.5s, 0 slots>"
+
+
+def test_what_a_neighbour_wants_beyond_half_of_a_limit_is_not_owed_to_it() -> None:
+    meters = _meters(Limit("input", 6000.0))
+    presence = Presence(Neighbour(share=0.8), 0.0)
+    _live(presence, meters, 10)
+    assert presence.wanted == pytest.approx(5.0)
+    assert presence.served == pytest.approx(8.0)
+
+
+def test_one_full_limit_refuses_the_neighbour_everywhere_and_the_backlog_is_bounded() -> None:
+    requests, tokens = _meters(Limit("requests", 60.0), Limit("input", 6000.0))
+    requests[1].charge(60.0 + 1000.0, 0.0)
+    presence = Presence(Neighbour(share=0.5), 0.0)
+    assert _live(presence, [requests, tokens], 100) == []
+    assert tokens[1].available(100.0) == 6000.0
+    requests[1].refund(1060.0, 100.0)
+    placed = _live(presence, [requests, tokens], 1)
+    assert sum(amount for resource, amount in placed if resource == "input") == pytest.approx(
+        0.5 * BACKLOG_S_MAX * 100.0
+    )
+
+
+def test_a_burst_larger_than_the_backlog_is_not_forgotten_at_once() -> None:
+    meters = _meters(Limit("input", 6000.0))
+    presence = Presence(Neighbour(share=0.5, shape="burst", on_s=40.0, off_s=20.0), 0.0)
+    _live(presence, meters, 1)
+    assert presence.served == pytest.approx(20.0)
+
+
+def test_a_neighbour_takes_only_free_slots_and_leaves_when_it_is_off() -> None:
+    limit = Limit("concurrency", 4.0, 0.0, "gauge")
+    meters = _meters(limit, Limit("input", 6000.0))
+    slots = meters[0][1]
+    slots.charge(3.0, 0.0)
+    presence = Presence(Neighbour(slots=3, on_s=2.0, off_s=2.0), 0.0)
+    assert _live(presence, meters, 1) == []
+    assert presence.statistics().slots == 1
+    slots.refund(3.0, 1.0)
+    _live(presence, meters, 1)
+    assert presence.statistics().slots == 3
+    assert slots.available(1.0) == 1.0
+    _live(presence, meters, 1)
+    assert presence.statistics().slots == 0
+    assert slots.available(2.0) == 4.0
+
+
+def test_an_overfull_gauge_gives_a_neighbour_nothing_and_takes_nothing_from_it() -> None:
+    meters = _meters(Limit("concurrency", 2.0, 0.0, "gauge"))
+    meters[0][1].charge(5.0, 0.0)
+    presence = Presence(Neighbour(slots=2), 0.0)
+    _live(presence, meters, 1)
+    assert presence.statistics().slots == 0
+    assert meters[0][1].available(0.0) == -3.0
+
+
+def test_the_rate_of_a_bucket_is_the_one_in_force_now() -> None:
+    limit = Limit("input", 600.0)
+    bucket = Bucket(10.0, 600.0, 0.0)
+    bucket.resize(5.0, 300.0, 0.0)
+    assert rate_of(limit, bucket) == 5.0
+    assert rate_of(limit, SlidingWindow(600.0, 60.0)) == 10.0

@@ -1,0 +1,304 @@
+"""A provider shares its speed, charges what it produces, and fails the way it was told to."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.foresight.account import Needs, Terms
+from headway.core.foresight.neighbour import Neighbour
+from headway.core.foresight.provider import (
+    Accepted,
+    Arrival,
+    Call,
+    Ended,
+    Faults,
+    FirstByte,
+    Happening,
+    Latency,
+    Progress,
+    Provider,
+    ProviderSpec,
+    ProviderStatistics,
+    Refused,
+)
+from headway.core.values import Charging, Fault, Limit
+
+BRISK = Latency(first_byte_s=1.0, per_output_token_s=0.1)
+
+
+def _provider(
+    *limits: Limit,
+    latency: Latency = BRISK,
+    faults: Faults = Faults(),
+    charging: Charging = "produced",
+    seed: int = 1,
+) -> Provider:
+    return Provider(ProviderSpec("fake", Terms(limits, charging=charging), latency, faults), seed)
+
+
+def _call(number: int, output_tokens: float = 10.0) -> Call:
+    return Call(number, 100.0, output_tokens, 50.0)
+
+
+def _live(provider: Provider, until_s: float = inf) -> list[tuple[float, Happening]]:
+    """Everything up to a time, each with when it happened."""
+    lived = []
+    while (at := provider.next_s()) <= until_s and at < inf:
+        lived += [(at, happening) for happening in provider.advance(at)]
+    if until_s < inf:
+        assert provider.advance(until_s) == []
+    return lived
+
+
+def _ends(lived: list[tuple[float, Happening]]) -> dict[int, float]:
+    return {it.call_id: at for at, it in lived if isinstance(it, Ended)}
+
+
+def _refusal(answer: Accepted | Refused) -> Fault:
+    assert isinstance(answer, Refused)
+    assert answer.reading.retry_after_s == answer.fault.retry_after_s
+    return answer.fault
+
+
+def test_a_call_alone_answers_and_ends_at_the_providers_pace() -> None:
+    provider = _provider(Limit("input", 600.0))
+    assert provider.submit(_call(1), 0.0) == Accepted()
+    assert repr(provider) == "<Provider fake 1 in flight at 0.0s>"
+    (begun_s, first), (ended_s, ended) = _live(provider)
+    assert isinstance(first, FirstByte)
+    assert first.reading.limits[0].remaining == 500.0
+    assert ended == Ended(1, 100.0, 10.0)
+    assert (begun_s, ended_s) == pytest.approx((1.0, 2.0))
+    assert BRISK.work_s(10.0) == pytest.approx(2.0)
+    assert provider.statistics() == ProviderStatistics(0, 1, 0)
+    assert provider.arrivals == [Arrival(0.0, "", 1, None)]
+
+
+def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
+    latency = Latency(1.0, 0.1, sigma=0.5, kappa=0.1)
+    assert latency.slowdown(0) == 1.0
+    assert latency.slowdown(2) == pytest.approx(1.7)
+    provider = _provider(latency=latency)
+    provider.submit(_call(1), 0.0)
+    provider.submit(_call(2), 0.0)
+    assert _ends(_live(provider)) == pytest.approx({1: 3.4, 2: 3.4})
+
+
+def test_a_call_left_alone_goes_on_at_its_full_speed() -> None:
+    provider = _provider(latency=Latency(1.0, 0.1, sigma=1.0))
+    provider.submit(_call(1, 0.0), 0.0)
+    provider.submit(_call(2, 10.0), 0.0)
+    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 2: 3.0})
+
+
+def test_other_customers_congest_and_use_none_of_our_limits() -> None:
+    provider = _provider(
+        Limit("requests", 60.0), latency=Latency(1.0, 0.1, sigma=0.5, background=2)
+    )
+    provider.submit(_call(1), 0.0)
+    assert provider.account().readings(0.0)[0].remaining == 59.0
+    assert _ends(_live(provider)) == pytest.approx({1: 4.0})
+
+
+def test_luck_stretches_the_first_byte_and_not_the_stream() -> None:
+    provider = _provider()
+    provider.submit(Call(1, 100.0, 10.0, 50.0, luck=3.0), 0.0)
+    assert [at for at, _ in _live(provider)] == pytest.approx([3.0, 4.0])
+
+
+def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double() -> None:
+    provider = _provider()
+    provider.shows_progress = True
+    provider.submit(_call(1, 450.0), 0.0)
+    shown = {it.output_tokens: at for at, it in _live(provider) if isinstance(it, Progress)}
+    assert list(shown) == [*range(10, 101, 10), 200, 400]
+    assert all(at == pytest.approx(1.0 + 0.1 * tokens) for tokens, at in shown.items())
+
+
+def test_a_refusal_names_its_limit_and_how_long_it_holds() -> None:
+    provider = _provider(Limit("requests", 1.0, 10.0))
+    provider.submit(_call(1), 0.0)
+    provider.advance(4.0)
+    fault = _refusal(provider.submit(_call(2), 4.0))
+    assert fault == Fault("rate", "requests", 6.0, "rate limit")
+    assert provider.arrivals[-1] == Arrival(4.0, "", 2, "requests")
+    assert provider.statistics() == ProviderStatistics(0, 1, 1)
+    provider.advance(10.0)
+    assert provider.submit(_call(2), 10.0) == Accepted()
+
+
+def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
+    provider = _provider(Limit("concurrency", 1.0, 0.0, "gauge"))
+    provider.submit(_call(1), 0.0)
+    fault = _refusal(provider.submit(_call(2), 0.0))
+    assert fault == Fault("concurrency", "concurrency", None, "concurrency limit")
+    _live(provider)
+    assert provider.submit(_call(2), 2.0) == Accepted()
+
+
+def test_spend_is_refused_as_a_cap() -> None:
+    provider = _provider(Limit("spend", 100.0, 3600.0, "fixed"))
+    provider.submit(Call(1, 1.0, 1.0, 1.0, spend_microusd=100.0), 0.0)
+    fault = _refusal(provider.submit(Call(2, 1.0, 1.0, 1.0, spend_microusd=1.0), 0.0))
+    assert (fault.kind, fault.retry_after_s) == ("spend_cap", 3600.0)
+
+
+def test_a_misleading_provider_says_a_minute_for_everything() -> None:
+    slots = Limit("concurrency", 1.0, 0.0, "gauge")
+    provider = _provider(slots, faults=Faults(retry_after="misleading"))
+    provider.submit(_call(1), 0.0)
+    assert _refusal(provider.submit(_call(2), 0.0)).retry_after_s == 60.0
+
+
+def test_a_silent_provider_says_neither_which_limit_nor_how_long() -> None:
+    provider = _provider(Limit("input", 100.0), faults=Faults(retry_after="none"))
+    provider.submit(_call(1), 0.0)
+    fault = _refusal(provider.submit(_call(2), 0.0))
+    assert fault == Fault("rate", None, None, "too many requests")
+    assert provider.arrivals[-1].refused_for == "rate"
+
+
+def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None:
+    provider = _provider(faults=Faults(outages=((5.0, 10.0),)))
+    answers = []
+    for number, now in enumerate((4.9, 5.0, 9.9, 10.0)):
+        provider.advance(now)
+        answers.append(provider.submit(_call(number), now))
+    assert [type(answer) for answer in answers] == [Accepted, Refused, Refused, Accepted]
+    assert _refusal(answers[1]).kind == "overload"
+
+
+def test_a_share_of_calls_fails_and_a_limit_comes_first() -> None:
+    provider = _provider(faults=Faults(share=0.5, kinds=("server",)))
+    answers = [provider.submit(_call(number), 0.0) for number in range(200)]
+    refused = [_refusal(answer) for answer in answers if isinstance(answer, Refused)]
+    assert 70 < len(refused) < 130
+    assert set(refused) == {Fault("server", None, None, "drawn")}
+    limited = _provider(Limit("input", 1.0), faults=Faults(share=1.0, kinds=("server",)))
+    limited.account().admit(Needs(100.0, 0.0), 0.0, "x")
+    assert _refusal(limited.submit(_call(1), 0.0)).kind == "rate"
+
+
+def test_a_broken_stream_begins_and_ends_early_with_a_fault() -> None:
+    provider = _provider(faults=Faults(share=1.0, kinds=("broken",)))
+    assert provider.submit(_call(1, 1000.0), 0.0) == Accepted()
+    (_, first), (ended_s, ended) = _live(provider)
+    assert isinstance(first, FirstByte)
+    assert isinstance(ended, Ended)
+    assert ended.fault == Fault("broken", None, None, "stream cut")
+    assert 0.0 <= ended.output_tokens < 1000.0
+    assert ended_s == pytest.approx(1.0 + 0.1 * ended.output_tokens)
+
+
+def test_a_call_that_hangs_keeps_its_slot_until_the_caller_hangs_up() -> None:
+    slots = Limit("concurrency", 1.0, 0.0, "gauge")
+    provider = _provider(slots, faults=Faults(hang_share=1.0))
+    assert provider.submit(_call(1), 0.0) == Accepted()
+    assert provider.next_s() == inf
+    assert provider.advance(1000.0) == []
+    assert _refusal(provider.submit(_call(2), 1000.0)).kind == "concurrency"
+    assert provider.cancel(1, 1000.0) == Ended(1, 100.0, 0.0, Fault("timeout"))
+    assert provider.submit(_call(2), 1000.0) == Accepted()
+
+
+def test_what_a_cancelled_stream_produced_stays_charged() -> None:
+    provider = _provider(Limit("output", 600.0, 60.0, "sliding"))
+    provider.submit(_call(1, 100.0), 0.0)
+    _live(provider, 3.0)
+    ended = provider.cancel(1, 3.0)
+    assert ended is not None
+    assert ended.output_tokens == pytest.approx(20.0)
+    assert provider.account().readings(3.0)[0].remaining == pytest.approx(580.0)
+    assert provider.cancel(1, 3.0) is None
+    assert provider.next_s() == inf
+    assert provider.account().readings(30.0)[0].remaining == pytest.approx(580.0)
+
+
+def test_a_cancelled_reservation_comes_back_but_for_what_was_produced() -> None:
+    provider = _provider(Limit("output", 600.0, 60.0, "sliding"), charging="reserved")
+    provider.submit(_call(1, 40.0), 0.0)
+    assert provider.account().readings(0.0)[0].remaining == 550.0
+    _live(provider, 3.0)
+    provider.cancel(1, 3.0)
+    assert provider.account().readings(3.0)[0].remaining == pytest.approx(580.0)
+
+
+def test_a_call_cancelled_before_its_first_byte_produced_nothing_and_disturbs_nobody() -> None:
+    provider = _provider()
+    for number in (1, 2, 3):
+        provider.submit(_call(number), 0.0)
+    assert provider.cancel(2, 0.5) == Ended(2, 100.0, 0.0, Fault("timeout"))
+    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 3: 2.0})
+
+
+def test_a_call_sent_again_under_its_own_id_is_served_from_its_new_start() -> None:
+    provider = _provider()
+    provider.submit(_call(1), 0.0)
+    provider.cancel(1, 0.5)
+    provider.submit(_call(1), 0.6)
+    assert [at for at, _ in _live(provider)] == pytest.approx([1.6, 2.6])
+
+
+def test_output_drains_from_the_bucket_while_streams_flow() -> None:
+    provider = _provider(Limit("output", 300.0))
+    provider.submit(_call(1, 20.0), 0.0)
+    provider.submit(_call(2, 20.0), 0.0)
+    provider.advance(1.0)
+    provider.advance(2.0)
+    assert provider.account().readings(2.0)[0].remaining == pytest.approx(285.0)
+    provider.advance(3.0)
+    assert provider.account().readings(3.0)[0].remaining == pytest.approx(270.0)
+    provider.advance(5.0)
+    assert provider.account().readings(5.0)[0].remaining == pytest.approx(280.0)
+
+
+def test_each_key_has_its_own_account_and_all_share_one_speed() -> None:
+    provider = _provider(Limit("requests", 1.0), latency=Latency(1.0, 0.1, sigma=1.0))
+    assert provider.submit(_call(1), 0.0, "a") == Accepted()
+    assert provider.submit(_call(2), 0.0, "b") == Accepted()
+    assert isinstance(provider.submit(_call(3), 0.0, "a"), Refused)
+    assert [arrival.key for arrival in provider.arrivals] == ["a", "b", "a"]
+    assert _ends(_live(provider)) == pytest.approx({1: 4.0, 2: 4.0})
+    assert provider.account("a") is not provider.account("b")
+    produced = [line for line in provider.account("a").log if line.resource == "output"]
+    assert sum(line.amount for line in produced) == pytest.approx(10.0)
+    assert provider.account().log == []
+
+
+def test_neighbours_and_changed_limits_happen_in_their_own_time() -> None:
+    terms = Terms((Limit("input", 600.0),), changes=((2.5, 0.5),), neighbour=Neighbour(share=0.4))
+    provider = Provider(ProviderSpec("fake", terms, BRISK), 1)
+    assert provider.advance(4.0) == []
+    taken = [(line.from_s, line.amount) for line in provider.account().log]
+    assert taken == [(0.0, 4.0), (1.0, 4.0), (2.0, 4.0), (3.0, 2.0), (4.0, 2.0)]
+
+
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 60), min_size=1, max_size=15))
+@settings(max_examples=25)
+def test_the_same_calls_and_seed_give_the_same_log_to_the_bit(seed: int, sizes: list[int]) -> None:
+    faults = Faults(share=0.3, hang_share=0.1)
+    logs = []
+    for _ in range(2):
+        provider = _provider(
+            Limit("requests", 30.0), latency=Latency(1.0, 0.1, 0.1, 0.01), faults=faults, seed=seed
+        )
+        lived: list[tuple[float, Happening]] = []
+        for number, size in enumerate(sizes):
+            lived += _live(provider, 0.7 * number)
+            provider.submit(_call(number, float(size)), 0.7 * number)
+        lived += _live(provider)
+        logs.append((lived, provider.arrivals, provider.account().log))
+    assert logs[0] == logs[1]
+    begun = {it.call_id for _, it in logs[0][0] if isinstance(it, FirstByte)}
+    assert begun == set(_ends(logs[0][0]))
+
+
+def test_a_provider_on_wall_time_ends_its_calls() -> None:
+    """At 1.7e9 s a float step is longer than the last bit of work: it must not be waited for."""
+    provider = Provider(ProviderSpec("wall"), 1, 1.7e9)
+    provider.submit(Call(1, 10, 100, 200), 1.7e9)
+    assert isinstance(provider.advance(1.7e9 + 10)[-1], Ended)
