@@ -1,62 +1,59 @@
 """How soon a limit can accept calls that reserve their longest output and give the rest back.
 
 Let m be what a call reserves, o what it uses, r = m - o what comes back when it ends, after d
-seconds. With x(t) = 1 from its start on, every limit obeys at every time t
+seconds. With x(t) = 1 from its start on and 0 before, every limit obeys at every time t
 
-    sum of  m x(t) - r x(t - d)   <=   supply(t).
+    sum over the calls of  m x(t) - r x(t - d)   <=   supply(t).
 
 Two arguments follow.
-- Net use. When the last of some calls is admitted it finds its whole reservation, and each of
-  the others has cost at least o by then.
-- Reservations held. Add the same inequality at t, t - step, t - 2 step, ... with falling weights
-  w. A call of age a then counts m W(a) - r W(a - d), W being the sum of the weights up to an age,
-  and that is never less than its price, the least of m, m W(d) - r and o W(end). A short call
-  that came early has given back everything and counts little; none counts less than its price.
-  Many long reservations on a small limit raise the bound by about d r / o: they wait for each
-  other's refunds, not for the refill.
+- Net use. When the last of some calls is admitted it finds its whole reservation, and each of the
+  others has cost at least o by then.
+- Reservations held. Give each of some instants a weight and add the inequalities, so weighted.
+  With W(s) the weight of the instants from s on, a call that starts at s adds m W(s) - r W(s + d),
+  so whenever it starts it adds at least its price, the least of these. If the prices of all calls
+  exceed the weighted supply, no schedule ends in time. Every choice of weights gives a true bound
+  (weak duality of linear programs); good ones are found by making instants heavier where the
+  calls crowd (multiplicative weights; Arora, Hazan and Kale, 2012). Long reservations on a small
+  limit raise the bound by up to d r / o: they wait for each other's refunds, not for the refill.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import floor, inf
+from math import ceil, exp, floor, inf, sqrt
 from typing import Final, NamedTuple
 
 from headway.core.foresight.layout import Layout, Rule
 from headway.core.foresight.supply import SLACK, Season, Supply, supply_of
 
-STEPS_MAX: Final = 64
-"""Instants at which one argument looks at the limit; fewer give a weaker bound, still true."""
+INSTANTS: Final = 96
+"""Instants that get a weight; more give a better bound and take longer."""
 
-RATIOS: Final = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-"""How the weights of these instants fall; any choice gives a true bound."""
+LAST_STARTS: Final = 12
+"""Into so many groups the latest starts of calls are rounded, to the later side."""
 
-PARTS: Final = (8, 7, 6, 4, 2)
-"""Eighths of the calls, longest tail first, for which the second argument is made."""
+TRIALS_MAX: Final = 60
+"""Sets of weights that are tried before an end is taken to be possible."""
 
-DOUBLINGS_MAX: Final = 60
-HALVINGS: Final = 40
-"""Steps of the search for the least time: from nothing to ages, then finer than any clock."""
-
-TIME_SLACK_S: Final = 1e-9
-"""An instant that misses the beginning by less lies on it."""
+STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
+"""By how much of itself the bound is tried to be raised, again and again while it can be."""
 
 
-class Stairs(NamedTuple):
-    """The instants of one argument: how far apart, their weights, and the sums of these."""
+class Kind(NamedTuple):
+    """Calls alike: the instants they last, their latest start, what part of them comes back."""
 
-    step_s: float
-    weights: tuple[float, ...]
-    sums: tuple[float, ...]
+    span: int
+    last: int
+    ratio: float
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Calls whose prices must all have been paid when the last of them is admitted."""
+class Question:
+    """Can calls of these kinds, with these masses, pass instants with these supplies?"""
 
-    price: float
-    tail_s: float
+    masses: dict[Kind, float]
+    supplies: tuple[float, ...]
 
 
 def reserved_end(rule: Rule, layout: Layout, season: Season) -> float:
@@ -65,81 +62,96 @@ def reserved_end(rule: Rule, layout: Layout, season: Season) -> float:
     # The debt that an oversized call leaves in a bucket is no part of what the last call finds.
     debtless = replace(rule, debt=0.0) if rule.kind == "bucket" else rule
     supply = supply_of(debtless, season, 0.0, sum(rule.charges))
-    nets = [rule.charges[place] - rule.refunds[place] for place in order]
-    best = max(supply.when(claim.price) + claim.tail_s
-               for claim in _claims(rule, layout, order, nets))  # fmt: skip
-    count = len(order)
-    lengths = sorted(layout.durations)
-    ends = {max(1, count * part // PARTS[0]) for part in PARTS}
-    steps = {lengths[count * part // 4] / cut for part in range(4) for cut in (1, 3)}
-    for step_s in steps - {0.0}:
-        # How many instants lie within each call's duration.
-        spans = [min(floor(layout.durations[place] / step_s), STEPS_MAX - 1) for place in order]
-        for ratio in RATIOS:
-            stairs = _stairs(step_s, ratio)
-            claims = _claims(rule, layout, order, _prices(rule, order, spans, stairs))
-            for claim in (claims[end - 1] for end in ends):
-                best = _held_end(claim, supply, stairs, rule.debt, best)
+    best, running, last = 0.0, 0.0, inf
+    for place in order:
+        net = rule.charges[place] - rule.refunds[place]
+        running += net
+        last = min(last, rule.needs[place] - net)
+        best = max(best, supply.when(running + last) + layout.tails[place])
     return best
 
 
-def _claims(
-    rule: Rule, layout: Layout, order: Sequence[int], prices: Sequence[float]
-) -> list[Claim]:
-    """For each tail, what the calls with at least this tail must have paid."""
-    claims = []
-    running, last = 0.0, inf
-    for place, price in zip(order, prices, strict=True):
-        running += price
-        last = min(last, rule.needs[place] - price)
-        claims.append(Claim((running + last) * (1.0 - SLACK), layout.tails[place]))
-    return claims
+def held_end(rule: Rule, layout: Layout, season: Season, known_s: float) -> float:
+    """A bound not below `known_s`, raised as far as held reservations prove it."""
+    supply = supply_of(rule, season, 0.0, sum(rule.charges))
+    best = known_s
+    for step in STEPS:
+        while _is_impossible(_question(rule, layout, supply, best * (1.0 + step))):
+            best *= 1.0 + step
+    return best
 
 
-def _stairs(step_s: float, ratio: float) -> Stairs:
-    weights = tuple(ratio**step for step in range(STEPS_MAX))
-    sums, running = [], 0.0
-    for weight in weights:
-        running += weight
-        sums.append(running)
-    return Stairs(step_s, weights, tuple(sums))
+def _question(rule: Rule, layout: Layout, supply: Supply, end_s: float) -> Question:
+    """Whether all can be over at `end_s`: the instants are spread over the possible starts."""
+    grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
+    coarse = ceil(INSTANTS / LAST_STARTS)
+    ratios = _nodes([back / charge for charge, back in zip(rule.charges, rule.refunds, strict=True)
+                     if charge > 0])  # fmt: skip
+    masses: dict[Kind, float] = {}
+    for place, charge in enumerate(rule.charges):
+        if charge <= 0:
+            continue
+        span = min(INSTANTS, floor(layout.durations[place] / grain_s))
+        latest = ceil((end_s - layout.tails[place]) / grain_s)
+        last = min(INSTANTS - 1, ceil(latest / coarse) * coarse)
+        # The price is concave in the ratio: between two nodes it lies above their chord.
+        ratio = rule.refunds[place] / charge
+        upper = next(node for node in ratios if node >= ratio)
+        lower = max((node for node in ratios if node <= ratio), default=upper)
+        part = (ratio - lower) / (upper - lower) if upper > lower else 1.0
+        for node, share in ((upper, part), (lower, 1.0 - part)):
+            kind = Kind(span, last, node)
+            masses[kind] = masses.get(kind, 0.0) + share * charge
+    supplies = tuple(supply.by(instant * grain_s) for instant in range(INSTANTS))
+    return Question({kind: mass for kind, mass in masses.items() if mass > 0}, supplies)
 
 
-def _prices(rule: Rule, order: Sequence[int], spans: Sequence[int], stairs: Stairs) -> list[float]:
-    """What each call counts at least, however long ago it started."""
-    sums, top = stairs.sums, stairs.sums[-1]
-    charges, refunds = rule.charges, rule.refunds
-    return [
-        min(charge := charges[place], charge * sums[span] - refunds[place],
-            (charge - refunds[place]) * top)
-        for place, span in zip(order, spans, strict=True)
-    ]  # fmt: skip
+def _nodes(values: Sequence[float]) -> list[float]:
+    """A few of the values, the least and the largest among them."""
+    ordered = sorted(values)
+    return sorted({ordered[(len(ordered) - 1) * part // 4] for part in range(5)})
 
 
-def _held_end(claim: Claim, supply: Supply, stairs: Stairs, debt: float, best: float) -> float:
-    """The least time at which the claim can be paid, if it is later than `best` allows."""
-    low = best - claim.tail_s
-    if _offer(supply, stairs, debt, low) >= claim.price:
-        return best
-    step_s = stairs.step_s
-    for _ in range(DOUBLINGS_MAX):
-        if _offer(supply, stairs, debt, low + step_s) >= claim.price:
-            break
-        low += step_s
-        step_s *= 2.0
-    for _ in range(HALVINGS):
-        step_s /= 2.0
-        if _offer(supply, stairs, debt, low + step_s) < claim.price:
-            low += step_s
-    return low + claim.tail_s
+def _is_impossible(question: Question) -> bool:
+    """Whether weights are found under which the prices exceed the supply."""
+    supplies = question.supplies
+    logs = [0.02 * instant for instant in range(INSTANTS)]
+    for trial in range(TRIALS_MAX):
+        top = max(logs)
+        weights = [exp(log - top) for log in logs]
+        total = sum(weights)
+        rests, running = [0.0], 0.0
+        for weight in reversed(weights):
+            running += weight / total
+            rests.append(running)
+        rests.reverse()
+        offered = sum(w * supply for w, supply in zip(weights, supplies, strict=True)) / total
+        asked, loads = _prices(question.masses, rests)
+        if asked > offered * (1.0 + SLACK):
+            return True
+        slopes = [load - supply for load, supply in zip(loads, supplies, strict=True)]
+        pace = 8.0 / sqrt(trial + 20.0) / max(abs(slope) for slope in slopes)
+        logs = [log + pace * slope for log, slope in zip(logs, slopes, strict=True)]
+    return False
 
 
-def _offer(supply: Supply, stairs: Stairs, debt: float, now: float) -> float:
-    """The weighted supply at the instants up to `now`; an oversized call may owe at each."""
-    total = supply.by(now)
-    for step in range(1, STEPS_MAX):
-        at = now - step * stairs.step_s
-        if at < -TIME_SLACK_S:
-            break
-        total += stairs.weights[step] * (supply.by(max(0.0, at)) + debt)
-    return total
+def _prices(masses: dict[Kind, float], rests: Sequence[float]) -> tuple[float, list[float]]:
+    """The sum of all prices, and what the calls take at each instant if they start so cheaply."""
+    asked = 0.0
+    changes = [0.0] * (2 * INSTANTS + 1)
+    padded = [*rests, *([0.0] * INSTANTS)]
+    for (span, last, ratio), mass in masses.items():
+        costs = [
+            rest - ratio * after
+            for rest, after in zip(rests[: last + 1], padded[span : span + last + 1], strict=True)
+        ]
+        price = min(costs)
+        start = costs.index(price)
+        asked += mass * price
+        changes[start] += mass
+        changes[start + span] -= ratio * mass
+    loads, running = [], 0.0
+    for change in changes[:INSTANTS]:
+        running += change
+        loads.append(running)
+    return asked, loads
