@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-pacing bench-cost soak clean check-python
+.PHONY: help run test lint bench bench-pacing bench-cost picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench-pacing: $(RUNTIME) ## time against the bound, per provider and strategy; c
 
 bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
 	@$(BIN)/python -m bench.cost
+
+picture: $(RUNTIME) ## the picture in the README
+	@$(BIN)/python -m bench.picture
 
 soak: $(DEV) ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -n auto -m soak

@@ -234,3 +234,31 @@ def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
 def test_an_account_shows_its_limits() -> None:
     account = Account(Terms((Limit("input", 60.0), SLOTS)), 0.0)
     assert repr(account) == "<Account input/60s <Bucket 60/60 +1.00/s>, concurrency <Gauge 0/2>>"
+
+
+def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -> None:
+    account = Account(Terms((Limit("output", 600.0, 60.0, "fixed"),)), 0.0)
+    account.produce(100.0, 55.0, 65.0)
+    assert _left(account, 65.0) == [550.0]
+    account.produce(50.0, 65.0, 70.0)
+    assert _left(account, 70.0) == [500.0]
+
+
+def test_spend_and_charged_refusals_are_written_to_the_log() -> None:
+    limits = (Limit("spend", 100.0), Limit("requests", 60.0))
+    account = Account(Terms(limits, refusals_charged=True), 0.0)
+    account.admit(Needs(0.0, 0.0, 40.0), 0.0, "1")
+    account.refuse(1.0)
+    assert account.log[-2:] == [
+        Charge("spend", 0.0, 0.0, 40.0, "1"),
+        Charge("requests", 1.0, 1.0, 1.0, "refusal"),
+    ]
+
+
+@pytest.mark.parametrize(("opened_s", "limit"), [(0.0, 1200.0), (10.0, 300.0), (20.0, 300.0)])
+def test_an_account_opened_after_a_change_has_the_changed_limits(
+    opened_s: float, limit: float
+) -> None:
+    changes = ((0.0, 2.0), (10.0, 0.5))
+    account = Account(Terms((Limit("input", 600.0),), changes=changes), opened_s)
+    assert account.readings(opened_s)[0].limit == limit

@@ -144,6 +144,8 @@ class Account:
         self._meters: list[tuple[Limit, AnyMeter]] = [
             (limit, meter_of(limit, now)) for limit in terms.limits + terms.hidden
         ]
+        for _, factor in [change for change in terms.changes if change[0] <= now][-1:]:
+            self._rescale(factor, now)
         self._presence = Presence(terms.neighbour, now) if terms.neighbour else None
         self._steepness = Steepness(terms.acceleration, now) if terms.acceleration else None
 
@@ -193,6 +195,8 @@ class Account:
         self._note("input", now, now, needs.input_tokens, by)
         if self.terms.charging == "reserved":
             self._note("output", now, now, needs.output_tokens, by)
+        if needs.spend_microusd > 0:
+            self._note("spend", now, now, needs.spend_microusd, by)
         if self._steepness is not None:
             self._steepness.admit(needs, now)
 
@@ -205,7 +209,7 @@ class Account:
                 if isinstance(meter, Bucket):
                     meter.drain(tokens, now)
                 elif tokens > 0:
-                    meter.charge(tokens, now)
+                    meter.charge(tokens * _part_since_boundary(meter, from_s, now), now)
         if tokens > 0:
             self._note("output", from_s, now, tokens, "stream")
 
@@ -226,7 +230,9 @@ class Account:
             return
         for limit, meter in self._meters:
             if limit.resource == "requests":
-                meter.charge(max(0.0, min(1.0, meter.available(now))), now)
+                taken = max(0.0, min(1.0, meter.available(now)))
+                meter.charge(taken, now)
+                self._note("requests", now, now, taken, "refusal")
 
     def readings(self, now: float) -> tuple[LimitReading, ...]:
         """The visible limits as headers would report them at `now`."""
@@ -272,3 +278,12 @@ def _reset_s(meter: AnyMeter, left: float, now: float) -> float:
     if isinstance(meter, FixedWindow):
         return meter.boundary_s - now
     return max(0.0, meter.when(meter.statistics().limit, now) - now)
+
+
+def _part_since_boundary(meter: AnyMeter, from_s: float, now: float) -> float:
+    """Of what flowed evenly since `from_s`, the part that falls into the window of `now`."""
+    if not isinstance(meter, FixedWindow):
+        return 1.0
+    meter.available(now)
+    begin_s = meter.boundary_s - meter.period_s
+    return (now - begin_s) / (now - from_s) if from_s < begin_s else 1.0

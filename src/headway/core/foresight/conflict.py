@@ -150,8 +150,8 @@ def _intervals(rule: Rule, placed: Placed) -> Iterator[tuple[Edge, Edge]]:
         for window in range(floor(latest / period) + 1):
             boundary = Edge(ORIGIN, window * period)
             yield boundary, Edge(ORIGIN, boundary.after_s + period)
-            yield from ((boundary, end) for end in ends
-                        if end.is_start and floor(placed.at(end) / period + SLACK) == window)  # fmt: skip
+        for end in (end for end in ends if end.is_start):
+            yield Edge(ORIGIN, floor(placed.at(end) / period + SLACK) * period), end
 
 
 def _flow_conflict(

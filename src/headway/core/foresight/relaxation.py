@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import floor
+from math import floor, inf
 from typing import Final, NamedTuple
 
 from headway.core.foresight.account import Terms
 from headway.core.foresight.layout import Layout, Rule
 from headway.core.foresight.provider import Latency
-from headway.core.foresight.reservation import reserved_end
+from headway.core.foresight.reservation import held_end, reserved_end
 from headway.core.foresight.supply import Season, Supply, season_of, supply_of
 
 HEADS_MAX: Final = 16
 """Beginnings of the interval that are tried; any subset of them gives a true bound."""
+
+HELD_CALLS_MIN: Final = 8
+"""From so many calls on it is worth the time to ask what held reservations prove."""
 
 
 class Parcel(NamedTuple):
@@ -57,7 +60,9 @@ def width_end(layout: Layout, latency: Latency, width: int | None) -> float:
 def rule_end(rule: Rule, layout: Layout, season: Season) -> float:
     """The least time in which one limit can accept all calls, with what must follow each."""
     if any(rule.refunds):
-        return reserved_end(rule, layout, season)
+        best = reserved_end(rule, layout, season)
+        is_asked = len(layout.calls) >= HELD_CALLS_MIN and 0.0 < best < inf
+        return held_end(rule, layout, season, best) if is_asked else best
     parcels = [
         Parcel(charge, head, tail)
         for charge, head, tail in zip(rule.charges, layout.heads, layout.tails, strict=True)

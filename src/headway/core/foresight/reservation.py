@@ -27,14 +27,17 @@ from typing import Final, NamedTuple
 from headway.core.foresight.layout import Layout, Rule
 from headway.core.foresight.supply import SLACK, Season, Supply, supply_of
 
-INSTANTS: Final = 96
+INSTANTS: Final = 80
 """Instants that get a weight; more give a better bound and take longer."""
 
-LAST_STARTS: Final = 12
-"""Into so many groups the latest starts of calls are rounded, to the later side."""
+GROUPS_MAX: Final = 80
+"""Above so many groups of calls, latest starts are rounded until there are fewer."""
 
-TRIALS_MAX: Final = 60
+TRIALS_MAX: Final = 20
 """Sets of weights that are tried before an end is taken to be possible."""
+
+PACE: Final = 1.5
+"""How boldly weights are changed from one trial to the next."""
 
 STEPS: Final = (0.16, 0.08, 0.04, 0.02, 0.01)
 """By how much of itself the bound is tried to be raised, again and again while it can be."""
@@ -75,47 +78,54 @@ def held_end(rule: Rule, layout: Layout, season: Season, known_s: float) -> floa
     """A bound not below `known_s`, raised as far as held reservations prove it."""
     supply = supply_of(rule, season, 0.0, sum(rule.charges))
     best = known_s
+    logs = [4.0 * instant / INSTANTS for instant in range(INSTANTS)]
     for step in STEPS:
-        while _is_impossible(_question(rule, layout, supply, best * (1.0 + step))):
+        while True:
+            proof = _proof(_question(rule, layout, supply, best * (1.0 + step)), logs)
+            if proof is None:
+                break
             best *= 1.0 + step
+            logs = proof
     return best
 
 
 def _question(rule: Rule, layout: Layout, supply: Supply, end_s: float) -> Question:
     """Whether all can be over at `end_s`: the instants are spread over the possible starts."""
     grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
-    coarse = ceil(INSTANTS / LAST_STARTS)
-    ratios = _nodes([back / charge for charge, back in zip(rule.charges, rule.refunds, strict=True)
-                     if charge > 0])  # fmt: skip
+    coarse = 1
+    groups = _groups(rule, layout, end_s, grain_s, coarse)
+    while len(groups) > GROUPS_MAX and coarse < INSTANTS:
+        coarse *= 2
+        groups = _groups(rule, layout, end_s, grain_s, coarse)
     masses: dict[Kind, float] = {}
+    for (span, last), group in groups.items():
+        # The price is concave in the ratio: between two ratios it lies above their chord.
+        least, most = min(group)[0], max(group)[0]
+        wide = most - least
+        upper = sum(mass * (ratio - least) / wide if wide > 0 else mass for ratio, mass in group)
+        masses[Kind(span, last, most)] = upper
+        if wide > 0:
+            masses[Kind(span, last, least)] = sum(mass for _, mass in group) - upper
+    return Question(masses, tuple(supply.by(place * grain_s) for place in range(INSTANTS)))
+
+
+def _groups(
+    rule: Rule, layout: Layout, end_s: float, grain_s: float, coarse: int
+) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """Calls by how many instants they last and their latest start, rounded up: ratio and mass."""
+    groups: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for place, charge in enumerate(rule.charges):
-        if charge <= 0:
-            continue
-        span = min(INSTANTS, floor(layout.durations[place] / grain_s))
-        latest = ceil((end_s - layout.tails[place]) / grain_s)
-        last = min(INSTANTS - 1, ceil(latest / coarse) * coarse)
-        # The price is concave in the ratio: between two nodes it lies above their chord.
-        ratio = rule.refunds[place] / charge
-        upper = next(node for node in ratios if node >= ratio)
-        lower = max((node for node in ratios if node <= ratio), default=upper)
-        part = (ratio - lower) / (upper - lower) if upper > lower else 1.0
-        for node, share in ((upper, part), (lower, 1.0 - part)):
-            kind = Kind(span, last, node)
-            masses[kind] = masses.get(kind, 0.0) + share * charge
-    supplies = tuple(supply.by(instant * grain_s) for instant in range(INSTANTS))
-    return Question({kind: mass for kind, mass in masses.items() if mass > 0}, supplies)
+        if charge > 0:
+            span = min(INSTANTS, floor(layout.durations[place] / grain_s))
+            latest = ceil((end_s - layout.tails[place]) / grain_s / coarse) * coarse
+            group = groups.setdefault((span, min(INSTANTS - 1, latest)), [])
+            group.append((rule.refunds[place] / charge, charge))
+    return groups
 
 
-def _nodes(values: Sequence[float]) -> list[float]:
-    """A few of the values, the least and the largest among them."""
-    ordered = sorted(values)
-    return sorted({ordered[(len(ordered) - 1) * part // 4] for part in range(5)})
-
-
-def _is_impossible(question: Question) -> bool:
-    """Whether weights are found under which the prices exceed the supply."""
+def _proof(question: Question, logs: list[float]) -> list[float] | None:
+    """The logarithms of weights under which the prices exceed the supply, if any are found."""
     supplies = question.supplies
-    logs = [0.02 * instant for instant in range(INSTANTS)]
     for trial in range(TRIALS_MAX):
         top = max(logs)
         weights = [exp(log - top) for log in logs]
@@ -128,11 +138,11 @@ def _is_impossible(question: Question) -> bool:
         offered = sum(w * supply for w, supply in zip(weights, supplies, strict=True)) / total
         asked, loads = _prices(question.masses, rests)
         if asked > offered * (1.0 + SLACK):
-            return True
+            return logs
         slopes = [load - supply for load, supply in zip(loads, supplies, strict=True)]
-        pace = 8.0 / sqrt(trial + 20.0) / max(abs(slope) for slope in slopes)
+        pace = PACE / sqrt(trial + 20.0) / max(abs(slope) for slope in slopes)
         logs = [log + pace * slope for log, slope in zip(logs, slopes, strict=True)]
-    return False
+    return None
 
 
 def _prices(masses: dict[Kind, float], rests: Sequence[float]) -> tuple[float, list[float]]:

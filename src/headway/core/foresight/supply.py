@@ -41,7 +41,7 @@ class Season:
     refills: tuple[float, ...]
     """Seconds of refill at the first rate that were ours by each time."""
     owed: tuple[float, ...]
-    """Seconds of refill that were the neighbour's by each time."""
+    """The same for the neighbour."""
 
     def factor_max(self, from_s: float, to_s: float) -> float:
         """The largest factor in force between two times."""
@@ -50,7 +50,8 @@ class Season:
 
     def owed_by(self, now: float) -> float:
         place = bisect_right(self.times, now) - 1
-        return self.owed[place] + self.fairs[place] * (now - self.times[place])
+        pace = self.factors[place] * self.fairs[place]
+        return self.owed[place] + pace * (now - self.times[place])
 
     def refill_by(self, now: float) -> float:
         place = bisect_right(self.times, now) - 1
@@ -103,7 +104,7 @@ def season_of(terms: Terms, enough_s: float) -> Season:
         lasted = times[place] - times[place - 1]
         factor, fair = pieces[place - 1]
         refills.append(refills[-1] + factor * (1.0 - fair) * lasted)
-        owed.append(owed[-1] + fair * lasted)
+        owed.append(owed[-1] + factor * fair * lasted)
     return Season(tuple(times), tuple(factor for factor, _ in pieces),
                   tuple(fair for _, fair in pieces), tuple(refills), tuple(owed))  # fmt: skip
 

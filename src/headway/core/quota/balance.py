@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Final
 
-from headway.core.quota.outflow import Stream
+from headway.core.quota.outflow import BIN_S, Stream
 from headway.core.quota.projection import Projection
 from headway.core.quota.toll import Toll
 from headway.core.quota.window import (
@@ -47,9 +47,13 @@ end costs nothing but itself."""
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
 
-SLIDE_MARGIN: Final = 1e-6
-"""A sliding window is taken to be longer by this share: a period that is over to the last digit
-is, to somebody who rounds differently, not quite over."""
+SLIDE_MARGIN: Final = 1e-3
+"""A provider's sliding window is taken to be longer by this share: it may count in grains, and
+calls do not arrive exactly as far apart as they left."""
+
+CEILING_MARGIN: Final = 1e-6
+"""Our own is exact but for rounding: a period that is over to the last digit is, to somebody who
+rounds differently, not quite over."""
 
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
@@ -113,6 +117,9 @@ class Balance:
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
+        if self.projection is not None:
+            # What happens within a bin is not looked at.
+            error += self.limit.rate_per_s * BIN_S
         return min(FLOOR_SHARE * capacity, EXACT_FLOOR * capacity + error + self.rounding)
 
     def can_ever(self, demand: Demand) -> bool:
@@ -249,7 +256,7 @@ def _ceiling_of(limit: Limit, share: float) -> SlidingWindow | Gauge:
     """At most this share in any period, however the provider counts; of a total, in all."""
     if limit.kind == "gauge":
         return Gauge(limit.amount * share)
-    return SlidingWindow(limit.amount * share, limit.period_s * (1 + SLIDE_MARGIN))
+    return SlidingWindow(limit.amount * share, limit.period_s * (1 + CEILING_MARGIN))
 
 
 def _correct(meter: AnyMeter | None, extra: float, charged_s: float, now: float) -> None:

@@ -127,9 +127,11 @@ class Bracket:
             rate = max((self.low + self.high) / 2.0 * (1.0 + push), self.low, need / MINUTE_S)
         level = rate * (now - self.anchor_s) - self._spent
         most = max(need, self.burst)
-        if level > most:
-            self._spent += level - most
-            self._confirmed += level - most
+        # The guess moves: what it made of the past must not weigh more than one burst.
+        lost = level - min(max(level, -most), most)
+        self._spent += lost
+        self._confirmed += lost
+        level -= lost
         return now if level >= need else now + (need - level) / rate
 
     def doubt(self) -> tuple[float, float]:

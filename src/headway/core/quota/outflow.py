@@ -102,6 +102,10 @@ class Outflow:
         self.planned -= total + part
         return total + part
 
+    def bin_end_s(self) -> float:
+        """When the bin ends up to which, or into which, everything was drained."""
+        return (int(self._at_s / BIN_S) + 1) * BIN_S
+
     def lowest(
         self, level: float, rate_per_s: float, capacity: float, stream: Stream, since_s: float
     ) -> float:

@@ -11,6 +11,9 @@ from headway.core.quota.window import Bucket
 AHEAD_BINS: Final = 64
 """Half a minute: whoever must wait longer is looked at again then."""
 
+NOTHING: Final = 1e-6
+"""Tokens that are a rounding error of larger sums."""
+
 IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
@@ -36,9 +39,16 @@ class Projection:
         return f"<Projection {self.bucket!r} {self.outflow!r}>"
 
     def level(self, now: float) -> float:
-        """What is left after what the streams are believed to have produced."""
-        self.bucket.drain(self.outflow.drain(now), now)
-        return self.bucket.available(now)
+        """What is left after what the streams are believed to have produced.
+
+        Bin by bin: refill that was lost because the bucket was full does not make up for what
+        flowed out later.
+        """
+        bucket, outflow = self.bucket, self.outflow
+        while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
+            bucket.drain(outflow.drain(end_s), end_s)
+        bucket.drain(outflow.drain(now), now)
+        return bucket.available(now)
 
     def when(self, need: float, stream: Stream, floor: float, now: float) -> float:
         """The first half second from which on the level stays above the floor with one more.

@@ -96,6 +96,8 @@ class Bucket:
         elapsed = max(0.0, now - self._at_s)
         level = self._level + self.rate_per_s * elapsed - amount
         self._at_s = max(now, self._at_s)
+        if level >= self.capacity:
+            self.clipped_s = self._at_s
         self._level = min(self.capacity, level)
 
     def set_level(self, level: float, now: float) -> None:
@@ -123,12 +125,15 @@ class Bucket:
 class SlidingWindow:
     """At most `limit` in any `period_s` seconds."""
 
-    __slots__ = ("_charges", "_used", "limit", "period_s")
+    __slots__ = ("_charges", "_opened_s", "_used", "limit", "period_s")
 
     def __init__(self, limit: float, period_s: float) -> None:
         self.limit = limit
         self.period_s = period_s
         self._charges: deque[tuple[float, float]] = deque()
+        self._opened_s = -inf
+        """When the newest entry was begun: without it, entries that follow each other closely
+        would become one that is renewed for ever."""
         self._used = 0.0
 
     def __repr__(self) -> str:
@@ -147,11 +152,12 @@ class SlidingWindow:
         self.available(now)
         charges = self._charges
         grain = self.period_s / GRAINS_PER_PERIOD
-        if charges and now - charges[-1][0] < grain:
+        if charges and now - self._opened_s < grain:
             at, held = charges.pop()
             charges.append((max(at, now), held + amount))
         else:
             charges.append((now, amount))
+            self._opened_s = now
         self._used += amount
 
     def charge_spread(self, amount: float, from_s: float, now: float) -> None:
@@ -191,6 +197,8 @@ class SlidingWindow:
             self._used -= min(held, amount)
             if kept > 0:
                 charges.append((at, kept))
+            else:
+                self._opened_s = -inf
             amount -= held
 
     def when(self, amount: float, now: float) -> float:
