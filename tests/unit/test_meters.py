@@ -162,6 +162,7 @@ def test_time_never_runs_backwards(meter: AnyMeter) -> None:
     meter.charge(100.0, 10.0)
     assert meter.available(70.0) == 200.0
     assert meter.when(600.0, 70.0) > 70.0
+    assert meter.when(600.0, 10.0) == meter.when(600.0, 70.0)
 
 
 def test_a_sliding_window_forgets_each_charge_a_period_later() -> None:

@@ -111,7 +111,7 @@ def test_a_ramp_grows_after_a_while_and_waits_longer_after_each_refused_try() ->
 def test_a_ramp_tells_its_rate() -> None:
     ramp = Ramp(5.0)
     assert ramp.statistics().limit == 5.0
-    assert ramp.statistics().reason == "ramp after 1 refusals"
+    assert ramp.statistics().reason == "ramp after 3 refusals"
     assert repr(ramp) == "<Ramp 5.0/s>"
 
 
@@ -120,4 +120,6 @@ def test_a_ramp_from_a_profile_is_tried_again_too() -> None:
     ramp.when(100.0)
     assert ramp.most == 5.0
     ramp.when(100.0 + RAMP_GROW_S)
+    assert ramp.most == 5.0
+    ramp.when(100.0 + RAMP_GROW_S * RAMP_PATIENCE**2)
     assert ramp.most == 5.0 * RAMP_GROWTH

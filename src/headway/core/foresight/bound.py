@@ -56,10 +56,9 @@ def bound(
     season = season_of(spec.terms, _horizon_s(spec, rules))
     terms = [("critical path", layout.critical_path_s),
              ("width", width_end(layout, spec.latency, width))]  # fmt: skip
-    if layout.calls:
-        terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
+    terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
     binding, time_s = max(terms, key=lambda term: term[1])
-    if 0 < len(layout.calls) <= exact_calls_max and _is_plain(spec, rules):
+    if len(layout.calls) <= exact_calls_max and _is_plain(spec, rules):
         found = optimum(layout, rules, width, time_s)
         terms.append(("exact", found.time_s))
         if found.time_s > time_s * (1.0 + CLOSE):

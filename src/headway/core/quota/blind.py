@@ -43,7 +43,8 @@ PUSH_SOONEST_S: Final = 3.0
 """A small bucket is pushed sooner: while it is full, refill is lost and no refusal tells."""
 
 ALARMS_MAX: Final = 3
-"""How often too many at once is suspected wrongly before it is suspected no more."""
+ALARM_MEMORY_S: Final = 60.0
+"""How often too many at once is suspected wrongly before it is suspected no more for a while."""
 
 RESOURCES: Final = ("input", "reserved", "output", "requests")
 """In the order in which they are blamed while nothing tells them apart. `reserved` is input and
@@ -146,7 +147,7 @@ class Blind:
     """All brackets of an account whose limits are hidden, and whom to blame."""
 
     __slots__ = (
-        "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s", "_row",
+        "_alarm_s", "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s", "_row",
         "_tried_s", "_widest", "refusals",
     )  # fmt: skip
 
@@ -159,6 +160,7 @@ class Blind:
         self._last_ok_s = now
         self._widest = 0
         self._alarms = 0
+        self._alarm_s = -inf
         self._crowded = False
         self.refusals = 0
 
@@ -204,8 +206,8 @@ class Blind:
         for name, bracket in self._brackets.items():
             bracket.confirm(_need(name, demand), sent_s)
         cleared = wider and self._crowded
-        self._alarms += cleared
-        self._crowded = self._crowded and not cleared
+        if cleared:
+            self._clear_crowd(now)
         if drought:
             return "burst"
         return "crowd" if cleared else None
@@ -216,16 +218,24 @@ class Blind:
         if sent_s <= self._refused_s:
             return "same"
         self._refused_s = now
+        if now - self._alarm_s > ALARM_MEMORY_S:
+            self._alarms = 0
         if in_flight >= self._widest and self._row == 0 and self._alarms < ALARMS_MAX:
             self._crowded = True
             return "crowd"
-        self._alarms += self._crowded
-        self._crowded = False
+        self._clear_crowd(now)
         self._row += 1
         for name, bracket in self._brackets.items():
             bracket.refused(_need(name, demand), now)
         self._blamed = min(RESOURCES, key=lambda name: self._brackets[name].doubt())
         return "rate"
+
+    def _clear_crowd(self, now: float) -> None:
+        """Too many at once was not the cause, if it was suspected."""
+        if self._crowded:
+            self._alarms += 1
+            self._alarm_s = now
+            self._crowded = False
 
     def settled(self, demand: Demand, used: Amounts) -> None:
         """What the call really took replaces what was expected."""

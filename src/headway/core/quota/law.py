@@ -51,6 +51,9 @@ RAMP_PATIENCE: Final = 3.0
 """After a refused burst: nine tenths of what was let in, half as much more after 10 s, and three
 times as long for each refusal that follows."""
 
+RAMP_KNOWN: Final = 3
+"""A ramp from a profile has been refused before: it is as patient as after so many refusals."""
+
 RAMP_BURST: Final = 4
 """Fewer within a second are no burst: their refusal has another cause."""
 
@@ -218,8 +221,8 @@ class Ramp:
     def __init__(self, most: float = inf, now: float = 0.0) -> None:
         self._most = most
         self._sent: deque[float] = deque(maxlen=RAMP_MEMORY)
-        self._refusals = 0 if most == inf else 1
-        self._grow_s = inf if most == inf else now + RAMP_GROW_S
+        self._refusals = 0 if most == inf else RAMP_KNOWN
+        self._grow_s = inf if most == inf else now + self._patience_s()
 
     def __repr__(self) -> str:
         return f"<Ramp {self._most:.1f}/s>"
@@ -245,7 +248,7 @@ class Ramp:
         if now >= self._grow_s or self._grow_s == inf:
             self._refusals += 1
         self._most = max(RAMP_LEAST, min(self._most, RAMP_CAUTION * recent))
-        self._grow_s = now + RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
+        self._grow_s = now + self._patience_s()
 
     def when(self, now: float) -> float:
         """When one more may leave."""
@@ -253,11 +256,14 @@ class Ramp:
             return now
         if now >= self._grow_s:
             self._most *= RAMP_GROWTH
-            self._grow_s = now + RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
+            self._grow_s = now + self._patience_s()
         place = len(self._sent) - int(self._most)
         if place < 0:
             return now
         return max(now, self._sent[place] + 1.0)
+
+    def _patience_s(self) -> float:
+        return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self._most, self._most, inf, f"ramp after {self._refusals} refusals")

@@ -116,7 +116,7 @@ class Bucket:
         missing = min(amount, self.capacity) - self.available(now)
         if missing <= SLACK * max(1.0, amount):
             return now
-        return now + missing / self.rate_per_s if self.rate_per_s > 0 else inf
+        return max(now, self._at_s) + missing / self.rate_per_s if self.rate_per_s > 0 else inf
 
     def statistics(self) -> MeterStatistics:
         return MeterStatistics(self.capacity, self._level, self.capacity - self._level)

@@ -1,0 +1,352 @@
+"""Every term of the bound on work small enough to compute by hand."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.foresight.account import Terms
+from headway.core.foresight.bound import Bound, bound, width_of
+from headway.core.foresight.draw import lognormal
+from headway.core.foresight.layout import lay_out, rules_of
+from headway.core.foresight.neighbour import Neighbour
+from headway.core.foresight.optimum import DELICATE_NODES_MAX, optimum
+from headway.core.foresight.provider import Call, Latency, ProviderSpec
+from headway.core.foresight.supply import TICKS_MAX, season_of, supply_of
+from headway.core.values import Charging, Limit
+
+SLOTS = Limit("concurrency", 4, kind="gauge")
+
+
+def _spec(
+    *limits: Limit, charging: Charging = "produced", latency: Latency = Latency(1.0, 0.01)
+) -> ProviderSpec:
+    return ProviderSpec("p", Terms(limits, charging=charging), latency)
+
+
+def _call(place: int, inputs: float = 100.0, output: float = 0.0, most: float = 0.0) -> Call:
+    return Call(place, inputs, output, most)
+
+
+def _many(count: int, inputs: float = 100.0, output: float = 0.0) -> list[tuple[Call, ...]]:
+    return [(_call(place, inputs, output),) for place in range(count)]
+
+
+def _alone(count: int) -> list[tuple[int, ...]]:
+    return [()] * count
+
+
+def _term(found: Bound, name: str) -> float:
+    return dict(found.terms)[name]
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    found = bound(_spec(Limit("input", 60.0), SLOTS), [], [])
+    assert found.time_s == 0.0
+    assert found.binding == "critical path"
+
+
+def test_a_task_without_calls_passes_on_what_it_needs() -> None:
+    tasks = [(_call(0),), (), (_call(1), _call(2))]
+    layout = lay_out(Latency(1.0, 0.01), tasks, [(), (0,), (1, 1)])
+    assert layout.before == (frozenset(), frozenset({0}), frozenset({1}))
+    assert layout.heads == (0.0, 1.0, 2.0)
+    assert layout.downs == (2.0, 1.0, 0.0)
+    assert layout.tails == (3.0, 2.0, 1.0)
+    assert layout.critical_path_s == 3.0
+
+
+def test_luck_and_other_customers_lengthen_the_critical_path() -> None:
+    latency = Latency(1.0, 0.01, sigma=0.1, background=5)
+    tasks = [(Call(0, 1.0, 100.0, 100.0, luck=3.0),)]
+    found = bound(_spec(latency=latency), tasks, [()])
+    assert found.time_s == pytest.approx((3.0 + 1.0) * 1.5)
+    assert found.binding == "critical path"
+
+
+@pytest.mark.parametrize(("width", "time_s"), [(1, 5.0), (2, 3.0), (3, 2.0), (5, 1.0)])
+def test_equal_calls_go_in_rows_as_wide_as_the_limit(width: int, time_s: float) -> None:
+    limit = Limit("concurrency", width, kind="gauge")
+    found = bound(_spec(limit), _many(5), _alone(5), exact_calls_max=0)
+    assert found.time_s == time_s
+
+
+def test_congestion_makes_more_at_once_no_faster_than_the_best_width() -> None:
+    latency = Latency(1.0, 0.01, sigma=0.2, kappa=0.1)
+    best = max(n / latency.slowdown(n) for n in range(1, 41))
+    found = bound(_spec(latency=latency), _many(40), _alone(40))
+    assert found.time_s == pytest.approx(40.0 / best)
+    assert found.binding == "width"
+
+
+def test_a_neighbour_that_stays_takes_its_slots_and_a_ceiling_its_share_of_them() -> None:
+    def spec(neighbour: Neighbour) -> ProviderSpec:
+        limits = (Limit("concurrency", 10, kind="gauge"), Limit("concurrency", 99, kind="gauge"))
+        return ProviderSpec("p", Terms(limits[:1], limits[1:], neighbour=neighbour))
+
+    assert width_of(spec(Neighbour(slots=3))) == 7
+    assert width_of(spec(Neighbour(slots=3, on_s=5.0, off_s=5.0))) == 10
+    assert width_of(spec(Neighbour(slots=3, start_s=5.0))) == 10
+    assert width_of(spec(Neighbour(slots=3)), 0.5) == 5
+    assert width_of(spec(Neighbour(slots=30))) == 1
+    assert width_of(spec(Neighbour()), 0.01) == 1
+    assert width_of(ProviderSpec("p")) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "time_s"),
+    [
+        # 1,000 at once, then 600 more at 10 a second, and the last call takes a second.
+        (Limit("input", 600.0, burst=1000.0), 61.0),
+        # Six calls per window: the third window begins with the second period.
+        (Limit("input", 600.0, 60.0, "fixed"), 121.0),
+        (Limit("input", 600.0, 60.0, "sliding"), 121.0),
+        (Limit("requests", 8.0, 60.0, "sliding"), 61.0),
+        (Limit("spend", 16.0, 60.0, "fixed"), 1.0),
+    ],
+    ids=lambda value: f"{value.resource}-{value.kind}" if isinstance(value, Limit) else None,
+)
+def test_a_limit_lets_calls_through_as_it_counts(limit: Limit, time_s: float) -> None:
+    found = bound(_spec(limit), _many(16), _alone(16))
+    assert found.time_s == pytest.approx(time_s)
+    assert found.binding == (limit.name if time_s > 1 else "critical path")
+
+
+@pytest.mark.parametrize("kind", ["fixed", "sliding"])
+def test_calls_do_not_split_to_fill_a_window(kind: str) -> None:
+    kinds = {
+        "fixed": Limit("input", 250.0, 60.0, "fixed"),
+        "sliding": Limit("input", 250.0, 60.0, "sliding"),
+    }
+    found = bound(_spec(kinds[kind]), _many(10), _alone(10))
+    # Two of 100 per window of 250, so the last pair starts with the fifth window.
+    assert found.time_s == 241.0
+
+
+def test_hidden_limits_bind_too() -> None:
+    terms = Terms(hidden=(Limit("requests", 60.0, burst=1.0),))
+    found = bound(ProviderSpec("p", terms, Latency(1.0, 0.01)), _many(30), _alone(30))
+    assert found.time_s == pytest.approx(30.0)
+    assert found.binding == "requests/60s"
+
+
+def test_what_cannot_start_before_its_head_has_only_what_comes_after() -> None:
+    """Twenty chains of different lengths, then one call each: no refill is of use before."""
+    tasks = [
+        tuple(_call(9 * place + step, 0.0 if step < 8 else 100.0) for step in range(9))
+        for place in range(20)
+    ]
+    limit = Limit("input", 600.0, burst=100.0)
+    found = bound(_spec(limit), tasks, _alone(20))
+    assert found.time_s == pytest.approx(8.0 + 19 * 10.0 + 1.0)
+
+
+def test_many_different_heads_are_sampled() -> None:
+    tasks = [tuple(_call(100 * n + step) for step in range(n + 1)) for n in range(30)]
+    found = bound(_spec(Limit("input", 6000.0, burst=100.0)), tasks, _alone(30))
+    calls = sum(len(task) for task in tasks)
+    assert found.time_s == pytest.approx(float(calls))
+
+
+def test_output_as_it_is_produced_cannot_use_what_refills_before_the_first_byte() -> None:
+    limit = Limit("output", 600.0, burst=1000.0)
+    found = bound(_spec(limit), _many(20, output=100.0), _alone(20), exact_calls_max=0)
+    assert found.time_s == pytest.approx(1.0 + (2000.0 - 1000.0) / 10.0)
+
+
+def test_output_that_takes_no_time_is_not_charged_as_it_is_produced() -> None:
+    latency = Latency(1.0, 0.0)
+    found = bound(_spec(Limit("output", 60.0), latency=latency), _many(3, output=99.0), _alone(3))
+    assert found.time_s == 1.0
+
+
+@pytest.mark.parametrize("kind", ["bucket", "fixed", "sliding"])
+@pytest.mark.parametrize("charging", ["reserved", "produced"])
+def test_a_call_larger_than_its_limit_does_not_wait_for_ever(kind: str, charging: str) -> None:
+    kinds = {
+        "bucket": Limit("tokens", 100.0, burst=50.0),
+        "fixed": Limit("tokens", 100.0, 60.0, "fixed"),
+        "sliding": Limit("tokens", 100.0, 60.0, "sliding"),
+    }
+    rules: dict[str, Charging] = {"reserved": "reserved", "produced": "produced"}
+    spec = _spec(kinds[kind], charging=rules[charging])
+    call = Call(0, 300.0, 200.0, 400.0)
+    assert bound(spec, [(call,)], [()]).time_s == pytest.approx(3.0)
+    second = Call(1, 300.0, 200.0, 400.0)
+    assert bound(spec, [(call,), (second,)], [(), ()]).time_s > 50.0
+
+
+def test_a_reservation_that_is_not_held_back_costs_only_its_net_use() -> None:
+    """Forty at a time, one after another: 100 each come back before the next are due."""
+    spec = _spec(Limit("output", 600.0, burst=400.0), charging="reserved")
+    tasks = [(Call(place, 0.0, 10.0, 10.0),) for place in range(100)]
+    found = bound(spec, tasks, _alone(100))
+    assert found.time_s == pytest.approx((1000.0 - 400.0) / 10.0 + 1.1)
+
+
+def test_reservations_wait_for_each_others_refunds() -> None:
+    """Each holds 1,000 for 11 s and uses 100: of 60 at once and one refilled per second."""
+    spec = _spec(Limit("output", 60_000.0), charging="reserved", latency=Latency(1.0, 0.1))
+    tasks = [(Call(place, 0.0, 100.0, 1000.0),) for place in range(400)]
+    found = bound(spec, tasks, _alone(400))
+    # Net use alone: 40,000 fit into the burst. With what is held, k rows of calls started by
+    # k x 11 s are at most 60 + 11 k + 0.9 x the rows before: 50 s are not enough for 400.
+    started = 0.0
+    for row in range(5):
+        started = 60.0 + 11.0 * row + 0.9 * started
+    assert started < 400.0
+    assert 40.0 < found.time_s < 110.0
+    assert found.binding == "output/60s"
+
+
+def test_reservations_of_all_sizes_are_rounded_to_the_cheaper_side() -> None:
+    spec = _spec(Limit("tokens", 60_000.0), charging="reserved")
+    tasks = [
+        tuple(
+            Call(9 * place + step, 10.0, 400 * lognormal(1, 1, 9 * place + step, 0.8), 4096.0)
+            for step in range(1 + place % 5)
+        )
+        for place in range(120)
+    ]
+    tasks += [(Call(5000, 0.0, 0.0, 0.0),)]
+    found = bound(spec, tasks, _alone(121))
+    net = sum(call.input_tokens + call.output_tokens for task in tasks for call in task)
+    assert found.time_s > (net - 60_000.0) / 1000.0
+
+
+def test_calls_that_take_no_time_and_limits_that_let_nothing_through_are_no_question() -> None:
+    tasks = [(Call(place, 0.0, 0.0, 10.0),) for place in range(9)]
+    at_once = _spec(Limit("output", 600.0), charging="reserved", latency=Latency(0.0, 0.0))
+    assert bound(at_once, tasks, _alone(9)).time_s == 0.0
+    never = _spec(Limit("output", 0.0, burst=50.0), charging="reserved")
+    assert bound(never, [(Call(0, 0.0, 90.0, 95.0),)] * 9, _alone(9)).time_s == inf
+
+
+def test_where_a_refund_would_be_lost_waiting_is_faster() -> None:
+    """2,000 are used of 1,000 per window: the small call must give back its 90 in the second.
+
+    It does if it ends just after the boundary and the third call's charge. Started at once, it
+    gives back where nobody can use it, and the last call waits for a third window.
+    """
+    spec = _spec(Limit("output", 1000.0, 60.0, "fixed"), charging="reserved")
+    sizes = [(10.0, 100.0), (900.0, 900.0), (900.0, 900.0), (190.0, 190.0)]
+    tasks = [(Call(place, 0.0, *size),) for place, size in enumerate(sizes)]
+    assert bound(spec, tasks, _alone(4)).time_s == pytest.approx(70.0)
+
+
+def test_where_streams_share_a_refill_waiting_is_faster() -> None:
+    """Two streams on a fixed window: both must cross the boundary to end soon after it."""
+    spec = _spec(Limit("output", 1000.0, 60.0, "fixed"))
+    tasks = _many(2, output=900.0)
+    # Of 1,800 at 100 a second each, 800 flow after the boundary, half of them in each stream.
+    assert bound(spec, tasks, _alone(2)).time_s == pytest.approx(64.0, rel=0.01)
+
+
+def test_the_search_says_what_it_has_when_it_must_stop() -> None:
+    """Seven streams on windows of two kinds have more decisions than the search looks at."""
+    spec = _spec(
+        Limit("tokens", 1300.0, 10.0, "fixed"), Limit("output", 900.0, 10.0, "sliding"), SLOTS
+    )
+    calls = [Call(place, 90.0 + 31 * place, 150.0 + 17 * place, 900.0) for place in range(7)]
+    layout = lay_out(spec.latency, [(call,) for call in calls], _alone(7))
+    found = optimum(layout, rules_of(spec, calls, 1.0), 4, 1.0)
+    assert not found.is_complete
+    assert found.nodes == DELICATE_NODES_MAX
+    assert found.time_s > 1.0
+
+
+def test_the_exact_term_names_itself_only_where_no_other_reaches_it() -> None:
+    plain = bound(_spec(Limit("requests", 60.0, burst=1.0)), _many(3), _alone(3))
+    assert plain.binding == "requests/60s"
+    assert _term(plain, "exact") == pytest.approx(plain.time_s)
+    calls = [(_call(0, 60.0),), (_call(1, 60.0),), (_call(2, 40.0, 900.0),)]
+    mixed = bound(_spec(Limit("input", 100.0, 60.0, "fixed"), SLOTS), calls, _alone(3))
+    assert mixed.time_s == pytest.approx(61.0)
+    assert "exact" not in dict(bound(_spec(), calls, _alone(3), exact_calls_max=2).terms)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ProviderSpec("p", latency=Latency(kappa=0.1)),
+        ProviderSpec("p", Terms(neighbour=Neighbour(0.1))),
+        ProviderSpec("p", Terms(changes=((5.0, 0.5),))),
+        ProviderSpec("p", Terms((Limit("input", 0.0, burst=1e6),))),
+    ],
+    ids=["congested", "shared", "changing", "never refilled"],
+)
+def test_what_the_search_does_not_know_is_not_searched(spec: ProviderSpec) -> None:
+    assert "exact" not in dict(bound(spec, _many(2), _alone(2)).terms)
+
+
+def test_a_ceiling_binds_like_a_sliding_limit() -> None:
+    found = bound(_spec(Limit("input", 1000.0)), _many(10), _alone(10), share=0.5)
+    assert found.time_s == pytest.approx(61.0)
+    assert found.binding == "input/60s ceiling"
+
+
+@pytest.mark.parametrize(
+    ("kind", "time_s"),
+    # 1,000 at first. At half, 60 s give 500 in a bucket; the second window has 500, the third all.
+    [("bucket", 121.0), ("fixed", 121.0), ("sliding", 121.0)],
+)
+def test_a_changed_limit_lets_through_what_it_says_at_the_time(kind: str, time_s: float) -> None:
+    kinds = {
+        "bucket": Limit("input", 1000.0),
+        "fixed": Limit("input", 1000.0, 60.0, "fixed"),
+        "sliding": Limit("input", 1000.0, 60.0, "sliding"),
+    }
+    terms = Terms((kinds[kind],), changes=((0.0, 1.0), (60.0, 0.5), (120.0, 1.0)))
+    spec = ProviderSpec("p", terms, Latency(1.0, 0.01))
+    calls = 25 if kind == "bucket" else 16
+    assert bound(spec, _many(calls), _alone(calls)).time_s == pytest.approx(time_s)
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "refill_s"),
+    [
+        (Neighbour(0.25), 45.0),
+        (Neighbour(0.9), 30.0),
+        (Neighbour(0.5, on_s=10.0, off_s=10.0), 45.0),
+        (Neighbour(0.5, start_s=30.0), 45.0),
+        (Neighbour(0.05, shape="burst", on_s=10.0, off_s=0.0), 57.0),
+    ],
+    ids=["always", "greedy", "on and off", "late", "bursts"],
+)
+def test_what_a_neighbour_is_owed_is_not_ours(neighbour: Neighbour, refill_s: float) -> None:
+    season = season_of(Terms(neighbour=neighbour), 200.0)
+    assert season.refill_by(60.0) == pytest.approx(refill_s)
+    assert season.owed_by(60.0) == pytest.approx(60.0 - refill_s)
+
+
+def test_a_neighbour_is_not_followed_for_ever() -> None:
+    season = season_of(Terms(neighbour=Neighbour(0.5, on_s=1.0, off_s=1.0)), 1e9)
+    assert season.times[-1] <= TICKS_MAX
+    assert season.fairs[-1] == 0.0
+
+
+@pytest.mark.parametrize("kind", ["fixed", "sliding"])
+def test_a_window_is_ours_but_for_the_neighbours_part_except_the_last_and_under_a_ceiling(
+    kind: str,
+) -> None:
+    kinds = {
+        "fixed": Limit("input", 1000.0, 60.0, "fixed"),
+        "sliding": Limit("input", 1000.0, 60.0, "sliding"),
+    }
+    terms = Terms((kinds[kind],), neighbour=Neighbour(0.5))
+    spec = ProviderSpec("p", terms)
+    rule, ceiling = rules_of(spec, [_call(0)], 0.8)
+    season = season_of(terms, 1000.0)
+    supply = supply_of(rule, season, 0.0, 2100.0)
+    assert [supply.by(now) for now in (-1.0, 0.0, 59.0, 60.0, 120.0, 180.0)] == [
+        0.0, 1000.0, 1000.0, 1500.0, 2000.0, 2500.0,
+    ]  # fmt: skip
+    assert supply_of(ceiling, season, 0.0, 1600.0).by(60.0) == pytest.approx(1600.0)
+
+
+def test_a_window_that_lets_nothing_through_is_followed_for_a_while_only() -> None:
+    spec = _spec(Limit("requests", 0.0, 60.0, "sliding"))
+    rule = rules_of(spec, [_call(0)], 1.0)[0]
+    supply = supply_of(rule, season_of(spec.terms, 0.0), 0.0, 5.0)
+    assert 60.0 * 10_000 < supply.when(5.0) < inf
