@@ -74,7 +74,7 @@ class Balance:
     """A limit, counted from this side."""
 
     __slots__ = (
-        "_held", "_in_flight", "_mean_need", "_variance", "ceiling", "exact", "limit", "meter",
+        "_held", "_in_flight", "_mean_need", "_plenty", "_variance", "ceiling", "exact", "limit", "meter",
         "projection", "rounding", "shared", "shift", "toll",
     )  # fmt: skip
 
@@ -95,6 +95,8 @@ class Balance:
         self.projection: Projection | None = None
         if self.toll.flows and isinstance(self.meter, Bucket):
             self.projection = Projection(self.meter, now)
+        self._plenty = self.meter if isinstance(self.meter, Bucket) and share >= 1 else None
+        """The bucket, where a look at its level may be enough: no floor is above its share."""
         self._held = 0.0
         self._in_flight = 0
         self._mean_need = 0.0
@@ -132,9 +134,13 @@ class Balance:
 
     def when(self, demand: Demand, stream: Stream, now: float) -> float:
         """The earliest time at which this limit lets the call pass; inf if time alone does not."""
+        need, later = self.toll.need(demand), self.toll.later(demand, stream)
+        if self._plenty is not None:
+            planned = self.projection.outflow.planned if self.projection else 0.0
+            if self.level(now) - need - later - planned >= FLOOR_SHARE * self._plenty.capacity:
+                return now
         if not self.can_ever(demand):
             return inf
-        need, later = self.toll.need(demand), self.toll.later(demand, stream)
         until_s = now
         if self.ceiling is not None:
             until_s = _when_room(self.ceiling, need + later, self._held, now)
@@ -207,6 +213,9 @@ class Balance:
         self, demand: Demand, stream: Stream, sent_s: float, usage: Usage, now: float
     ) -> None:
         """The call ran: correct what was taken to what was used."""
+        if self.toll.is_certain:
+            self._in_flight -= 1
+            return
         used = usage.amounts
         self.level(now)
         error = self.toll.error(demand, used, refills=self.projection is not None)

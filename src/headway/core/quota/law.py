@@ -423,12 +423,12 @@ class Width:
         """How many may be in flight. The last few go together: a thin tail is slow."""
         cap = min(self.cap.allow(now), self.strain.allow(now))
         all_of_them = in_flight + waiting
-        peak = self.congestion.peak()
-        last = waiting <= TAIL_WAITING and peak < inf
-        if last and self._allowed < all_of_them <= min(cap, 2.0 * peak):
-            crowd = self.congestion.throughput(all_of_them)
-            if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
-                return float(all_of_them)
+        if waiting <= TAIL_WAITING and self._allowed < all_of_them <= cap:
+            peak = self.congestion.peak()
+            if all_of_them <= 2.0 * peak < inf:
+                crowd = self.congestion.throughput(all_of_them)
+                if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
+                    return float(all_of_them)
         return min(self._allowed, cap)
 
     def moved(self, in_flight_mean: float, per_token_s: float, in_flight: int) -> bool:

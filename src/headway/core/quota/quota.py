@@ -20,6 +20,7 @@ from headway.core.quota.belief import Belief, BeliefStatistics, Profile, QuotaCo
 from headway.core.quota.fairness import FairQueue
 from headway.core.quota.outflow import Stream
 from headway.core.quota.permits import Permits
+from headway.core.quota.window import Bucket
 from headway.core.values import Demand, Fault, Permit, Reading, SettledAs, Usage, Wait
 
 BACKFILL_MAX: Final = 8
@@ -221,6 +222,8 @@ class Quota:
     def _backfill(self, demand: Demand, stream: Stream, wait: Wait, now: float) -> list[Grant]:
         """Let later calls pass a blocked one where that does not move its start."""
         grants: list[Grant] = []
+        if not _can_be_passed(self.belief, wait):
+            return grants
         reason = f"does not delay a call that waits for {wait.resource}"
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
             passing = waiter.ask.demand
@@ -235,3 +238,14 @@ class Quota:
             self._queue.take(waiter.place)
             grants.append(Grant(waiter.place, permit))
         return grants
+
+
+def _can_be_passed(belief: Belief, wait: Wait) -> bool:
+    """Whether a call could pass one that waits for this without delaying it.
+
+    What is taken from a bucket now is missing later, so nobody passes there. What is left of a
+    window when it resets is lost, so whoever fits may have it.
+    """
+    balances = (mirror.balance for mirror in belief.mirrors)
+    blocking = [one.meter for one in balances if one.limit.name == wait.resource]
+    return any(not isinstance(meter, Bucket) for meter in blocking)

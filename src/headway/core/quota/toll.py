@@ -28,12 +28,14 @@ class TollStatistics:
 class Toll:
     """The charging rule of one limit, as weights: this is asked several times for every call."""
 
-    __slots__ = ("_input", "_produced", "_requests", "_reserved", "_spend", "flows")
+    __slots__ = ("_input", "_produced", "_requests", "_reserved", "_spend", "flows", "is_certain")
 
     def __init__(self, resource: Resource, charging: Charging) -> None:
         output = 1.0 if resource in ("output", "tokens") else 0.0
         self.flows = charging == "produced" and output > 0
         """Whether output leaves this limit as it is produced."""
+        self.is_certain = resource == "requests"
+        """Whether what a call takes is known beforehand, so that its end changes nothing."""
         self._requests = 1.0 if resource == "requests" else 0.0
         self._input = 1.0 if resource in ("input", "tokens") else 0.0
         self._reserved = 0.0 if self.flows else output
