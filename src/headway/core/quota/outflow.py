@@ -47,12 +47,21 @@ class OutflowStatistics:
 
 
 class Outflow:
-    """A ring of bins, each holding the tokens expected to be produced in its half second."""
+    """A ring of half-second bins, kept as changes: a stream costs the same however long it is.
 
-    __slots__ = ("_at_s", "_bins", "planned", "until_s")
+    Bin i loses `flow(i) + part[i]`, where flow(i) is the sum of all steps up to i: a stream is one
+    step up, one step down, and two parts where it begins and ends inside a bin. Of the present bin
+    only what is still to come is kept.
+    """
+
+    __slots__ = ("_at_s", "_bin", "_flow", "_parts", "_rest", "_steps", "planned", "until_s")
 
     def __init__(self, now: float) -> None:
-        self._bins = [0.0] * BINS
+        self._steps = [0.0] * BINS
+        self._parts = [0.0] * BINS
+        self._bin = int(now / BIN_S)
+        self._flow = 0.0
+        self._rest = 0.0
         self._at_s = now
         self.planned = 0.0
         self.until_s = now
@@ -67,18 +76,16 @@ class Outflow:
         end = max(stream.to_s, start + 1e-6)
         if tokens <= 0:
             return
-        rate = sign * tokens / (end - start)
-        bins = self._bins
-        index = int(start / BIN_S)
-        last = int(end / BIN_S)
+        index = max(self._bin, int(start / BIN_S))
+        last = max(index, int(end / BIN_S))
         if index == last:
-            bins[index % BINS] += sign * tokens
+            self._put(index, sign * tokens)
         else:
-            bins[index % BINS] += rate * ((index + 1) * BIN_S - start)
-            whole = rate * BIN_S
-            for i in range(index + 1, last):
-                bins[i % BINS] += whole
-            bins[last % BINS] += rate * (end - last * BIN_S)
+            rate = sign * tokens / (end - start)
+            self._put(index, rate * ((index + 1) * BIN_S - start))
+            self._put(last, rate * (end - last * BIN_S))
+            self._steps[(index + 1) % BINS] += rate * BIN_S
+            self._steps[last % BINS] -= rate * BIN_S
         self.planned += sign * tokens
         self.until_s = max(self.until_s, end)
 
@@ -87,24 +94,25 @@ class Outflow:
         if now <= self._at_s:
             return 0.0
         total = 0.0
-        bins = self._bins
-        index, last = int(self._at_s / BIN_S), int(now / BIN_S)
-        if last - index >= BINS:
-            index = last - BINS
-        for i in range(index, last):
-            total += bins[i % BINS]
-            bins[i % BINS] = 0.0
-        begin = max(self._at_s, last * BIN_S)
-        share = (now - begin) / ((last + 1) * BIN_S - begin)
-        part = bins[last % BINS] * share
-        bins[last % BINS] -= part
+        target = int(now / BIN_S)
+        steps, parts = self._steps, self._parts
+        for i in range(self._bin, min(target, self._bin + BINS)):
+            total += self._rest
+            place = (i + 1) % BINS
+            self._flow += steps[place]
+            self._rest = self._flow + parts[place]
+            steps[place] = parts[place] = 0.0
+        self._bin = target
+        begin = max(self._at_s, target * BIN_S)
+        part = self._rest * (now - begin) / ((target + 1) * BIN_S - begin)
+        self._rest -= part
         self._at_s = now
         self.planned -= total + part
         return total + part
 
     def bin_end_s(self) -> float:
         """When the bin ends up to which, or into which, everything was drained."""
-        return (int(self._at_s / BIN_S) + 1) * BIN_S
+        return (self._bin + 1) * BIN_S
 
     def lowest(
         self, level: float, rate_per_s: float, capacity: float, stream: Stream, since_s: float
@@ -114,19 +122,17 @@ class Outflow:
         Only the ends of bins are looked at, and only as far as any plan reaches: after that the
         level can but rise. Called with the outflow drained to the present.
         """
-        now = self._at_s
-        bins = self._bins
+        now, steps, parts = self._at_s, self._steps, self._parts
         last = int(max(self.until_s, stream.to_s) / BIN_S) + 1
-        planned_to = int(now / BIN_S) + BINS
+        flow, lost, planned_to = self._flow, self._rest, self._bin + BINS
         from_s, to_s = stream.from_s, max(stream.to_s, stream.from_s + 1e-6)
         pace = stream.tokens / (to_s - from_s)
         lowest = level if since_s <= now else inf
         at = now
         refill = rate_per_s * BIN_S
-        for i in range(int(now / BIN_S), last):
+        for i in range(self._bin, last):
             end = (i + 1) * BIN_S
             gain = refill if at == end - BIN_S else rate_per_s * (end - at)
-            lost = bins[i % BINS] if i < planned_to else 0.0
             begin = at if at > from_s else from_s
             stop = end if end < to_s else to_s
             if stop > begin:
@@ -137,7 +143,18 @@ class Outflow:
             if level < lowest and end > since_s:
                 lowest = level
             at = end
+            lost = 0.0
+            if i + 1 < planned_to:
+                flow += steps[(i + 1) % BINS]
+                lost = flow + parts[(i + 1) % BINS]
         return lowest
 
     def statistics(self) -> OutflowStatistics:
         return OutflowStatistics(self.planned, self.until_s)
+
+    def _put(self, index: int, amount: float) -> None:
+        """So much within one bin; of the present one it is still to come."""
+        if index == self._bin:
+            self._rest += amount
+        else:
+            self._parts[index % BINS] += amount
