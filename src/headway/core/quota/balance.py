@@ -74,8 +74,8 @@ class Balance:
     """A limit, counted from this side."""
 
     __slots__ = (
-        "_held", "_in_flight", "_mean_need", "_plenty", "_variance", "ceiling", "exact", "limit", "meter",
-        "projection", "rounding", "shared", "shift", "toll",
+        "_held", "_in_flight", "_mean_need", "_plenty", "_variance", "ceiling", "exact", "limit",
+        "meter", "projection", "rounding", "shared", "shift", "toll",
     )  # fmt: skip
 
     def __init__(

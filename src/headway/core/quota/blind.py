@@ -147,8 +147,8 @@ class Blind:
     """All brackets of an account whose limits are hidden, and whom to blame."""
 
     __slots__ = (
-        "_alarm_s", "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s", "_row",
-        "_tried_s", "_widest", "refusals",
+        "_alarm_s", "_alarms", "_blamed", "_brackets", "_crowded", "_last_ok_s", "_refused_s",
+        "_row", "_tried_s", "_widest", "refusals",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:

@@ -464,6 +464,4 @@ class Width:
         return max((cap.next_probe_s() for cap in holding), default=inf)
 
     def statistics(self) -> WidthStatistics:
-        return WidthStatistics(
-            self._allowed, self.cap.limit, self.congestion.worth(), self.reason
-        )
+        return WidthStatistics(self._allowed, self.cap.limit, self.congestion.worth(), self.reason)

@@ -138,8 +138,7 @@ class Outflow:
             if stop > begin:
                 lost += pace * (stop - begin)
             level += gain - lost
-            if level > capacity:
-                level = capacity
+            level = min(level, capacity)
             if level < lowest and end > since_s:
                 lowest = level
             at = end
