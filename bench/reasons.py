@@ -13,7 +13,7 @@ COLD_22: Final = (
     "it back"
 )
 
-CROWD_22: Final = "the curve of congestion is learned from the first answers, on a run that is nearly over by then"
+CROWD_22: Final = "the curve of congestion is learned on a run that is nearly over by then"
 
 BURST: Final = (
     "a limit by the second is enforced but not told: each burst that meets it is several refusals, "
