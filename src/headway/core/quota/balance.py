@@ -4,7 +4,8 @@ Laws:
 - A balance charges what the provider will charge, when it will charge it.
 - What a call took comes back or becomes what it used, once: `charge` or `join` begins it,
   `settle` or `give_back` ends it.
-- What calls in flight will still take counts as taken in a window: there, debt is not repaid.
+- What calls in flight will still take is foreseen: along their streams where the limit refills,
+  as a whole in a window of the provider's, of which we do not know exactly how it counts.
 - Money is firm: spent and the ceilings of calls in flight together never exceed the limit, and
   a call that may cost more than all of it is never admitted.
 - A difference found in the past is carried to the present as a shift. Nothing is replayed.
@@ -19,15 +20,10 @@ from typing import Final
 
 from headway.core.quota.outflow import BIN_S, Stream
 from headway.core.quota.projection import Projection
+from headway.core.quota.reserve import Reserve
+from headway.core.quota.rolling import Rolling
 from headway.core.quota.toll import Toll
-from headway.core.quota.window import (
-    AnyMeter,
-    Bucket,
-    FixedWindow,
-    Gauge,
-    SlidingWindow,
-    meter_of,
-)
+from headway.core.quota.window import AnyMeter, Bucket, Gauge, SlidingWindow, meter_of
 from headway.core.values import Charging, Demand, Limit, Usage, Wait
 
 FLOOR_SHARE: Final = 0.15
@@ -58,6 +54,9 @@ rounds differently, not quite over."""
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
 
+AnyCount = Reserve | Projection | Rolling
+"""Three ways to foresee what calls in flight will take, one set of verbs."""
+
 
 @dataclass(frozen=True, slots=True)
 class BalanceStatistics:
@@ -74,8 +73,8 @@ class Balance:
     """A limit, counted from this side."""
 
     __slots__ = (
-        "_held", "_in_flight", "_mean_need", "_plenty", "_variance", "ceiling", "exact", "limit",
-        "meter", "projection", "rounding", "shared", "shift", "toll",
+        "_counts", "_has_plenty", "_in_flight", "_mean_need", "_variance", "ceiling", "count",
+        "exact", "limit", "meter", "rounding", "shared", "shift", "toll",
     )  # fmt: skip
 
     def __init__(
@@ -83,8 +82,13 @@ class Balance:
     ) -> None:
         self.limit = limit
         self.toll = Toll(limit.resource, charging)
-        self.meter: AnyMeter = _meter_of(limit, now)
-        self.ceiling = _ceiling_of(limit, share) if share < 1 else None
+        self.meter = _meter_of(limit, now)
+        """What the provider counts with; readings correct it."""
+        self.count = _count_of(self.meter, self.toll.flows, rounding, now)
+        self.ceiling = _ceiling_of(limit, self.toll.flows, share, now) if share < 1 else None
+        self._counts = (self.count,) if self.ceiling is None else (self.count, self.ceiling)
+        self._has_plenty = isinstance(self.meter, Bucket) and self.ceiling is None
+        """Whether a look at the level may be enough: no floor is above its share."""
         self.rounding = rounding
         """By how much a reading of this limit may be off."""
         self.exact = limit.source == "configured"
@@ -92,64 +96,58 @@ class Balance:
         """Whether somebody else is known to draw on it."""
         self.shift = 0.0
         """All corrections of the level so far."""
-        self.projection: Projection | None = None
-        if self.toll.flows and isinstance(self.meter, Bucket):
-            self.projection = Projection(self.meter, now)
-        self._plenty = self.meter if isinstance(self.meter, Bucket) and share >= 1 else None
-        """The bucket, where a look at its level may be enough: no floor is above its share."""
-        self._held = 0.0
         self._in_flight = 0
         self._mean_need = 0.0
         self._variance = 0.0
 
     def __repr__(self) -> str:
-        return f"<Balance {self.limit.name} {self.meter!r}>"
+        return f"<Balance {self.limit.name} {self.count!r}>"
 
     def level(self, now: float) -> float:
         """What is left now, after what the streams in flight are believed to have produced."""
-        return self.projection.level(now) if self.projection else self.meter.available(now)
+        return self.count.level(now)
 
     def floor(self) -> float:
         """What is left untouched: room for errors. Windows of whole numbers have none."""
-        capacity = _size(self.meter)
-        is_window = not isinstance(self.meter, Bucket)
+        size, is_window = self.count.size, not isinstance(self.meter, Bucket)
         if self.shared or not (self.exact or is_window):
-            return min(FLOOR_SHARE * capacity, FLOOR_CALLS * self._mean_need)
+            return min(FLOOR_SHARE * size, FLOOR_CALLS * self._mean_need)
         if self.limit.resource == "spend" or (self.limit.resource == "requests" and is_window):
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
-        if self.projection is not None:
+        if isinstance(self.count, Projection):
             # What happens within a bin is not looked at.
             error += self.limit.rate_per_s * BIN_S
-        return min(FLOOR_SHARE * capacity, EXACT_FLOOR * capacity + error + self.rounding)
+        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call passes once all others have ended and time has mended the rest."""
-        whole = _size(self.meter)
+        whole = self.count.size
         if self.ceiling is not None:
-            whole = min(whole, _size(self.ceiling))
+            whole = min(whole, self.ceiling.size)
         is_firm = self.limit.resource == "spend"
         return whole > 0 and not (is_firm and demand.ceiling.spend_microusd > whole)
 
     def when(self, demand: Demand, stream: Stream, now: float) -> float:
         """The earliest time at which this limit lets the call pass; inf if time alone does not."""
-        need, later = self.toll.need(demand), self.toll.later(demand, stream)
-        if self._plenty is not None:
-            planned = self.projection.outflow.planned if self.projection else 0.0
-            if self.level(now) - need - later - planned >= FLOOR_SHARE * self._plenty.capacity:
-                return now
         if not self.can_ever(demand):
             return inf
-        until_s = now
-        if self.ceiling is not None:
-            until_s = _when_room(self.ceiling, need + later, self._held, now)
+        need, later, count = self.toll.need(demand), self.toll.later(demand, stream), self.count
+        if self._has_plenty:
+            left = count.level(now) - need - later - count.planned
+            if left >= FLOOR_SHARE * count.size:
+                return now
         floor = self.floor()
-        if self.projection is not None:
-            return max(until_s, self.projection.when(need, stream, floor, now))
-        if isinstance(self.meter, Bucket) and need + floor > self.meter.capacity:
-            return max(until_s, _when_full(self.meter, floor + self.rounding, now))
-        return max(until_s, _when_room(self.meter, need + later + floor, self._held, now))
+        until_s = now
+        for one in self._counts:
+            if isinstance(one, Reserve):
+                until_s = max(until_s, one.when(need + later, floor, now))
+            else:
+                until_s = max(until_s, one.when(need, stream, floor, now))
+            # A ceiling is our own: nobody else takes of it, and no reading corrects it.
+            floor = 0.0
+        return until_s
 
     def wait(self, demand: Demand, stream: Stream, now: float) -> Wait | None:
         """What holds the call back at this limit, or None if it may pass now."""
@@ -166,93 +164,67 @@ class Balance:
     def charge(self, demand: Demand, stream: Stream, now: float) -> float:
         """Take the call's share; returns what is left right after, free of shifts.
 
-        Of a window, what calls in flight will still take is not left: they have taken some of it
-        already, and how much of that a reading will contain is not known.
+        What is held back is not left: calls have taken some of it already, and how much of that a
+        reading will contain is not known.
         """
-        need = self.toll.need(demand)
-        self.meter.charge(need, now)
+        need, later = self.toll.need(demand), self.toll.later(demand, stream)
+        self._in_flight += 1
         if self._variance == 0 and self.toll.counts_input:
             doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
-        if self.ceiling is not None:
-            self.ceiling.charge(need, now)
-        self._begin(demand, stream, now)
-        counted = need or self.toll.later(demand, stream)
+        counted = need or later
         self._mean_need += MEMORY * (counted - self._mean_need) if self._mean_need else counted
-        held = 0.0 if self.projection else self._held
-        return self.meter.available(now) + self.shift - held
+        for count in self._counts:
+            count.charge(need, now)
+            count.begin(stream, later, now)
+        return self.count.left(now) + self.shift
 
     def join(self, demand: Demand, stream: Stream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
+        self._in_flight += 1
         if charged:
-            self.meter.charge(self.toll.need(demand), now)
-        self._begin(demand, stream, now)
+            self.count.charge(self.toll.need(demand), now)
+        for count in self._counts:
+            count.begin(stream, self.toll.later(demand, stream), now)
 
     def plan(self, before: Stream, after: Stream, now: float) -> None:
         """A stream turned out to be earlier, later, shorter or longer than planned."""
         if self.toll.flows:
-            self._held += after.tokens - before.tokens
-        if self.projection is not None:
-            outflow = self.projection.outflow
-            self.level(now)
-            outflow.add(before, now, -1.0)
-            _correct(self.meter, after.produced(now) - before.produced(now), now, now)
-            outflow.add(after, now)
+            for count in self._counts:
+                count.plan(before, after, now)
 
     def give_back(
         self, demand: Demand, stream: Stream, sent_s: float, is_counted: bool, now: float
     ) -> None:
         """The call never ran: what it took comes back, unless the provider counts it anyway."""
-        self.level(now)
-        need = 0.0 if is_counted else self.toll.need(demand)
-        _correct(self.meter, -need, sent_s, now)
-        _correct(self.ceiling, -need, sent_s, now)
-        self._end(demand, stream, 0.0, now)
+        need, later = self.toll.need(demand), self.toll.later(demand, stream)
+        self._in_flight -= 1
+        for count in self._counts:
+            count.level(now)
+            count.correct(0.0 if is_counted else -need, sent_s, now)
+            count.end(stream, later, 0.0, now)
 
     def settle(
         self, demand: Demand, stream: Stream, sent_s: float, usage: Usage, now: float
     ) -> None:
         """The call ran: correct what was taken to what was used."""
+        self._in_flight -= 1
         if self.toll.is_certain:
-            self._in_flight -= 1
             return
         used = usage.amounts
-        self.level(now)
-        error = self.toll.error(demand, used, refills=self.projection is not None)
+        error = self.toll.error(demand, used, refills=isinstance(self.count, Projection))
         self._variance += MEMORY * (error * error - self._variance)
         extra = self.toll.used(used) - self.toll.need(demand)
-        _correct(self.meter, extra, sent_s, now)
-        _correct(self.ceiling, extra, sent_s, now)
-        self._end(demand, stream, self.toll.used_later(used), now)
+        later, took = self.toll.later(demand, stream), self.toll.used_later(used)
+        for count in self._counts:
+            count.level(now)
+            count.correct(extra, sent_s, now)
+            count.end(stream, later, took, now)
 
     def statistics(self) -> BalanceStatistics:
-        planned = self.projection.outflow.planned if self.projection else self._held
-        level = self.meter.statistics().available
-        return BalanceStatistics(self.limit, level, _size(self.meter), planned, self._in_flight)
-
-    def _begin(self, demand: Demand, stream: Stream, now: float) -> None:
-        self._in_flight += 1
-        self._held += self.toll.later(demand, stream)
-        if self.projection is not None:
-            self.projection.outflow.add(stream, now)
-
-    def _end(self, demand: Demand, stream: Stream, used: float, now: float) -> None:
-        self._in_flight -= 1
-        # Sums of floats drift: with nothing in flight, nothing is held.
-        self._held = self._held - self.toll.later(demand, stream) if self._in_flight else 0.0
-        since_s = min(stream.from_s, now) if self.toll.flows else now
-        if self.projection is not None:
-            self.projection.outflow.add(stream, now, -1.0)
-            _correct(self.meter, used - stream.produced(now), now, now)
-        elif used > 0:
-            _charge_since(self.meter, used, since_s, now)
-        if self.ceiling is not None and used > 0:
-            _charge_since(self.ceiling, used, since_s, now)
-
-
-def _size(meter: AnyMeter) -> float:
-    """The most that can be taken at one instant."""
-    return meter.capacity if isinstance(meter, Bucket) else meter.limit
+        count = self.count
+        level = count.statistics().level
+        return BalanceStatistics(self.limit, level, count.size, count.planned, self._in_flight)
 
 
 def _meter_of(limit: Limit, now: float) -> AnyMeter:
@@ -261,49 +233,17 @@ def _meter_of(limit: Limit, now: float) -> AnyMeter:
     return meter_of(limit, now)
 
 
-def _ceiling_of(limit: Limit, share: float) -> SlidingWindow | Gauge:
+def _count_of(meter: AnyMeter, flows: bool, rounding: float, now: float) -> Reserve | Projection:
+    if flows and isinstance(meter, Bucket):
+        return Projection(meter, now)
+    return Reserve(meter, flows, rounding)
+
+
+def _ceiling_of(limit: Limit, flows: bool, share: float, now: float) -> Reserve | Rolling:
     """At most this share in any period, however the provider counts; of a total, in all."""
+    amount, period_s = limit.amount * share, limit.period_s * (1 + CEILING_MARGIN)
     if limit.kind == "gauge":
-        return Gauge(limit.amount * share)
-    return SlidingWindow(limit.amount * share, limit.period_s * (1 + CEILING_MARGIN))
-
-
-def _correct(meter: AnyMeter | None, extra: float, charged_s: float, now: float) -> None:
-    """Correct an earlier charge: as of then in a sliding window, elsewhere as of now."""
-    if isinstance(meter, SlidingWindow):
-        meter.amend(extra, charged_s, now)
-    elif meter is not None and extra > 0:
-        meter.charge(extra, now)
-    elif meter is not None:
-        meter.refund(-extra, now)
-
-
-def _charge_since(meter: AnyMeter, used: float, since_s: float, now: float) -> None:
-    """What was taken evenly since a time: a window counts only what falls into it."""
-    if isinstance(meter, SlidingWindow):
-        meter.charge_spread(used, since_s, now)
-    elif isinstance(meter, FixedWindow):
-        meter.available(now)
-        inside_s = now - max(since_s, meter.boundary_s - meter.period_s)
-        meter.charge(used * inside_s / (now - since_s) if now > since_s else used, now)
-    else:
-        meter.charge(used, now)
-
-
-def _when_room(meter: AnyMeter, amount: float, held: float, now: float) -> float:
-    """When `amount` fits beside what calls in flight will still take.
-
-    A call larger than the whole limit goes alone, when the limit is full. Where calls in flight
-    leave too little of the whole, only their end makes room: that is no matter of time.
-    """
-    whole = _size(meter)
-    amount = min(amount, whole)
-    return meter.when(amount + held, now) if amount + held <= whole else inf
-
-
-def _when_full(bucket: Bucket, margin: float, now: float) -> float:
-    """A call as large as the limit waits until it is full, and full beyond our errors."""
-    full_s = bucket.when(bucket.capacity, now)
-    if full_s <= now:
-        full_s = bucket.full_s
-    return max(now, full_s + margin / bucket.rate_per_s)
+        return Reserve(Gauge(amount), flows, 0.0)
+    if flows:
+        return Rolling(amount, period_s, now)
+    return Reserve(SlidingWindow(amount, period_s), flows, 0.0)

@@ -223,7 +223,7 @@ class Mirror:
         else:
             meter.limit = amount
         if balance.ceiling is not None:
-            balance.ceiling.limit *= factor
+            balance.ceiling.rescale(factor)
 
 
 def is_about(limit: Limit, told: LimitReading) -> bool:

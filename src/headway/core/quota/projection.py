@@ -50,6 +50,47 @@ class Projection:
         bucket.drain(outflow.drain(now), now)
         return bucket.available(now)
 
+    @property
+    def size(self) -> float:
+        """The most that can be taken at one instant."""
+        return self.bucket.capacity
+
+    @property
+    def planned(self) -> float:
+        """What the streams in flight will still take."""
+        return self.outflow.planned
+
+    def left(self, now: float) -> float:
+        """The same as the level: what flows later is met by what refills until then."""
+        return self.bucket.available(now)
+
+    def charge(self, amount: float, now: float) -> None:
+        """Take at once."""
+        self.bucket.charge(amount, now)
+
+    def correct(self, extra: float, charged_s: float, now: float) -> None:  # noqa: ARG002
+        """Correct an earlier charge, or what was believed to have flowed."""
+        if extra > 0:
+            self.bucket.charge(extra, now)
+        else:
+            self.bucket.refund(-extra, now)
+
+    def begin(self, stream: Stream, later: float, now: float) -> None:  # noqa: ARG002
+        """A call is in flight: its stream will flow."""
+        self.outflow.add(stream, now)
+
+    def plan(self, before: Stream, after: Stream, now: float) -> None:
+        """A stream turned out to be earlier, later, shorter or longer than planned."""
+        self.level(now)
+        self.outflow.add(before, now, -1.0)
+        self.correct(after.produced(now) - before.produced(now), now, now)
+        self.outflow.add(after, now)
+
+    def end(self, stream: Stream, later: float, used: float, now: float) -> None:  # noqa: ARG002
+        """The call has ended; so much has flowed."""
+        self.outflow.add(stream, now, -1.0)
+        self.correct(used - stream.produced(now), now, now)
+
     def when(self, need: float, stream: Stream, floor: float, now: float) -> float:
         """The first half second from which on the level stays above the floor with one more.
 

@@ -244,8 +244,9 @@ def _can_be_passed(belief: Belief, wait: Wait) -> bool:
     """Whether a call could pass one that waits for this without delaying it.
 
     What is taken from a bucket now is missing later, so nobody passes there. What is left of a
-    window when it resets is lost, so whoever fits may have it.
+    window when it resets is lost, so whoever fits may have it. Who can never go delays nobody.
     """
     balances = (mirror.balance for mirror in belief.mirrors)
     blocking = [one.meter for one in balances if one.limit.name == wait.resource]
-    return any(not isinstance(meter, Bucket) for meter in blocking)
+    is_never = wait.until_s == inf
+    return is_never or any(not isinstance(meter, Bucket) for meter in blocking)

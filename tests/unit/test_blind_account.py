@@ -1,0 +1,325 @@
+"""An account that reports nothing: drive, bracket the rate, blame one resource, doubt the blame."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.quota.blind import (
+    ALARM_MEMORY_S,
+    ALARMS_MAX,
+    DROUGHT_S,
+    FADING,
+    PROBE_S,
+    PROBE_S_MAX,
+    Blind,
+    BlindStatistics,
+    Bracket,
+)
+from headway.core.values import MINUTE_S, Amounts, Demand
+
+
+def _demand(input_tokens: float = 100.0, output_tokens: float = 10.0) -> Demand:
+    return Demand(Amounts(input_tokens, output_tokens), Amounts(input_tokens, 4 * output_tokens))
+
+
+CALL = _demand()
+
+
+def _emptied(burst: float = 10.0, need: float = 1.0) -> Bracket:
+    """A bracket whose first refusal came at 0, after `burst`."""
+    bracket = Bracket()
+    bracket.spend(burst)
+    bracket.refused(need, 0.0)
+    return bracket
+
+
+def _widened(width: int = 4) -> Blind:
+    """An account that has served so many at once by 1.0."""
+    blind = Blind(0.0)
+    for _ in range(width):
+        blind.granted(CALL, 0.0)
+    for company in range(1, width + 1):
+        assert blind.accepted(CALL, 0.0, company, 1.0) is None
+    return blind
+
+
+def test_the_first_refusal_tells_the_burst_and_no_rate() -> None:
+    bracket = _emptied(burst=10.0)
+    assert bracket.burst == 10.0
+    assert bracket.statistics() == BlindStatistics("", 0.0, inf, 0)
+    assert repr(bracket) == "<Bracket 0.00..inf/s>"
+
+
+def test_what_did_not_run_is_no_part_of_the_burst() -> None:
+    bracket = Bracket()
+    bracket.spend(10.0)
+    bracket.take_back(3.0, 0.0)
+    bracket.refused(1.0, 1.0)
+    assert bracket.burst == 7.0
+
+
+def test_what_was_sent_before_the_last_refusal_is_forgotten_already() -> None:
+    bracket = _emptied()
+    bracket.spend(20.0)
+    bracket.take_back(5.0, -1.0)
+    bracket.take_back(5.0, 1.0)
+    bracket.refused(1.0, 10.0)
+    assert bracket.high == pytest.approx((20.0 - 5.0 + 1.0) / 10.0)
+
+
+def test_what_is_let_in_between_two_refusals_proves_a_rate_from_below() -> None:
+    bracket = _emptied(need=1.0)
+    bracket.confirm(5.0, PROBE_S)
+    assert bracket.low == 0.0
+    bracket.confirm(16.0, 10.0)
+    assert bracket.low == pytest.approx((5.0 + 16.0 - 1.0) / 10.0)
+
+
+def test_the_second_refusal_bounds_the_rate_from_above() -> None:
+    bracket = _emptied()
+    bracket.spend(19.0)
+    bracket.refused(1.0, 10.0)
+    assert bracket.high == pytest.approx(2.0)
+
+
+def test_refusals_within_a_second_close_no_interval() -> None:
+    bracket = _emptied()
+    bracket.refused(1.0, 0.5)
+    assert bracket.high == inf
+    assert bracket.anchor_s == 0.0
+
+
+def test_a_rate_is_never_bounded_below_one_call_a_minute() -> None:
+    bracket = _emptied()
+    bracket.refused(1.0, 10 * MINUTE_S)
+    assert bracket.high == pytest.approx(1.0 / MINUTE_S)
+
+
+def test_a_bracket_that_contradicts_itself_begins_again_from_the_newest_interval() -> None:
+    bracket = _emptied()
+    bracket.spend(100.0)
+    bracket.confirm(100.0, 2.0)
+    bracket.refused(1.0, 10.0)
+    assert bracket.contradictions == 1.0
+    assert bracket.high == pytest.approx(10.1)
+    assert bracket.low == pytest.approx(9.9 * (1 - FADING))
+
+
+def test_contradictions_fade_and_old_bounds_widen() -> None:
+    bracket = _emptied()
+    bracket.spend(100.0)
+    bracket.confirm(100.0, 2.0)
+    bracket.refused(1.0, 10.0)
+    bracket.spend(1000.0)
+    bracket.refused(1.0, 20.0)
+    assert bracket.contradictions == pytest.approx(1 - FADING)
+    assert bracket.high == pytest.approx(10.1 * (1 + FADING))
+
+
+def test_doubt_is_contradictions_first_and_then_how_wide_the_bracket_is() -> None:
+    bracket = _emptied()
+    assert bracket.doubt() == (0.0, inf)
+    bracket.spend(20.0)
+    bracket.confirm(20.0, 10.0)
+    bracket.refused(1.0, 10.0)
+    assert bracket.doubt() == (0.0, pytest.approx(2.1 / (1.9 * (1 - FADING))))
+
+
+def test_before_an_upper_bound_the_rate_is_doubled_from_what_was_proven() -> None:
+    bracket = _emptied(burst=5.0, need=1.0)
+    assert bracket.when(1.0, 0.0, 0.0) == pytest.approx(PROBE_S)
+    bracket.spend(41.0)
+    bracket.confirm(41.0, 10.0)
+    assert bracket.low == pytest.approx(4.0)
+    assert bracket.when(1.0, 0.0, 10.0) == 10.0
+
+
+def test_a_call_waits_until_the_middle_of_the_bracket_has_refilled_it() -> None:
+    bracket = _emptied()
+    bracket.low, bracket.high = 1.0, 3.0
+    assert bracket.when(4.0, 0.0, 0.0) == pytest.approx(2.0)
+    assert bracket.when(4.0, 1.0, 0.0) == pytest.approx(1.0)
+    assert bracket.when(4.0, 0.0, 2.0) == 2.0
+
+
+def test_what_exceeds_the_burst_once_seen_is_lost_and_so_is_a_larger_debt() -> None:
+    bracket = _emptied(burst=10.0)
+    bracket.low, bracket.high = 1.0, 3.0
+    assert bracket.when(1.0, 0.0, 100.0) == 100.0
+    bracket.spend(10.0)
+    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.5)
+    bracket.spend(1000.0)
+    assert bracket.when(1.0, 0.0, 100.0) == pytest.approx(100.0 + 11.0 / 2.0)
+
+
+def test_before_the_first_refusal_it_drives() -> None:
+    blind = _widened()
+    assert blind.when(CALL, 1.0) == 1.0
+    assert blind.statistics() == BlindStatistics("input", 0.0, inf, 0)
+
+
+def test_the_first_suspect_of_a_refusal_at_a_new_width_is_the_crowd() -> None:
+    blind = _widened(4)
+    assert blind.refused(CALL, 1.5, 4, 2.0) == "crowd"
+    assert blind.when(CALL, 2.0) == 2.0
+
+
+def test_refusals_of_calls_sent_before_the_last_was_heard_of_are_the_same_signal() -> None:
+    blind = _widened(4)
+    blind.refused(CALL, 1.5, 4, 2.0)
+    assert blind.refused(CALL, 1.9, 3, 2.1) == "same"
+    assert blind.refusals == 2
+
+
+def test_the_crowd_is_cleared_when_more_are_served() -> None:
+    blind = _widened(4)
+    blind.refused(CALL, 1.5, 4, 2.0)
+    assert blind.accepted(CALL, 1.9, 4, 2.5) is None
+    assert blind.accepted(CALL, 3.0, 5, 3.5) == "crowd"
+    assert blind.accepted(CALL, 4.0, 6, 4.5) is None
+
+
+def test_the_crowd_is_cleared_when_one_is_refused_with_fewer_in_flight() -> None:
+    blind = _widened(4)
+    blind.refused(CALL, 1.5, 4, 2.0)
+    assert blind.refused(CALL, 3.0, 2, 4.0) == "rate"
+
+
+def test_after_wrong_alarms_the_crowd_is_suspected_no_more_for_a_while() -> None:
+    blind = _widened(4)
+    now = 10.0
+    for company in range(5, 5 + ALARMS_MAX):
+        assert blind.refused(CALL, now, company, now + 0.5) == "crowd"
+        assert blind.accepted(CALL, now + 1, company, now + 1.5) == "crowd"
+        now += 2.0
+    assert blind.refused(CALL, now, 9, now + 0.5) == "rate"
+    assert blind.accepted(CALL, now + 1, 1, now + 1.5) is None
+    later_s = now + ALARM_MEMORY_S
+    assert blind.refused(CALL, later_s, 9, later_s + 0.5) == "crowd"
+
+
+def test_after_refusals_in_a_row_tries_come_at_one_two_four_then_every_eight_seconds() -> None:
+    blind = _widened(4)
+    now = 2.0
+    for expected_s in (1.0, 2.0, 4.0, PROBE_S_MAX, PROBE_S_MAX):
+        blind.granted(CALL, now)
+        blind.returned(CALL, now)
+        assert blind.refused(CALL, now, 0, now + 0.1) == "rate"
+        assert blind.when(CALL, now + 0.1) == pytest.approx(now + expected_s)
+        now += expected_s
+    assert blind.when(CALL, now + 60.0) == now + 60.0
+
+
+def _bracketed() -> Blind:
+    """Refusals at 2 and 12; in between, ten calls were let in, one a second."""
+    blind = _widened(20)
+    blind.refused(CALL, 1.5, 0, 2.0)
+    for second in range(3, 12):
+        blind.granted(CALL, float(second))
+        blind.accepted(CALL, float(second), 1, second + 0.1)
+    assert blind.refused(CALL, 11.5, 0, 12.0) == "rate"
+    blind.granted(CALL, 13.0)
+    blind.accepted(CALL, 13.0, 1, 13.1)
+    return blind
+
+
+def test_a_bracketed_rate_paces_the_calls_after_it() -> None:
+    blind = _bracketed()
+    learned = blind.statistics()
+    assert learned.blamed == "input"
+    assert 80.0 < learned.low_per_s <= 100.0 <= learned.high_per_s < 120.0
+    assert 13.5 < blind.when(CALL, 13.2) < 14.5
+    assert repr(blind).startswith("<Blind blames input <Bracket ")
+
+
+def _seconds_per_call(blind: Blind, now: float) -> float:
+    """How far apart calls are kept once what was saved up is spent."""
+    while blind.when(CALL, now) == now:
+        blind.granted(CALL, now)
+    first_s = blind.when(CALL, now)
+    blind.granted(CALL, now)
+    return blind.when(CALL, now) - first_s
+
+
+def test_a_bound_that_is_not_confirmed_is_pushed_ever_faster() -> None:
+    apart = [_seconds_per_call(_bracketed(), 13.2 + idle_s) for idle_s in (0.0, 24.0, 48.0, 600.0)]
+    assert apart == sorted(apart, reverse=True)
+    assert apart[0] / apart[1] < apart[1] / apart[2]
+    # No push more than doubles the rate.
+    assert apart[0] / apart[3] == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_small_bucket_is_pushed_sooner() -> None:
+    def apart_s(burst: int) -> float:
+        blind = Blind(0.0)
+        for _ in range(burst):
+            blind.granted(CALL, 0.0)
+            blind.accepted(CALL, 0.0, burst, 0.1)
+        blind.refused(CALL, 0.5, 0, 1.0)
+        for second in range(2, 12):
+            blind.granted(CALL, float(second))
+            blind.accepted(CALL, float(second), 1, float(second))
+        blind.refused(CALL, 11.5, 0, 12.0)
+        blind.granted(CALL, 13.0)
+        blind.accepted(CALL, 13.0, 1, 13.0)
+        return _seconds_per_call(blind, 24.0)
+
+    assert apart_s(2) < 0.95 * apart_s(10)
+
+
+def test_contradictions_move_the_blame_to_the_resource_that_is_short() -> None:
+    """One call a second is the limit; what calls take of anything else changes all the time."""
+    blind = _widened(50)
+    blind.refused(CALL, 1.5, 0, 2.0)
+    assert blind.statistics().blamed == "input"
+    start_s = 2.0
+    for size in (1000.0, 1.0, 1000.0, 1.0):
+        call = _demand(size, size)
+        for second in range(1, 10):
+            sent_s = start_s + second
+            blind.granted(call, sent_s)
+            blind.accepted(call, sent_s, 1, sent_s + 0.1)
+            blind.settled(call, call.expected)
+        assert blind.refused(call, start_s + 9.5, 0, start_s + 10.0) == "rate"
+        start_s += 10.0
+    learned = blind.statistics()
+    assert learned.blamed == "requests"
+    assert learned.low_per_s <= 1.0 <= learned.high_per_s
+    assert learned.refusals == 5
+
+
+def test_a_drought_that_ends_at_once_is_a_window_and_after_it_it_drives() -> None:
+    blind = _widened(4)
+    blind.refused(CALL, 1.5, 0, 2.0)
+    blind.refused(CALL, 3.0, 0, 3.1)
+    sent_s = 1.0 + DROUGHT_S + 0.1
+    assert blind.accepted(CALL, sent_s, 1, sent_s + 0.5) == "burst"
+    for _ in range(100):
+        assert blind.when(CALL, sent_s + 1.0) == sent_s + 1.0
+        blind.granted(CALL, sent_s + 1.0)
+
+
+def test_a_short_drought_is_no_window() -> None:
+    blind = _widened(4)
+    blind.refused(CALL, 1.5, 0, 2.0)
+    blind.refused(CALL, 3.0, 0, 3.1)
+    assert blind.accepted(CALL, 5.0, 1, 5.5) is None
+    assert blind.when(_demand(1e6), 6.0) > 6.0
+
+
+@pytest.mark.parametrize(
+    ("used", "blamed"), [(16.0, "output"), (32.0, "requests"), (64.0, "reserved")]
+)
+def test_what_calls_really_took_tells_the_suspects_apart(used: float, blamed: str) -> None:
+    """Calls expected to write 16 and allowed to write 64, one a second, then a refusal."""
+    call = _demand(0.0, 16.0)
+    blind = _widened(4)
+    assert blind.refused(call, 1.5, 0, 2.0) == "rate"
+    for second in range(3, 12):
+        blind.granted(call, float(second))
+        blind.accepted(call, float(second), 1, second + 0.1)
+        blind.settled(call, Amounts(0.0, used))
+    assert blind.refused(call, 11.5, 0, 12.0) == "rate"
+    assert blind.statistics().blamed == blamed

@@ -1,0 +1,167 @@
+"""Permits in use: granted, undone, answered, growing, outliving their plan, ended once."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.quota.belief import Belief, Profile, QuotaConfig
+from headway.core.quota.dialect import GEMINI
+from headway.core.quota.outflow import Stream
+from headway.core.quota.permits import OVERRUN, OVERRUN_S_MIN, Held, Permits, PermitsStatistics
+from headway.core.values import (
+    Amounts,
+    Demand,
+    Limit,
+    LimitReading,
+    Permit,
+    Reading,
+)
+
+CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
+OUTPUT = Limit("output", 6000.0)
+REQUESTS = Limit("requests", 60.0)
+
+
+def _permits(*limits: Limit) -> tuple[Belief, Permits]:
+    belief = Belief(QuotaConfig(limits=limits), 0.0)
+    return belief, Permits(belief)
+
+
+def _grant(belief: Belief, permits: Permits, now: float, demand: Demand = CALL) -> Permit:
+    stream = belief.tempo.plan(demand.expected.output_tokens, now)
+    return permits.grant(demand, ("run", "session"), stream, "every limit has room", now)
+
+
+def _held(permits: Permits, permit: Permit) -> Held:
+    held = permits.get(permit.id)
+    assert held is not None
+    return held
+
+
+def test_a_grant_charges_every_limit_and_is_known_until_it_ends() -> None:
+    belief, permits = _permits(REQUESTS, OUTPUT)
+    permit = _grant(belief, permits, 0.0)
+    assert (permit.id, permit.flow, permit.reason) == (1, "run", "every limit has room")
+    assert _held(permits, permit).levels == (59.0, 6000.0)
+    assert [one.planned for one in belief.statistics().limits] == [0.0, 50.0]
+    assert permits.statistics() == PermitsStatistics(granted=1, in_flight=1)
+    assert repr(permits) == "<Permits 1 in flight of 1>"
+
+
+def test_a_permit_ends_once() -> None:
+    belief, permits = _permits()
+    permit = _grant(belief, permits, 0.0)
+    assert permits.end(permit.id) is not None
+    assert permits.end(permit.id) is None
+    assert permits.get(permit.id) is None
+    assert permits.statistics() == PermitsStatistics(granted=1, in_flight=0)
+
+
+def test_an_undone_grant_leaves_no_trace() -> None:
+    belief, permits = _permits(REQUESTS, OUTPUT)
+    before = belief.statistics()
+    permits.undo(_grant(belief, permits, 0.0), 0.0)
+    assert belief.statistics() == before
+    assert permits.statistics() == PermitsStatistics(granted=0, in_flight=0)
+    assert _grant(belief, permits, 0.0).id == 1
+
+
+def test_an_answer_flows_from_its_first_byte_on() -> None:
+    belief, permits = _permits(OUTPUT)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    permits.answered(held, 3.0)
+    assert belief.tempo.first_byte_s == 3.0
+    assert held.stream == Stream(3.0, 4.0, 50.0)
+
+
+def test_a_discovered_limit_counts_what_is_in_flight_and_what_was_sent_since() -> None:
+    belief, permits = _permits()
+    first = _grant(belief, permits, 0.0)
+    _grant(belief, permits, 1.0)
+    told = LimitReading("requests", 60.0, 60.0, 40.0, 20.0)
+    permits.observe(_held(permits, first), Reading((told,)), 0.0, 2.0)
+    [mirror] = belief.mirrors
+    assert mirror.balance.statistics().in_flight == 2
+    # Of the 40 left at 0, one went to the second call, and two seconds refilled two.
+    assert mirror.balance.level(2.0) == pytest.approx(41.0)
+
+
+def test_a_known_limit_is_corrected_and_not_discovered_again() -> None:
+    belief, permits = _permits(REQUESTS)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    told = LimitReading("requests", 60.0, 60.0, 30.0, 30.0)
+    permits.observe(held, Reading((told,)), 0.0, 0.0)
+    [mirror] = belief.mirrors
+    assert mirror.balance.level(0.0) == pytest.approx(30.0)
+
+
+def test_the_pace_is_learned_from_pieces_of_an_answer_in_the_company_it_had() -> None:
+    belief, permits = _permits()
+    held = _held(permits, _grant(belief, permits, 0.0))
+    permits.answered(held, 1.0)
+    permits.moved(held, 20.0, 2.0)
+    assert belief.tempo.per_token_s == pytest.approx(0.05)
+    assert (held.seen_s, held.seen_tokens) == (2.0, 20.0)
+    assert belief.width.congestion.curve() == ((1, 0.5, pytest.approx(0.05)),)
+
+
+@pytest.mark.parametrize(("tokens", "now"), [(4.0, 2.0), (20.0, 1.0)])
+def test_too_few_tokens_or_no_time_say_nothing_about_the_pace(tokens: float, now: float) -> None:
+    belief, permits = _permits()
+    held = _held(permits, _grant(belief, permits, 0.0))
+    permits.answered(held, 1.0)
+    assert not permits.moved(held, tokens, now)
+    assert belief.width.congestion.samples == 0
+
+
+def test_an_answer_that_has_not_begun_cannot_have_grown() -> None:
+    belief, permits = _permits()
+    held = _held(permits, _grant(belief, permits, 0.0))
+    assert not permits.moved(held, 50.0, 2.0)
+
+
+def test_the_width_changes_after_enough_pieces_at_full_width() -> None:
+    belief = Belief(QuotaConfig(profile=Profile(width=1.0)), 0.0)
+    permits = Permits(belief)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    permits.answered(held, 1.0)
+    changed = [permits.moved(held, 10.0 * piece, 1.0 + 0.2 * piece) for piece in range(1, 5)]
+    assert changed == [False, False, False, True]
+
+
+def test_a_stream_that_outlives_its_plan_is_expected_to_go_on() -> None:
+    belief, permits = _permits(OUTPUT)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    ends_s = held.stream.to_s
+    permits.extend_overruns(ends_s - 0.1)
+    assert held.stream.tokens == 50.0
+    permits.extend_overruns(ends_s)
+    assert held.stream.tokens == pytest.approx(50.0 * (1 + OVERRUN) + 1.0)
+    assert held.stream.to_s >= ends_s + OVERRUN_S_MIN
+
+
+def test_a_stream_never_outgrows_what_the_call_may_produce() -> None:
+    belief, permits = _permits(OUTPUT)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    for second in range(2, 60):
+        permits.extend_overruns(float(second))
+    assert held.stream.tokens == CALL.ceiling.output_tokens
+
+
+def test_calls_that_ended_or_were_planned_anew_are_not_extended() -> None:
+    belief, permits = _permits(OUTPUT)
+    ended, slow = _grant(belief, permits, 0.0), _grant(belief, permits, 0.0)
+    held = _held(permits, slow)
+    permits.end(ended.id)
+    permits.answered(held, 1.9)
+    permits.extend_overruns(2.0)
+    assert held.stream == Stream(1.9, pytest.approx(2.9), 50.0)
+
+
+def test_in_a_window_a_longer_stream_holds_more_of_what_is_left() -> None:
+    limit = Limit("output", 6000.0, kind="fixed")
+    belief = Belief(QuotaConfig(GEMINI, (limit,)), 0.0)
+    permits = Permits(belief)
+    held = _held(permits, _grant(belief, permits, 0.0))
+    permits.extend_overruns(held.stream.to_s)
+    assert belief.statistics().limits[0].planned == pytest.approx(71.0)

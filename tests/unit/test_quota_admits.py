@@ -1,0 +1,306 @@
+"""Admission: all or nothing, in fair order, settled once, passed only where that delays nobody."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.quota.belief import Profile, QuotaConfig
+from headway.core.quota.dialect import GEMINI
+from headway.core.quota.quota import MAY_CALL, WAKE_S_MIN, Ask, Quota, Settlement
+from headway.core.values import (
+    Amounts,
+    Demand,
+    Fault,
+    Limit,
+    Permit,
+    Reading,
+    Usage,
+    Wait,
+)
+
+SLOTS = Limit("concurrency", 100.0, 0.0, "gauge")
+WINDOW = Limit("input", 1000.0, kind="fixed")
+ONE_A_SECOND = Limit("requests", 60.0, burst=1.01)
+NOTHING = Usage(Amounts(), "unknown")
+
+
+def _call(input_tokens: float = 100.0, spend_microusd: int = 0) -> Demand:
+    return Demand(
+        Amounts(input_tokens, 10.0, spend_microusd), Amounts(input_tokens, 40.0, spend_microusd)
+    )
+
+
+def _quota(*limits: Limit) -> Quota:
+    return Quota(QuotaConfig(GEMINI, (*limits, SLOTS)), 0.0)
+
+
+def _granted(quota: Quota, demand: Demand, now: float) -> Permit:
+    permit = quota.admit(demand, now)
+    assert isinstance(permit, Permit), permit
+    return permit
+
+
+def _used(amounts: Amounts) -> Settlement:
+    return Settlement("used", Usage(amounts))
+
+
+def test_a_permit_is_settled_exactly_once() -> None:
+    quota = _quota(WINDOW)
+    permit = _granted(quota, _call(400.0), 0.0)
+    assert quota.settle(permit.id, _used(Amounts(300.0, 10.0)), 1.0)
+    level = quota.statistics().belief.limits[0].level
+    assert level == 700.0
+    for again in (_used(Amounts(300.0)), Settlement("unused", NOTHING)):
+        assert not quota.settle(permit.id, again, 2.0)
+    statistics = quota.statistics()
+    assert statistics.belief.limits[0].level == level
+    assert (statistics.granted, statistics.settled, statistics.in_flight) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("settlement", "left"),
+    [
+        (_used(Amounts(300.0, 10.0)), 700.0),
+        (Settlement("unused", NOTHING), 1000.0),
+        (Settlement("throttled", NOTHING, Fault("server")), 1000.0),
+        (Settlement("used", Usage(Amounts(400.0)), Fault("broken")), 600.0),
+    ],
+)
+def test_settle_gives_back_what_was_not_used(settlement: Settlement, left: float) -> None:
+    quota = _quota(WINDOW)
+    quota.settle(_granted(quota, _call(400.0), 0.0).id, settlement, 1.0)
+    assert quota.statistics().belief.limits[0].level == left
+
+
+def test_only_refusals_are_counted_as_refused() -> None:
+    quota = _quota()
+    for how in (Settlement("throttled", NOTHING, Fault("server")),
+                Settlement("used", NOTHING, Fault("broken")),
+                Settlement("unused", NOTHING)):  # fmt: skip
+        quota.settle(_granted(quota, _call(), 0.0).id, how, 1.0)
+    assert quota.statistics().refused == 1
+
+
+def test_a_call_that_one_limit_holds_back_takes_nothing_of_the_others() -> None:
+    quota = _quota(Limit("requests", 10.0, kind="fixed"), WINDOW)
+    _granted(quota, _call(900.0), 0.0)
+    wait = quota.admit(_call(200.0), 1.0)
+    assert wait == Wait("input/60s", 60.0, "refilling")
+    requests, tokens = quota.statistics().belief.limits
+    assert (requests.level, tokens.level) == (9.0, 100.0)
+    assert quota.statistics().granted == 1
+
+
+def test_those_who_wait_come_first() -> None:
+    quota = _quota(WINDOW)
+    _granted(quota, _call(900.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    assert quota.admit(_call(1.0), 1.0) == Wait("queue", 1.0, "1 calls were here before")
+    quota.decide(2.0)
+    assert quota.admit(_call(1.0), 3.0) == Wait("queue", 60.0, "1 calls were here before")
+
+
+def test_every_grant_has_a_reason() -> None:
+    quota = _quota(WINDOW)
+    first = quota.ask(Ask(_call(900.0)))
+    second = quota.ask(Ask(_call(500.0)))
+    decision = quota.decide(0.0)
+    assert [(one.place, one.permit.reason) for one in decision.grants] == [(first, MAY_CALL)]
+    assert decision.wait == Wait("input/60s", 60.0, "refilling")
+    assert (decision.place, decision.wake_s) == (second, 60.0)
+    later = quota.decide(60.0)
+    assert [one.permit.reason for one in later.grants] == ["waited for input/60s"]
+    assert (later.wait, later.wake_s, later.place) == (None, inf, None)
+
+
+def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> None:
+    quota = _quota(WINDOW)
+    permit = _granted(quota, _call(900.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    quota.decide(1.0)
+    stands = quota.decide(2.0)
+    assert quota.decide(3.0) is stands
+    assert stands.grants == ()
+    quota.first_byte(permit.id, Reading(), 4.0)
+    assert quota.decide(4.0) is not stands
+
+
+def test_nothing_is_decided_again_at_the_very_same_instant() -> None:
+    quota = Quota(QuotaConfig(GEMINI, (ONE_A_SECOND, SLOTS)), 0.0)
+    for _ in range(3):
+        quota.ask(Ask(_call()))
+    now = 0.0
+    for _ in range(2):
+        decision = quota.decide(now)
+        assert decision.wake_s >= now + WAKE_S_MIN
+        now = decision.wake_s
+
+
+def test_a_place_can_be_given_up_once() -> None:
+    quota = _quota(WINDOW)
+    _granted(quota, _call(900.0), 0.0)
+    place = quota.ask(Ask(_call(500.0)))
+    assert quota.statistics().waiting == 1
+    assert quota.leave(place)
+    assert not quota.leave(place)
+    assert quota.decide(1.0).wait is None
+
+
+def _order(quota: Quota, paths: dict[int, str]) -> list[str]:
+    """Flows in the order in which they are served."""
+    served: list[str] = []
+    now = 0.0
+    while len(served) < len(paths):
+        decision = quota.decide(now)
+        for grant in decision.grants:
+            served.append(paths[grant.place])
+            quota.settle(grant.permit.id, _used(grant.permit.demand.expected), now)
+        now = decision.wake_s
+    return served
+
+
+def _asked(quota: Quota, *flows: str) -> dict[int, str]:
+    return {quota.ask(Ask(_call(), (flow,))): flow for flow in flows}
+
+
+def test_two_flows_take_turns_however_many_wait_in_each() -> None:
+    quota = _quota(ONE_A_SECOND)
+    order = _order(quota, _asked(quota, *"aaaaaa", *"bbb"))
+    assert order[:6].count("a") == order[:6].count("b") == 3
+
+
+def test_a_flow_of_twice_the_weight_is_served_twice_as_often() -> None:
+    quota = _quota(ONE_A_SECOND)
+    quota.weigh(("b",), 2.0)
+    order = _order(quota, _asked(quota, *"aaaaaa", *"bbbbbb"))
+    assert order[:6].count("b") == 4
+
+
+def test_a_call_that_used_less_is_refunded_to_its_flow_and_one_that_did_not_run_in_full() -> None:
+    """Both flows asked for as much; the one whose calls do not run is served more often."""
+    quota = _quota(ONE_A_SECOND)
+    paths = _asked(quota, *"aaaaaa", *"bbbbbb")
+    served: list[str] = []
+    now = 0.0
+    while len(served) < 6:
+        decision = quota.decide(now)
+        for grant in decision.grants:
+            flow = paths[grant.place]
+            served.append(flow)
+            unused, used = Settlement("unused", NOTHING), _used(grant.permit.demand.expected)
+            quota.settle(grant.permit.id, unused if flow == "b" else used, now)
+        now = max(decision.wake_s, now + 1.0) if decision.wake_s < inf else now
+    assert served.count("b") > served.count("a")
+
+
+def test_within_a_flow_the_smaller_key_goes_first() -> None:
+    quota = _quota(WINDOW)
+    late = quota.ask(Ask(_call(), key=(2.0,)))
+    early = quota.ask(Ask(_call(), key=(1.0,)))
+    assert [grant.place for grant in quota.decide(0.0).grants] == [early, late]
+
+
+def test_a_call_that_fits_passes_one_that_waits_for_a_window() -> None:
+    quota = _quota(WINDOW)
+    _granted(quota, _call(600.0), 0.0)
+    blocked = quota.ask(Ask(_call(500.0)))
+    quota.ask(Ask(_call(450.0)))
+    small = quota.ask(Ask(_call(100.0)))
+    decision = quota.decide(1.0)
+    assert decision.place == blocked
+    [grant] = decision.grants[:1]
+    assert grant.permit.reason == "does not delay a call that waits for input/60s"
+    assert small in [one.place for one in decision.grants]
+    assert decision.wake_s == 60.0
+
+
+def test_a_call_that_is_itself_too_large_does_not_pass() -> None:
+    quota = _quota(WINDOW)
+    _granted(quota, _call(900.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    quota.ask(Ask(_call(400.0)))
+    assert quota.decide(1.0).grants == ()
+
+
+def test_nobody_passes_a_call_that_waits_for_a_bucket() -> None:
+    quota = _quota(Limit("input", 1000.0))
+    _granted(quota, _call(600.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    quota.ask(Ask(_call(1.0)))
+    decision = quota.decide(1.0)
+    assert decision.grants == ()
+    assert decision.wait is not None
+    assert decision.wait.resource == "input/60s"
+
+
+def test_a_call_that_would_move_the_start_of_a_blocked_one_does_not_pass() -> None:
+    """The window resets in 9 s; a request that is taken now is back only in 20 s."""
+    quota = _quota(
+        Limit("input", 1000.0, 10.0, "fixed"), Limit("requests", 1.0, 20.0, "bucket", 2.01)
+    )
+    _granted(quota, _call(900.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    quota.ask(Ask(_call(10.0)))
+    before = quota.statistics()
+    decision = quota.decide(1.0)
+    assert decision.grants == ()
+    assert decision.wake_s == 10.0
+    after = quota.statistics()
+    assert (after.granted, after.in_flight) == (before.granted, before.in_flight)
+    assert after.belief.limits[0].level == before.belief.limits[0].level
+
+
+def test_a_call_that_can_never_be_granted_is_named_and_passed() -> None:
+    quota = _quota(Limit("spend", 1000.0, 0.0, "gauge"))
+    never = quota.ask(Ask(_call(spend_microusd=2000)))
+    cheap = quota.ask(Ask(_call(spend_microusd=10)))
+    decision = quota.decide(0.0)
+    assert [grant.place for grant in decision.grants] == [cheap]
+    assert decision.place == never
+    assert decision.wait == Wait("spend", inf, "one call exceeds all that there ever is")
+
+
+def test_a_call_that_waits_for_others_to_end_is_not_passed() -> None:
+    quota = _quota(Limit("spend", 1000.0, 0.0, "gauge"))
+    _granted(quota, _call(spend_microusd=600), 0.0)
+    quota.ask(Ask(_call(spend_microusd=500)))
+    quota.ask(Ask(_call(spend_microusd=10)))
+    decision = quota.decide(1.0)
+    assert decision.grants == ()
+    assert decision.wait == Wait("spend", inf, "calls in flight may use up the rest")
+
+
+def test_what_has_ended_learns_nothing_more() -> None:
+    quota = _quota(WINDOW)
+    permit = _granted(quota, _call(), 0.0)
+    quota.settle(permit.id, _used(_call().expected), 1.0)
+    before = quota.statistics()
+    quota.first_byte(permit.id, Reading(), 2.0)
+    quota.progress(permit.id, 100.0, 3.0)
+    assert quota.statistics() == before
+
+
+def test_a_wider_width_opens_a_decision_that_stood() -> None:
+    quota = Quota(QuotaConfig(profile=Profile(width=1.5)), 0.0)
+    places = [quota.ask(Ask(_call())) for _ in range(3)]
+    decision = quota.decide(0.0)
+    assert [grant.place for grant in decision.grants] == places[:2]
+    for grant in decision.grants:
+        quota.first_byte(grant.permit.id, Reading(), 1.0)
+    granted = decision.grants[0].permit
+    stands = quota.decide(1.0)
+    for piece in range(1, 4):
+        quota.progress(granted.id, 10.0 * piece, 1.0 + 0.2 * piece)
+        assert quota.decide(1.0 + 0.2 * piece) == stands
+    quota.progress(granted.id, 40.0, 1.8)
+    assert [grant.place for grant in quota.decide(1.8).grants] == places[2:]
+
+
+def test_a_quota_shows_who_calls_and_who_waits() -> None:
+    quota = _quota(WINDOW)
+    _granted(quota, _call(900.0), 0.0)
+    quota.ask(Ask(_call(500.0)))
+    assert repr(quota).startswith("<Quota 1 in flight, 1 waiting, <Belief ")
+    assert quota.profile().limits == quota.belief.profile().limits
