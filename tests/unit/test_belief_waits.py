@@ -208,7 +208,8 @@ def test_a_refusal_with_few_in_flight_blames_a_rate_and_the_next_try_is_a_second
     quota = _droughty(0.8)
     assert quota.statistics().belief.width.cap == inf
     wait = _held_back(quota, 1.2)
-    assert wait == Wait("hidden limit", pytest.approx(1.7), "rate learned from refusals")
+    assert (wait.resource, wait.reason) == ("hidden limit", "rate learned from refusals")
+    assert wait.until_s == pytest.approx(1.7)
     assert quota.belief.ramp.most == pytest.approx(7.2)
     # How many may leave at once is not kept where the limit itself is not known.
     assert quota.profile().per_second == inf
@@ -264,6 +265,13 @@ def test_a_limit_that_was_found_after_the_call_was_sent_still_learns_from_its_an
     quota.first_byte(second.id, _requests(300.0), 0.6)
     [limit] = quota.statistics().belief.limits
     assert limit.level == pytest.approx(305.0, abs=1.0)
+
+
+def test_a_reading_corrects_the_limit_that_it_is_about_and_no_other() -> None:
+    quota = Quota(QuotaConfig(limits=(Limit("input", 9000.0), REQUESTS)), 0.0)
+    quota.first_byte(_granted(quota, 0.0).id, _requests(300.0), 0.0)
+    tokens, requests = quota.statistics().belief.limits
+    assert (tokens.level, requests.level) == (8900.0, 300.0)
 
 
 def test_a_smooth_flow_bunches_at_most_a_second_of_a_limit() -> None:

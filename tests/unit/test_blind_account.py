@@ -124,7 +124,9 @@ def test_doubt_is_contradictions_first_and_then_how_wide_the_bracket_is() -> Non
     bracket.spend(20.0)
     bracket.confirm(20.0, 10.0)
     bracket.refused(1.0, 10.0)
-    assert bracket.doubt() == (0.0, pytest.approx(2.1 / (1.9 * (1 - FADING))))
+    contradictions, width = bracket.doubt()
+    assert contradictions == 0.0
+    assert width == pytest.approx(2.1 / (1.9 * (1 - FADING)))
 
 
 def test_before_an_upper_bound_the_rate_is_doubled_from_what_was_proven() -> None:

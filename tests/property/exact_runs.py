@@ -1,0 +1,166 @@
+"""Runs in which everything is known beforehand, against the real provider and its own log.
+
+Demands are exact: inputs, answers and `max_tokens`. Limits, charging rule and speed are
+configured. What is left for the quota to do is to count right, and what is left for chance is
+nothing: the same case gives the same log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import AllAtOnce
+from headway.core.foresight.account import Terms
+from headway.core.foresight.door import PacedDoor
+from headway.core.foresight.provider import Call, Latency, Provider, ProviderSpec
+from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
+from headway.core.foresight.sample import Workload
+from headway.core.plan.graph import Graph, Task
+from headway.core.quota.belief import Profile, QuotaConfig
+from headway.core.quota.dialect import DIALECTS
+from headway.core.quota.length import OutputLength
+from headway.core.quota.quota import Quota
+from headway.core.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
+
+Sizes = tuple[tuple[float, float], ...]
+"""Of each call, input and output tokens."""
+
+KINDS: tuple[LimitKind, ...] = ("bucket", "sliding", "fixed")
+RATES: tuple[Resource, ...] = ("requests", "input", "output", "tokens")
+WIDE = 1000.0
+"""Calls that may be in flight where no limit on concurrency is configured."""
+
+FITS = 1.01
+"""No limit is smaller than the largest call, by a hair more than rounding."""
+
+
+class KnownLengths(OutputLength):
+    """Answers whose length is known: a call's kind says it."""
+
+    def expect(self, kind: str, input_tokens: float, ceiling: float) -> float:
+        return float(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An account and the calls that are to be made on it."""
+
+    limits: tuple[Limit, ...]
+    sizes: Sizes
+    charging: Charging
+    latency: Latency
+
+    @property
+    def spec(self) -> ProviderSpec:
+        """A provider that sends no headers where it does not have to."""
+        dialect = "plain" if self.charging == "produced" else "cerebras"
+        return ProviderSpec("exact", Terms(self.limits, charging=self.charging), self.latency,
+                            dialect=dialect)  # fmt: skip
+
+    @property
+    def workload(self) -> Workload:
+        tasks, calls = [], []
+        for number, (tokens_in, tokens_out) in enumerate(self.sizes):
+            amounts = Amounts(tokens_in, tokens_out)
+            demand = Demand(amounts, amounts, str(tokens_out))
+            weight_s = self.latency.work_s(tokens_out)
+            tasks.append(Task(f"t{number}", (), (demand,), weight_s))
+            calls.append((Call(number, tokens_in, tokens_out, tokens_out),))
+        return Workload("exact", Graph(tasks), tuple(calls))
+
+    @property
+    def rates(self) -> tuple[Limit, ...]:
+        """The limits on a rate, without the one on concurrency."""
+        return tuple(limit for limit in self.limits if limit.kind != "gauge")
+
+    @property
+    def slots(self) -> float:
+        """How many calls may be in flight."""
+        return min((limit.amount for limit in self.limits if limit.kind == "gauge"), default=WIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a case."""
+
+    result: Rehearsed
+    provider: Provider
+    quota: Quota
+
+
+def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Played:
+    """Run a case, on its own provider or on one that differs from what is configured."""
+    spec = spec or case.spec
+    speed = Profile(
+        width=WIDE,
+        first_byte_s=case.latency.first_byte_s,
+        per_token_s=case.latency.per_output_token_s,
+    )
+    dialect = replace(DIALECTS[spec.dialect], charging=case.charging)
+    quota = Quota(QuotaConfig(dialect, case.limits, share, profile=speed), 0.0)
+    provider = Provider(spec, 1)
+    provider.shows_progress = True
+    door = PacedDoor(quota, KnownLengths())
+    result = Rehearsal(Setup(case.workload, provider, door, Rules(AllAtOnce()))).run()
+    return Played(result, provider, quota)
+
+
+def needs(resource: Resource, sizes: Sizes) -> list[float]:
+    """What each call takes of a resource in all."""
+    return [
+        {"requests": 1.0, "input": i, "output": o, "tokens": i + o}[resource] for i, o in sizes
+    ]
+
+
+LATENCIES = st.builds(Latency, st.floats(0.2, 2.0), st.floats(0.005, 0.03))
+CHARGING: st.SearchStrategy[Charging] = st.sampled_from(("produced", "reserved"))
+
+
+@st.composite
+def all_sizes(draw: st.DrawFn, fewest: int, most: int) -> Sizes:
+    """Calls from tiny to long, drawn from few numbers: hypothesis would draw each one for long."""
+    count = draw(st.integers(fewest, most))
+    turn, stride = draw(st.integers(1, 997)), draw(st.sampled_from((7919, 6007, 4793)))
+    return tuple(
+        (float(1 + (turn + stride * i) % 3000), float(1 + (turn + (stride + 2) * i) % 600))
+        for i in range(count)
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, share: float = 1.0) -> Case:
+    """Any limits that every call fits into, up to three on rates and one on concurrency."""
+    sizes = draw(all_sizes(15, 60))
+    limits = []
+    for resource in draw(st.permutations(RATES))[: draw(st.integers(1, 3))]:
+        taken = needs(resource, sizes)
+        largest, scale = FITS * max(taken) / share, draw(st.floats(0.1, 0.6)) / share
+        amount = float(int(max(largest + 1.0, scale * sum(taken)) / 2.0) + 1) * 2.0
+        kind, period_s = draw(st.sampled_from(KINDS)), draw(st.sampled_from((10.0, 30.0, 60.0)))
+        burst = None
+        if kind == "bucket" and draw(st.booleans()):
+            burst = max(largest, amount * draw(st.floats(0.05, 1.0)))
+        limits.append(Limit(resource, amount, period_s, kind, burst))
+    if draw(st.booleans()):
+        slots = float(draw(st.integers(1, 6)) * 2)
+        limits.append(Limit("concurrency", slots, 0.0, "gauge"))
+    return Case(tuple(limits), sizes, draw(CHARGING), draw(LATENCIES))
+
+
+@st.composite
+def steady_cases(draw: st.DrawFn, share: float) -> Case:
+    """One limit per minute, calls that are small beside it, and work for about k + 1/2 periods.
+
+    With work for almost exactly k periods, one call that does not fit costs another period: that
+    is about packing, and no bound on flows knows it.
+    """
+    sizes = tuple((200.0 + i * 0.6, 20.0 + o * 0.6) for i, o in draw(all_sizes(120, 200)))
+    resource, kind = draw(st.sampled_from(RATES)), draw(st.sampled_from(KINDS))
+    periods = draw(st.integers(1, 4)) + draw(st.floats(0.3, 0.7))
+    amount = float(int(sum(needs(resource, sizes)) / periods / share))
+    burst = amount * draw(st.floats(share, 1.0)) if kind == "bucket" else None
+    limit = Limit(resource, amount, 60.0, kind, burst)
+    return Case((limit,), sizes, draw(CHARGING), draw(LATENCIES))

@@ -1,0 +1,109 @@
+"""What the quota admits, judged by the provider: every limit holds, every ceiling, no refusal.
+
+Each property is recomputed from the provider's own log by `audit.py`, which trusts no meter. The
+last tests prove that they can fail: on a provider that allows less than is configured, and on a
+log that was tampered with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from headway.core.foresight.account import Terms
+from headway.core.foresight.audit import gauge_excess, violations, worst_window
+from headway.core.foresight.bound import bound
+from headway.core.foresight.provider import Latency
+from headway.core.values import Limit
+from tests.property.exact_runs import Case, Played, cases, play, steady_cases
+
+TOLERANCE = 1e-6
+"""Share of a limit that rounding may take."""
+
+HALF = 0.5
+
+WITHIN = 1.05
+"""Makespan over bound, beyond one call's latency (its 95th percentile)."""
+
+
+def _p95_s(played: Played) -> float:
+    latencies = sorted(played.result.latencies_s)
+    return latencies[int(0.95 * len(latencies))]
+
+
+def _assert_clean(case: Case, played: Played) -> None:
+    result, log = played.result, played.provider.account().log
+    assert (result.refused, result.failed) == (0, 0)
+    assert violations(case.spec.terms, log, TOLERANCE, result.calls) == []
+
+
+@given(cases())
+@settings(max_examples=60)
+def test_known_limits_are_never_exceeded_and_nothing_is_refused(case: Case) -> None:
+    played = play(case)
+    _assert_clean(case, played)
+    assert played.quota.statistics().in_flight == 0
+
+
+@given(cases(share=HALF))
+@settings(max_examples=50)
+def test_a_ceiling_of_half_is_kept_in_the_worst_period_of_every_limit(case: Case) -> None:
+    played = play(case, share=HALF)
+    _assert_clean(case, played)
+    log = played.provider.account().log
+    for limit in case.rates:
+        most, _ = worst_window(log, limit.resource, limit.period_s)
+        assert most <= HALF * limit.amount * (1 + TOLERANCE), limit.name
+    assert gauge_excess(played.result.calls, HALF * case.slots)[0] <= 0
+
+
+@given(steady_cases(share=HALF))
+@settings(max_examples=25)
+def test_under_a_ceiling_a_run_takes_as_long_as_its_bound_and_one_call(case: Case) -> None:
+    played = play(case, share=HALF)
+    _assert_clean(case, played)
+    workload = case.workload
+    least_s = bound(case.spec, workload.calls, workload.needs, share=HALF).time_s
+    assert played.result.makespan_s <= WITHIN * least_s + _p95_s(played)
+
+
+BUSY = Case(
+    (Limit("requests", 40.0, kind="fixed"), Limit("input", 60_000.0, burst=20_000.0)),
+    tuple((1000.0 + 10.0 * i, 100.0 + i) for i in range(100)),
+    "produced",
+    Latency(0.5, 0.01),
+)
+"""Three minutes of work."""
+
+
+@pytest.mark.parametrize("lowered", ["requests", "input"])
+def test_a_provider_that_allows_a_tenth_less_than_configured_refuses(lowered: str) -> None:
+    assert play(BUSY).result.refused == 0
+    less = tuple(
+        replace(limit, amount=0.9 * limit.amount) if limit.resource == lowered else limit
+        for limit in BUSY.limits
+    )
+    played = play(BUSY, spec=replace(BUSY.spec, terms=Terms(less)))
+    assert played.result.refused > 0
+    assert played.result.failed == 0
+
+
+@pytest.mark.parametrize("resource", ["requests", "input"])
+def test_the_audit_sees_a_log_in_which_more_was_taken(resource: str) -> None:
+    played = play(BUSY)
+    log, calls = played.provider.account().log, played.result.calls
+    assert violations(BUSY.spec.terms, log, TOLERANCE, calls) == []
+    tampered = [
+        replace(line, amount=1.1 * line.amount) if line.resource == resource else line
+        for line in log
+    ]
+    found = violations(BUSY.spec.terms, tampered, TOLERANCE, calls)
+    assert [violation.limit.resource for violation in found] == [resource]
+
+
+def test_without_a_ceiling_more_than_half_is_used() -> None:
+    log = play(BUSY).provider.account().log
+    for limit in BUSY.limits:
+        assert worst_window(log, limit.resource, limit.period_s)[0] > HALF * limit.amount
