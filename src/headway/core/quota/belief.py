@@ -231,12 +231,12 @@ class Belief:
         return max(costs, default=1.0)
 
     def profile(self) -> Profile:
-        """What is worth keeping for the next run."""
+        """What is worth keeping for the next run. A cap that nobody named is only a suspicion."""
         worth, cap = self.width.congestion.worth(), self.width.cap
         width = self.width.statistics().limit if worth == inf else worth
         return Profile(
             tuple(mirror.as_profile() for mirror in self.mirrors), width,
-            cap.limit if cap.limit < cap.most else inf, cap.probes,
+            cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,
             self.tempo.first_byte_s, self.tempo.per_token_s,
             self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
         )  # fmt: skip
@@ -281,4 +281,5 @@ def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
         limit = replace(limit, burst=limit.rate_per_s * SMOOTH_S)
     rounded = limit.resource in ("input", "output", "tokens")
     rounding = config.dialect.tokens_step / 2 if rounded else 0.0
-    return Mirror(Balance(limit, config.dialect.charging, config.share, rounding, now))
+    balance = Balance(limit, config.dialect.charging, config.share, rounding, now)
+    return Mirror(balance, SMOOTH_S if config.pace == "smooth" else inf)

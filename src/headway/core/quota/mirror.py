@@ -67,10 +67,11 @@ class MirrorStatistics:
 class Mirror:
     """A provider's limit, followed from this side."""
 
-    __slots__ = ("_read_s", "_resized_s", "_size", "_sizes", "balance", "draw_per_s")
+    __slots__ = ("_burst_s", "_read_s", "_resized_s", "_size", "_sizes", "balance", "draw_per_s")
 
-    def __init__(self, balance: Balance) -> None:
+    def __init__(self, balance: Balance, burst_s: float = inf) -> None:
         self.balance = balance
+        self._burst_s = burst_s
         self.draw_per_s = 0.0
         self._read_s = -inf
         self._resized_s = -inf
@@ -194,7 +195,8 @@ class Mirror:
         self._sizes += 1
         self._size += (seen - self._size) / min(self._sizes, SIZES_MEMORY)
         if self._sizes >= SIZES_MIN:
-            bucket.capacity = min(self.balance.limit.amount, self._size)
+            most = self._burst_s * self.balance.limit.rate_per_s
+            bucket.capacity = min(self.balance.limit.amount, self._size, most)
 
     def _observe_window(
         self, window: FixedWindow, reading: LimitReading, snapshot: float | None, at_s: float

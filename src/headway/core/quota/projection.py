@@ -41,13 +41,13 @@ class Projection:
     def level(self, now: float) -> float:
         """What is left after what the streams are believed to have produced.
 
-        Bin by bin: refill that was lost because the bucket was full does not make up for what
-        flowed out later.
+        Bin by bin, and in each the refill first: what is lost of it because the bucket is full
+        does not make up for what flows out later.
         """
         bucket, outflow = self.bucket, self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
-            bucket.drain(outflow.drain(end_s), end_s)
-        bucket.drain(outflow.drain(now), now)
+            bucket.charge(outflow.drain(end_s), end_s)
+        bucket.charge(outflow.drain(now), now)
         return bucket.available(now)
 
     @property
