@@ -110,9 +110,7 @@ def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Pl
 
 def needs(resource: Resource, sizes: Sizes) -> list[float]:
     """What each call takes of a resource in all."""
-    return [
-        {"requests": 1.0, "input": i, "output": o, "tokens": i + o}[resource] for i, o in sizes
-    ]
+    return [{"requests": 1.0, "input": i, "output": o, "tokens": i + o}[resource] for i, o in sizes]
 
 
 LATENCIES = st.builds(Latency, st.floats(0.2, 2.0), st.floats(0.005, 0.03))
