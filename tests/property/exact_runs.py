@@ -77,6 +77,18 @@ class Case:
         return tuple(limit for limit in self.limits if limit.kind != "gauge")
 
     @property
+    def is_counted_coarsely(self) -> bool:
+        """Whether the simulated provider keeps what is produced longer than its own period.
+
+        It writes down production whenever anything happens, as of then. A sliding window forgets
+        it as much later, so that it may refuse what fits.
+        """
+        return self.charging == "produced" and any(
+            limit.kind == "sliding" and limit.resource in ("output", "tokens")
+            for limit in self.limits
+        )
+
+    @property
     def slots(self) -> float:
         """How many calls may be in flight."""
         return min((limit.amount for limit in self.limits if limit.kind == "gauge"), default=WIDE)

@@ -35,7 +35,8 @@ def _p95_s(played: Played) -> float:
 
 def _assert_clean(case: Case, played: Played) -> None:
     result, log = played.result, played.provider.account().log
-    assert (result.refused, result.failed) == (0, 0)
+    assert result.failed == 0
+    assert result.refused == 0 or case.is_counted_coarsely
     assert violations(case.spec.terms, log, TOLERANCE, result.calls) == []
 
 
