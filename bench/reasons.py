@@ -44,6 +44,15 @@ SILENT: Final = (
     "on a small silent bucket refill is lost while the guess is too low, and no refusal tells"
 )
 
+BACKLOG: Final = (
+    "the neighbour got its share, but later than it wanted it: the bound lets it draw at once"
+)
+
+UNSEEN: Final = (
+    "without headers a neighbour is not seen, only its refusals are shared: what it cannot place "
+    "for ten seconds it gives up"
+)
+
 _MISSES: Final[dict[str, tuple[tuple[str, str, str], ...]]] = {
     COLD_22: tuple(
         (provider, "22", column)
@@ -64,6 +73,8 @@ _MISSES: Final[dict[str, tuple[tuple[str, str, str], ...]]] = {
     ),
     SMALL_BUCKET: (("burst-3s", "1000", "cold"), ("burst-3s", "1000", "profile")),
     SILENT: (("burst-3s", "1000", "hidden"),),
+    BACKLOG: (("neighbour", "1000", "cold"), ("neighbour", "1000", "profile")),
+    UNSEEN: (("neighbour", "1000", "hidden"),),
     CAP: (("cap-7", "1000", "cold"), ("cap-7", "22", "cold"), ("cap-7", "graph", "cold")),
     GRAPH: (("congested", "graph", "cold"), ("congested", "graph", "profile")),
     MIXED: tuple(

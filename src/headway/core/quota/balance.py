@@ -36,6 +36,9 @@ EXACT_FLOOR: Final = 1e-6
 ERROR_SPREADS: Final = 4.0
 """...and so many times the error that our estimates of the calls in flight may add up to."""
 
+BIN_SHARE: Final = 0.5
+"""At most this share of a bucket is left for what a projection does not see."""
+
 WINDOW_SPREADS: Final = 1.0
 """In a learned window less is left: what is not used by its end is lost, and a refusal near the
 end costs nothing but itself."""
@@ -116,10 +119,11 @@ class Balance:
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
         error = spreads * sqrt(self._variance * self._in_flight)
+        floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
         if isinstance(self.count, Projection):
             # What happens within a bin is not looked at.
-            error += self.limit.rate_per_s * BIN_S
-        return min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
+            floor += min(BIN_SHARE * size, self.limit.rate_per_s * BIN_S)
+        return floor
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call passes once all others have ended and time has mended the rest."""

@@ -95,12 +95,12 @@ class Reserve:
         self._in_flight -= 1
         # Sums of floats drift: with nothing in flight, nothing is held back.
         self._held = self._held - later if self._in_flight else 0.0
-        if self._flows and isinstance(self.meter, SlidingWindow):
-            self.meter.charge_spread(used, min(stream.from_s, now), now)
-            return
         if self._flows and isinstance(self.meter, FixedWindow):
             used *= _share_inside(self.meter, stream.from_s, now)
-        self.meter.charge(used, now)
+        if self._flows and isinstance(self.meter, SlidingWindow):
+            self.meter.charge_spread(used, min(stream.from_s, now), now)
+        else:
+            self.meter.charge(used, now)
 
     def rescale(self, factor: float) -> None:
         """The limit behind this window has changed."""

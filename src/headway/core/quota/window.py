@@ -181,11 +181,14 @@ class SlidingWindow:
         index = len(charges)
         while index > 0 and charges[index - 1][0] >= charged_s:
             index -= 1
-        if charged_s > now - self.period_s and index < len(charges):
+        # Charges of one grain share an entry, and several entries may share a time.
+        while charged_s > now - self.period_s and index < len(charges) and extra != 0:
             at, held = charges[index]
             kept = max(0.0, held + extra)
             charges[index] = (at, kept)
             self._used += kept - held
+            extra -= kept - held
+            index += 1
 
     def refund(self, amount: float, now: float) -> None:
         """The newest charges are the ones given back: the oldest may be forgotten already."""
