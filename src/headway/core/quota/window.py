@@ -140,9 +140,9 @@ class SlidingWindow:
         return f"<SlidingWindow {self._used:.0f}/{self.limit:.0f} per {self.period_s:g}s>"
 
     def available(self, now: float) -> float:
-        horizon = now - self.period_s
         charges = self._charges
-        while charges and charges[0][0] <= horizon:
+        # Rounded as in `when`, so that what was told to be free by then is free then.
+        while charges and charges[0][0] + self.period_s <= now:
             self._used -= charges.popleft()[1]
         if not charges:
             self._used = 0.0
