@@ -41,7 +41,7 @@ def _assert_clean(case: Case, played: Played) -> None:
 
 
 @given(cases())
-@settings(max_examples=60)
+@settings(max_examples=150)
 def test_known_limits_are_never_exceeded_and_nothing_is_refused(case: Case) -> None:
     played = play(case)
     _assert_clean(case, played)
@@ -49,7 +49,7 @@ def test_known_limits_are_never_exceeded_and_nothing_is_refused(case: Case) -> N
 
 
 @given(cases(share=HALF))
-@settings(max_examples=50)
+@settings(max_examples=120)
 def test_a_ceiling_of_half_is_kept_in_the_worst_period_of_every_limit(case: Case) -> None:
     played = play(case, share=HALF)
     _assert_clean(case, played)
@@ -61,7 +61,7 @@ def test_a_ceiling_of_half_is_kept_in_the_worst_period_of_every_limit(case: Case
 
 
 @given(steady_cases(share=HALF))
-@settings(max_examples=25)
+@settings(max_examples=50)
 def test_under_a_ceiling_a_run_takes_as_long_as_its_bound_and_one_call(case: Case) -> None:
     played = play(case, share=HALF)
     _assert_clean(case, played)
