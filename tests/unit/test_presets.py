@@ -239,7 +239,7 @@ def test_a_wrong_workload_is_told_where(
 @pytest.mark.parametrize(
     ("content", "message", "line"),
     [
-        ('{\n "name": "x",\n}', "this is not JSON", 3),
+        ('{\n "name": "x"\n "about": "y"}', "this is not JSON", 3),
         ('{\n\t"latency": {"kappa": -1}}', "`latency.kappa` is `-1`", 2),
         ('{"name": "x", "name": "y"}', "`name` is there twice", 1),
     ],
