@@ -1,0 +1,260 @@
+"""What a quota promises over days, months, money, wall time and first words from a provider."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.quota.belief import Profile, QuotaConfig
+from headway.core.quota.dialect import ANTHROPIC, GEMINI, OPENAI, PLAIN
+from headway.core.quota.law import PROBE_FIRST_S
+from headway.core.quota.quota import Ask, Decision, Quota, Settlement
+from headway.core.values import (
+    DAY_S,
+    HOUR_S,
+    Amounts,
+    Demand,
+    Fault,
+    Limit,
+    LimitKind,
+    LimitReading,
+    Permit,
+    Reading,
+    Usage,
+    Wait,
+)
+
+MONTH_S = 30 * DAY_S
+WALL_S = 1_767_225_600.0
+"""The first of January 2026, in seconds since 1970."""
+
+WIDE = Profile(width=100.0)
+
+
+def _demand(input_tokens: float = 0.0, output_tokens: float = 0.0, spend: int = 0) -> Demand:
+    amounts = Amounts(input_tokens, output_tokens, spend)
+    return Demand(amounts, amounts)
+
+
+def _used(spend: int = 0, input_tokens: float = 0.0) -> Settlement:
+    return Settlement("used", Usage(Amounts(input_tokens, 0.0, spend)))
+
+
+def _asked(quota: Quota, calls: int, demand: Demand) -> None:
+    for _ in range(calls):
+        quota.ask(Ask(demand))
+
+
+def _ended(quota: Quota, decision: Decision, now: float) -> int:
+    """End at once what was granted, as expected; how many that were."""
+    for grant in decision.grants:
+        quota.settle(grant.permit.id, Settlement("used", Usage(grant.permit.demand.expected)), now)
+    return len(decision.grants)
+
+
+@pytest.mark.parametrize("period_s", [5 * HOUR_S, DAY_S, 7 * DAY_S, MONTH_S])
+@pytest.mark.parametrize(
+    ("limit", "demand"),
+    [("requests", _demand()), ("input", _demand(100.0)), ("spend", _demand(spend=100))],
+)
+def test_a_limit_over_a_long_period_lets_all_of_it_through_and_then_waits_for_the_next(
+    limit: str, demand: Demand, period_s: float
+) -> None:
+    amount = {"requests": 10.0, "input": 1001.0, "spend": 1000.0}[limit]
+    resource = next(one for one in ("requests", "input", "spend") if one == limit)
+    known = Limit(resource, amount, period_s, "fixed")
+    quota = Quota(QuotaConfig(PLAIN, limits=(known,), profile=WIDE), 0.0)
+    _asked(quota, 25, demand)
+    assert _ended(quota, quota.decide(0.0), 0.0) == 10
+    assert quota.decide(0.0).wait == Wait(known.name, period_s, "refilling")
+    assert _ended(quota, quota.decide(period_s - 1.0), period_s - 1.0) == 0
+    assert _ended(quota, quota.decide(period_s), period_s) == 10
+
+
+def test_limits_of_all_lengths_hold_together() -> None:
+    limits = (
+        Limit("requests", 2.0, 60.0, "fixed"),
+        Limit("requests", 5.0, DAY_S, "fixed"),
+        Limit("requests", 8.0, MONTH_S, "fixed"),
+    )
+    quota = Quota(QuotaConfig(limits=limits, profile=WIDE), 0.0)
+    _asked(quota, 20, _demand())
+    now = 0.0
+    starts: list[float] = []
+    while now < inf and len(starts) < 9:
+        decision = quota.decide(now)
+        starts += [now] * _ended(quota, decision, now)
+        now = decision.wake_s
+    day_s = DAY_S
+    assert starts == [0, 0, 60, 60, 120, day_s, day_s, day_s + 60, MONTH_S, MONTH_S]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 120), st.floats(0.0, 1.0), st.floats(0.0, 80.0)),
+        min_size=1,
+        max_size=25,
+    ),
+    st.sampled_from(("fixed", "gauge")),
+)
+@settings(max_examples=60)
+def test_spent_and_the_ceilings_in_flight_never_exceed_the_money(
+    calls: list[tuple[int, float, float]], kind: LimitKind
+) -> None:
+    """Calls may cost less than their ceiling, and last beyond the end of a period."""
+    known = Limit("spend", 100.0, 50.0 if kind == "fixed" else 0.0, kind)
+    quota = Quota(QuotaConfig(limits=(known,), profile=WIDE), 0.0)
+    running: list[tuple[float, int, int, int]] = []
+    paid: list[tuple[float, int]] = []
+    for number, (ceiling, share, lasts_s) in enumerate(calls):
+        now = 7.0 * number
+        for ends_s, permit_id, cost, _ in sorted(one for one in running if one[0] <= now):
+            quota.settle(permit_id, _used(cost), ends_s)
+            paid.append((ends_s, cost))
+        running = [one for one in running if one[0] > now]
+        answer = quota.admit(_demand(spend=ceiling), now)
+        if isinstance(answer, Permit):
+            running.append((now + lasts_s, answer.id, int(share * ceiling), ceiling))
+        elif ceiling > known.amount:
+            assert answer == Wait(known.name, inf, "one call exceeds all that there ever is")
+        begins_s = now // 50.0 * 50.0 if kind == "fixed" else 0.0
+        spent = sum(cost for at_s, cost in paid if at_s >= begins_s)
+        assert spent + sum(held for _, _, _, held in running) <= known.amount
+
+
+def test_money_that_calls_in_flight_may_still_spend_is_waited_for() -> None:
+    quota = Quota(QuotaConfig(limits=(Limit("spend", 100.0, DAY_S, "fixed"),), profile=WIDE), 0.0)
+    permit = quota.admit(_demand(spend=80), 0.0)
+    assert isinstance(permit, Permit)
+    quota.ask(Ask(_demand(spend=60)))
+    wait = Wait("spend/86400s", inf, "calls in flight may use up the rest")
+    assert quota.decide(1.0).wait == wait
+    quota.settle(permit.id, _used(30), 2.0)
+    assert len(quota.decide(2.0).grants) == 1
+
+
+@pytest.mark.parametrize("began_s", [0.0, WALL_S])
+def test_a_quota_on_wall_time_does_what_one_that_starts_at_zero_does(began_s: float) -> None:
+    limits = (Limit("output", 600.0), Limit("input", 6000.0, kind="sliding"),
+              Limit("requests", 6.0, kind="fixed"))  # fmt: skip
+    config = QuotaConfig(limits=limits, share=0.5, profile=Profile(cap=3.0, cap_probes=1))
+    quota = Quota(config, began_s)
+    _asked(quota, 9, _demand(500.0, 50.0))
+    now = began_s
+    starts: list[int] = []
+    while len(starts) < 9:
+        decision = quota.decide(now)
+        starts += [round(now - began_s)] * _ended(quota, decision, now)
+        now = decision.wake_s
+    assert starts == [0, 0, 0, 60, 60, 60, 120, 120, 120]
+
+
+def test_a_learned_cap_is_not_tried_before_its_time_on_wall_time() -> None:
+    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), WALL_S)
+    _asked(quota, 2, _demand())
+    decision = quota.decide(WALL_S)
+    assert len(decision.grants) == 1
+    assert decision.wake_s == WALL_S + PROBE_FIRST_S
+
+
+def test_while_a_cap_is_being_tried_nothing_is_decided_again_and_again() -> None:
+    quota = Quota(QuotaConfig(profile=Profile(cap=1.0)), 0.0)
+    _asked(quota, 3, _demand())
+    assert len(quota.decide(0.0).grants) == 1
+    tried = quota.decide(PROBE_FIRST_S)
+    assert len(tried.grants) == 1
+    assert tried.wait == Wait("concurrency", inf, "2 in flight")
+    assert tried.wake_s == inf
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_configured_cap_is_not_exceeded_even_after_it_was_lowered(share: float) -> None:
+    limit = Limit("concurrency", 4.0, 0.0, "gauge")
+    most = int(4 * share)
+    quota = Quota(QuotaConfig(limits=(limit,), share=share), 0.0)
+    _asked(quota, 40, _demand())
+    permits = [grant.permit for grant in quota.decide(0.0).grants]
+    assert len(permits) == most
+    # Somebody else holds a slot for a while.
+    refused = Settlement("throttled", Usage(Amounts()), Fault("concurrency"))
+    quota.settle(permits.pop().id, refused, 0.0)
+    now = 0.0
+    for _ in range(40):
+        now += 60.0
+        permits += [grant.permit for grant in quota.decide(now).grants]
+        assert len(permits) <= most
+        for permit in permits:
+            quota.first_byte(permit.id, Reading(), now)
+    assert len(permits) == most
+
+
+def _told(resource: str, period_s: float, remaining: float) -> LimitReading:
+    known = next(one for one in ("requests", "input") if one == resource)
+    return LimitReading(known, period_s, 100.0, remaining, 30.0)
+
+
+def test_limits_that_a_refusal_reveals_count_the_calls_that_were_in_flight() -> None:
+    quota = Quota(QuotaConfig(GEMINI), 0.0)
+    permits = [quota.admit(_demand(10.0), 0.0) for _ in range(4)]
+    reading = Reading((_told("requests", 60.0, 1.0), _told("input", 60.0, 5.0)))
+    fault = Fault("rate", "input", 30.0)
+    ids = [permit.id for permit in permits if isinstance(permit, Permit)]
+    quota.settle(ids[3], Settlement("throttled", Usage(Amounts()), fault, reading), 1.0)
+    assert [one.balance.statistics().in_flight for one in quota.belief.mirrors] == [3, 3]
+    for permit_id in ids[:3]:
+        assert quota.settle(permit_id, _used(input_tokens=10.0), 2.0)
+    assert [one.balance.statistics().in_flight for one in quota.belief.mirrors] == [0, 0]
+    assert isinstance(quota.admit(_demand(10.0), 2.0), Wait)
+
+
+@pytest.mark.parametrize(("short", "until_s"), [(60.0, 40.0), (DAY_S, 5000.0)])
+def test_of_two_limits_of_one_resource_the_one_that_is_empty_is_blamed(
+    short: float, until_s: float
+) -> None:
+    limits = (Limit("requests", 100.0, 60.0, "fixed"), Limit("requests", 100.0, DAY_S, "fixed"))
+    quota = Quota(QuotaConfig(OPENAI, limits), 0.0)
+    permit = quota.admit(_demand(), 0.0)
+    assert isinstance(permit, Permit)
+    told = tuple(
+        LimitReading("requests", period_s, 100.0, 0.0 if period_s == short else 90.0, None)
+        for period_s in (60.0, DAY_S)
+    )
+    fault = Fault("rate", "requests", until_s)
+    quota.settle(permit.id, Settlement("throttled", Usage(Amounts()), fault, Reading(told)), 0.0)
+    wait = quota.admit(_demand(), 1.0)
+    assert isinstance(wait, Wait)
+    assert wait.resource == f"requests/{short:g}s"
+    assert wait.until_s == pytest.approx(until_s, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ["spend_cap", "billing"])
+def test_a_closed_account_grants_nothing_whatever_comes_after(kind: str) -> None:
+    quota = Quota(QuotaConfig(ANTHROPIC), 0.0)
+    permits = [quota.admit(_demand(), 0.0) for _ in range(3)]
+    ids = [permit.id for permit in permits if isinstance(permit, Permit)]
+    closing = Fault("spend_cap" if kind == "spend_cap" else "billing", detail="no credit")
+    quota.settle(ids[0], Settlement("unused", Usage(Amounts()), closing), 0.0)
+    # What is still in flight neither opens the account nor shortens the wait.
+    overload = Fault("overload", retry_after_s=1.0)
+    quota.settle(ids[1], Settlement("throttled", Usage(Amounts()), overload), 0.0)
+    quota.first_byte(ids[2], Reading(), 1.0)
+    _asked(quota, 1, _demand())
+    decision = quota.decide(1e6)
+    assert decision.grants == ()
+    assert decision.wait == Wait("account", inf, f"{kind}: no credit")
+    assert decision.wake_s == inf
+
+
+def test_a_usage_window_is_used_up_to_the_users_share_and_again_after_its_reset() -> None:
+    quota = Quota(QuotaConfig(ANTHROPIC, share=0.5), 0.0)
+    permit = quota.admit(_demand(), 0.0)
+    assert isinstance(permit, Permit)
+    told = LimitReading("tokens", 5 * HOUR_S, None, None, 600.0, utilization=0.5)
+    quota.first_byte(permit.id, Reading((told,)), 1.0)
+    _asked(quota, 1, _demand())
+    decision = quota.decide(2.0)
+    assert decision.wait == Wait("usage/18000s", 601.0, "usage window is 50% used")
+    assert len(quota.decide(decision.wake_s).grants) == 1
