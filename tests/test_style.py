@@ -282,7 +282,7 @@ GOOD = (
     (stateful_classes, "class Refused(KeyError, Exception):\n    def __init__(self): ..."),
     (stateful_classes, "@dataclass\nclass Record:\n    size: int"),
     (sleeps_and_mocks, "asleep = monkeypatch"),
-    (forbidden_text, "the network/root/node, an issue, a session"),
+    (forbidden_text, "a network of roots/nodes, an issue, a session"),
     (readme_code, "# headway\n```python\n"),
     (architecture_length, "line\n" * ARCHITECTURE_LINES_MAX),
     (decision_length, "line\n" * DECISION_LINES_MAX),
