@@ -11,11 +11,17 @@ HeadwayError
 │   │   ├── UnknownPresetError         HW101  no preset has this name
 │   │   ├── BadPresetError             HW102  a preset or workload file cannot be used
 │   │   └── BadValueError              HW103  a value is outside what is allowed
-│   └── DemandTooLargeError            HW201  one call exceeds what a limit ever allows (exit 3)
+│   ├── DemandTooLargeError            HW201  one call exceeds what a limit ever allows (exit 3)
+│   ├── QueueDeadlineError             HW204  a call waited for as long as it was allowed to
+│   ├── BudgetReachedError             HW205  the user's budget has no room for a call (exit 4)
+│   └── StateFileError                 HW208  a file that headway keeps cannot be used
 ├── ProviderError              the provider's: it failed and waiting did not help (exit 1)
-│                                      HW300  a call failed for good
+│   │                                  HW300  a call failed for good
+│   ├── WireError                      HW301  bytes are not in the format they should be in
+│   └── AccountClosedError             HW206  the provider refuses the account: credit or spend cap
 └── InternalError              ours: a bug in headway or in code that drives it (exit 70)
     │                                  HW901  something that cannot happen did
+    ├── BrokerUnavailableError         HW207  the broker is gone and does not come back (exit 69)
     └── UnknownPermitError             HW202  a permit was settled twice or never granted
 
 A class's docstring is its default message. Codes are never reused for another meaning.
@@ -120,10 +126,42 @@ class DemandTooLargeError(InputError):
     exit_code = 3
 
 
+class QueueDeadlineError(InputError):
+    """A call waited for as long as it was allowed to and was not sent."""
+
+    code = "HW204"
+    exit_code = 1
+
+
+class BudgetReachedError(InputError):
+    """The budget has no room for this call."""
+
+    code = "HW205"
+    exit_code = 4
+
+
+class StateFileError(InputError):
+    """A file that headway keeps cannot be used."""
+
+    code = "HW208"
+
+
 class ProviderError(HeadwayError):
     """The provider failed, and waiting did not help."""
 
     code = "HW300"
+
+
+class WireError(ProviderError):
+    """Bytes are not in the format that they should be in."""
+
+    code = "HW301"
+
+
+class AccountClosedError(ProviderError):
+    """The provider refuses every call of this account until somebody pays or raises its limit."""
+
+    code = "HW206"
 
 
 class InternalError(HeadwayError):
@@ -131,6 +169,13 @@ class InternalError(HeadwayError):
 
     code = "HW901"
     exit_code = 70
+
+
+class BrokerUnavailableError(InternalError):
+    """The broker is gone and could not be started again."""
+
+    code = "HW207"
+    exit_code = 69
 
 
 class UnknownPermitError(InternalError):

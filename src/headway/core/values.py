@@ -34,6 +34,9 @@ FaultKind = Literal[
     "connection",  # not one byte was sent: free to send again
 ]
 
+Known = Literal["reported", "estimated", "unknown"]
+"""How a consumption is known: the provider said so, we counted, or nobody can tell."""
+
 SettledAs = Literal["used", "unused", "throttled"]
 """The three ways a permit ends: the call ran, the call was never sent, the provider refused it."""
 
@@ -95,7 +98,7 @@ class Usage:
     """What a call really consumed, and how that is known."""
 
     amounts: Amounts
-    known: Literal["reported", "estimated", "unknown"] = "reported"
+    known: Known = "reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +152,33 @@ class Fault:
     resource: Resource | None = None
     retry_after_s: float | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What can be seen of a call before it is sent; what it will consume is estimated from this."""
+
+    model: str
+    content: str = "english"
+    """What its text is made of: inputs of one model and content share tokens per byte."""
+    size_bytes: int = 0
+    """UTF-8 bytes of everything that the model reads."""
+    messages: int = 1
+    max_output_tokens: int | None = None
+    """The longest answer that the call allows, where it says so."""
+    kind: str = ""
+    """Calls of one kind have answers of similar length."""
+    prefix: str = ""
+    """A digest of the beginning that the provider can keep in its prompt cache, if there is one."""
+    prefix_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The tokens of one call, as its answer reported them or as far as they could be counted."""
+
+    input_tokens: float = 0.0
+    """Without those read from the prompt cache."""
+    cache_read_tokens: float = 0.0
+    output_tokens: float = 0.0
+    known: Known = "reported"
