@@ -27,6 +27,7 @@ from headway.core.values import (
     Demand,
     Fault,
     Limit,
+    LimitReading,
     Reading,
     SettledAs,
     Usage,
@@ -223,6 +224,21 @@ class Belief:
         if found and self._blind is not None and self._blind.refusals == 0:
             self._blind = None
         return found
+
+    def speak(self, dialect: Dialect) -> None:
+        """The provider turned out to speak another dialect: limits found from now on follow it."""
+        self._config = replace(self._config, dialect=dialect)
+
+    def reopen(self) -> None:
+        """Let a call find out whether a closed account is open again."""
+        self._hold.reopen()
+
+    def restore(self, levels: tuple[LimitReading, ...], at_s: float, now: float) -> None:
+        """Go on from where the limits stood at `at_s`, in another process."""
+        for told in levels:
+            for mirror in self.mirrors:
+                if is_about(mirror.balance.limit, told):
+                    mirror.restore(told, at_s, now)
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""

@@ -1,7 +1,7 @@
 """What holds everybody back, whatever the limits say: closed accounts, overloads, usage windows.
 
 Laws:
-- An account that is closed stays closed: what waiting does not mend is not tried again.
+- An account that is closed stays closed until somebody opens it: waiting alone mends nothing.
 - A wait that nobody named is not believed for long before it is tried: some of them lie.
 - A usage window is known only by the share used: at the user's ceiling it holds until its reset.
 """
@@ -72,6 +72,11 @@ class Hold:
     def close(self, reason: str) -> None:
         """Waiting does not help: no call is made any more."""
         self._closed = self._closed or reason
+
+    def reopen(self) -> None:
+        """Time has passed, and somebody may have paid: one call may find out."""
+        if self._share > 0:
+            self._closed = ""
 
     def overloaded(self, told_s: float | None, now: float) -> None:
         """The provider is out of capacity: longer each time, as long as it is told at most."""

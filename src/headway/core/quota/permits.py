@@ -16,6 +16,8 @@ OVERRUN: Final = 0.4
 OVERRUN_S_MIN: Final = 0.5
 """...and for this long at least."""
 
+ADOPTED: Final = "granted by a broker that is gone"
+
 TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
 
@@ -73,6 +75,25 @@ class Permits:
         integral = belief.tempo.enter(now)
         company = belief.tempo.in_flight
         self._held[permit.id] = Held(permit, path, stream, levels, company, integral)
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def adopt(
+        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
+    ) -> Permit:
+        """Take over a call that was sent under another process's permit.
+
+        What was known of the limits at `known_s` contains what calls before it were charged.
+        """
+        self._granted += 1
+        permit = Permit(self._granted, path[0], demand, sent_s, ADOPTED)
+        belief = self._belief
+        stream = belief.tempo.plan(demand.expected.output_tokens, now)
+        for mirror in belief.mirrors:
+            mirror.balance.join(demand, stream, sent_s > known_s, now)
+        integral = belief.tempo.enter(now)
+        held = Held(permit, path, stream, (), belief.tempo.in_flight, integral)
+        self._held[permit.id] = held
         heapq.heappush(self._ends, (stream.to_s, permit.id))
         return permit
 

@@ -169,6 +169,11 @@ class Quota:
         wait = self.belief.wait(demand, stream, 0, now)
         return wait or self._permits.grant(demand, ask.path, stream, MAY_CALL, now)
 
+    def adopt(self, ask: Ask, sent_s: float, known_s: float, now: float) -> Permit:
+        """A call that was sent under another process's permit goes on under ours."""
+        self._stands = None
+        return self._permits.adopt(ask.demand, ask.path, sent_s, known_s, now)
+
     def first_byte(self, permit_id: int, reading: Reading, now: float) -> None:
         """The response began: learn from its headers and its speed."""
         held = self._permits.get(permit_id)

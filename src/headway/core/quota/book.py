@@ -1,0 +1,186 @@
+"""Everything that one user may call: all accounts, their quotas, estimates, budgets and callers.
+
+Laws:
+- Every request ends in exactly one of: granted, denied, left. Every grant is settled exactly once.
+- A client's death settles its permits: its places in flight are free at once, what it had sent
+  stays charged, its answers count as long as was expected, its money as the most it can have cost.
+- What is said twice is done once: clients repeat themselves when a broker comes back.
+- Whoever drives the book tells it the time; the same calls at the same times give the same grants.
+
+The broker and the in-process port drive the same book.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.core.quota.dialect import DIALECTS
+from headway.core.quota.estimate import Estimates, EstimatesStatistics, Prices
+from headway.core.quota.lane import Entry, Lane, Request
+from headway.core.quota.lanes import Lanes, LanesStatistics
+from headway.core.quota.leader import Leaders, LeadersStatistics
+from headway.core.quota.purse import Purse, PurseStatistics
+from headway.core.quota.quota import Settlement
+from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
+from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
+from headway.core.values import Fault, Reading, SettledAs, Tally
+
+__all__ = ["Book", "BookStatistics", "Denied", "Granted", "Outcome", "Request", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended, as its caller saw it."""
+
+    how: SettledAs
+    tally: Tally = Tally(known="unknown")
+    fault: Fault | None = None
+    reading: Reading = Reading()
+    dialect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BookStatistics:
+    """Everything at an instant."""
+
+    calls: int
+    parked: int
+    lanes: LanesStatistics
+    purse: PurseStatistics
+    leaders: LeadersStatistics
+    estimates: EstimatesStatistics
+
+
+class Book:
+    """All that is known of a user's accounts, and everybody who waits or calls."""
+
+    __slots__ = (
+        "_entries", "_estimates", "_leaders", "_numbers", "_waiting", "lanes", "purse",
+    )  # fmt: skip
+
+    def __init__(self, memory: Memory, prices: Prices, now: float, age_s: float = 0.0) -> None:
+        """Go on from a memory that was written `age_s` before `now`."""
+        self.lanes = Lanes(memory, now - age_s, now)
+        self.purse = Purse(memory, now)
+        self._estimates = Estimates(prices)
+        self._leaders = Leaders()
+        self._waiting = Waiting(self.lanes, self.purse, self._leaders, self._estimates)
+        self._entries: dict[CallId, Entry] = {}
+        self._numbers = 0
+
+    def __repr__(self) -> str:
+        return f"<Book {len(self._entries)} calls, {self._waiting!r}, {self.lanes!r}>"
+
+    def ask(self, request: Request, now: float) -> None:
+        """A call wants a permit. Asking again for the same call changes nothing."""
+        if request.id not in self._entries:
+            self._waiting.enter(self._open(request, now), now)
+
+    def leave(self, call: CallId, now: float) -> str:
+        """Give up waiting; says in words what for, or nothing if the call was not waiting."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is not None:
+            return ""
+        why = self._waiting.leave(entry, now)
+        self._close(entry)
+        return why
+
+    def decide(self, now: float) -> Verdict:
+        """Everything that can be granted now, everything that never will be, and when to ask."""
+        verdict = self._waiting.decide(now)
+        for grant in verdict.grants:
+            entry = self._entries[grant.id]
+            self._estimates.began(entry.number, entry.demand)
+        for denied in verdict.denials:
+            self._close(self._entries[denied.id])
+        return verdict
+
+    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
+        """An answer began, with these headers."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return
+        lane = self._spoken(entry, dialect, now)
+        lane.quota.first_byte(entry.permit.id, reading, now)
+        if entry.beginning is not None:
+            self._leaders.answered(entry.beginning, now)
+
+    def progress(self, call: CallId, output_tokens: float, now: float) -> None:
+        """An answer has grown to so many tokens."""
+        entry = self._entries.get(call)
+        if entry is not None and entry.permit is not None:
+            self._estimates.progressed(entry.number, output_tokens)
+            quota = self.lanes.of(entry.request, now).quota
+            quota.progress(entry.permit.id, output_tokens, now)
+
+    def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
+        """A permit ends; only the first time does anything, and returns True."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return False
+        lane, sketch = self._spoken(entry, outcome.dialect, now), entry.request.sketch
+        ran, tally = outcome.how == "used", outcome.tally
+        usage = self._estimates.usage(sketch, entry.demand, tally, lane.dialect)
+        spend = self._estimates.spend(sketch, entry.demand, tally) if ran else None
+        is_whole = ran and outcome.fault is None
+        self._estimates.ended(entry.number, sketch, tally if is_whole else None)
+        self.purse.settle(call, spend)
+        lane.settle(entry, Settlement(outcome.how, usage, outcome.fault, outcome.reading), now)
+        self._close(entry)
+        return True
+
+    def gone(self, client: str, now: float) -> int:
+        """A client died: what it had sent was sent. Returns how many permits it held."""
+        held = 0
+        for call in [call for call in self._entries if call[0] == client]:
+            if self.settle(call, Outcome("used"), now):
+                held += 1
+            else:
+                self.leave(call, now)
+        return held
+
+    def adopt(self, request: Request, age_s: float, now: float) -> None:
+        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
+        if request.id not in self._entries:
+            entry, lane = self._open(request, now), self.lanes.of(request, now)
+            self._waiting.size(entry, lane, now)
+            self.purse.claim(Claim(request.id, request.account, entry.claim))
+            self._estimates.began(entry.number, entry.demand)
+            lane.adopt(entry, now - age_s, now)
+
+    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
+        """The user's terms for an account, one `account/group` of it, or every account (``)."""
+        self.lanes.configure(key, terms, now)
+        self.purse.budget(key, terms.budget)
+
+    def memory(self, now: float) -> Memory:
+        """All that outlives this process."""
+        return Memory(
+            month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
+            spent=self.purse.spent(), claims=self.purse.claims(),
+        )  # fmt: skip
+
+    def statistics(self) -> BookStatistics:
+        return BookStatistics(
+            len(self._entries), self._waiting.statistics().parked, self.lanes.statistics(),
+            self.purse.statistics(), self._leaders.statistics(), self._estimates.statistics(),
+        )  # fmt: skip
+
+    def _open(self, request: Request, now: float) -> Entry:
+        self._numbers += 1
+        prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
+        entry = Entry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
+        self._entries[request.id] = entry
+        return entry
+
+    def _close(self, entry: Entry) -> None:
+        del self._entries[entry.request.id]
+        if entry.beginning is not None:
+            self._leaders.ended(entry.beginning, entry.request.id)
+
+    def _spoken(self, entry: Entry, dialect: str, now: float) -> Lane:
+        """The lane of a call that was answered in this dialect."""
+        lane = self.lanes.of(entry.request, now)
+        if dialect in DIALECTS:
+            lane.speak(DIALECTS[dialect])
+        return lane

@@ -1,0 +1,134 @@
+"""From what can be seen of a call to what it will consume, and back from what it did.
+
+One place turns a `Sketch` into a `Demand`, and one turns a `Tally` into a `Usage`: whoever asks
+for a permit, in whatever process, is estimated by what all of them have learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.quota.demand import InputRatio, InputRatioStatistics, Price
+from headway.core.quota.dialect import Dialect
+from headway.core.quota.length import OutputLength, OutputLengthStatistics
+from headway.core.quota.terms import Spend
+from headway.core.values import Amounts, Demand, Sketch, Tally, Usage
+
+OUTPUT_TOKENS_MAX: Final = 128_000
+"""The longest answer of current models; what a call that names no limit may grow to."""
+
+INPUT_DOUBT: Final = 1.2
+"""No input has been seen to exceed its estimate by more, once a few calls were counted."""
+
+UNDECLARED: Final = 2.0
+"""A call that names no longest answer is taken to reserve so many times the expected one."""
+
+Prices = Callable[[str], Price | None]
+"""What a model's tokens cost, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatesStatistics:
+    """Everything that was learned about sizes."""
+
+    inputs: InputRatioStatistics
+    outputs: OutputLengthStatistics
+
+
+class Estimates:
+    """Sizes of calls, learned from all of them."""
+
+    __slots__ = ("_inputs", "_outputs", "_prices")
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._inputs = InputRatio()
+        self._outputs = OutputLength()
+
+    def __repr__(self) -> str:
+        return f"<Estimates {self._inputs!r} {self._outputs!r}>"
+
+    def demand(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> Demand:
+        """What the call will probably and at most consume."""
+        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        most = sketch.max_output_tokens
+        ceiling = OUTPUT_TOKENS_MAX if most is None else most
+        tokens_out = self._outputs.expect(sketch.kind, tokens_in, float(ceiling))
+        reserved = float(most) if most is not None else UNDECLARED * tokens_out
+        counted = tokens_in
+        if is_warm and dialect.input_charge == "uncached":
+            counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
+        price = self._prices(sketch.model)
+        expected = Amounts(counted, tokens_out, _cost(price, tokens_in, tokens_out))
+        most_in = INPUT_DOUBT * counted
+        highest = Amounts(most_in, reserved, _cost(price, INPUT_DOUBT * tokens_in, float(ceiling)))
+        return Demand(expected, highest, sketch.kind)
+
+    def claim(self, sketch: Sketch, demand: Demand) -> Spend:
+        """The most that the call can take of a budget."""
+        tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        tokens = tokens_in + demand.ceiling.output_tokens
+        return Spend(tokens, demand.ceiling.spend_microusd)
+
+    def has_ceiling(self, sketch: Sketch) -> bool:
+        """Whether it is known what the call can cost: its price, and its longest answer."""
+        return sketch.max_output_tokens is not None and self._prices(sketch.model) is not None
+
+    def began(self, number: int, demand: Demand) -> None:
+        """The call was sent; that it has not ended yet is evidence of its length."""
+        self._outputs.started(number, demand.kind, demand.expected.input_tokens)
+
+    def progressed(self, number: int, output_tokens: float) -> None:
+        self._outputs.progressed(number, output_tokens)
+
+    def ended(self, number: int, sketch: Sketch, tally: Tally | None) -> None:
+        """The call is over. Only what the provider reported of a whole answer teaches."""
+        reported = tally is not None and tally.known == "reported"
+        if tally is None or not reported:
+            self._outputs.ended(number, None)
+            return
+        self._outputs.ended(number, tally.output_tokens)
+        whole = tally.input_tokens + tally.cache_read_tokens
+        self._inputs.observe(
+            sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
+        )
+
+    def usage(self, sketch: Sketch, demand: Demand, tally: Tally, dialect: Dialect) -> Usage:
+        """What the call took of the limits. What nobody reported is what was expected."""
+        tokens_in = tally.input_tokens
+        if dialect.input_charge == "all":
+            tokens_in += tally.cache_read_tokens
+        if not tally.input_tokens and not tally.cache_read_tokens:
+            tokens_in = demand.expected.input_tokens
+        tokens_out = tally.output_tokens
+        if tally.known == "unknown":
+            tokens_out = max(tokens_out, demand.expected.output_tokens)
+        spend = self.spend(sketch, demand, tally).microusd
+        return Usage(Amounts(tokens_in, tokens_out, spend), tally.known)
+
+    def spend(self, sketch: Sketch, demand: Demand, tally: Tally) -> Spend:
+        """What the call took of a budget: in doubt, the most that it can have cost."""
+        if tally.known == "unknown":
+            return self.claim(sketch, demand)
+        tokens_in = tally.input_tokens or self._input_tokens(
+            sketch, sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens),
+            sketch.messages,
+        )  # fmt: skip
+        tokens = tokens_in + tally.cache_read_tokens + tally.output_tokens
+        price = self._prices(sketch.model)
+        if price is None:
+            return Spend(tokens)
+        amounts = Amounts(tokens_in, tally.output_tokens)
+        return Spend(tokens, price.cost_microusd(amounts, tally.cache_read_tokens))
+
+    def statistics(self) -> EstimatesStatistics:
+        return EstimatesStatistics(self._inputs.statistics(), self._outputs.statistics())
+
+    def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
+        return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
+
+
+def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> int:
+    return 0 if price is None else price.cost_microusd(Amounts(input_tokens, output_tokens))

@@ -1,0 +1,252 @@
+"""One account and model group: its quota, who waits there, and who is calling."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.dialect import Dialect
+from headway.core.quota.quota import Ask, Decision, Quota, QuotaStatistics, Settlement
+from headway.core.quota.terms import AccountTerms, CallId, LaneMemory, Spend
+from headway.core.values import Amounts, Demand, FaultKind, Permit, Sketch, Wait
+
+REOPEN_S: Final = 30.0
+"""A closed account is asked again this often: whoever paid does not want to restart anything."""
+
+RESENT_FIRST: Final = -1.0
+"""A call that was sent and refused comes before those of its flow that were not."""
+
+CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
+"""Faults after which an account takes no calls until somebody pays."""
+
+IN_LINE_MAX: Final = 32
+"""Calls of one flow that are sized and in the quota's line; the others are sized when their turn
+is near, by what was learned meanwhile."""
+
+UNKNOWN: Final = Demand(Amounts(), Amounts())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that wants a permit, from whichever client."""
+
+    id: CallId
+    account: str
+    dialect: str
+    sketch: Sketch
+    path: tuple[str, ...] = ()
+    """The flow that it belongs to; a client's own, if nothing is said."""
+    is_resent: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A call from its request to its end."""
+
+    request: Request
+    number: int
+    asked_s: float
+    beginning: tuple[str, str] | None = None
+    """What the provider may keep of it in its prompt cache."""
+    demand: Demand = UNKNOWN
+    claim: Spend = Spend()
+    place: int | None = None
+    permit: Permit | None = None
+    parked: str = ""
+    """What it waits for before it may join the line."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self.request.path or (self.request.id[0],)
+
+    def ask(self) -> Ask:
+        """The same in the quota's words."""
+        turn = RESENT_FIRST if self.request.is_resent else 0.0
+        return Ask(self.demand, self.path, (turn,))
+
+
+Sizer = Callable[[Entry], None]
+"""Estimates what a call will consume, by all that is known at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatistics:
+    """A lane at an instant."""
+
+    account: str
+    group: str
+    dialect: str
+    quota: QuotaStatistics
+
+
+@dataclass(slots=True)
+class _Lasting:
+    """What stays when the quota is made anew."""
+
+    terms: AccountTerms
+    dialect: Dialect
+    known_s: float = -inf
+    closed_s: float = inf
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The calls of one flow that are not in the quota's line yet, and how many of it are."""
+
+    backlog: OrderedDict[CallId, Entry] = field(default_factory=OrderedDict)
+    in_line: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A quota and the calls in it."""
+
+    account: str
+    group: str
+    quota: Quota
+    lasting: _Lasting
+    in_line: dict[int, Entry] = field(default_factory=dict)
+    calling: dict[CallId, Entry] = field(default_factory=dict)
+    wait: Wait | None = None
+    """What the first in line waits for."""
+    _flows: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.key} {self.quota!r}>"
+
+    @property
+    def key(self) -> str:
+        return f"{self.account}/{self.group}"
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.lasting.dialect
+
+    @property
+    def waiting(self) -> list[Entry]:
+        """Everybody without a permit, those in line first."""
+        behind = (entry for flow in self._flows.values() for entry in flow.backlog.values())
+        return [*self.in_line.values(), *behind]
+
+    def enter(self, entry: Entry, now: float) -> None:
+        """Wait here. Long after an account was closed, one call may find out whether it is."""
+        if now - self.lasting.closed_s >= REOPEN_S:
+            self.lasting.closed_s = inf
+            self.quota.belief.reopen()
+        flow = self._flows.setdefault(entry.path, _Flow())
+        flow.backlog[entry.request.id] = entry
+        if entry.request.is_resent:
+            flow.backlog.move_to_end(entry.request.id, last=False)
+
+    def leave(self, entry: Entry) -> None:
+        """Give up waiting."""
+        flow = self._flows.get(entry.path)
+        if flow is not None:
+            flow.backlog.pop(entry.request.id, None)
+        if entry.place is not None:
+            self.quota.leave(entry.place)
+            self._out(entry, entry.place)
+
+    def decide(self, size: Sizer, now: float) -> tuple[list[Entry], Decision | None]:
+        """Everybody who may go now, and the decision that the rest waits for."""
+        granted: list[Entry] = []
+        decision: Decision | None = None
+        self._feed(size)
+        while self.in_line:
+            decision = self.quota.decide(now)
+            for grant in decision.grants:
+                entry = self.in_line[grant.place]
+                self._out(entry, grant.place)
+                entry.permit = grant.permit
+                self.calling[entry.request.id] = entry
+                granted.append(entry)
+            if not decision.grants or not self._feed(size):
+                break
+        self.wait = decision.wait if decision is not None else None
+        return granted, decision
+
+    def adopt(self, entry: Entry, sent_s: float, now: float) -> None:
+        """A call that another process was granted."""
+        entry.permit = self.quota.adopt(entry.ask(), sent_s, self.lasting.known_s, now)
+        self.calling[entry.request.id] = entry
+
+    def settle(self, entry: Entry, settlement: Settlement, now: float) -> None:
+        """A call ended."""
+        del self.calling[entry.request.id]
+        if entry.permit is not None:
+            self.quota.settle(entry.permit.id, settlement, now)
+        if settlement.fault is not None and settlement.fault.kind in CLOSING:
+            self.lasting.closed_s = now
+
+    def speak(self, dialect: Dialect) -> None:
+        """The provider's headers gave its dialect away."""
+        if dialect.name != self.dialect.name:
+            self.lasting.dialect = dialect
+            self.quota.belief.speak(dialect)
+
+    def retermed(self, terms: AccountTerms, now: float) -> None:
+        """The user changed the terms: the quota is made anew, and nobody in it notices."""
+        memory = self.memory(now)
+        fresh = lane_of(memory, terms, self.dialect, now, now)
+        if self.quota.statistics().granted == 0:
+            fresh = new_lane(self.account, self.group, terms, self.dialect, now)
+        for entry in self.calling.values():
+            if entry.permit is not None:
+                entry.permit = fresh.quota.adopt(entry.ask(), entry.permit.granted_s, now, now)
+        waiting = self.waiting
+        self.quota, self.lasting = fresh.quota, fresh.lasting
+        self.in_line, self._flows = {}, {}
+        for entry in waiting:
+            entry.place = None
+            self.enter(entry, now)
+
+    def memory(self, now: float) -> LaneMemory:
+        """What is worth keeping."""
+        belief = self.quota.belief
+        levels = tuple(mirror.standing(now) for mirror in belief.mirrors)
+        return LaneMemory(self.account, self.group, self.dialect.name, belief.profile(), levels)
+
+    def statistics(self) -> LaneStatistics:
+        return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
+
+    def _feed(self, size: Sizer) -> bool:
+        """Let each flow send its next ones into the line, sized by what is known now."""
+        fed = False
+        for flow in self._flows.values():
+            while flow.backlog and flow.in_line < IN_LINE_MAX:
+                _, entry = flow.backlog.popitem(last=False)
+                size(entry)
+                entry.place = self.quota.ask(entry.ask())
+                self.in_line[entry.place] = entry
+                flow.in_line += 1
+                fed = True
+        return fed
+
+    def _out(self, entry: Entry, place: int) -> None:
+        """Out of the line; a flow of which nobody waits is forgotten."""
+        del self.in_line[place]
+        entry.place = None
+        flow = self._flows[entry.path]
+        flow.in_line -= 1
+        if not flow.in_line and not flow.backlog:
+            del self._flows[entry.path]
+
+
+def new_lane(account: str, group: str, terms: AccountTerms, dialect: Dialect, now: float) -> Lane:
+    """A lane of which nothing is known but what the user says."""
+    config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace)
+    return Lane(account, group, Quota(config, now), _Lasting(terms, dialect))
+
+
+def lane_of(
+    memory: LaneMemory, terms: AccountTerms, dialect: Dialect, known_s: float, now: float
+) -> Lane:
+    """A lane that goes on from where it stood at `known_s`."""
+    config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
+    quota = Quota(config, now)
+    quota.belief.restore(memory.levels, known_s, now)
+    return Lane(memory.account, memory.group, quota, _Lasting(terms, dialect, known_s))

@@ -1,0 +1,111 @@
+"""All budgets of a user: each account's own, and the one for every account together.
+
+Laws:
+- A call counts towards the budget of its account and towards the common one, in that order.
+- A call that a former process knew of and nobody has come back for was paid, at its ceiling.
+- A budget is for a calendar month; what is in flight at midnight counts in the new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.quota.ledger import Ledger, LedgerStatistics, Room
+from headway.core.quota.terms import EVERY_ACCOUNT, Budget, CallId, Claim, Memory, Spend
+
+CLAIM_S: Final = 10.0
+"""Clients of a broker that was killed are back within a second; after this long they are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurseStatistics:
+    """Every ledger by its account."""
+
+    month: str
+    ledgers: tuple[tuple[str, LedgerStatistics], ...]
+
+
+class Purse:
+    """What was spent, and what may still be."""
+
+    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "month")
+
+    def __init__(self, memory: Memory, now: float) -> None:
+        self.month = memory.month
+        self._ledgers = {key: Ledger(spent=spent) for key, spent in memory.spent}
+        self._claims: dict[CallId, Claim] = {}
+        self._orphans: dict[CallId, Claim] = {}
+        self._orphans_until_s = now + CLAIM_S
+        for key, terms in memory.terms:
+            self.budget(key, terms.budget)
+        for claim in memory.claims:
+            self.claim(claim)
+        self._orphans = {claim.id: claim for claim in memory.claims}
+
+    def __repr__(self) -> str:
+        return f"<Purse {self.month} of {len(self._ledgers)} accounts>"
+
+    def budget(self, key: str, budget: Budget) -> None:
+        """The user set a budget for an account, or for all."""
+        self._ledger(key).budget = budget
+
+    def budgets(self, account: str) -> tuple[Budget, Budget]:
+        """The budgets that a call of this account counts towards."""
+        return self._ledger(account).budget, self._ledger(EVERY_ACCOUNT).budget
+
+    def room(self, account: str, need: Spend) -> Room:
+        """Whether a call that costs at most `need` may be sent."""
+        rooms = {ledger.room(need) for ledger in self._of(account)}
+        return "never" if "never" in rooms else "later" if "later" in rooms else "yes"
+
+    def claim(self, claim: Claim) -> None:
+        """Keep the most that a call can cost for it."""
+        self._orphans.pop(claim.id, None)
+        self._claims[claim.id] = claim
+        for ledger in self._of(claim.account):
+            ledger.claim(claim.id, claim.spend)
+
+    def settle(self, call: CallId, used: Spend | None) -> None:
+        """A call cost this, or nothing."""
+        claim = self._claims.pop(call, None)
+        self._orphans.pop(call, None)
+        if claim is None:
+            return
+        for ledger in self._of(claim.account):
+            if used is None:
+                ledger.drop(call)
+            else:
+                ledger.settle(call, used)
+
+    def expire(self, now: float) -> float:
+        """Count as paid what nobody has come back for; returns when to look again."""
+        if now >= self._orphans_until_s:
+            for claim in list(self._orphans.values()):
+                self.settle(claim.id, claim.spend)
+        return self._orphans_until_s
+
+    def turn(self, month: str) -> None:
+        """It is this month now."""
+        if month != self.month:
+            self.month = month
+            for ledger in self._ledgers.values():
+                ledger.reset()
+
+    def spent(self) -> tuple[tuple[str, Spend], ...]:
+        """What was spent this month, by account."""
+        return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What calls in flight may still cost."""
+        return tuple(self._claims.values())
+
+    def statistics(self) -> PurseStatistics:
+        ledgers = tuple((key, ledger.statistics()) for key, ledger in self._ledgers.items())
+        return PurseStatistics(self.month, ledgers)
+
+    def _ledger(self, key: str) -> Ledger:
+        return self._ledgers.setdefault(key, Ledger())
+
+    def _of(self, account: str) -> tuple[Ledger, Ledger]:
+        return self._ledger(account), self._ledger(EVERY_ACCOUNT)

@@ -1,0 +1,231 @@
+"""Calls before their permit: what each has to wait for, in which order, and what will never be.
+
+Laws:
+- A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
+  is in the quota's line only when the first two are behind it.
+- Whoever waits at the first two doors is parked, and tried again when something has happened
+  that it may have waited for, or when its time is up.
+- What can never be granted is denied at once, with the reason and what to do about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from headway.core.quota.estimate import Estimates
+from headway.core.quota.lane import Entry, Lane
+from headway.core.quota.lanes import Lanes
+from headway.core.quota.leader import Leaders
+from headway.core.quota.purse import Purse
+from headway.core.quota.quota import Decision
+from headway.core.quota.terms import CallId, Claim
+from headway.core.values import Permit
+from headway.errors import (
+    AccountClosedError,
+    BudgetReachedError,
+    DemandTooLargeError,
+    HeadwayError,
+)
+
+FOLLOWS: Final = "the first answer to a call with the same cached beginning"
+BUDGETED: Final = "what calls in flight leave of the budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A call that may be sent now."""
+
+    id: CallId
+    permit: Permit
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A call that will never be granted; `code` is that of the error to raise."""
+
+    id: CallId
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What may go, what never will, and when to decide again if nothing happens before."""
+
+    grants: tuple[Granted, ...]
+    denials: tuple[Denied, ...]
+    wake_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStatistics:
+    """Calls that are not in the quota's line yet."""
+
+    parked: int
+
+
+class Waiting:
+    """Everybody who has no permit yet."""
+
+    __slots__ = ("_denials", "_estimates", "_lanes", "_leaders", "_parked", "_purse")
+
+    def __init__(self, lanes: Lanes, purse: Purse, leaders: Leaders, estimates: Estimates) -> None:
+        self._lanes = lanes
+        self._purse = purse
+        self._leaders = leaders
+        self._estimates = estimates
+        self._parked: dict[CallId, Entry] = {}
+        self._denials: list[Denied] = []
+
+    def __repr__(self) -> str:
+        return f"<Waiting {len(self._parked)} parked>"
+
+    def enter(self, entry: Entry, now: float) -> float:
+        """Go as far as possible; returns when to try again, inf if only an event helps."""
+        lane = self._lanes.of(entry.request, now)
+        call, account = entry.request.id, entry.request.account
+        if entry.beginning is not None:
+            until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
+            if until_s > now:
+                self._park(entry, FOLLOWS)
+                return until_s
+        self.size(entry, lane, now)
+        refusal = self._unpriced(entry)
+        room = "never" if refusal else self._purse.room(account, entry.claim)
+        if room == "later":
+            self._park(entry, BUDGETED)
+            return inf
+        self._parked.pop(call, None)
+        entry.parked = ""
+        if room == "never":
+            self._deny(entry, refusal or _over_budget(entry))
+            return inf
+        self._purse.claim(Claim(call, account, entry.claim))
+        lane.enter(entry, now)
+        return inf
+
+    def size(self, entry: Entry, lane: Lane, now: float) -> None:
+        """Estimate what a call will consume, by all that is known now."""
+        sketch = entry.request.sketch
+        is_warm = entry.beginning is not None and self._leaders.is_warm(entry.beginning, now)
+        entry.demand = self._estimates.demand(sketch, lane.dialect, is_warm)
+        if entry.parked or not entry.claim.tokens:
+            entry.claim = self._estimates.claim(sketch, entry.demand)
+
+    def leave(self, entry: Entry, now: float) -> str:
+        """Give up; says in words what the call was waiting for."""
+        lane = self._lanes.of(entry.request, now)
+        why = entry.parked or _in_words(lane, now)
+        self._parked.pop(entry.request.id, None)
+        lane.leave(entry)
+        self._purse.settle(entry.request.id, None)
+        return why
+
+    def decide(self, now: float) -> Verdict:
+        """Everything that may go now, in fair order; everything that never will."""
+        wake_s = self._purse.expire(now)
+        if self._parked:
+            wake_s = min(wake_s, self._try_parked(now))
+        grants: list[Granted] = []
+        for lane in self._lanes:
+            wake_s = min(wake_s, self._serve(lane, grants, now))
+        denials, self._denials = tuple(self._denials), []
+        return Verdict(tuple(grants), denials, wake_s)
+
+    def statistics(self) -> WaitingStatistics:
+        return WaitingStatistics(len(self._parked))
+
+    def _park(self, entry: Entry, why: str) -> None:
+        entry.parked = why
+        self._parked[entry.request.id] = entry
+
+    def _try_parked(self, now: float) -> float:
+        """Let those go on whose reason is gone; returns when the next one's time is up.
+
+        Of calls that wait for the same thing only the first one that must wait on is looked at.
+        """
+        wake_s = inf
+        stuck: set[tuple[str, str] | str] = set()
+        for entry in list(self._parked.values()):
+            reason = entry.beginning if entry.parked == FOLLOWS else entry.request.account
+            if reason is not None and reason not in stuck:
+                wake_s = min(wake_s, self.enter(entry, now))
+                if entry.parked:
+                    stuck.add(reason)
+        return wake_s
+
+    def _serve(self, lane: Lane, grants: list[Granted], now: float) -> float:
+        """Grant what the lane's quota grants; deny what it never will."""
+
+        def size(entry: Entry) -> None:
+            self.size(entry, lane, now)
+
+        while True:
+            granted, decision = lane.decide(size, now)
+            for entry in granted:
+                if entry.permit is not None:
+                    grants.append(Granted(entry.request.id, entry.permit))
+                if entry.beginning is not None:
+                    self._leaders.sent(entry.beginning, entry.request.id, now)
+            hopeless = _hopeless(lane, decision)
+            if not hopeless:
+                return decision.wake_s if decision is not None else inf
+            for entry, error in hopeless:
+                self.leave(entry, now)
+                self._deny(entry, error)
+
+    def _deny(self, entry: Entry, error: HeadwayError) -> None:
+        denied = Denied(entry.request.id, error.code, error.message, error.hint or "")
+        self._denials.append(denied)
+
+    def _unpriced(self, entry: Entry) -> BudgetReachedError | None:
+        """With a budget in money, what a call can cost has to be known before it is sent."""
+        budgets = self._purse.budgets(entry.request.account)
+        in_money = any(budget.microusd is not None for budget in budgets)
+        if not in_money or self._estimates.has_ceiling(entry.request.sketch):
+            return None
+        return BudgetReachedError(
+            f"there is a budget, and nobody knows what a call to {entry.request.sketch.model} "
+            "can cost",
+            hint="set the call's max_tokens, use a model with a known price, or budget in tokens",
+        )
+
+
+def _over_budget(entry: Entry) -> BudgetReachedError:
+    most = f"{entry.claim.tokens:,.0f} tokens"
+    if entry.claim.microusd:
+        most += f", ${entry.claim.microusd / 1e6:,.4f}"
+    return BudgetReachedError(
+        f"this month's budget has no room for a call of up to {most}",
+        hint="see `headway limits`; raise it with `headway limits budget AMOUNT/month`",
+    )
+
+
+def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[Entry, HeadwayError]]:
+    """Those who wait and whom no time and no event will help, and why."""
+    if decision is None or decision.wait is None or decision.place is None:
+        return []
+    wait = decision.wait
+    if wait.until_s < inf:
+        return []
+    if wait.resource == "account":
+        hint = "check the account with its provider; it is asked again every 30 seconds"
+        closed = f"{lane.account} takes no calls: {wait.reason}"
+        return [(one, AccountClosedError(closed, hint=hint)) for one in lane.waiting]
+    first = lane.in_line[decision.place]
+    if lane.quota.belief.can_ever(first.demand):
+        return []
+    hint = "make the call smaller, or change what is set with `headway limits`"
+    return [(first, DemandTooLargeError(f"{wait.resource}: {wait.reason}", hint=hint))]
+
+
+def _in_words(lane: Lane, now: float) -> str:
+    """What the line waits for."""
+    wait = lane.wait
+    if wait is None:
+        return "its turn"
+    left = "until a call ends" if wait.until_s == inf else f"{max(0.0, wait.until_s - now):.1f} s"
+    return f"{wait.resource} ({wait.reason}; {left}; {len(lane.waiting)} waiting)"
