@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.core.quota.dialect import DIALECTS
 from headway.core.quota.estimate import Estimates, EstimatesStatistics, Prices
-from headway.core.quota.lane import Entry, Lane, Request
+from headway.core.quota.lane import Entry, Request
 from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
 from headway.core.quota.purse import Purse, PurseStatistics
@@ -100,7 +99,7 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return
-        lane = self._spoken(entry, dialect, now)
+        lane = self.lanes.spoken(entry.request, dialect, now)
         lane.quota.first_byte(entry.permit.id, reading, now)
         if entry.beginning is not None:
             self._leaders.answered(entry.beginning, now)
@@ -118,7 +117,7 @@ class Book:
         entry = self._entries.get(call)
         if entry is None or entry.permit is None:
             return False
-        lane, sketch = self._spoken(entry, outcome.dialect, now), entry.request.sketch
+        lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
         ran, tally = outcome.how == "used", outcome.tally
         usage = self._estimates.usage(sketch, entry.demand, tally, lane.dialect)
         spend = self._estimates.spend(sketch, entry.demand, tally) if ran else None
@@ -154,10 +153,12 @@ class Book:
         self.purse.budget(key, terms.budget)
 
     def memory(self, now: float) -> Memory:
-        """All that outlives this process."""
+        """All that outlives this process. What nobody was granted costs nothing if we die."""
+        waiting = {call for call, entry in self._entries.items() if entry.permit is None}
+        claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
         return Memory(
             month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
-            spent=self.purse.spent(), claims=self.purse.claims(),
+            spent=self.purse.spent(), claims=claims,
         )  # fmt: skip
 
     def statistics(self) -> BookStatistics:
@@ -177,10 +178,3 @@ class Book:
         del self._entries[entry.request.id]
         if entry.beginning is not None:
             self._leaders.ended(entry.beginning, entry.request.id)
-
-    def _spoken(self, entry: Entry, dialect: str, now: float) -> Lane:
-        """The lane of a call that was answered in this dialect."""
-        lane = self.lanes.of(entry.request, now)
-        if dialect in DIALECTS:
-            lane.speak(DIALECTS[dialect])
-        return lane

@@ -56,6 +56,13 @@ class Lanes:
             lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
         return lane
 
+    def spoken(self, request: Request, dialect: str, now: float) -> Lane:
+        """The lane of a call that was answered in this dialect; an unknown one says nothing."""
+        lane = self.of(request, now)
+        if dialect in DIALECTS:
+            lane.speak(DIALECTS[dialect])
+        return lane
+
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """The user's terms for an account, one `account/group` of it, or every account."""
         before = {name: self._terms_of(*name) for name in self._lanes}

@@ -9,6 +9,7 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from headway.core.quota.ledger import Ledger, LedgerStatistics, Room
@@ -80,9 +81,12 @@ class Purse:
 
     def expire(self, now: float) -> float:
         """Count as paid what nobody has come back for; returns when to look again."""
+        if not self._orphans:
+            return inf
         if now >= self._orphans_until_s:
             for claim in list(self._orphans.values()):
                 self.settle(claim.id, claim.spend)
+            return inf
         return self._orphans_until_s
 
     def turn(self, month: str) -> None:

@@ -1,0 +1,91 @@
+"""What a person is told of their accounts: limits, from where, how old, used now, by whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+
+from headway.core.quota.book import Book
+from headway.core.quota.lane import Lane
+from headway.core.quota.ledger import LedgerStatistics
+from headway.core.quota.terms import AccountTerms
+from headway.core.values import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class LimitView:
+    """One limit of an account."""
+
+    limit: Limit
+    used: float
+    """Of the limit, now: everybody's use, as far as the provider told."""
+    age_s: float | None
+    """Since the provider last confirmed it; `None` if it never did."""
+    neighbours_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallerView:
+    """One client's calls in a lane."""
+
+    client: str
+    in_flight: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One account and model group."""
+
+    account: str
+    group: str
+    dialect: str
+    share: float
+    pace: str
+    limits: tuple[LimitView, ...]
+    width: float
+    """Calls that may be in flight at once, as far as is known."""
+    in_flight: int
+    granted: int
+    refused: int
+    waits_for: str
+    callers: tuple[CallerView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BookView:
+    """Everything at an instant."""
+
+    month: str
+    lanes: tuple[LaneView, ...]
+    ledgers: tuple[tuple[str, LedgerStatistics], ...]
+    terms: tuple[tuple[str, AccountTerms], ...]
+
+
+def describe(book: Book, now: float) -> BookView:
+    """All accounts of a user, for people."""
+    purse = book.purse.statistics()
+    lanes = tuple(_lane(lane, now) for lane in book.lanes)
+    return BookView(purse.month, lanes, purse.ledgers, book.lanes.terms())
+
+
+def _lane(lane: Lane, now: float) -> LaneView:
+    told = lane.quota.statistics()
+    belief = lane.quota.belief
+    limits = []
+    for mirror in belief.mirrors:
+        known = mirror.statistics()
+        standing = mirror.standing(now)
+        used = known.capacity - (standing.remaining or 0.0)
+        age_s = None if known.read_s == -inf else now - known.read_s
+        limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s))
+    flying = Counter(call[0] for call in lane.calling)
+    waiting = Counter(entry.request.id[0] for entry in lane.waiting)
+    callers = [CallerView(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]
+    wait, terms = lane.wait, lane.lasting.terms
+    return LaneView(
+        lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
+        told.belief.width.limit, told.in_flight, told.granted, told.refused,
+        "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
+    )  # fmt: skip
