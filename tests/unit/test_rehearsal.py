@@ -28,9 +28,9 @@ from headway.core.foresight.rehearsal import (
     HORIZON_S,
     Rehearsal,
     Rehearsed,
+    Scores,
+    ScoresStatistics,
     Setup,
-    Tally,
-    TallyStatistics,
 )
 from headway.core.foresight.sample import Workload, WorkloadSpec, draw_workload
 from headway.core.plan.graph import Graph, Task
@@ -397,6 +397,6 @@ def test_a_rehearsal_tells_how_far_it_is() -> None:
 
 
 def test_a_tally_begins_with_nothing() -> None:
-    tally = Tally(keeps_events=False)
-    assert tally.statistics() == TallyStatistics(tasks=0, calls=0, refused=0, timeouts=0)
-    assert repr(tally) == "<Tally 0 tasks, 0 calls>"
+    scores = Scores(keeps_events=False)
+    assert scores.statistics() == ScoresStatistics(tasks=0, calls=0, refused=0, timeouts=0)
+    assert repr(scores) == "<Scores 0 tasks, 0 calls>"

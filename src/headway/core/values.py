@@ -162,7 +162,8 @@ class Sketch:
     content: str = "english"
     """What its text is made of: inputs of one model and content share tokens per byte."""
     size_bytes: int = 0
-    """UTF-8 bytes of everything that the model reads."""
+    """Everything that the model reads, in bytes of ordinary text of its content: what is dear to a
+    vocabulary, like digits, weighs more."""
     messages: int = 1
     max_output_tokens: int | None = None
     """The longest answer that the call allows, where it says so."""

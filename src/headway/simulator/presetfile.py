@@ -29,6 +29,7 @@ from typing import (
 
 from headway.core.foresight.provider import ProviderSpec
 from headway.core.foresight.sample import WorkloadSpec
+from headway.core.numbers import number_of
 from headway.core.quota.dialect import DIALECTS
 from headway.core.values import Limit
 from headway.errors import BadPresetError, PlanError, UnknownPresetError, did_you_mean
@@ -54,8 +55,6 @@ CALLS_MAX: Final = 1_000_000
 """More calls than this do not fit into memory as a rehearsal."""
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-MULTIPLES: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
-ENDLESS: Final = ("inf", ".inf", "never")
 
 NOT_READ: Final = frozenset(("source",))
 """Fields that a record has for others than the writer of a file."""
@@ -351,7 +350,7 @@ class _Reader:
         return text
 
     def _number(self, node: Node, text: str, path: str, is_whole: bool) -> float:
-        number = _number_of(text)
+        number = number_of(text)
         name = path.rpartition(".")[2].partition("[")[0]
         allowed = RANGES.get(name, Range())
         if number is None or not allowed.holds(number):
@@ -361,19 +360,6 @@ class _Reader:
         if number != int(number):
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be a whole number")
         return int(number)
-
-
-def _number_of(text: str) -> float | None:
-    """`22`, `0.5`, `1e3`, `100_000`, `100k`, `2M`, `inf`; anything else is no number."""
-    if text.lower() in ENDLESS:
-        return inf
-    multiple = MULTIPLES.get(text[-1:], 1.0)
-    digits = text[:-1] if text[-1:] in MULTIPLES else text
-    try:
-        number = float(digits)
-    except ValueError:
-        return None
-    return number * multiple if abs(number) < inf else None
 
 
 def _needed(kind: type) -> list[str]:

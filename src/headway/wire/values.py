@@ -47,6 +47,7 @@ class Answer:
     model: str
     text: str
     input_tokens: int
+    """Without those read from the prompt cache."""
     output_tokens: int
     cache_read_tokens: int = 0
     is_cut: bool = False

@@ -130,7 +130,7 @@ class _Timer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TallyStatistics:
+class ScoresStatistics:
     """What has been counted so far."""
 
     tasks: int
@@ -139,7 +139,7 @@ class TallyStatistics:
     timeouts: int
 
 
-class Tally:
+class Scores:
     """The bookkeeping of a rehearsal: it counts and decides nothing."""
 
     __slots__ = ("_began", "_keeps_events", "result")
@@ -150,7 +150,7 @@ class Tally:
         self._began: dict[int, float] = {}
 
     def __repr__(self) -> str:
-        return f"<Tally {len(self.result.tasks)} tasks, {len(self.result.calls)} calls>"
+        return f"<Scores {len(self.result.tasks)} tasks, {len(self.result.calls)} calls>"
 
     def happened(self, events: Iterable[Event]) -> None:
         """A task's time runs from its first start to its end, whatever lies between."""
@@ -191,9 +191,9 @@ class Tally:
         result.makespan_s = max(ends, default=0.0) if state.over else inf
         return result
 
-    def statistics(self) -> TallyStatistics:
+    def statistics(self) -> ScoresStatistics:
         result = self.result
-        return TallyStatistics(
+        return ScoresStatistics(
             len(result.tasks), len(result.calls), result.refused, result.timeouts
         )
 
@@ -210,13 +210,21 @@ class Rehearsal:
     """The loop: what happens goes to the door and the engine, what they answer to the provider."""
 
     __slots__ = (
-        "_flights", "_next_id", "_setup", "_state", "_steps", "_tally", "_timers", "_wakes", "now",
+        "_flights",
+        "_next_id",
+        "_scores",
+        "_setup",
+        "_state",
+        "_steps",
+        "_timers",
+        "_wakes",
+        "now",
     )  # fmt: skip
 
     def __init__(self, setup: Setup, keep_events: bool = False) -> None:
         self._setup = setup
         self._state: State = begin(setup.workload.graph, setup.rules)
-        self._tally = Tally(keep_events)
+        self._scores = Scores(keep_events)
         self._flights: dict[int, _Flight] = {}
         self._timers: list[_Timer] = []
         self._wakes: list[float] = []
@@ -243,7 +251,7 @@ class Rehearsal:
                 heapq.heappop(self._wakes)
                 self._feed(Ticked())
             self._send()
-        return self._tally.close(self._state)
+        return self._scores.close(self._state)
 
     def statistics(self) -> RehearsalStatistics:
         return RehearsalStatistics(self.now, self._steps)
@@ -260,7 +268,7 @@ class Rehearsal:
         inputs = deque([happened])
         while inputs:
             taken = step(self._state, inputs.popleft(), self.now)
-            self._tally.happened(taken.events)
+            self._scores.happened(taken.events)
             for effect in taken.effects:
                 if not isinstance(effect, Start):
                     heapq.heappush(self._wakes, effect.at_s)
@@ -295,11 +303,11 @@ class Rehearsal:
                     self._accepted(flight)
 
     def _accepted(self, flight: _Flight) -> None:
-        self._tally.moved(flight, "busy", self.now)
+        self._scores.moved(flight, "busy", self.now)
         flight.sent_s = self.now
         flight.sends += 1
         flight.answered = False
-        result, setup = self._tally.result, self._setup
+        result, setup = self._scores.result, self._setup
         in_flight = setup.provider.statistics().in_flight
         result.in_flight_most = max(result.in_flight_most, in_flight)
         for wait_s, unless_answered in ((setup.timeout_s, False), (setup.stall_s, True)):
@@ -309,8 +317,8 @@ class Rehearsal:
         self._feed(Admitted(flight.task))
 
     def _refused(self, flight: _Flight, answer: Refused) -> None:
-        self._tally.result.refused += 1
-        self._tally.moved(flight, "provider", self.now)
+        self._scores.result.refused += 1
+        self._scores.moved(flight, "provider", self.now)
         fault, reading = _told(self._setup.provider.spec.dialect, answer, self.now)
         if not self._setup.door.refused(flight.call.id, fault, reading, self.now):
             self._lose(flight, fault)
@@ -329,7 +337,7 @@ class Rehearsal:
     def _ended(self, flight: _Flight, ended: Ended) -> None:
         used = Amounts(ended.input_tokens, ended.output_tokens)
         kept = self._setup.door.ended(ended.call_id, used, ended.fault, self.now)
-        self._tally.ended(flight, ended, self.now)
+        self._scores.ended(flight, ended, self.now)
         if ended.fault is not None:
             if not kept:
                 self._lose(flight, ended.fault)

@@ -1,0 +1,44 @@
+"""Numbers as people write them: 100k, 5M, 50 %, and back."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+MULTIPLES: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
+ENDLESS: Final = ("inf", ".inf", "never")
+
+
+def number_of(text: str) -> float | None:
+    """`22`, `0.5`, `1e3`, `100_000`, `100k`, `2M`, `inf`; anything else is no number."""
+    if text.lower() in ENDLESS:
+        return inf
+    multiple = MULTIPLES.get(text[-1:], 1.0)
+    digits = text[:-1] if text[-1:] in MULTIPLES else text
+    try:
+        number = float(digits)
+    except ValueError:
+        return None
+    return number * multiple if abs(number) < inf else None
+
+
+def share_of(text: str) -> float | None:
+    """`50%`, `0.5`; a share is above 0 and at most 1."""
+    number = number_of(text.removesuffix("%").rstrip())
+    if number is None:
+        return None
+    share = number / 100.0 if text.endswith("%") else number
+    return share if 0.0 < share <= 1.0 else None
+
+
+def short(number: float) -> str:
+    """`500`, `1.5k`, `100k`, `2M`: at most three digits that matter."""
+    for unit, multiple in (("M", 1e6), ("k", 1e3)):
+        # A number that would be rounded up to the unit is written in it.
+        if abs(number) >= multiple * 0.9995:
+            return f"{_digits(number / multiple)}{unit}"
+    return _digits(number)
+
+
+def _digits(number: float) -> str:
+    return f"{number:.3g}" if abs(number) < 999.5 else f"{number:.0f}"

@@ -1,0 +1,270 @@
+"""Anthropic Messages: what its requests, answers and streams look like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from headway.wire.asked import Asked, Part, document, image, json_text, without
+from headway.wire.heard import Heard, usage_in
+from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
+from headway.wire.sse import Event, event
+from headway.wire.values import Answer
+
+_TYPE_OF_STATUS: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_UNREAD: Final = ("cache_control", "citations", "signature", "id", "tool_use_id", "data")
+"""Fields of a block that the model does not read as text."""
+
+_DELTA: Final = re.compile(
+    rb'\{"type": ?"content_block_delta", ?"index": ?[0-9]+, ?"delta": ?'
+    rb'\{"type": ?"[a-z_]+_delta", ?"(?:text|thinking|partial_json)": ?"((?:[^"\\]|\\.)*+)"\}\s*\}'
+)
+"""The usual form of nearly all events of a stream: read without parsing it as JSON."""
+
+_DELTA_TEXTS: Final = ("text", "thinking", "partial_json")
+_SAYS_NOTHING: Final = frozenset(("ping", "content_block_start", "content_block_stop"))
+
+
+def asked(body: Fields) -> Asked | None:
+    """The request; `None` if it is none."""
+    model, messages = text_of(body.get("model")), body.get("messages")
+    if not model or not isinstance(messages, list):
+        return None
+    parts = [
+        Part("tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool))
+        for tool in map(fields, items(body.get("tools")))
+    ]
+    parts += _parts("system", body.get("system"), 0)
+    for number, message in enumerate(map(fields, messages), 1):
+        parts += _parts(text_of(message.get("role")) or "user", message.get("content"), number)
+    if parts and body.get("cache_control"):
+        # The automatic form marks the last block that can be kept.
+        last = parts[-1]
+        parts[-1] = Part(last.role, last.text, last.media, last.media_bytes, True, last.message)
+    settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
+    return Asked(
+        model,
+        tuple(parts),
+        max_output_tokens=whole_tokens(body.get("max_tokens")),
+        streams=body.get("stream") is True,
+        effort=json_text(settings) if any(settings) else "",
+    )
+
+
+def _is_marked(block: Fields) -> bool:
+    return bool(block.get("cache_control"))
+
+
+def _parts(role: str, content: object, message: int) -> Iterator[Part]:
+    """The parts of a message, whose content is text or a list of blocks."""
+    if isinstance(content, str):
+        yield Part(role, content, message=message)
+    for item in items(content):
+        if isinstance(item, str):
+            yield Part(role, item, message=message)
+        else:
+            yield from _block_parts(role, fields(item), message)
+
+
+def _block_parts(role: str, block: Fields, message: int) -> Iterator[Part]:
+    kind, is_marked = block.get("type"), _is_marked(block)
+    source = fields(block.get("source"))
+    data = text_of(source.get("data")) or json_text(source)
+    if kind == "text":
+        yield Part(role, text_of(block.get("text")), "", 0, is_marked, message)
+    elif kind == "image":
+        yield image(role, data, message, is_marked)
+    elif kind == "document" and source.get("type") not in ("text", "content"):
+        yield document(role, data, message, is_marked)
+    elif kind in ("document", "tool_result", "search_result"):
+        # Their text is inside; a result that is a list can hold images too.
+        inner = source.get("data") or source.get("content") or block.get("content")
+        yield from _parts(role, inner, message)
+        yield Part(role, text_of(block.get("title")), "", 0, is_marked, message)
+    elif kind == "thinking":
+        yield Part(role, text_of(block.get("thinking")), "", 0, is_marked, message)
+    elif kind == "redacted_thinking":
+        yield Part(role, "", text_of(block.get("data")), 0, is_marked, message)
+    else:
+        yield Part(role, json_text(without(block, *_UNREAD)), "", 0, is_marked, message)
+
+
+def hear(heard: Heard, found: Event) -> None:
+    """One event of a stream."""
+    name, data = found
+    if name in _SAYS_NOTHING:
+        return
+    usual = _DELTA.fullmatch(data)
+    if usual is not None:
+        heard.add_json_text(usual[1])
+        return
+    top = fields(parsed(data))
+    kind = text_of(top.get("type")) or name
+    delta = fields(top.get("delta"))
+    if kind == "content_block_delta":
+        heard.add_text(*(delta.get(key) for key in _DELTA_TEXTS))
+    elif kind == "message_start":
+        _hear_usage(heard, fields(fields(top.get("message")).get("usage")))
+    elif kind == "message_delta":
+        usage = fields(top.get("usage"))
+        _hear_usage(heard, usage)
+        if delta.get("stop_reason"):
+            heard.is_finished = True
+            heard.is_final = heard.is_final or tokens(usage.get("output_tokens")) is not None
+    elif kind == "message_stop":
+        heard.is_finished = heard.is_over = True
+    elif kind == "error":
+        heard.fail(data)
+
+
+def hear_whole(heard: Heard, body: Fields) -> None:
+    """The body of an answer that is not streamed."""
+    usage = fields(body.get("usage"))
+    if body.get("error"):
+        heard.fail(body)
+    elif usage:
+        _hear_usage(heard, usage)
+        heard.is_final = tokens(usage.get("output_tokens")) is not None
+    elif "input_tokens" in body:
+        # The answer of `count_tokens`: nothing was consumed.
+        heard.report(0.0, 0.0, 0.0)
+        heard.is_final = True
+    for block in map(fields, items(None if heard.is_final else body.get("content"))):
+        heard.add_text(*(block.get(key) for key in _DELTA_TEXTS))
+        if "input" in block:
+            heard.add_text(json_text(block["input"]))
+
+
+def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+    """A body of which the middle is missing."""
+    usage = usage_in(excerpt, "output_tokens")
+    _hear_usage(heard, usage)
+    heard.is_final = tokens(usage.get("output_tokens")) is not None
+
+
+def _hear_usage(heard: Heard, usage: Fields) -> None:
+    """Its input tokens are those that the cache neither gave nor took; writing counts as input."""
+    plain = tokens(usage.get("input_tokens"))
+    written = tokens(usage.get("cache_creation_input_tokens"))
+    heard.report(
+        None if plain is None else plain + (written or 0.0),
+        tokens(usage.get("cache_read_input_tokens")),
+        tokens(usage.get("output_tokens")),
+    )
+
+
+def whole(answer: Answer) -> bytes:
+    """The body of an answer that is not streamed."""
+    block: Fields = {"type": "text", "text": answer.text}
+    message = _message(answer, [block], _stop_reason(answer))
+    message["usage"] = {**_input_usage(answer), "output_tokens": answer.output_tokens}
+    return dumped(message)
+
+
+def opening(answer: Answer) -> bytes:
+    """`message_start`, with the usage of the input, and the first block."""
+    message = _message(answer, [], None)
+    # The real stream opens with the first token already counted.
+    message["usage"] = {**_input_usage(answer), "output_tokens": min(1, answer.output_tokens)}
+    block = {"type": "text", "text": ""}
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    return b"".join(
+        (_event({"type": "message_start", "message": message}), _event(start), _PING),
+    )
+
+
+def piece(text: str) -> bytes:
+    """One part of the text."""
+    delta = {"type": "text_delta", "text": text}
+    return _event({"type": "content_block_delta", "index": 0, "delta": delta})
+
+
+def closing(answer: Answer) -> bytes:
+    """The end of the block, the usage, the end."""
+    delta = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
+    usage = {**_input_usage(answer), "output_tokens": answer.output_tokens}
+    return b"".join(
+        (
+            _event({"type": "content_block_stop", "index": 0}),
+            _event({"type": "message_delta", "delta": delta, "usage": usage}),
+            _event({"type": "message_stop"}),
+        )
+    )
+
+
+def error_event(status: int, body: bytes) -> bytes:
+    """The `error` event with the error of `body`, or with one that says what `status` says."""
+    top = fields(parsed(body))
+    error = fields(top.get("error")) or top
+    if not text_of(error.get("type")):
+        said = text_of(error.get("message")) or body.decode("utf-8", "replace")
+        error = {"type": _TYPE_OF_STATUS.get(status, "api_error"), "message": said}
+    return _event({**top, "type": "error", "error": error} if "error" in top else _error(error))
+
+
+def counted(input_tokens: int) -> bytes:
+    """The answer of `count_tokens`."""
+    return dumped({"input_tokens": input_tokens})
+
+
+def models(names: Iterable[str]) -> bytes:
+    """One page with all models."""
+    data: list[Fields] = [
+        {
+            "type": "model",
+            "id": name,
+            "display_name": name,
+            "created_at": "1970-01-01T00:00:00Z",
+            "lifecycle": "active",
+        }
+        for name in names
+    ]
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return dumped({"data": data, "has_more": False, "first_id": first, "last_id": last})
+
+
+def _message(answer: Answer, content: list[Fields], stop_reason: str | None) -> Fields:
+    return {
+        "id": answer.id,
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+    }
+
+
+def _input_usage(answer: Answer) -> dict[str, int]:
+    return {
+        "input_tokens": answer.input_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": answer.cache_read_tokens,
+    }
+
+
+def _stop_reason(answer: Answer) -> str:
+    return "max_tokens" if answer.is_cut else "end_turn"
+
+
+def _error(error: Fields) -> Fields:
+    return {"type": "error", "error": error}
+
+
+def _event(data: Fields) -> bytes:
+    return event(dumped(data), text_of(data["type"]))
+
+
+_PING: Final = _event({"type": "ping"})

@@ -1,0 +1,186 @@
+"""A request of any format, in parts as the model reads them, and what can be seen of it.
+
+Laws:
+- Parts are in the order in which every provider builds its prompt: tools, system, messages.
+- A digest covers what the provider's prompt cache covers, so equal digests are equal beginnings.
+- What is not text has a fixed size: it is not looked into. Text is weighed, see `weight.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from headway.core.values import Sketch
+from headway.wire.loose import Fields, dumped
+from headway.wire.text import content_kind
+from headway.wire.values import Conversation
+from headway.wire.weight import weighed_bytes
+
+IMAGE_BYTES: Final = 5_000
+"""1,500 tokens at the 0.3 tokens per byte where an unknown content starts. Anthropic scales an
+image down to about 1,600 tokens at most, OpenAI to about 1,100; small ones cost less, and too
+high an estimate costs a wait where too low a one costs a refusal."""
+
+PAGE_BYTES: Final = 8_000
+DATA_PER_PAGE_BYTES: Final = 50_000
+"""A page of a PDF is an image and its text, 1,500 to 3,000 tokens; pages of 50 kB are usual."""
+
+PAGES_MAX: Final = 100
+"""Anthropic's longest document."""
+
+MEDIA_SHARE_MIN: Final = 0.1
+"""From this share on, what is not text has a ratio of its own, and spoils nobody else's."""
+
+CACHEABLE_BYTES_MIN: Final = 4096
+"""1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
+
+DIGEST_BYTES: Final = 8
+"""16 hex digits: an account has far fewer than 2^32 prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a request: some text, or something else that has a size."""
+
+    role: str
+    """`tools`, `system`, or the role of the message that it is a part of."""
+    text: str = ""
+    media: str = ""
+    """The data or the address of what is not text; only its digest is ever used."""
+    media_bytes: int = 0
+    ends_prefix: bool = False
+    """The provider is asked to keep everything up to here."""
+    message: int = 0
+    """Which message it belongs to, from 1; tools and system belong to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks of a model."""
+
+    model: str
+    parts: tuple[Part, ...]
+    max_output_tokens: int | None = None
+    choices: int = 1
+    streams: bool = False
+    wants_usage: bool = True
+    effort: str = ""
+    """Settings that change how long an answer is: thinking, reasoning, verbosity."""
+    cache_key: str = ""
+    caches_by_itself: bool = False
+    """The provider keeps what is said first without being asked to."""
+    is_continued: bool = False
+    """It goes on with a conversation that the provider stores and nobody sees here."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are; the system prompt is one."""
+        has_system = any(part.role == "system" and part.message == 0 for part in self.parts)
+        return max((part.message for part in self.parts), default=0) + has_system
+
+
+def sketch_of(asked: Asked) -> Sketch:
+    """Sizes and digests; nothing of the text remains."""
+    texts = [part.text for part in asked.parts]
+    media_bytes = sum(part.media_bytes for part in asked.parts)
+    content: str = content_kind(texts)
+    sizes = [part.media_bytes + weighed_bytes(part.text, content) for part in asked.parts]
+    total_bytes = sum(sizes)
+    if media_bytes > MEDIA_SHARE_MIN * total_bytes:
+        content = "media"
+    if asked.is_continued:
+        content = "continued"
+    prefix, prefix_bytes = _prefix(asked, sizes)
+    limit = asked.max_output_tokens
+    return Sketch(
+        model=asked.model,
+        content=content,
+        size_bytes=total_bytes,
+        messages=max(1, asked.messages),
+        max_output_tokens=None if limit is None else limit * asked.choices,
+        kind=_kind(asked),
+        prefix=prefix,
+        prefix_bytes=prefix_bytes,
+    )
+
+
+def conversation_of(asked: Asked) -> Conversation:
+    """The same request as a model reads it. Tools are told before the system prompt."""
+    turns: dict[int, tuple[str, list[str]]] = {}
+    system: list[str] = []
+    for part in asked.parts:
+        if part.role in ("tools", "system"):
+            system.append(part.text)
+        else:
+            turns.setdefault(part.message, (part.role, []))[1].append(part.text)
+    return Conversation(
+        model=asked.model,
+        system="\n".join(filter(None, system)),
+        turns=tuple((role, "\n".join(filter(None, texts))) for role, texts in turns.values()),
+        streams=asked.streams,
+        max_output_tokens=asked.max_output_tokens,
+        wants_usage=asked.wants_usage,
+    )
+
+
+def json_text(value: object) -> str:
+    """A value that the model reads as JSON: tools, their inputs, blocks of an unknown type."""
+    return dumped(value).decode()
+
+
+def without(block: Fields, *names: str) -> Fields:
+    """A block without the fields that the model does not read."""
+    return {name: value for name, value in block.items() if name not in names}
+
+
+def image(role: str, data: str, message: int, ends_prefix: bool = False) -> Part:
+    """An image or a sound, by its data or address."""
+    return Part(role, "", data, IMAGE_BYTES, ends_prefix, message)
+
+
+def document(role: str, data: str, message: int, ends_prefix: bool = False) -> Part:
+    """A file, by its data or address."""
+    pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
+    return Part(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
+
+
+def _kind(asked: Asked) -> str:
+    """Calls with the same model, system prompt, tools and settings answer at similar length."""
+    told = (part for part in asked.parts if part.role in ("tools", "system"))
+    digest = _digest([asked.effort, str(asked.choices)], told)
+    return f"{asked.model}#{digest[:8]}"
+
+
+def _prefix(asked: Asked, sizes: Sequence[int]) -> tuple[str, int]:
+    """Digest and size of what the provider's prompt cache keeps; nothing if it keeps nothing."""
+    marked = [place for place, part in enumerate(asked.parts, 1) if part.ends_prefix]
+    end = 0
+    if marked:
+        end = marked[-1]
+    elif asked.caches_by_itself:
+        told = [part.role in ("tools", "system") for part in asked.parts]
+        end = told.index(False) if False in told else len(told)
+    size = sum(sizes[:end])
+    if size < CACHEABLE_BYTES_MIN:
+        return "", 0
+    return _digest([asked.model, asked.cache_key], asked.parts[:end]), size
+
+
+def _digest(words: Sequence[str], parts: Iterable[Part]) -> str:
+    """16 hex digits over words and parts, each with its length, so that no two can be confused."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for word in words:
+        _add(digest, word)
+    for part in parts:
+        for word in (part.role, part.text, part.media):
+            _add(digest, word)
+    return digest.hexdigest()
+
+
+def _add(digest: blake2b, word: str) -> None:
+    data = word.encode("utf-8", "surrogatepass")
+    digest.update(len(data).to_bytes(8, "big"))
+    digest.update(data)

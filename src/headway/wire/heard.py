@@ -1,0 +1,155 @@
+"""What an answer has told so far: its tokens, whether it is over, and whether it failed.
+
+Laws:
+- Reported tokens never fall: every provider reports totals so far.
+- Tokens are `reported` only once the report is final; until then they are the larger of what was
+  reported and what the text that passed was probably made of.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from headway.core.quota.demand import TOKENS_PER_BYTE
+from headway.core.quota.refusal import parse_stream_error
+from headway.core.values import Fault, Known, Tally
+from headway.wire.loose import Fields, fields, parsed, tokens
+
+ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
+OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
+"""An answer's text is counted as it passes, so that each byte has to speak for itself."""
+
+USAGES_TRIED_MAX: Final = 16
+"""Places of an excerpt in which usage is looked for."""
+
+_ASCII: Final = bytes(range(128))
+
+
+class Heard:
+    """Collects what the events or the body of one answer tell."""
+
+    __slots__ = (
+        "_ascii_bytes",
+        "_other_bytes",
+        "cache_read_tokens",
+        "fault",
+        "input_tokens",
+        "is_final",
+        "is_finished",
+        "is_over",
+        "open_choices",
+        "reported_tokens",
+    )
+
+    def __init__(self) -> None:
+        self.input_tokens: float | None = None
+        self.cache_read_tokens: float | None = None
+        self.reported_tokens: float | None = None
+        self.is_final = False
+        """The last usage was reported."""
+        self.is_finished = False
+        """The text is complete; something may follow it."""
+        self.is_over = False
+        """Nothing follows."""
+        self.open_choices: set[int] = set()
+        """Of several answers to one call, those that are not complete yet."""
+        self.fault: Fault | None = None
+        self._ascii_bytes = self._other_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Heard {self.tally()}{', over' if self.is_over else ''}>"
+
+    @property
+    def output_tokens(self) -> float:
+        """Tokens of the answer so far."""
+        reported = self.reported_tokens or 0.0
+        if self.is_final:
+            return reported
+        return max(
+            reported,
+            self._ascii_bytes * ASCII_TOKENS_PER_BYTE + self._other_bytes * OTHER_TOKENS_PER_BYTE,
+        )
+
+    def tally(self) -> Tally:
+        """What the call consumed, as far as it can be told."""
+        output_tokens = self.output_tokens
+        known: Known = "reported" if self.is_final else "estimated"
+        if not (self.is_final or output_tokens or self.input_tokens is not None):
+            known = "unknown"
+        return Tally(self.input_tokens or 0.0, self.cache_read_tokens or 0.0, output_tokens, known)
+
+    def report(
+        self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
+    ) -> None:
+        """The provider told tokens so far; `None` is what it did not tell."""
+        self.input_tokens = _larger(self.input_tokens, input_tokens)
+        self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
+        self.reported_tokens = _larger(self.reported_tokens, output)
+
+    def add_text(self, *values: object) -> None:
+        """Parts of the answer; whatever is not text counts nothing."""
+        for value in values:
+            if isinstance(value, str) and value:
+                self._count(value.encode("utf-8", "replace"))
+
+    def add_json_text(self, literal: bytes) -> None:
+        """A part of the answer that is still between its JSON quotes."""
+        if b"\\" in literal:
+            self.add_text(parsed(b'"' + literal + b'"'))
+        else:
+            self._count(literal)
+
+    def fail(self, payload: bytes | Fields) -> None:
+        """The provider reported an error in place of an answer; nothing follows it."""
+        if self.fault is None:
+            said = payload if isinstance(payload, bytes) else json.dumps(payload)
+            self.fault = parse_stream_error(said)
+        self.is_over = True
+
+    def _count(self, data: bytes) -> None:
+        if data.isascii():
+            self._ascii_bytes += len(data)
+        else:
+            other = len(data.translate(None, _ASCII))
+            self._other_bytes += other
+            self._ascii_bytes += len(data) - other
+
+
+def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | None]:
+    """Both of OpenAI's formats count cached tokens as a part of the input, in `<name>_details`.
+
+    DeepSeek tells cached tokens in a field of its own.
+    """
+    total = tokens(usage.get(name))
+    cached = tokens(fields(usage.get(f"{name}_details")).get("cached_tokens"))
+    if cached is None:
+        cached = tokens(usage.get("prompt_cache_hit_tokens"))
+    if total is None:
+        return None, None
+    return max(0.0, total - (cached or 0.0)), min(cached or 0.0, total)
+
+
+def usage_in(excerpt: bytes, name: str) -> Fields:
+    """The usage in a body whose middle is missing: the last object of that key with `name` in it.
+
+    Within text, quotes are escaped, so that a text about usage is not taken for it.
+    """
+    decoder, end = json.JSONDecoder(), len(excerpt)
+    for _ in range(USAGES_TRIED_MAX):
+        end = excerpt.rfind(b'"usage"', 0, end)
+        if end < 0:
+            break
+        text = excerpt[end + 7 : end + 7 + 4096].decode("utf-8", "replace").lstrip()
+        if excerpt[end - 1 : end] != b"\\" and text.startswith(":"):
+            try:
+                found, _ = decoder.raw_decode(text[1:].lstrip())
+            except (ValueError, RecursionError):
+                continue
+            if name in fields(found):
+                return fields(found)
+    return {}
+
+
+def _larger(known: float | None, told: float | None) -> float | None:
+    return known if told is None else told if known is None else max(known, told)

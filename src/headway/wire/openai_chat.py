@@ -1,0 +1,240 @@
+"""OpenAI Chat Completions, which most other providers speak too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from headway.wire.asked import Asked, Part, document, image, json_text
+from headway.wire.heard import Heard, input_and_cached, usage_in
+from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
+from headway.wire.sse import Event, event
+from headway.wire.values import Answer
+
+DONE: Final = b"[DONE]"
+"""The data of the last event, the only one that is not JSON."""
+
+CHOICES_MAX: Final = 128
+"""The most answers that one call can ask for."""
+
+_DELTA: Final = re.compile(
+    rb'\{"id": ?"[^"\\]*", ?"object": ?"chat\.completion\.chunk",[^{}\[\]\\]*"choices": ?'
+    rb'\[\{"index": ?0, ?"delta": ?\{"content": ?"((?:[^"\\]|\\.)*+)"\}, ?'
+    rb'(?:"logprobs": ?null, ?)?"finish_reason": ?null(?:, ?"logprobs": ?null)?\}\]'
+    rb'(?:, ?"(?:usage": ?null|obfuscation": ?"[^"\\]*"))*\}'
+)
+"""The usual form of nearly all events of a stream with one answer: read without parsing."""
+
+_TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
+"""What an answer's text is called; the last two by DeepSeek and vLLM."""
+
+
+def asked(body: Fields) -> Asked | None:
+    """The request; `None` if it is none."""
+    model, messages = text_of(body.get("model")), body.get("messages")
+    if not model or not isinstance(messages, list):
+        return None
+    tools = [*items(body.get("tools")), *items(body.get("functions"))]
+    parts = [Part("tools", json_text(tool)) for tool in tools]
+    if schema := fields(body.get("response_format")).get("json_schema"):
+        parts.append(Part("tools", json_text(schema)))
+    for number, message in enumerate(messages, 1):
+        parts += _message_parts(fields(message), number)
+    limit = whole_tokens(body.get("max_completion_tokens"))
+    settings = [body.get(name) for name in ("reasoning_effort", "verbosity", "tool_choice")]
+    return Asked(
+        model,
+        tuple(parts),
+        max_output_tokens=whole_tokens(body.get("max_tokens")) if limit is None else limit,
+        choices=max(1, min(CHOICES_MAX, whole_tokens(body.get("n")) or 1)),
+        streams=body.get("stream") is True,
+        wants_usage=fields(body.get("stream_options")).get("include_usage") is True,
+        effort=json_text(settings) if any(settings) else "",
+        cache_key=text_of(body.get("prompt_cache_key")),
+        caches_by_itself=True,
+    )
+
+
+def _message_parts(message: Fields, number: int) -> Iterator[Part]:
+    role = text_of(message.get("role")) or "user"
+    role = "system" if role == "developer" else role
+    content = message.get("content")
+    if isinstance(content, str):
+        yield Part(role, content, message=number)
+    for item in map(fields, items(content)):
+        yield _block_part(role, item, number)
+    for name in ("name", "reasoning_content", "refusal"):
+        if said := text_of(message.get(name)):
+            yield Part(role, said, message=number)
+    for call in [*items(message.get("tool_calls")), {"function": message.get("function_call")}]:
+        used = fields(fields(call).get("function")) or fields(fields(call).get("custom"))
+        if used:
+            name, given = text_of(used.get("name")), used.get("arguments", used.get("input"))
+            yield Part(role, f"{name} {text_of(given)}", message=number)
+
+
+def _block_part(role: str, block: Fields, number: int) -> Part:
+    kind = block.get("type")
+    ends_prefix = bool(block.get("prompt_cache_breakpoint"))
+    if kind == "image_url":
+        inner = block.get("image_url")
+        address = text_of(inner) or text_of(fields(inner).get("url"))
+        return image(role, address, number, ends_prefix)
+    if kind == "input_audio":
+        return image(role, json_text(block.get("input_audio")), number, ends_prefix)
+    if kind == "file":
+        return document(role, json_text(block.get("file")), number, ends_prefix)
+    said = text_of(block.get("text")) or text_of(block.get("refusal"))
+    return Part(role, said, "", 0, ends_prefix, number)
+
+
+def hear(heard: Heard, found: Event) -> None:
+    """One event of a stream."""
+    data = found.data
+    usual = _DELTA.fullmatch(data)
+    if usual is not None:
+        heard.add_json_text(usual[1])
+        heard.open_choices.add(0)
+        return
+    if data.startswith(DONE):
+        heard.is_finished = heard.is_over = True
+        return
+    top = fields(parsed(data))
+    if top.get("error") or found.name == "error":
+        heard.fail(data)
+        return
+    choices = items(top.get("choices"))
+    for choice in map(fields, choices):
+        _hear_message(heard, fields(choice.get("delta")))
+        _hear_choice(heard, choice)
+    # Groq reports in a field of its own, in the same form.
+    usage = fields(top.get("usage")) or fields(fields(top.get("x_groq")).get("usage"))
+    if usage:
+        # vLLM can report with every chunk: the last report is that after the text.
+        _hear_usage(heard, usage, is_final=heard.is_finished or not choices)
+
+
+def hear_whole(heard: Heard, body: Fields) -> None:
+    """The body of an answer that is not streamed."""
+    if body.get("error"):
+        heard.fail(body)
+    _hear_usage(heard, fields(body.get("usage")), is_final=True)
+    for choice in map(fields, items(None if heard.is_final else body.get("choices"))):
+        _hear_message(heard, fields(choice.get("message")))
+
+
+def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+    """A body of which the middle is missing."""
+    _hear_usage(heard, usage_in(excerpt, "completion_tokens"), is_final=True)
+
+
+def _hear_choice(heard: Heard, choice: Fields) -> None:
+    """An answer is complete with its `finish_reason`; all are when none is open any more."""
+    index = min(CHOICES_MAX, whole_tokens(choice.get("index")) or 0)
+    if choice.get("finish_reason"):
+        heard.open_choices.discard(index)
+        heard.is_finished = not heard.open_choices
+    else:
+        heard.open_choices.add(index)
+
+
+def _hear_message(heard: Heard, message: Fields) -> None:
+    heard.add_text(*(message.get(name) for name in _TEXTS))
+    heard.add_text(fields(message.get("audio")).get("transcript"))
+    for call in [*items(message.get("tool_calls")), {"function": message.get("function_call")}]:
+        used = fields(fields(call).get("function")) or fields(fields(call).get("custom"))
+        heard.add_text(used.get("name"), used.get("arguments"), used.get("input"))
+
+
+def _hear_usage(heard: Heard, usage: Fields, is_final: bool) -> None:
+    input_tokens, cached = input_and_cached(usage, "prompt_tokens")
+    output_tokens = tokens(usage.get("completion_tokens"))
+    heard.report(input_tokens, cached, output_tokens)
+    heard.is_final = is_final and output_tokens is not None
+
+
+def whole(answer: Answer) -> bytes:
+    """The body of an answer that is not streamed."""
+    message: Fields = {"role": "assistant", "content": answer.text, "refusal": None}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": _finish_reason(answer),
+    }
+    completion = _head(answer, "chat.completion")
+    completion["choices"] = [choice]
+    completion["usage"] = _usage(answer)
+    return dumped(completion)
+
+
+def opening(answer: Answer) -> bytes:
+    """The chunk with the role."""
+    return _chunk(answer, {"role": "assistant", "content": "", "refusal": None}, None)
+
+
+def piece(answer: Answer, text: str) -> bytes:
+    """One part of the text."""
+    return _chunk(answer, {"content": text}, None)
+
+
+def closing(answer: Answer, wants_usage: bool) -> bytes:
+    """The chunk with the reason of the end, one with the usage if wanted, and `[DONE]`."""
+    last = _chunk(answer, {}, _finish_reason(answer))
+    if wants_usage:
+        completion = _head(answer, "chat.completion.chunk")
+        completion["choices"] = []
+        completion["usage"] = _usage(answer)
+        last += event(dumped(completion))
+    return last + event(DONE)
+
+
+def error_event(status: int, body: bytes) -> bytes:
+    """A chunk that is an error: what the SDK looks for is the field `error`."""
+    top = fields(parsed(body))
+    error = fields(top.get("error")) or top
+    if not text_of(error.get("message")):
+        said = body.decode("utf-8", "replace") or f"HTTP {status}"
+        error = {"message": said, "type": "server_error", "param": None, "code": status}
+    return event(dumped({"error": error}))
+
+
+def models(names: Iterable[str]) -> bytes:
+    """All models; Responses has the same list."""
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": "headway"} for name in names]
+    return dumped({"object": "list", "data": data})
+
+
+def _head(answer: Answer, kind: str) -> Fields:
+    return {
+        "id": answer.id,
+        "object": kind,
+        "created": int(answer.created_wall_s),
+        "model": answer.model,
+        "service_tier": "default",
+        "system_fingerprint": None,
+    }
+
+
+def _chunk(answer: Answer, delta: Fields, finish_reason: str | None) -> bytes:
+    completion = _head(answer, "chat.completion.chunk")
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    completion["choices"] = [choice]
+    return event(dumped(completion))
+
+
+def _usage(answer: Answer) -> Fields:
+    """Its prompt tokens are all of the input, cached or not."""
+    prompt_tokens = answer.input_tokens + answer.cache_read_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": answer.output_tokens,
+        "total_tokens": prompt_tokens + answer.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": answer.cache_read_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    }
+
+
+def _finish_reason(answer: Answer) -> str:
+    return "length" if answer.is_cut else "stop"

@@ -1,0 +1,289 @@
+"""OpenAI Responses: what its requests, answers and streams look like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from headway.wire.asked import Asked, Part, document, image, json_text, without
+from headway.wire.heard import Heard, input_and_cached, usage_in
+from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
+from headway.wire.sse import Event, event
+from headway.wire.values import Answer
+
+OPENING_EVENTS: Final = 4
+"""Events before the first text; all events of a stream are numbered from 0."""
+
+_CODE_OF_STATUS: Final = {
+    400: "invalid_request_error",
+    402: "insufficient_quota",
+    429: "rate_limit_exceeded",
+    503: "server_is_overloaded",
+    529: "server_is_overloaded",
+}
+_UNREAD: Final = ("type", "id", "call_id", "status", "encrypted_content")
+"""Fields of an item that the model does not read as text."""
+
+_DELTA: Final = re.compile(
+    rb'\{"type": ?"response\.(?!audio\.|shell_call_o)[a-z_.]+\.delta",'
+    rb'[^{}\[\]\\]*"delta": ?"((?:[^"\\]|\\.)*+)"'
+    rb'(?:, ?"(?:logprobs": ?\[\]|sequence_number": ?[0-9]+|obfuscation": ?"[^"\\]*"))*\}'
+)
+"""The usual form of nearly all events of a stream: read without parsing it as JSON."""
+
+_LAST: Final = frozenset(
+    f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled")
+)
+_NOT_SAID: Final = frozenset(("response.audio.delta", "response.shell_call_output_content.delta"))
+"""Parts that are not text, or that a tool said."""
+
+
+def asked(body: Fields) -> Asked | None:
+    """The request; `None` if it is none. A stored prompt can name the model in its place."""
+    model, given = text_of(body.get("model")), body.get("input")
+    stored = [body.get(name) for name in ("prompt", "previous_response_id", "conversation")]
+    if not isinstance(given, str | list) and not any(stored):
+        return None
+    if not model and not body.get("prompt"):
+        return None
+    parts = [Part("tools", json_text(tool)) for tool in items(body.get("tools"))]
+    if schema := fields(fields(body.get("text")).get("format")).get("schema"):
+        parts.append(Part("tools", json_text(schema)))
+    parts.append(Part("system", text_of(body.get("instructions"))))
+    if isinstance(given, str):
+        parts.append(Part("user", given, message=1))
+    for number, item in enumerate(items(given), 1):
+        parts += _item_parts(fields(item), number)
+    settings = [body.get("reasoning"), body.get("tool_choice"), body.get("prompt")]
+    settings.append(fields(body.get("text")).get("verbosity"))
+    return Asked(
+        model,
+        tuple(part for part in parts if part.text or part.media_bytes or part.message),
+        max_output_tokens=whole_tokens(body.get("max_output_tokens")),
+        streams=body.get("stream") is True,
+        effort=json_text(settings) if any(settings) else "",
+        cache_key=text_of(body.get("prompt_cache_key")),
+        caches_by_itself=True,
+        is_continued=any(stored),
+    )
+
+
+def _item_parts(item: Fields, number: int) -> Iterator[Part]:
+    """An item is a message, with its type or without, or something that a tool or model did."""
+    role = text_of(item.get("role")) or "assistant"
+    role = "system" if role == "developer" else role
+    content = item.get("output", item.get("content"))
+    if isinstance(content, str):
+        yield Part(role, content, message=number)
+    for block in map(fields, items(content)):
+        yield _block_part(role, block, number)
+    if "role" not in item:
+        rest = without(item, "output", "content", *_UNREAD)
+        yield Part(role, " ".join(_said(value) for value in rest.values()), message=number)
+
+
+def _said(value: object) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _block_part(role: str, block: Fields, number: int) -> Part:
+    kind = block.get("type")
+    ends_prefix = bool(block.get("prompt_cache_breakpoint"))
+    if kind == "input_image":
+        data = text_of(block.get("image_url")) or text_of(block.get("file_id"))
+        return image(role, data, number, ends_prefix)
+    if kind == "input_file":
+        return document(role, json_text(block), number, ends_prefix)
+    said = text_of(block.get("text")) or text_of(block.get("refusal"))
+    return Part(role, said, "", 0, ends_prefix, number)
+
+
+def hear(heard: Heard, found: Event) -> None:
+    """One event of a stream."""
+    name, data = found
+    if name and not (name.endswith(".delta") or name in _LAST or name == "error"):
+        # Everything else announces or repeats, at length: it has the request's tools in it.
+        return
+    if name in _NOT_SAID:
+        return
+    usual = _DELTA.fullmatch(data)
+    if usual is not None:
+        heard.add_json_text(usual[1])
+        return
+    top = fields(parsed(data))
+    kind = text_of(top.get("type")) or name
+    if kind in _LAST:
+        if top:
+            hear_whole(heard, fields(top.get("response")))
+        else:
+            hear_excerpt(heard, data)
+        # An event that broke off is no end; one that is cut because of its length is.
+        heard.is_finished = heard.is_over = bool(top) or heard.is_final
+    elif kind == "error" or top.get("error"):
+        heard.fail(data)
+    elif kind.endswith(".delta") and kind not in _NOT_SAID:
+        heard.add_text(top.get("delta"))
+
+
+def hear_whole(heard: Heard, body: Fields) -> None:
+    """The body of an answer that is not streamed; the last event has the same in it."""
+    if body.get("error"):
+        # Without the request's own tools and instructions, which come first and can be long.
+        heard.fail({"error": body["error"]})
+    if body.get("object") == "response.input_tokens":
+        heard.report(0.0, 0.0, 0.0)
+        heard.is_final = True
+        return
+    _hear_usage(heard, fields(body.get("usage")))
+    if not heard.output_tokens:
+        for item in map(fields, items(body.get("output"))):
+            heard.add_text(item.get("arguments"), item.get("input"))
+            heard.add_text(*(fields(part).get("text") for part in items(item.get("content"))))
+
+
+def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+    """A body of which the middle is missing."""
+    _hear_usage(heard, usage_in(excerpt, "output_tokens"))
+
+
+def _hear_usage(heard: Heard, usage: Fields) -> None:
+    input_tokens, cached = input_and_cached(usage, "input_tokens")
+    output_tokens = tokens(usage.get("output_tokens"))
+    heard.report(input_tokens, cached, output_tokens)
+    heard.is_final = heard.is_final or output_tokens is not None
+
+
+def whole(answer: Answer) -> bytes:
+    """The body of an answer that is not streamed."""
+    return dumped(_finished(answer))
+
+
+def opening(answer: Answer) -> bytes:
+    """The response, its message and the message's text are announced, all empty."""
+    response = _response(answer, "in_progress", [])
+    item = _item(answer, "in_progress", [])
+    return b"".join(
+        (
+            _event("response.created", 0, {"response": response}),
+            _event("response.in_progress", 1, {"response": response}),
+            _event("response.output_item.added", 2, {"output_index": 0, "item": item}),
+            _event("response.content_part.added", 3, {**_place(answer), "part": _part("")}),
+        )
+    )
+
+
+def piece(answer: Answer, index: int, text: str) -> bytes:
+    """One part of the text."""
+    data = {**_place(answer), "delta": text, "logprobs": []}
+    return _event("response.output_text.delta", OPENING_EVENTS + index, data)
+
+
+def closing(answer: Answer, pieces: int) -> bytes:
+    """Everything that was announced is repeated, complete; the usage comes with the response."""
+    number = OPENING_EVENTS + pieces
+    finished, place, part = _finished(answer), _place(answer), _part(answer.text)
+    item = _item(answer, _status(answer), [part])
+    text_done = {**place, "text": answer.text, "logprobs": []}
+    return b"".join(
+        (
+            _event("response.output_text.done", number, text_done),
+            _event("response.content_part.done", number + 1, {**place, "part": part}),
+            _event("response.output_item.done", number + 2, {"output_index": 0, "item": item}),
+            _event(f"response.{_status(answer)}", number + 3, {"response": finished}),
+        )
+    )
+
+
+def error_event(status: int, body: bytes) -> bytes:
+    """The flat `error` event. Its number is not known here and is 0."""
+    top = fields(parsed(body))
+    error = fields(top.get("error")) or top
+    code = text_of(error.get("code")) or text_of(error.get("type"))
+    data: Fields = {
+        "code": code or _CODE_OF_STATUS.get(status, "server_error"),
+        "message": text_of(error.get("message")) or body.decode("utf-8", "replace"),
+        "param": None,
+    }
+    return _event("error", 0, data)
+
+
+def counted(input_tokens: int) -> bytes:
+    """The answer of `input_tokens`."""
+    return dumped({"object": "response.input_tokens", "input_tokens": input_tokens})
+
+
+def _status(answer: Answer) -> str:
+    return "incomplete" if answer.is_cut else "completed"
+
+
+def _item_id(answer: Answer) -> str:
+    return f"msg_{answer.id.removeprefix('resp_')}"
+
+
+def _place(answer: Answer) -> Fields:
+    return {"item_id": _item_id(answer), "output_index": 0, "content_index": 0}
+
+
+def _part(text: str) -> Fields:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _item(answer: Answer, status: str, content: list[Fields]) -> Fields:
+    return {
+        "id": _item_id(answer),
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
+
+
+def _response(answer: Answer, status: str, output: list[Fields]) -> Fields:
+    cut = status == "incomplete"
+    return {
+        "id": answer.id,
+        "object": "response",
+        "created_at": int(answer.created_wall_s),
+        "status": status,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": None,
+        "max_output_tokens": None,
+        "metadata": {},
+        "model": answer.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": False,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": None,
+        "user": None,
+    }
+
+
+def _finished(answer: Answer) -> Fields:
+    item = _item(answer, _status(answer), [_part(answer.text)])
+    response = _response(answer, _status(answer), [item])
+    input_tokens = answer.input_tokens + answer.cache_read_tokens
+    response["usage"] = {
+        "input_tokens": input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": answer.cache_read_tokens,
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": answer.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": input_tokens + answer.output_tokens,
+    }
+    return response
+
+
+def _event(kind: str, number: int, data: Fields) -> bytes:
+    return event(dumped({"type": kind, "sequence_number": number, **data}), kind)

@@ -1,0 +1,287 @@
+"""What a call asks for and what its answer consumed, read from bytes of any format.
+
+Laws:
+- `sketch` and `conversation` raise `WireError` and nothing else; an `AnswerReader` never raises.
+- Nothing of a text is kept: a sketch has sizes and digests, a reader counts as bytes pass.
+- Every buffer has a named limit, and what is split anywhere reads the same as what is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from headway.core.quota.dialect import Dialect, Headers, decode
+from headway.core.quota.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
+from headway.core.values import Fault, Reading, Sketch, Tally
+from headway.errors import WireError
+from headway.wire import anthropic, openai_chat, openai_responses
+from headway.wire.asked import Asked, conversation_of, sketch_of
+from headway.wire.excerpt import Excerpt
+from headway.wire.heard import Heard
+from headway.wire.inflate import Inflater
+from headway.wire.loose import Fields, parsed
+from headway.wire.sse import Event, EventReader
+from headway.wire.values import Conversation, Route, WireName
+
+_ROUTES: Final[tuple[tuple[str, Route], ...]] = (
+    ("/messages", Route("anthropic")),
+    ("/messages/count_tokens", Route("anthropic", "count")),
+    ("/chat/completions", Route("openai-chat")),
+    ("/responses", Route("openai-responses")),
+    ("/responses/input_tokens", Route("openai-responses", "count")),
+)
+_EVENT_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+
+LOOK_BYTES: Final = 16
+"""Enough of a body to tell a stream from JSON."""
+
+
+def route(method: str, path: str) -> Route | None:
+    """What a request asks for; `None` for all that no model answers.
+
+    The path may have any prefix and a query: `/anthropic/v1/messages?beta=true`.
+    """
+    if method.upper() != "POST":
+        return None
+    plain = path.partition("?")[0].partition("#")[0].rstrip("/")
+    return next((found for end, found in _ROUTES if plain.endswith(end)), None)
+
+
+def sketch(route: Route, body: bytes) -> Sketch:
+    """What can be seen of a call before it is sent. Raises `WireError`.
+
+    A call that only counts has no size: providers do not charge for its tokens.
+    """
+    asked = _asked(route, body)
+    if route.purpose == "count":
+        kind = f"{asked.model}#count"
+        return Sketch(asked.model, size_bytes=0, messages=0, max_output_tokens=0, kind=kind)
+    return sketch_of(asked)
+
+
+def conversation(route: Route, body: bytes) -> Conversation:
+    """The call as a model reads it. Raises `WireError`."""
+    return conversation_of(_asked(route, body))
+
+
+def _asked(route: Route, body: bytes) -> Asked:
+    top = parsed(body)
+    if not isinstance(top, dict):
+        raise WireError("the body of a call is not a JSON object", where=route.wire)
+    try:
+        asked = _read_request(route.wire, top)
+    except RecursionError:
+        # What was nested almost too deep to be parsed is too deep to be written again.
+        raise WireError("the body of a call is nested too deep", where=route.wire) from None
+    if asked is None:
+        wanted = "`input`" if route.wire == "openai-responses" else "a list of `messages`"
+        raise WireError(
+            "the body of a call does not say what is asked of whom",
+            where=route.wire,
+            detail=f"got the fields {', '.join(sorted(top)[:8]) or 'none'}"[:200],
+            hint=f"a call has a `model` and {wanted}",
+        )
+    return asked
+
+
+def _read_request(wire: WireName, body: Fields) -> Asked | None:
+    if wire == "anthropic":
+        return anthropic.asked(body)
+    return openai_chat.asked(body) if wire == "openai-chat" else openai_responses.asked(body)
+
+
+class AnswerReader:
+    """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
+
+    __slots__ = (
+        "_body",
+        "_dialect",
+        "_ended",
+        "_events",
+        "_headers",
+        "_heard",
+        "_inflater",
+        "_is_looked_at",
+        "_length",
+        "_reading",
+        "_received",
+        "_received_wall_s",
+        "_status",
+        "_wire",
+    )
+
+    def __init__(
+        self,
+        wire: WireName,
+        status: int,
+        headers: Headers,
+        dialect: Dialect,
+        received_wall_s: float | None = None,
+    ) -> None:
+        """`received_wall_s` stands in for a missing `Date` header, as in `decode`."""
+        self._wire, self._status, self._dialect = wire, status, dialect
+        self._headers = _as_text(headers)
+        self._received_wall_s = received_wall_s
+        self._inflater = Inflater(self._headers.get("content-encoding", ""))
+        length = self._headers.get("content-length", "")
+        self._length = int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
+        kind = self._headers.get("content-type", "").lower()
+        is_stream = self._is_success and kind.startswith("text/event-stream")
+        self._events = EventReader() if is_stream else None
+        self._body = Excerpt()
+        self._heard = Heard()
+        self._received = 0
+        self._ended = False
+        self._is_looked_at = is_stream
+        self._reading: Reading | None = None
+
+    def __repr__(self) -> str:
+        state = "over" if self.is_over else f"{self._received} bytes so far"
+        return f"<AnswerReader {self._wire} {self._status}, {state}, {self.tally}>"
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of the body came, still compressed if they were sent so."""
+        if self._ended:
+            return
+        self._received += len(data)
+        for piece in self._inflater.feed(data):
+            if self._events is not None:
+                self._hear(self._events.feed(piece))
+            else:
+                self._body.add(piece)
+                if not self._is_looked_at and self._body.size_bytes >= LOOK_BYTES:
+                    self._look()
+        if self._length is not None and self._received >= self._length > 0:
+            self.end()
+
+    def end(self, is_whole: bool = True) -> None:
+        """No more bytes come; not `is_whole` when the connection broke or was closed early."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._is_success:
+            if not self._is_looked_at:
+                self._look()
+            state = self._inflater.state
+            if self._events is not None:
+                self._hear(self._events.end() if is_whole else [])
+                is_complete = is_whole and state == "unreadable"
+            elif state == "reading":
+                is_complete = self._hear_body(is_whole)
+            else:
+                is_complete = is_whole and state == "unreadable"
+            if not (is_complete or self._heard.is_finished or self._heard.is_over):
+                self._heard.fault = Fault("broken", detail="the answer broke off or is no answer")
+        self._heard.is_over = True
+        self._reading = None
+
+    @property
+    def output_tokens(self) -> float:
+        """Tokens so far: reported where they were, else estimated from the text seen."""
+        return self._heard.output_tokens
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event of the answer was seen, or its body is complete."""
+        return self._heard.is_over
+
+    @property
+    def tally(self) -> Tally:
+        """What the call consumed.
+
+        `reported` is final and complete. `estimated` counts the text that passed; an input of 0
+        means there that nobody told it. `unknown` is an answer of which nothing could be read,
+        a refusal among them.
+        """
+        return self._heard.tally()
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the call failed, if it did; of a refusal as far as its body is known."""
+        if self._is_success:
+            return self._heard.fault
+        return classify(self._status, self._headers, self._refusal(), self._dialect)
+
+    @property
+    def reading(self) -> Reading:
+        """What the headers say about limits, and what only the text of a refusal says."""
+        if self._reading is None:
+            self._reading = self._read_limits()
+        return self._reading
+
+    @property
+    def _is_success(self) -> bool:
+        return 200 <= self._status < 300
+
+    def _look(self) -> None:
+        """Proxies send streams by another name; no JSON begins like one."""
+        self._is_looked_at = True
+        if self._is_success and _EVENT_START.match(self._body.kept()[:LOOK_BYTES]):
+            self._events = EventReader()
+            self._hear(self._events.feed(self._body.take()))
+
+    def _hear(self, events: list[Event]) -> None:
+        hear = _HEAR[self._wire]
+        for event in events:
+            hear(self._heard, event)
+
+    def _hear_body(self, is_whole: bool) -> bool:
+        """Whether the body was a complete answer."""
+        is_cut, data = self._body.is_cut, self._body.take()
+        if is_cut:
+            _HEAR_EXCERPT[self._wire](self._heard, data)
+            return is_whole
+        body = parsed(data)
+        if not isinstance(body, dict):
+            return False
+        try:
+            _HEAR_WHOLE[self._wire](self._heard, body)
+        except RecursionError:
+            # Nested almost too deep to be parsed: what was not heard by now stays unknown.
+            return is_whole
+        return True
+
+    def _refusal(self) -> bytes:
+        return self._body.kept()[:BODY_BYTES_MAX]
+
+    def _read_limits(self) -> Reading:
+        reading = decode(self._headers, self._received_wall_s, self._dialect)
+        told = None if self._is_success else reading_of_refusal(self._refusal())
+        if told is None:
+            return reading
+        for limit in reading.limits:
+            # A header is exact; two readings of one limit would be taken for two limits.
+            same_period = told.period_s in (None, limit.period_s) or limit.period_s is None
+            if limit.resource == told.resource and same_period:
+                return reading
+        return replace(reading, limits=(*reading.limits, told))
+
+
+_HEAR: Final = {
+    "anthropic": anthropic.hear,
+    "openai-chat": openai_chat.hear,
+    "openai-responses": openai_responses.hear,
+}
+_HEAR_WHOLE: Final = {
+    "anthropic": anthropic.hear_whole,
+    "openai-chat": openai_chat.hear_whole,
+    "openai-responses": openai_responses.hear_whole,
+}
+_HEAR_EXCERPT: Final = {
+    "anthropic": anthropic.hear_excerpt,
+    "openai-chat": openai_chat.hear_excerpt,
+    "openai-responses": openai_responses.hear_excerpt,
+}
+
+
+def _as_text(headers: Headers) -> dict[str, str]:
+    """Names in lower case; of repeated headers the last one counts, as in `decode`."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return {_text(name).lower(): _text(value) for name, value in pairs}
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

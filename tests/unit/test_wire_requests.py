@@ -1,0 +1,357 @@
+"""What can be seen of a call before it is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headway.core.values import Sketch
+from headway.errors import WireError
+from headway.wire.asked import IMAGE_BYTES, PAGE_BYTES
+from headway.wire.read import conversation, route, sketch
+from headway.wire.values import Conversation, Route, WireName
+
+MESSAGES = Route("anthropic")
+CHAT = Route("openai-chat")
+RESPONSES = Route("openai-responses")
+LONG = "All animals are equal, but some animals are more equal than others. " * 100
+TOOL = {"name": "get_weather", "description": "The weather", "input_schema": {"type": "object"}}
+
+
+def seen(one: Route, **body: Any) -> Sketch:
+    return sketch(one, json.dumps({"model": "m", **body}).encode())
+
+
+def said(one: Route, **body: Any) -> Conversation:
+    return conversation(one, json.dumps({"model": "m", **body}).encode())
+
+
+def user(content: object) -> list[dict[str, object]]:
+    return [{"role": "user", "content": content}]
+
+
+def ask(one: Route, text: object, **body: Any) -> Sketch:
+    """The same question in each format."""
+    if one.wire == "openai-responses":
+        return seen(one, input=text if isinstance(text, str) else user(text), **body)
+    return seen(one, messages=user(text), **body)
+
+
+@pytest.mark.parametrize(
+    ("path", "wire", "purpose"),
+    [
+        ("/v1/messages", "anthropic", "generate"),
+        ("/v1/messages?beta=true", "anthropic", "generate"),
+        ("/anthropic/v1/messages/", "anthropic", "generate"),
+        ("/v1/messages/count_tokens", "anthropic", "count"),
+        ("/v1/chat/completions", "openai-chat", "generate"),
+        ("/openai/deployments/gpt/chat/completions?api-version=1", "openai-chat", "generate"),
+        ("/openai/v1/responses", "openai-responses", "generate"),
+        ("/v1/responses", "openai-responses", "generate"),
+        ("/v1/responses/input_tokens", "openai-responses", "count"),
+    ],
+)
+def test_calls_are_known_by_the_end_of_their_path(path: str, wire: WireName, purpose: str) -> None:
+    found = route("post", path)
+    assert found is not None
+    assert (found.wire, found.purpose) == (wire, purpose)
+    assert route("GET", path) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/responses/resp_1/cancel",
+        "/v1/responses/resp_1",
+        "/v1/messages/batches",
+        "/v1/models",
+        "/v1/embeddings",
+        "/v1/threads/t_1/my-messages",
+        "/?/v1/messages",
+        "",
+    ],
+)
+def test_other_paths_are_nobodys_business(path: str) -> None:
+    assert route("POST", path) is None
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"{}", b'{"model":"m"}', b'{"model":5,"messages":[]}',
+        b'{"messages":[],"input":"x"}', b'{"model":"","messages":[],"input":""}', b"\xff\xfe",
+        b'{"model":"m","messages":"x","input":7}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(one: Route, body: bytes) -> None:
+    with pytest.raises(WireError) as caught:
+        sketch(one, body)
+    assert "HW301" in caught.value.render()
+    assert one.wire in caught.value.render()
+    with pytest.raises(WireError):
+        conversation(one, body)
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+def test_nesting_of_any_depth_is_read_or_refused(one: Route) -> None:
+    refused = set()
+    for depth in range(800, 1000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        body = f'{{"model":"m","messages":[],"input":[],"tools":[{deep}]}}'.encode()
+        try:
+            assert sketch(one, body).size_bytes > 0
+        except WireError as error:
+            refused.add(error.message)
+    assert "the body of a call is not a JSON object" in refused
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+def test_text_is_as_large_as_it_is_and_not_as_json_escapes_it(one: Route) -> None:
+    korean = "한국어 문장은 토큰이 많이 필요합니다. " * 20
+    key = {"model": "m", "input" if one is RESPONSES else "messages": user(korean)}
+    escaped, plain = json.dumps(key), json.dumps(key, ensure_ascii=False)
+    assert len(escaped) > 1.3 * len(plain.encode())
+    found = sketch(one, escaped.encode())
+    assert found == sketch(one, plain.encode())
+    assert found.content == "korean"
+    assert found.size_bytes == pytest.approx(len(korean.encode()), rel=0.3)
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+def test_blocks_are_as_large_as_their_text(one: Route) -> None:
+    kind = "input_text" if one is RESPONSES else "text"
+    assert ask(one, [{"type": kind, "text": LONG}]) == ask(one, LONG)
+
+
+@pytest.mark.parametrize(
+    ("one", "field"),
+    [(MESSAGES, "max_tokens"), (CHAT, "max_completion_tokens"), (CHAT, "max_tokens"),
+     (RESPONSES, "max_output_tokens")],
+)  # fmt: skip
+def test_the_longest_answer_is_read(one: Route, field: str) -> None:
+    assert ask(one, "x", **{field: 77}).max_output_tokens == 77
+    assert ask(one, "x").max_output_tokens is None
+    wrong: list[object] = [True, -1, "9", None, [], 1e300]
+    for value in wrong:
+        assert ask(one, "x", **{field: value}).max_output_tokens is None
+
+
+def test_several_answers_may_be_as_long_together() -> None:
+    one, three = ask(CHAT, "x", max_tokens=50), ask(CHAT, "x", max_tokens=50, n=3)
+    assert three.max_output_tokens == 150
+    assert one.kind != three.kind
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+def test_tools_count_as_text_and_make_a_kind(one: Route) -> None:
+    bare, equipped = ask(one, "x"), ask(one, "x", tools=[TOOL])
+    assert equipped.size_bytes > bare.size_bytes + 50
+    assert equipped.kind != bare.kind
+    assert equipped.messages == bare.messages
+
+
+def test_the_form_that_an_answer_must_have_counts_as_text() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    chat = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+    assert ask(CHAT, "x", response_format=chat).size_bytes > ask(CHAT, "x").size_bytes + 40
+    form = {"format": {"type": "json_schema", "name": "city", "schema": schema}}
+    assert seen(RESPONSES, input="x", text=form).size_bytes > ask(RESPONSES, "x").size_bytes + 40
+
+
+@pytest.mark.parametrize(
+    ("one", "field"),
+    [(MESSAGES, "thinking"), (CHAT, "reasoning_effort"), (RESPONSES, "reasoning")],
+)
+def test_how_hard_a_model_thinks_makes_a_kind(one: Route, field: str) -> None:
+    assert ask(one, "x", **{field: {"effort": "high"}}).kind != ask(one, "x").kind
+
+
+def test_calls_with_one_system_prompt_are_of_one_kind_whatever_they_ask() -> None:
+    first = seen(MESSAGES, system="Be brief.", messages=user("a"))
+    second = seen(MESSAGES, system=[{"type": "text", "text": "Be brief."}], messages=user("b"))
+    other = seen(MESSAGES, system="Be long.", messages=user("a"))
+    assert first.kind == second.kind != other.kind
+    assert first.kind.startswith("m#")
+    assert first.messages == 2
+    for role in ("system", "developer"):
+        chat = [{"role": role, "content": "Be brief."}, *user("a")]
+        assert seen(CHAT, messages=chat).messages == 2
+        assert seen(CHAT, messages=chat).kind == first.kind
+        assert seen(RESPONSES, input=chat).kind == first.kind
+    assert seen(RESPONSES, input="a", instructions="Be brief.").kind == first.kind
+
+
+def test_what_is_not_text_has_a_fixed_size_and_a_ratio_of_its_own() -> None:
+    data = "iVBORw0KGgo" * 10_000
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    url = f"data:image/png;base64,{data}"
+    images = (
+        ask(MESSAGES, [{"type": "image", "source": source}]),
+        ask(CHAT, [{"type": "image_url", "image_url": {"url": url}}]),
+        ask(RESPONSES, [{"type": "input_image", "image_url": url}]),
+    )
+    assert {(image.size_bytes, image.content) for image in images} == {(IMAGE_BYTES, "media")}
+    sound = [{"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}]
+    assert ask(CHAT, sound).size_bytes == IMAGE_BYTES
+    pdf = {**source, "media_type": "application/pdf"}
+    documents = (
+        ask(MESSAGES, [{"type": "document", "source": pdf}]),
+        ask(CHAT, [{"type": "file", "file": {"file_data": data}}]),
+        ask(RESPONSES, [{"type": "input_file", "file_data": data}]),
+    )
+    assert {file.size_bytes for file in documents} == {3 * PAGE_BYTES}
+
+
+def test_a_small_picture_in_a_long_text_does_not_change_what_it_is_made_of() -> None:
+    picture = {"type": "image", "source": {"type": "url", "url": "http://x.test/a.png"}}
+    assert ask(MESSAGES, [{"type": "text", "text": LONG * 10}, picture]).content == "english"
+
+
+def test_anthropic_keeps_everything_up_to_the_last_mark() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    system = [{"type": "text", "text": LONG, **mark}]
+    one = seen(MESSAGES, tools=[TOOL], system=system, messages=user("a"))
+    two = seen(MESSAGES, tools=[TOOL], system=system, messages=user("b"))
+    assert one.prefix == two.prefix
+    assert len(one.prefix) == 16
+    assert len(LONG) * 0.8 < one.prefix_bytes < one.size_bytes
+    assert seen(MESSAGES, system=system, messages=user("a")).prefix != one.prefix
+    later = user([{"type": "text", "text": "a", **mark}])
+    longer = seen(MESSAGES, tools=[TOOL], system=system, messages=later)
+    assert longer.prefix != one.prefix
+    assert longer.prefix_bytes == longer.size_bytes
+    on_tool = seen(MESSAGES, tools=[{**TOOL, "description": LONG, **mark}], messages=user("a"))
+    assert on_tool.prefix_bytes > 4096
+    result = {"type": "tool_result", "tool_use_id": "t", "content": LONG, **mark}
+    assert seen(MESSAGES, messages=user([result])).prefix_bytes > 4096
+    automatic = seen(MESSAGES, messages=user(LONG), **mark)
+    assert automatic.prefix_bytes == automatic.size_bytes
+
+
+def test_what_is_not_marked_or_too_short_is_not_kept() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert seen(MESSAGES, system=LONG, messages=user("a")).prefix == ""
+    short = seen(MESSAGES, system=[{"type": "text", "text": "short", **mark}], messages=user(LONG))
+    assert (short.prefix, short.prefix_bytes) == ("", 0)
+    assert seen(MESSAGES, messages=[], **mark).prefix == ""
+
+
+@pytest.mark.parametrize("one", [CHAT, RESPONSES])
+def test_openai_keeps_a_long_beginning_by_itself(one: Route) -> None:
+    def call(text: str, system: str = LONG, **body: Any) -> Sketch:
+        messages = [{"role": "system", "content": system}, *user(text)]
+        name = "input" if one is RESPONSES else "messages"
+        return seen(one, **{name: messages}, **body)
+
+    assert call("a").prefix == call("b").prefix != ""
+    assert call("a").prefix != call("a", prompt_cache_key="key").prefix != ""
+    assert call("a").prefix != call("a", tools=[TOOL]).prefix
+    assert call(LONG, system="short").prefix == ""
+    assert len(LONG) * 0.8 < call("a").prefix_bytes < call("a").size_bytes
+
+
+def test_openai_can_be_told_where_the_beginning_ends() -> None:
+    block = {"type": "input_text", "text": LONG, "prompt_cache_breakpoint": {"mode": "explicit"}}
+    kept = seen(RESPONSES, input=user([block, {"type": "input_text", "text": "and?"}]))
+    assert 4096 < kept.prefix_bytes < kept.size_bytes
+
+
+def test_an_agents_tools_and_thoughts_count() -> None:
+    history = [
+        *user("What is the weather?"),
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "I need a tool", "signature": "S" * 5000},
+                {"type": "redacted_thinking", "data": "D" * 5000},
+                {"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "서울"}},
+            ],
+        },
+        *user([{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}]),
+        *user([{"type": "tool_result", "tool_use_id": "t1", "content": [
+            {"type": "text", "text": "warm"},
+            {"type": "image", "source": {"type": "base64", "data": "xxxx"}},
+        ]}]),
+        *user([{"type": "document", "source": {"type": "text", "data": "a paper"}, "title": "T"}]),
+    ]  # fmt: skip
+    found = seen(MESSAGES, messages=history)
+    assert IMAGE_BYTES < found.size_bytes < IMAGE_BYTES + 600
+    assert found.messages == 5
+    turns = said(MESSAGES, messages=history).turns
+    assert [role for role, _ in turns] == ["user", "assistant", "user", "user", "user"]
+    assert "I need a tool" in turns[1][1]
+    assert "서울" in turns[1][1]
+    assert "SSSS" not in turns[1][1]
+    assert [text for _, text in turns[2:]] == ["sunny", "warm", "a paper\nT"]
+
+
+def test_calls_of_tools_in_a_chat_count() -> None:
+    called = {"name": "get_weather", "arguments": '{"city": "Seoul"}'}
+    history = [
+        *user("?"),
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": called}]},
+        {"role": "assistant", "function_call": called},
+        {"role": "assistant", "content": None, "refusal": "No.", "reasoning_content": "Hm."},
+        {"role": "tool", "tool_call_id": "1", "content": "sunny"},
+    ]
+    turns = said(CHAT, messages=history).turns
+    wanted = ("assistant", 'get_weather {"city": "Seoul"}')
+    assert turns == (
+        ("user", "?"),
+        wanted,
+        wanted,
+        ("assistant", "Hm.\nNo."),
+        ("tool", "sunny"),
+    )
+
+
+def test_items_of_a_response_count() -> None:
+    history = [
+        *user([{"type": "input_text", "text": "?"}]),
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "E" * 5000},
+        {"type": "function_call", "call_id": "1", "name": "get_weather", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "1", "output": "sunny"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "!"}]},
+    ]
+    turns = said(RESPONSES, input=history).turns
+    assert turns[0] == ("user", "?")
+    assert turns[2] == ("assistant", 'get_weather {"a":1}')
+    assert turns[3] == ("assistant", "sunny")
+    assert turns[4] == ("assistant", "!")
+    assert seen(RESPONSES, input=history).size_bytes < 200
+
+
+def test_a_conversation_has_what_the_model_reads() -> None:
+    found = said(CHAT, messages=[{"role": "system", "content": "S"}, *user("U")], tools=[TOOL])
+    assert found.system.endswith("\nS")
+    assert "get_weather" in found.system
+    assert found.turns == (("user", "U"),)
+    assert (found.streams, found.wants_usage, found.max_output_tokens) == (False, False, None)
+    asked = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9}
+    full = said(CHAT, messages=user("U"), **asked)
+    assert (full.streams, full.wants_usage, full.max_output_tokens) == (True, True, 9)
+    assert said(MESSAGES, messages=user("U"), stream=True).wants_usage
+    assert said(RESPONSES, input="U", instructions="S").text == "S\nU"
+
+
+def test_a_stored_conversation_has_a_ratio_of_its_own() -> None:
+    assert seen(RESPONSES, input="go on", previous_response_id="resp_1").content == "continued"
+    assert seen(RESPONSES, prompt={"id": "pmpt_1"}).messages == 1
+    body = json.dumps({"prompt": {"id": "pmpt_1"}, "input": "x"}).encode()
+    assert sketch(RESPONSES, body).model == ""
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
+def test_a_call_that_only_counts_costs_no_tokens(wire: WireName) -> None:
+    found = ask(Route(wire, "count"), LONG)
+    assert (found.size_bytes, found.messages, found.max_output_tokens) == (0, 0, 0)
+    assert found.kind == "m#count"
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+def test_nothing_of_a_text_is_kept(one: Route) -> None:
+    found = ask(one, "Rosebud " * 1000, tools=[{**TOOL, "description": "Rosebud"}])
+    assert "osebud" not in repr(found)
