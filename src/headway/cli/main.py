@@ -29,8 +29,10 @@ EXAMPLES: Final = """\
 examples:
   headway sim demo          many agents on one small account, in virtual time
   headway sim --help        everything that can be simulated
+  headway limits            your accounts: limits, use, callers, budget
 
-exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 70 a bug, 130 interrupted
+exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reached,
+            69 no broker, 70 a bug, 130 interrupted
 """
 
 
@@ -41,12 +43,15 @@ class Verb:
     name: str
     module: str
     summary: str
+    stands_alone: bool = False
+    """Whether it means something without a command; `register` returns what."""
 
 
 VERBS: Final = (
     Verb(
         "sim", "headway.cli.sim", "run a workload against a simulated provider, without a network"
     ),
+    Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
 )
 
 
@@ -118,9 +123,12 @@ def _parser(arguments: list[str]) -> Parser:
         verb_parser = verbs.add_parser(verb.name, help=verb.summary, description=verb.summary)
         if verb.name == asked:
             commands = verb_parser.add_subparsers(
-                title="commands", metavar="COMMAND", dest="command", required=True
+                title="commands", metavar="COMMAND", dest="command", required=not verb.stands_alone
             )
-            import_module(verb.module).register(commands)
+            alone = import_module(verb.module).register(commands)
+            if verb.stands_alone:
+                verb_parser.add_argument("--json", action="store_true", help="for a program")
+                verb_parser.set_defaults(run=alone)
     return parser
 
 

@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
+from headway.cli.serve import add_serve
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     presets = _command(subparsers, "presets", "what can be named", PRESETS_EXAMPLES)
     presets.add_argument("--json", action="store_true", help="for programs")
     presets.set_defaults(run=_presets)
+    add_serve(subparsers)
 
 
 def _command(

@@ -1,0 +1,204 @@
+"""The `limits` verb: what each account allows and uses, and what the user wants of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.core.numbers import number_of, share_of
+from headway.errors import BadValueError, did_you_mean
+
+if TYPE_CHECKING:
+    from headway.core.quota.terms import AccountTerms, Budget
+    from headway.core.quota.view import BookView
+    from headway.core.values import Limit, LimitKind, Resource
+
+EVERYTHING: Final = "every account"
+
+WORDS: Final[dict[str, tuple[Resource, float]]] = {
+    "rpm": ("requests", 60.0),
+    "rpd": ("requests", 86400.0),
+    "tpm": ("tokens", 60.0),
+    "tpd": ("tokens", 86400.0),
+    "itpm": ("input", 60.0),
+    "otpm": ("output", 60.0),
+    "concurrent": ("concurrency", 0.0),
+}
+"""A limit as people call it: what it counts, over how many seconds."""
+
+NOTHING: Final = "none"
+"""The value that takes a setting back."""
+
+EXAMPLES: Final = """\
+examples:
+  headway limits                                   every account: limits, use, callers, budget
+  headway limits set rpm=500 tpm=100k concurrent=20
+  headway limits set rpm=none                      forget what was set; learn it from headers
+  headway limits ceiling 50%                       use at most half of every limit
+  headway limits budget 5M/month                   tokens
+  headway limits budget '$20/month'                money; needs headway[prices]
+  headway limits set itpm=2M --account api.anthropic.com#1a2b3c4d --model claude-sonnet-4
+
+What is set without --account is for every account. A budget without it is one for all of them.
+"""
+
+
+def register(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> Callable[[argparse.Namespace], int]:
+    """Add the commands of `headway limits`; without one, everything is shown."""
+    _command(subparsers, "show", "every account: limits, use, callers, budget", _show)
+    change = _command(subparsers, "set", "limits that the provider does not tell", _set)
+    change.add_argument("limits", nargs="+", metavar="NAME=N", help=f"{', '.join(WORDS)}")
+    change.add_argument("--kind", choices=("bucket", "sliding", "fixed"), default="bucket",
+                        help="how the provider counts (default: bucket)")  # fmt: skip
+    _add_scope(change)
+    ceiling = _command(subparsers, "ceiling", "the share of every limit to use at most", _ceiling)
+    ceiling.add_argument("share", metavar="SHARE", help="like 50%%; 100%% takes it back")
+    _add_scope(ceiling)
+    budget = _command(subparsers, "budget", "what may be spent in a calendar month", _budget)
+    budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
+    budget.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    return _show
+
+
+def _command(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str, summary: str, run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:  # fmt: skip
+    parser = subparsers.add_parser(
+        name, help=summary, description=summary, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="for a program")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    parser.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
+
+
+def _show(parsed: argparse.Namespace) -> int:
+    from headway.runtime.admission import admission
+
+    view, about = admission().describe()
+    if getattr(parsed, "json", False):
+        import json
+
+        shown = {**asdict(view), "broker": asdict(about)}
+        print(json.dumps(_finite(shown), ensure_ascii=False))
+        return 0
+    from headway.watch.accounts import draw_accounts
+    from headway.watch.screen import console_for
+
+    draw_accounts(console_for(sys.stdout), view, about)
+    return 0
+
+
+def _set(parsed: argparse.Namespace) -> int:
+    changes = dict(_setting(text, parsed.kind) for text in parsed.limits)
+
+    def changed(terms: AccountTerms) -> AccountTerms:
+        kept = [one for one in terms.limits if one.name not in changes]
+        new = [limit for limit in changes.values() if limit is not None]
+        return replace(terms, limits=(*kept, *new))
+
+    return _change(parsed, changed)
+
+
+def _ceiling(parsed: argparse.Namespace) -> int:
+    share = share_of(parsed.share)
+    if share is None:
+        raise BadValueError(
+            f"a ceiling is above 0 % and at most 100 %, and `{parsed.share}` is not",
+            hint="write it like `headway limits ceiling 50%`",
+        )
+    return _change(parsed, lambda terms: replace(terms, share=share))
+
+
+def _budget(parsed: argparse.Namespace) -> int:
+    budget = _monthly(parsed.amount)
+    if budget.microusd is not None:
+        from headway.runtime.prices import must_have_prices
+
+        must_have_prices()
+    parsed.model = ""
+    return _change(parsed, lambda terms: replace(terms, budget=budget))
+
+
+def _change(parsed: argparse.Namespace, changed: Callable[[AccountTerms], AccountTerms]) -> int:
+    """Read the terms, change them, set them, and show what is in force."""
+    from headway.core.quota.terms import AccountTerms
+    from headway.runtime.admission import admission
+
+    port = admission()
+    view, _ = port.describe()
+    key = _key(parsed, view)
+    port.configure(key, changed(dict(view.terms).get(key, AccountTerms())))
+    return _show(parsed)
+
+
+def _key(parsed: argparse.Namespace, view: BookView) -> str:
+    """The name that terms are kept under; an account has to be one that was seen."""
+    account, group = parsed.account, parsed.model
+    if group and not account:
+        raise BadValueError("`--model` needs `--account`", hint="see `headway limits` for names")
+    known = {lane.account for lane in view.lanes} | {key.partition("/")[0] for key, _ in view.terms}
+    if account and account not in known:
+        raise BadValueError(
+            f"no account `{account}` was used here yet", hint=did_you_mean(account, known - {""})
+        )
+    return f"{account}/{group}" if group else account
+
+
+def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
+    """`rpm=500`: the limit's name, and the limit or None to forget it."""
+    from headway.core.values import Limit
+
+    word, _, value = text.partition("=")
+    if word not in WORDS:
+        raise BadValueError(f"there is no limit `{word}`", hint=did_you_mean(word, WORDS))
+    resource, period_s = WORDS[word]
+    shape: LimitKind = "gauge" if resource == "concurrency" else kind
+    if value == NOTHING:
+        return Limit(resource, 1.0, period_s, shape).name, None
+    amount = number_of(value)
+    if amount is None or not 1.0 <= amount < inf:
+        raise BadValueError(
+            f"`{text}` is not a limit: it needs a number of at least 1",
+            hint=f"write it like `{word}=500`, `{word}=100k` or `{word}={NOTHING}`",
+        )
+    limit = Limit(resource, amount, period_s, shape)
+    return limit.name, limit
+
+
+def _monthly(text: str) -> Budget:
+    """`5M/month` in tokens, `$20/month` in money."""
+    from headway.core.quota.terms import Budget
+
+    if text == NOTHING:
+        return Budget()
+    amount, _, period = text.partition("/")
+    number = number_of(amount.removeprefix("$"))
+    if number is None or not 0.0 <= number < inf or period not in ("month", ""):
+        raise BadValueError(
+            f"`{text}` is not a budget", hint="write it like `5M/month` or '$20/month'"
+        )
+    if amount.startswith("$"):
+        return Budget(microusd=round(number * 1e6))
+    return Budget(tokens=number)
+
+
+def _finite(value: object) -> object:
+    """JSON has no infinity: what has no end is null."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(one) for one in value]
+    return None if value in (inf, -inf) else value

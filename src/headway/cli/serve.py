@@ -1,0 +1,236 @@
+"""The command `headway sim serve`: a simulated provider that real clients can call."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headway.core.numbers import number_of
+from headway.errors import BadValueError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from headway.core.foresight.account import Terms
+    from headway.core.foresight.provider import ProviderSpec
+    from headway.core.values import Limit, LimitKind, Resource
+    from headway.simulator.server import ServeOptions, SimServer
+
+PORT_MAX: Final = 65_535
+SEED_MAX: Final = 2**62
+KINDS: Final = ("bucket", "sliding", "fixed")
+AMOUNT_MAX: Final = 1e12
+
+ABOUT: Final = (
+    "A simulated provider behind real HTTP, in real time: Anthropic Messages, OpenAI Chat "
+    "Completions and OpenAI Responses, with limits, latency, faults and a record of the truth. "
+    "Any API key is accepted; each has an account of its own. No real provider is called."
+)
+
+EXAMPLES: Final = """\
+models, by the name in the request:
+  echo            answers what was asked
+  hash            64 hex digits: the same conversation, the same answer
+  tokens-N        writes N tokens; tokens-A-B: a length between A and B
+  script          answers by the rules of --script
+
+faults, by --fault KIND=SHARE or per request by the header `x-sim-fault: KIND`:
+  429-bare 429-misleading 429-text 500 503-html 529 billing spend-cap
+  error-event cut hang stall malformed slow-start gzip
+
+examples:
+  headway sim serve --rpm 500 --tpm 100k --concurrent 20
+  headway sim serve --provider burst-3s --port 8080
+  headway sim serve --provider my-account.yaml --dialect groq --fault cut=2% --seed 7
+  curl -s localhost:8080/v1/messages -H 'x-api-key: any' \\
+    -d '{"model": "echo", "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}'
+  curl -s localhost:8080/truth
+"""
+
+
+def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    serve = subparsers.add_parser(
+        "serve",
+        help="a provider for real clients, over HTTP, in real time",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("--provider", metavar="P", help="a preset or a file; see `sim presets`")
+    limits = serve.add_argument_group("limits, instead of the preset's")
+    limits.add_argument("--rpm", metavar="N", help="requests a minute")
+    limits.add_argument("--tpm", metavar="N", help="tokens a minute, input and output: 100k")
+    limits.add_argument("--itpm", metavar="N", help="input tokens a minute")
+    limits.add_argument("--otpm", metavar="N", help="output tokens a minute")
+    limits.add_argument("--concurrent", metavar="N", help="calls at once")
+    limits.add_argument("--kind", choices=KINDS, help="how limits count (default: bucket)")
+    limits.add_argument("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
+    speed = serve.add_argument_group("speed, instead of the preset's")
+    speed.add_argument("--first-byte-s", metavar="S", help="to the first byte, alone")
+    speed.add_argument("--per-token-s", metavar="S", help="for each token of output, alone")
+    speed.add_argument("--sigma", metavar="X", help="what company costs, in proportion")
+    speed.add_argument("--kappa", metavar="X", help="what company costs, by pairs")
+    answers = serve.add_argument_group("answers")
+    answers.add_argument("--model", metavar="M", help="for other names (default: tokens-200)")
+    answers.add_argument("--script", metavar="FILE", help="rules of the model `script`")
+    answers.add_argument("--dialect", metavar="D", help="of headers and errors, on every wire")
+    answers.add_argument(
+        "--fault", metavar="KIND=SHARE", action="append", default=[], help="may be repeated"
+    )
+    answers.add_argument("--seed", metavar="N", default="1", help="of faults (default: 1)")
+    where = serve.add_argument_group("where")
+    where.add_argument("--host", metavar="H", default="127.0.0.1", help="default: this machine")
+    where.add_argument("--port", metavar="N", default="0", help="default: 0, any that is free")
+    where.add_argument("--ready-file", metavar="FILE", help="written with the URL when ready")
+    where.add_argument("--json", action="store_true", help="say where as a line of JSON")
+    serve.set_defaults(run=_serve)
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    import asyncio
+
+    if find_spec("aiohttp") is None:
+        hint = "pip install aiohttp"
+        raise UsageError("`headway sim serve` needs the package aiohttp", hint=hint)
+    spec, options = _spec(parsed), _options(parsed)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(spec, options, parsed))
+    return 0
+
+
+async def _run(spec: ProviderSpec, options: ServeOptions, parsed: argparse.Namespace) -> None:
+    import asyncio
+
+    from headway.simulator.server import SimServer
+
+    server, over = SimServer(spec, options), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Where loops cannot take signals, the interpreter's own handling ends the command.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, over.set)
+    await server.start()
+    try:
+        _announce(server, spec, parsed)
+        await over.wait()
+    finally:
+        await server.stop()
+
+
+def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace) -> None:
+    if parsed.ready_file:
+        try:
+            # Whoever waits for the file must not read half of it.
+            half = Path(f"{parsed.ready_file}.tmp")
+            half.write_text(f"{server.url}\n", encoding="utf-8")
+            half.replace(parsed.ready_file)
+        except OSError as error:
+            message = f"cannot write `--ready-file`: {error.strerror}"
+            raise BadValueError(message, where=parsed.ready_file) from error
+    if parsed.json:
+        print(dumps({"url": server.url, "port": server.port, "provider": spec.name}), flush=True)
+        return
+    limits = ", ".join(_shown(limit) for limit in spec.terms.limits) or "no limits"
+    print(f"{server.url}  {spec.name}: {limits}", flush=True)
+    print(f"  ANTHROPIC_BASE_URL={server.url}", flush=True)
+    print(f"  OPENAI_BASE_URL={server.url}/v1", flush=True)
+    print(f"  what really happened: {server.url}/truth", file=sys.stdout, flush=True)
+
+
+def _shown(limit: Limit) -> str:
+    if limit.kind == "gauge":
+        return f"{limit.amount:,.0f} at once"
+    return f"{limit.amount:,.0f} {limit.resource}/{limit.period_s:g}s"
+
+
+def _spec(parsed: argparse.Namespace) -> ProviderSpec:
+    """The preset, with what the command line says instead."""
+    from headway.core.foresight.provider import ProviderSpec
+    from headway.simulator.presetfile import find_provider
+
+    spec = find_provider(parsed.provider).spec if parsed.provider else ProviderSpec("served")
+    latency = spec.latency
+    if not parsed.provider:
+        latency = replace(latency, first_byte_s=0.2, per_output_token_s=0.005)
+    first_byte_s = _number("--first-byte-s", parsed.first_byte_s)
+    per_token_s = _number("--per-token-s", parsed.per_token_s)
+    sigma, kappa = _number("--sigma", parsed.sigma), _number("--kappa", parsed.kappa)
+    latency = replace(
+        latency,
+        first_byte_s=latency.first_byte_s if first_byte_s is None else first_byte_s,
+        per_output_token_s=latency.per_output_token_s if per_token_s is None else per_token_s,
+        sigma=latency.sigma if sigma is None else sigma,
+        kappa=latency.kappa if kappa is None else kappa,
+    )
+    return replace(spec, terms=_terms(spec.terms, parsed), latency=latency)
+
+
+def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
+    """Limits of the command line replace those of the preset, if there are any."""
+    from headway.core.values import MINUTE_S, Limit
+
+    burst_s = _number("--burst-s", parsed.burst_s, above=True)
+    kind: LimitKind = parsed.kind or "bucket"
+    if burst_s is not None and kind != "bucket":
+        raise BadValueError("only a bucket has a burst", hint="leave out `--burst-s` or `--kind`")
+    resources: tuple[tuple[Resource, str, str | None], ...] = (
+        ("requests", "--rpm", parsed.rpm), ("tokens", "--tpm", parsed.tpm),
+        ("input", "--itpm", parsed.itpm), ("output", "--otpm", parsed.otpm),
+    )  # fmt: skip
+    limits = []
+    for resource, option, text in resources:
+        amount = _number(option, text, above=True)
+        if amount is not None:
+            burst = None if burst_s is None else amount / MINUTE_S * burst_s
+            limits.append(Limit(resource, amount, MINUTE_S, kind, burst))
+    slots = _number("--concurrent", parsed.concurrent, above=True)
+    if slots is not None:
+        limits.append(Limit("concurrency", slots, 0.0, "gauge"))
+    if not limits and (burst_s is not None or parsed.kind):
+        raise BadValueError("there is no limit to change", hint="add `--rpm 500`")
+    return replace(terms, limits=tuple(limits)) if limits else terms
+
+
+def _options(parsed: argparse.Namespace) -> ServeOptions:
+    from headway.core.quota.dialect import DIALECTS
+    from headway.simulator.mischief import parse_shares
+    from headway.simulator.models import DEFAULT_MODEL, Models, must_be_model
+    from headway.simulator.script import read_script
+    from headway.simulator.server import ServeOptions
+
+    if parsed.dialect is not None and parsed.dialect not in DIALECTS:
+        raise BadValueError(
+            f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECTS)
+        )
+    script = read_script(parsed.script) if parsed.script else None
+    default = "script" if script is not None else DEFAULT_MODEL
+    name = must_be_model(parsed.model or default)
+    if name == "script" and script is None:
+        raise BadValueError("the model `script` needs rules", hint="add `--script rules.yaml`")
+    return ServeOptions(
+        _whole("--seed", parsed.seed, SEED_MAX), parsed.dialect, Models(name, script),
+        parse_shares(parsed.fault), parsed.host, _whole("--port", parsed.port, PORT_MAX),
+    )  # fmt: skip
+
+
+def _number(option: str, text: str | None, above: bool = False) -> float | None:
+    """`500`, `0.5`, `100k`, `2M`."""
+    if text is None:
+        return None
+    number = number_of(text)
+    if number is None or not 0.0 <= number <= AMOUNT_MAX or (above and number == 0.0):
+        least = "more than 0" if above else "at least 0"
+        raise BadValueError(f"`{option}` is {text!r}: it must be a number, {least}")
+    return number
+
+
+def _whole(option: str, text: str, most: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
+        return int(text)
+    raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from 0 to {most}")

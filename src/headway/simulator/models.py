@@ -1,0 +1,109 @@
+"""The models of the simulated provider: what is answered to a conversation, as tokens.
+
+Laws:
+- The same conversation gives the same answer, from any process, on any wire.
+- The name in the request chooses: `echo`, `hash`, `script`, `tokens-N`, `tokens-A-B`; any other
+  name is the default model.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Final
+
+from headway.core.foresight.draw import normal
+from headway.errors import BadValueError, did_you_mean
+from headway.simulator.tokens import filler, pieces_of
+from headway.wire.values import Conversation
+
+if TYPE_CHECKING:
+    from headway.simulator.script import Script
+
+DEFAULT_MODEL: Final = "tokens-200"
+TOKENS_MAX: Final = 1_000_000
+"""The longest answer: five times what real models write."""
+
+LENGTH_STREAM: Final = 83
+"""The stream of draws that decides lengths; distinct from every other use of a seed."""
+
+NAMES: Final = ("echo", "hash", "script", "tokens-200", "tokens-50-800")
+"""What the list of models shows; any other `tokens-N` works as well."""
+
+_LENGTHS: Final = re.compile(r"tokens-([0-9]{1,7})(?:-([0-9]{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model says, before anybody cuts it."""
+
+    pieces: list[str]
+    faults: tuple[str, ...] = ()
+    """What a rule of a script makes go wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models on offer."""
+
+    default: str = DEFAULT_MODEL
+    script: Script | None = None
+
+    def reply(self, conversation: Conversation) -> Reply:
+        """The answer of the model that the conversation names."""
+        name = conversation.model if is_model(conversation.model) else self.default
+        if name == "script" and self.script is None:
+            name = DEFAULT_MODEL
+        if name == "echo":
+            return Reply(pieces_of(asked(conversation)))
+        digest = digest_of(conversation)
+        if name == "hash":
+            return Reply(pieces_of(digest))
+        if name == "script" and self.script is not None:
+            return self.script.reply(conversation, digest)
+        return Reply(filler(_length(name, digest), int(digest[:8], 16)))
+
+
+def is_model(name: str) -> bool:
+    """Whether a name chooses a model."""
+    if name in ("echo", "hash", "script"):
+        return True
+    found = _LENGTHS.fullmatch(name)
+    if found is None:
+        return False
+    least, most = int(found[1]), int(found[2] or found[1])
+    return 1 <= least <= most <= TOKENS_MAX
+
+
+def must_be_model(name: str) -> str:
+    """The name, or an error that says which names there are."""
+    if is_model(name):
+        return name
+    hint = f"{did_you_mean(name, NAMES)} (`tokens-N` for 1 to {TOKENS_MAX:,} tokens)"
+    raise BadValueError(f"`--model` is {name!r}: there is no such model", hint=hint)
+
+
+def asked(conversation: Conversation) -> str:
+    """The text of the last turn."""
+    return conversation.turns[-1][1] if conversation.turns else conversation.system
+
+
+def digest_of(conversation: Conversation) -> str:
+    """64 hex digits that stand for everything that was said, and by whom."""
+    said = dumps([conversation.system, conversation.turns], ensure_ascii=True)
+    return sha256(said.encode()).hexdigest()
+
+
+def _length(name: str, digest: str) -> int:
+    """How many tokens; between two numbers, lognormal: the median is their geometric mean."""
+    found = _LENGTHS.fullmatch(name)
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (200, 200)
+    if least == most:
+        return least
+    # Both ends are two deviations from the median; the 5 % beyond them are moved to the ends.
+    deviation = log(most / least) / 4.0
+    drawn = sqrt(least * most) * exp(deviation * normal(int(digest[:16], 16), LENGTH_STREAM, 0))
+    return max(least, min(most, round(drawn)))

@@ -1,0 +1,263 @@
+"""A model that answers by rules: real computation over the text it was sent, and nothing executed.
+
+Laws:
+- The first rule that matches answers; a text that none matches is answered with filler.
+- A file has the keys below and no others. Names in braces are looked up in a fixed table.
+
+    rules:
+      - contains: count the words            # or `regex:`, or both; neither: always
+        on: last                             # the last turn; or `all` of the conversation
+        within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
+        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once
+        answer: '{words} words, {lines} lines, {found}'
+        json: {words: words, names: found}   # instead of `answer`
+        tokens: 120                          # filled up or cut to so many tokens
+        faults: [cut]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import Final
+
+from headway.errors import BadPresetError, BadValueError, did_you_mean
+from headway.simulator.mischief import must_be_kind
+from headway.simulator.models import TOKENS_MAX, Reply, asked
+from headway.simulator.tokens import count, filler, pieces_of
+from headway.wire.values import Conversation
+
+FILE_BYTES_MAX: Final = 1_000_000
+RULES_MAX: Final = 1000
+FOUND_MAX: Final = 10_000
+"""The most that `{found}` lists."""
+
+UNMATCHED_TOKENS: Final = 50
+"""How much filler answers a text that no rule matches."""
+
+KEYS: Final = ("contains", "regex", "on", "within", "find", "answer", "json", "tokens", "faults")
+_FLAGS: Final = re.MULTILINE | re.DOTALL
+_NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rule computes over."""
+
+    text: str
+    match: re.Match[str] | None
+    found: tuple[str, ...]
+    digest: str
+    turns: int
+
+
+def _numbers(seen: Seen) -> list[float]:
+    texts = _NUMBER.findall(seen.text)
+    return [float(text) if "." in text else int(text) for text in texts]
+
+
+VALUES: Final[Mapping[str, Callable[[Seen], object]]] = {
+    "words": lambda seen: len(seen.text.split()),
+    "lines": lambda seen: len(seen.text.splitlines()),
+    "bytes": lambda seen: len(seen.text.encode("utf-8", "replace")),
+    "chars": lambda seen: len(seen.text),
+    "tokens": lambda seen: count(seen.text),
+    "numbers": _numbers,
+    "sum": lambda seen: sum(_numbers(seen)),
+    "largest": lambda seen: max(_numbers(seen), default=0),
+    "found": lambda seen: list(seen.found),
+    "count": lambda seen: len(seen.found),
+    "text": lambda seen: seen.text,
+    "hash": lambda seen: seen.digest,
+    "turns": lambda seen: seen.turns,
+}
+"""What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When to answer, and what."""
+
+    contains: str | None = None
+    regex: re.Pattern[str] | None = None
+    reads_all: bool = False
+    within: re.Pattern[str] | None = None
+    find: re.Pattern[str] | None = None
+    answer: str = ""
+    json: object = None
+    tokens: int | None = None
+    faults: tuple[str, ...] = ()
+
+    def reply(self, conversation: Conversation, digest: str) -> Reply | None:
+        """The answer, or None if this rule has nothing to say."""
+        text = conversation.text if self.reads_all else asked(conversation)
+        if self.contains is not None and self.contains not in text:
+            return None
+        match = self.regex.search(text) if self.regex is not None else None
+        if self.regex is not None and match is None:
+            return None
+        inner = self.within.search(text) if self.within is not None else None
+        if inner is not None:
+            text = inner[1] if inner.re.groups else inner[0]
+        seen = Seen(text, match, _found(self.find, text), digest, len(conversation.turns))
+        said = _rendered(self.answer, seen)
+        if self.json is not None:
+            said = dumps(_computed(self.json, seen), ensure_ascii=False)
+        pieces = pieces_of(said)
+        if self.tokens is not None:
+            more = filler(max(0, self.tokens - len(pieces)), int(digest[:8], 16))
+            pieces = (pieces + [f" {word.strip()}" for word in more])[: self.tokens]
+        return Reply(pieces, self.faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Rules, in order."""
+
+    rules: tuple[Rule, ...]
+
+    def reply(self, conversation: Conversation, digest: str) -> Reply:
+        for rule in self.rules:
+            found = rule.reply(conversation, digest)
+            if found is not None:
+                return found
+        return Reply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
+
+
+def read_script(name: str) -> Script:
+    """The script in a file."""
+    import yaml
+
+    try:
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise BadPresetError(f"cannot read the script: {error.strerror}", where=name) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise BadPresetError(f"a script has at most {FILE_BYTES_MAX:,} bytes", where=name)
+    try:
+        found = yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        message = f"this is not YAML: {error.problem}"
+        raise BadPresetError(message, where=f"{name}{line}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise BadPresetError("this is not YAML", where=name) from error
+    return parse_script(found, name)
+
+
+def parse_script(found: object, where: str = "script") -> Script:
+    """The script in what a YAML file holds."""
+    listed = found.get("rules") if isinstance(found, dict) and set(found) == {"rules"} else None
+    if not isinstance(listed, list) or not 0 < len(listed) <= RULES_MAX:
+        hint = "begin the file with `rules:` and a list of rules"
+        raise BadPresetError("a script is a list of rules", where=where, hint=hint)
+    rules = []
+    for number, item in enumerate(listed, start=1):
+        try:
+            rules.append(_rule(item))
+        except BadValueError as error:
+            place = f"{where}, rule {number}"
+            raise BadPresetError(error.message, where=place, hint=error.hint) from error
+    return Script(tuple(rules))
+
+
+def _rule(item: object) -> Rule:
+    if not isinstance(item, dict):
+        raise BadValueError("a rule has keys and values", hint="write `- answer: yes`")
+    for key in item:
+        if key not in KEYS:
+            hint = did_you_mean(str(key), KEYS)
+            raise BadValueError(f"a rule has no key `{key}`", hint=hint)
+    texts = {key: item[key] for key in ("contains", "regex", "within", "find", "answer", "on")
+             if key in item}  # fmt: skip
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise BadValueError(f"`{key}` must be text", hint="put it between quotes")
+    if texts.get("on", "last") not in ("last", "all"):
+        raise BadValueError(f"`on` is `{texts['on']}`", hint="choose from: last, all")
+    tokens, faults = item.get("tokens"), item.get("faults", [])
+    if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= TOKENS_MAX):
+        raise BadValueError(f"`tokens` must be a whole number from 1 to {TOKENS_MAX:,}")
+    if not isinstance(faults, list):
+        raise BadValueError("`faults` must be a list", hint="write `faults: [cut]`")
+    regex = _pattern(texts, "regex")
+    for text in _strings((item.get("answer", ""), item.get("json"))):
+        _check_names(text, regex)
+    return Rule(
+        texts.get("contains"), regex, texts.get("on") == "all",
+        _pattern(texts, "within"), _pattern(texts, "find"), texts.get("answer", ""),
+        item.get("json"), tokens, tuple(must_be_kind(str(kind)) for kind in faults),
+    )  # fmt: skip
+
+
+def _pattern(texts: Mapping[str, str], key: str) -> re.Pattern[str] | None:
+    if key not in texts:
+        return None
+    try:
+        return re.compile(texts[key], _FLAGS)
+    except re.error as error:
+        raise BadValueError(f"`{key}` is not a regular expression: {error}") from error
+
+
+def _strings(value: object) -> list[str]:
+    """All texts in a value, however deep."""
+    if isinstance(value, str):
+        return [value]
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(inner, list | tuple):
+        return [text for part in inner for text in _strings(part)]
+    return []
+
+
+def _check_names(text: str, regex: re.Pattern[str] | None) -> None:
+    for name in _NAME.findall(text):
+        if name in VALUES:
+            continue
+        head, _, group = name.partition(".")
+        if head != "group":
+            hint = did_you_mean(name, VALUES)
+            raise BadValueError(f"nothing is called `{{{name}}}`", hint=hint)
+        groups = regex.groups if regex is not None else 0
+        named = regex.groupindex if regex is not None else {}
+        if group not in named and not (group.isdigit() and int(group) <= groups):
+            raise BadValueError(f"`regex` has no group for `{{{name}}}`")
+
+
+def _found(pattern: re.Pattern[str] | None, text: str) -> tuple[str, ...]:
+    if pattern is None:
+        return ()
+    each = {match[1] if pattern.groups else match[0] for match in pattern.finditer(text)}
+    return tuple(sorted(part for part in each if part))[:FOUND_MAX]
+
+
+def _value(name: str, seen: Seen) -> object:
+    compute = VALUES.get(name)
+    if compute is not None:
+        return compute(seen)
+    group = name.partition(".")[2]
+    if seen.match is None:
+        return ""
+    return seen.match[int(group) if group.isdigit() else group] or ""
+
+
+def _rendered(template: str, seen: Seen) -> str:
+    def shown(match: re.Match[str]) -> str:
+        value = _value(match[1], seen)
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return _NAME.sub(shown, template)
+
+
+def _computed(value: object, seen: Seen) -> object:
+    """A value of `json`: a name alone is computed, a text with braces is filled in."""
+    if isinstance(value, str):
+        return VALUES[value](seen) if value in VALUES else _rendered(value, seen)
+    if isinstance(value, dict):
+        return {str(key): _computed(inner, seen) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_computed(inner, seen) for inner in value]
+    return value

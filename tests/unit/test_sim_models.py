@@ -1,0 +1,155 @@
+"""Models of the simulated provider: real answers, the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from math import sqrt
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from headway.errors import BadPresetError, BadValueError
+from headway.simulator.models import Models, is_model, must_be_model
+from headway.simulator.script import parse_script, read_script
+from headway.wire.values import Conversation
+
+
+def said(text: str, model: str = "echo", system: str = "") -> Conversation:
+    return Conversation(model, system, (("user", "before"), ("user", text)), False, None)
+
+
+def answer(conversation: Conversation, models: Models = Models()) -> str:
+    return "".join(models.reply(conversation).pieces)
+
+
+def test_echo_answers_what_was_asked() -> None:
+    assert answer(said("What is up?\n 안녕")) == "What is up?\n 안녕"
+
+
+def test_hash_is_a_digest_of_the_conversation_and_of_nothing_else() -> None:
+    told = json.dumps(["", [["user", "before"], ["user", "x"]]])
+    assert answer(said("x", "hash")) == sha256(told.encode()).hexdigest()
+    assert answer(said("x", "hash")) != answer(said("x", "hash", system="other"))
+    assert answer(said("x", "hash")) != answer(said("y", "hash"))
+
+
+def test_tokens_n_writes_n_tokens() -> None:
+    assert len(Models().reply(said("x", "tokens-37")).pieces) == 37
+
+
+def test_an_unknown_name_is_the_default_model() -> None:
+    assert len(Models().reply(said("x", "claude-opus-9")).pieces) == 200
+    assert answer(said("x", "claude-opus-9"), Models("echo")) == "x"
+    assert len(Models().reply(said("x", "script")).pieces) == 200
+
+
+def test_lengths_between_two_numbers_are_lognormal_and_follow_the_text() -> None:
+    lengths = [len(Models().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)]
+    again = [len(Models().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)]
+    assert lengths == again
+    assert min(lengths) >= 50
+    assert max(lengths) <= 800
+    assert len(set(lengths)) > 150
+    assert median(lengths) == pytest.approx(sqrt(50 * 800), rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["tokens-0", "tokens-9-3", "tokens-", "tokens-2000000", "gpt"])
+def test_names_that_choose_no_model(name: str) -> None:
+    assert not is_model(name)
+    with pytest.raises(BadValueError):
+        must_be_model(name)
+
+
+SCRIPT = {
+    "rules": [
+        {
+            "contains": "count",
+            "within": "<file>\n(.*?)</file>",
+            "find": r"^def (\w+)",
+            "json": {"words": "words", "lines": "lines", "bytes": "bytes", "names": "found",
+                     "how many": "count", "deep": [{"note": "{lines} lines"}, 7]},
+        },
+        {"regex": r"sum for (?P<who>\w+): (.*)", "answer": "{group.who} has {sum} of {numbers}"},
+        {"regex": "largest", "answer": "{largest}"},
+        {"contains": "fail", "answer": "no", "faults": ["cut"], "tokens": 30},
+        {"contains": "short", "answer": "one two three four", "tokens": 2},
+        {"on": "all", "contains": "secret", "answer": "{turns} turns"},
+    ]
+}  # fmt: skip
+MODELS = Models("script", parse_script(SCRIPT))
+FILE = "<file>\ndef walk():\n    pass\ndef call():\n    é = walk()\ndef walk():\n    pass\n</file>"
+
+
+def test_a_script_computes_over_the_text_it_was_sent() -> None:
+    body = FILE.removeprefix("<file>\n").removesuffix("</file>")
+    script = said(f"please count this: {FILE}", "script")
+    assert json.loads(answer(script, MODELS)) == {
+        "words": len(body.split()),
+        "lines": 6,
+        "bytes": len(body.encode()),
+        "names": ["call", "walk"],
+        "how many": 2,
+        "deep": [{"note": "6 lines"}, 7],
+    }
+
+
+def test_a_script_adds_the_numbers_of_a_text_and_takes_its_groups() -> None:
+    assert answer(said("sum for ann: 1, 2 and 39", "script"), MODELS) == "ann has 42 of 1, 2, 39"
+    assert answer(said("sum for bob: 0.5 and -1", "script"), MODELS) == "bob has -0.5 of 0.5, -1"
+    assert answer(said("largest of 3, 11, agent-9", "script"), MODELS) == "11"
+
+
+def test_a_rule_sets_length_and_faults() -> None:
+    failing = MODELS.reply(said("now fail", "script"))
+    assert (len(failing.pieces), failing.faults) == (30, ("cut",))
+    assert answer(said("be short", "script"), MODELS) == "one two"
+
+
+def test_a_rule_reads_the_last_turn_unless_it_says_all() -> None:
+    assert answer(said("hello", "script", system="a secret"), MODELS) == "2 turns"
+
+
+def test_a_text_that_no_rule_matches_is_answered_with_filler() -> None:
+    assert len(MODELS.reply(said("hello", "script")).pieces) == 50
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"answer": "{wrods}"}, "nothing is called `{wrods}`"),
+        ({"answer": "{group.1}"}, "no group"),
+        ({"regex": "(", "answer": "x"}, "not a regular expression"),
+        ({"answr": "x"}, "no key `answr`"),
+        ({"answer": 7}, "must be text"),
+        ({"answer": "x", "faults": ["bang"]}, "no fault `bang`"),
+        ({"answer": "x", "faults": "cut"}, "must be a list"),
+        ({"answer": "x", "tokens": 0}, "whole number"),
+        ({"answer": "x", "on": "first"}, "`on` is `first`"),
+        ("x", "keys and values"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_number(rule: object, words: str) -> None:
+    with pytest.raises(BadPresetError) as caught:
+        parse_script({"rules": [{"answer": "fine"}, rule]})
+    assert words in caught.value.message
+    assert caught.value.where == "script, rule 2"
+
+
+@pytest.mark.parametrize("found", [None, [], {}, {"rules": []}, {"rules": [{}], "more": 1}])
+def test_what_is_no_list_of_rules_is_refused(found: object) -> None:
+    with pytest.raises(BadPresetError, match="list of rules"):
+        parse_script(found)
+
+
+def test_a_script_file_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    good = tmp_path / "good.yaml"
+    good.write_text("rules:\n  - answer: 'yes, {words}'\n", encoding="utf-8")
+    assert len(read_script(str(good)).rules) == 1
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("rules: [\n", encoding="utf-8")
+    with pytest.raises(BadPresetError, match="not YAML"):
+        read_script(str(bad))
+    with pytest.raises(BadPresetError, match="cannot read"):
+        read_script(str(tmp_path / "none.yaml"))

@@ -1,0 +1,118 @@
+"""The record of the simulated provider, and its prompt cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.foresight.account import Account, Needs, Terms
+from headway.core.values import Limit
+from headway.simulator import truth as record
+from headway.simulator.cache import ENTRIES_MAX, TTL_S, PromptCache
+from headway.simulator.truth import ACCOUNTS_MAX, Truth, Visit, audit, lines, told
+
+
+def visit(number: int, key: str = "k", at_s: float = 0.0) -> Visit:
+    return Visit(number, at_s, key, "anthropic", "echo", False)
+
+
+def test_a_call_is_over_once_and_every_call_is_somewhere() -> None:
+    truth = Truth()
+    visits = [visit(number) for number in range(6)]
+    for each in visits:
+        truth.came(each)
+    for each in visits[:4]:
+        truth.accepted(each)
+    visits[4].refused_for = "input"
+    for each, how in zip(visits, ("whole", "cancelled", "cut"), strict=False):
+        truth.over(each, how, 1.0)
+        truth.over(each, "cancelled", 2.0)
+    truth.over(visits[4], "refused", 1.0)
+    truth.over(visits[5], "500", 1.0)
+    found = truth.account("k")
+    assert (found.calls, found.accepted, found.whole, found.cancelled) == (6, 4, 1, 1)
+    assert (found.refused, found.failures) == ({"input": 1}, {"cut": 1, "500": 1})
+    assert found.in_flight == 1
+
+
+def test_the_worst_minute_is_recomputed_from_the_log() -> None:
+    terms = Terms((Limit("requests", 5, kind="sliding"), Limit("concurrency", 2, 0.0, "gauge")))
+    account = Account(terms, 0.0)
+    for at in (0.0, 10.0, 59.0, 61.0):
+        account.admit(Needs(100.0, 0.0), at, "1")
+    truth = Truth()
+    truth.account("k", "a label")
+    found = told(truth.copy({"k": account}, {"k": 3}))["k"]
+    assert isinstance(found, dict)
+    assert found["charged"] == {"requests": 4, "input": 400, "output": 0, "spend": 0}
+    rate, gauge = found["limits"]
+    assert (rate["limit"], rate["worst"], rate["is_exceeded"]) == ("requests/60s", 3, False)
+    assert (gauge["limit"], gauge["worst"], gauge["is_exceeded"]) == ("concurrency", 3, True)
+
+
+def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record, "CHARGES_MAX", 100)
+    account = Account(Terms((Limit("requests", 60, 10.0, "sliding"),)), 0.0)
+    truth = Truth()
+    for number in range(200):
+        # Half of the calls come in the first ten seconds, the others slowly.
+        account.admit(Needs(1.0, 0.0), number / 10 if number < 100 else float(number), "1")
+        log = truth.folded("k", account)
+        if log is not None:
+            truth.adopt("k", audit(log))
+    assert len(account.log) < 250
+    found = told(truth.copy({"k": account}, {}))["k"]
+    assert isinstance(found, dict)
+    assert found["charged"]["requests"] == pytest.approx(200)
+    assert found["limits"][0]["worst"] == 100
+    assert found["limits"][0]["is_exceeded"]
+
+
+def test_forgetting_keeps_the_calls_in_flight() -> None:
+    truth, account = Truth(), Account(Terms(), 0.0)
+    over, running = visit(1), visit(2)
+    for each in (over, running):
+        truth.came(each)
+        truth.accepted(each)
+    truth.over(over, "whole", 1.0)
+    truth.reset([account])
+    assert (truth.account("k").calls, truth.account("k").in_flight) == (1, 1)
+    truth.over(running, "whole", 2.0)
+    assert (truth.account("k").whole, truth.account("k").in_flight) == (1, 0)
+
+
+def test_an_account_is_found_by_its_name_or_label() -> None:
+    truth = Truth()
+    truth.account("abcd", "agent 3")
+    assert (truth.find("abcd"), truth.find("agent 3"), truth.find("x")) == ("abcd", "abcd", None)
+    assert truth.names() == ["abcd"]
+    assert lines([visit(7)])[0]["number"] == 7
+
+
+def test_a_beginning_is_read_for_five_minutes_after_its_last_use() -> None:
+    cache, place = PromptCache(), ("k", "m", "digest")
+    assert not cache.read(place, 0.0)
+    cache.write(place, 10.0)
+    assert cache.read(place, 10.0 + TTL_S - 1)
+    assert cache.read(place, 10.0 + 2 * TTL_S - 2)
+    assert not cache.read(place, 10.0 + 4 * TTL_S)
+    assert not cache.read(("other", "m", "digest"), 11.0)
+
+
+def test_the_oldest_beginning_is_forgotten_first() -> None:
+    cache = PromptCache()
+    for number in range(ENTRIES_MAX + 1):
+        cache.write(("k", "m", str(number)), 0.0)
+    assert cache.statistics().entries == ENTRIES_MAX
+    assert not cache.read(("k", "m", "0"), 1.0)
+    assert cache.read(("k", "m", "1"), 1.0)
+
+
+def test_there_are_at_most_so_many_accounts() -> None:
+    truth = Truth()
+    for number in range(ACCOUNTS_MAX):
+        assert truth.has_room(str(number))
+        truth.account(str(number))
+    assert truth.has_room("7")
+    assert not truth.has_room("one more")
