@@ -3,7 +3,19 @@
 A provider gives an account so many requests and tokens per minute. Sending everything at once
 is refused, sending in waves wastes time; headway admits each call the moment that it fits:
 
-    $ headway sim demo
+    import asyncio, headway, openai
+
+    client = headway.pace(openai.AsyncOpenAI())  # the same client, now paced
+
+    async def ask(question):
+        answer = await client.responses.create(model="gpt-5-mini", input=question)
+        return answer.output_text
+
+    async def main():
+        questions = [f"What is {n} times {n}?" for n in range(1000)]
+        print(await asyncio.gather(*map(ask, questions)))
+
+    asyncio.run(main())
 
 Layers, each importing only those below it (`make lint` holds this):
 
@@ -24,13 +36,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headway.errors import HeadwayError
+    from headway.api import pace
+    from headway.errors import (
+        BrokerUnavailableError,
+        BudgetReachedError,
+        HeadwayError,
+        QueueDeadlineError,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["HeadwayError", "__version__"]
+__all__ = [
+    "BrokerUnavailableError",
+    "BudgetReachedError",
+    "HeadwayError",
+    "QueueDeadlineError",
+    "__version__",
+    "pace",
+]
 
-_HOMES = {"HeadwayError": "headway.errors"}
+_HOMES = {
+    "BrokerUnavailableError": "headway.errors",
+    "BudgetReachedError": "headway.errors",
+    "HeadwayError": "headway.errors",
+    "QueueDeadlineError": "headway.errors",
+    "pace": "headway.api",
+}
 """Where each public name lives; at most 20 of them."""
 
 

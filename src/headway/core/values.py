@@ -91,6 +91,8 @@ class Demand:
     ceiling: Amounts
     kind: str = ""
     """Calls of one kind share learned ratios and output lengths."""
+    is_whole: bool = False
+    """The answer comes in one piece: nothing of it is seen before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,8 @@ class Sketch:
     prefix: str = ""
     """A digest of the beginning that the provider can keep in its prompt cache, if there is one."""
     prefix_bytes: int = 0
+    is_whole: bool = False
+    """The answer does not stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ def sketch_of(asked: Asked) -> Sketch:
         kind=_kind(asked),
         prefix=prefix,
         prefix_bytes=prefix_bytes,
+        is_whole=not asked.streams,
     )
 
 

@@ -186,9 +186,9 @@ class Balance:
     def join(self, demand: Demand, stream: Stream, charged: bool, now: float) -> None:
         """A call that was in flight before this limit was known."""
         self._in_flight += 1
-        if charged:
-            self.count.charge(self.toll.need(demand), now)
         for count in self._counts:
+            if charged:
+                count.charge(self.toll.need(demand), now)
             count.begin(stream, self.toll.later(demand, stream), now)
 
     def plan(self, before: Stream, after: Stream, now: float) -> None:

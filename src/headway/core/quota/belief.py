@@ -27,7 +27,6 @@ from headway.core.values import (
     Demand,
     Fault,
     Limit,
-    LimitReading,
     Reading,
     SettledAs,
     Usage,
@@ -80,12 +79,13 @@ class BeliefStatistics:
 class Belief:
     """One account and model group, as far as it is known."""
 
-    __slots__ = ("_blind", "_config", "_hold", "mirrors", "ramp", "tempo", "width")
+    __slots__ = ("_blind", "config", "hold", "mirrors", "ramp", "tempo", "width")
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         profile = config.profile or Profile()
-        self._config = config
-        self._hold = Hold(config.share)
+        self.config = config
+        """Limits that are found follow the dialect that is in here by then."""
+        self.hold = Hold(config.share)
         self._blind: Blind | None = None
         self.ramp = Ramp(profile.per_second, now)
         self.tempo = Tempo(now)
@@ -107,7 +107,7 @@ class Belief:
 
     def wait(self, demand: Demand, stream: Stream, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
-        held = self._hold.wait(now)
+        held = self.hold.wait(now)
         if held is not None:
             return held
         in_flight = self.tempo.in_flight
@@ -151,9 +151,10 @@ class Belief:
 
     def answered(self, demand: Demand, sent_s: float, company: int, now: float) -> None:
         """A first byte came: the call was let in, with `company` in flight, itself included."""
-        self.tempo.first_byte(now - sent_s)
+        if not demand.is_whole:
+            self.tempo.first_byte(now - sent_s)
         self.width.served(company, now)
-        self._hold.answered()
+        self.hold.answered()
         if self._blind is not None:
             cleared = self._blind.accepted(demand, sent_s, company, now)
             if cleared == "crowd":
@@ -177,7 +178,7 @@ class Belief:
         self.ramp.returned()
         if self._blind is not None:
             self._blind.returned(demand, sent_s)
-        is_counted = how == "throttled" and self._config.dialect.refusals_count
+        is_counted = how == "throttled" and self.config.dialect.refusals_count
         for mirror in self.mirrors:
             is_kept = is_counted and mirror.balance.limit.resource == "requests"
             mirror.balance.give_back(demand, stream, sent_s, is_kept, now)
@@ -187,14 +188,14 @@ class Belief:
     ) -> None:
         """A fault: whom it concerns, and what follows."""
         if fault.kind in ("spend_cap", "billing"):
-            self._hold.close(f"{fault.kind}: {fault.detail}")
+            self.hold.close(f"{fault.kind}: {fault.detail}")
         elif fault.kind in ("overload", "timeout"):
             self.width.overloaded(self.tempo.in_flight, now)
             if fault.kind == "overload":
-                self._hold.overloaded(fault.retry_after_s, now)
+                self.hold.overloaded(fault.retry_after_s, now)
         elif fault.kind == "concurrency":
             self.width.cap.refused(self.tempo.in_flight, now)
-            self._hold.crowded(self.tempo.in_flight, now)
+            self.hold.crowded(self.tempo.in_flight, now)
         elif fault.kind == "rate":
             self._throttled(demand, sent_s, fault, reading, now)
 
@@ -207,7 +208,7 @@ class Belief:
         """
         found: list[Mirror] = []
         for told in reading.limits:
-            if self._hold.used(told, now):
+            if self.hold.used(told, now):
                 continue
             for index, mirror in enumerate(self.mirrors):
                 if is_about(mirror.balance.limit, told):
@@ -215,30 +216,15 @@ class Belief:
                     mirror.observe(told, snapshot, at_s, now)
                     break
             else:
-                limit = discover(told, self._config.dialect)
+                limit = discover(told, self.config.dialect)
                 if limit is not None:
-                    mirror = _mirror(limit, self._config, now)
+                    mirror = _mirror(limit, self.config, now)
                     mirror.adopt(told, at_s, now)
                     self.mirrors.append(mirror)
                     found.append(mirror)
         if found and self._blind is not None and self._blind.refusals == 0:
             self._blind = None
         return found
-
-    def speak(self, dialect: Dialect) -> None:
-        """The provider turned out to speak another dialect: limits found from now on follow it."""
-        self._config = replace(self._config, dialect=dialect)
-
-    def reopen(self) -> None:
-        """Let a call find out whether a closed account is open again."""
-        self._hold.reopen()
-
-    def restore(self, levels: tuple[LimitReading, ...], at_s: float, now: float) -> None:
-        """Go on from where the limits stood at `at_s`, in another process."""
-        for told in levels:
-            for mirror in self.mirrors:
-                if is_about(mirror.balance.limit, told):
-                    mirror.restore(told, at_s, now)
 
     def cost_s(self, amounts: Amounts) -> float:
         """Seconds for which a call takes the whole of the resource that it needs most of."""
@@ -260,7 +246,7 @@ class Belief:
     def statistics(self) -> BeliefStatistics:
         return BeliefStatistics(
             tuple(mirror.statistics() for mirror in self.mirrors), self.width.statistics(),
-            self.tempo.statistics(), self._hold.statistics().until_s,
+            self.tempo.statistics(), self.hold.statistics().until_s,
         )  # fmt: skip
 
     def _throttled(
@@ -272,10 +258,10 @@ class Belief:
             mirror = min(named, key=lambda one: one.left(reading, now))
             if mirror.refused(demand, reading, fault.retry_after_s, now):
                 self.ramp.refused(now)
-                self._hold.burst_refused(fault.retry_after_s, now)
+                self.hold.burst_refused(fault.retry_after_s, now)
             return
         if fault.retry_after_s is not None:
-            self._hold.asked(fault.retry_after_s, now)
+            self.hold.asked(fault.retry_after_s, now)
             return
         if self._blind is None:
             self._blind = Blind(now)
@@ -283,7 +269,7 @@ class Belief:
         if blame == "crowd":
             self.width.cap.refused(self.tempo.in_flight, now)
             self.width.cap.probe_soon(now)
-            self._hold.crowded(self.tempo.in_flight, now)
+            self.hold.crowded(self.tempo.in_flight, now)
         elif blame == "rate":
             self.ramp.refused(now)
             self.width.cap.lift()

@@ -73,6 +73,8 @@ class Book:
     def ask(self, request: Request, now: float) -> None:
         """A call wants a permit. Asking again for the same call changes nothing."""
         if request.id not in self._entries:
+            # Whoever asks has not called: what a former process kept for the call is free.
+            self.purse.settle(request.id, None)
             self._waiting.enter(self._open(request, now), now)
 
     def leave(self, call: CallId, now: float) -> str:
@@ -119,11 +121,11 @@ class Book:
             return False
         lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
         ran, tally = outcome.how == "used", outcome.tally
-        usage = self._estimates.usage(sketch, entry.demand, tally, lane.dialect)
-        spend = self._estimates.spend(sketch, entry.demand, tally) if ran else None
+        spend = self._estimates.spend(sketch, entry.claim, tally)
+        usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
         is_whole = ran and outcome.fault is None
         self._estimates.ended(entry.number, sketch, tally if is_whole else None)
-        self.purse.settle(call, spend)
+        self.purse.settle(call, spend if ran else None)
         lane.settle(entry, Settlement(outcome.how, usage, outcome.fault, outcome.reading), now)
         self._close(entry)
         return True
@@ -143,14 +145,16 @@ class Book:
         if request.id not in self._entries:
             entry, lane = self._open(request, now), self.lanes.of(request, now)
             self._waiting.size(entry, lane, now)
-            self.purse.claim(Claim(request.id, request.account, entry.claim))
+            claim = self._estimates.claim(request.sketch, entry.demand)
+            entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
             self._estimates.began(entry.number, entry.demand)
             lane.adopt(entry, now - age_s, now)
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """The user's terms for an account, one `account/group` of it, or every account (``)."""
         self.lanes.configure(key, terms, now)
-        self.purse.budget(key, terms.budget)
+        if self.purse.budget(key, terms.budget):
+            self._waiting.reconsider(now)
 
     def memory(self, now: float) -> Memory:
         """All that outlives this process. What nobody was granted costs nothing if we die."""

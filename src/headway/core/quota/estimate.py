@@ -54,9 +54,10 @@ class Estimates:
         """What the call will probably and at most consume."""
         tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = sketch.max_output_tokens
-        ceiling = OUTPUT_TOKENS_MAX if most is None else most
+        # A call that asks for more is refused, and reserves nothing until then.
+        ceiling = OUTPUT_TOKENS_MAX if most is None else min(max(0, most), OUTPUT_TOKENS_MAX)
         tokens_out = self._outputs.expect(sketch.kind, tokens_in, float(ceiling))
-        reserved = float(most) if most is not None else UNDECLARED * tokens_out
+        reserved = float(ceiling) if most is not None else UNDECLARED * tokens_out
         counted = tokens_in
         if is_warm and dialect.input_charge == "uncached":
             counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
@@ -64,10 +65,10 @@ class Estimates:
         expected = Amounts(counted, tokens_out, _cost(price, tokens_in, tokens_out))
         most_in = INPUT_DOUBT * counted
         highest = Amounts(most_in, reserved, _cost(price, INPUT_DOUBT * tokens_in, float(ceiling)))
-        return Demand(expected, highest, sketch.kind)
+        return Demand(expected, highest, sketch.kind, sketch.is_whole)
 
     def claim(self, sketch: Sketch, demand: Demand) -> Spend:
-        """The most that the call can take of a budget."""
+        """The most that the call can take of a budget, if it names its longest answer."""
         tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         tokens = tokens_in + demand.ceiling.output_tokens
         return Spend(tokens, demand.ceiling.spend_microusd)
@@ -95,7 +96,7 @@ class Estimates:
             sketch.model, sketch.content, sketch.size_bytes, whole, sketch.messages
         )
 
-    def usage(self, sketch: Sketch, demand: Demand, tally: Tally, dialect: Dialect) -> Usage:
+    def usage(self, demand: Demand, tally: Tally, spend: Spend, dialect: Dialect) -> Usage:
         """What the call took of the limits. What nobody reported is what was expected."""
         tokens_in = tally.input_tokens
         if dialect.input_charge == "all":
@@ -105,13 +106,12 @@ class Estimates:
         tokens_out = tally.output_tokens
         if tally.known == "unknown":
             tokens_out = max(tokens_out, demand.expected.output_tokens)
-        spend = self.spend(sketch, demand, tally).microusd
-        return Usage(Amounts(tokens_in, tokens_out, spend), tally.known)
+        return Usage(Amounts(tokens_in, tokens_out, spend.microusd), tally.known)
 
-    def spend(self, sketch: Sketch, demand: Demand, tally: Tally) -> Spend:
-        """What the call took of a budget: in doubt, the most that it can have cost."""
+    def spend(self, sketch: Sketch, claim: Spend, tally: Tally) -> Spend:
+        """What the call took of a budget: in doubt, all that was kept for it."""
         if tally.known == "unknown":
-            return self.claim(sketch, demand)
+            return claim
         tokens_in = tally.input_tokens or self._input_tokens(
             sketch, sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens),
             sketch.messages,

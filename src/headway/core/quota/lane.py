@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from headway.core.quota.belief import QuotaConfig
 from headway.core.quota.dialect import Dialect
 from headway.core.quota.quota import Ask, Decision, Quota, QuotaStatistics, Settlement
+from headway.core.quota.standing import restore, standing
 from headway.core.quota.terms import AccountTerms, CallId, LaneMemory, Spend
 from headway.core.values import Amounts, Demand, FaultKind, Permit, Sketch, Wait
 
@@ -114,6 +115,10 @@ class Lane:
     wait: Wait | None = None
     """What the first in line waits for."""
     _flows: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
+    _hungry: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
+    """Flows of which somebody may have come near: the others need not be looked at."""
+    _behind: int = 0
+    """Calls that are not in the quota's line yet."""
 
     def __repr__(self) -> str:
         return f"<Lane {self.key} {self.quota!r}>"
@@ -127,6 +132,11 @@ class Lane:
         return self.lasting.dialect
 
     @property
+    def queued(self) -> int:
+        """How many are without a permit."""
+        return len(self.in_line) + self._behind
+
+    @property
     def waiting(self) -> list[Entry]:
         """Everybody without a permit, those in line first."""
         behind = (entry for flow in self._flows.values() for entry in flow.backlog.values())
@@ -136,20 +146,22 @@ class Lane:
         """Wait here. Long after an account was closed, one call may find out whether it is."""
         if now - self.lasting.closed_s >= REOPEN_S:
             self.lasting.closed_s = inf
-            self.quota.belief.reopen()
+            self.quota.belief.hold.reopen()
         flow = self._flows.setdefault(entry.path, _Flow())
         flow.backlog[entry.request.id] = entry
+        self._behind += 1
+        self._hungry[entry.path] = flow
         if entry.request.is_resent:
             flow.backlog.move_to_end(entry.request.id, last=False)
 
     def leave(self, entry: Entry) -> None:
         """Give up waiting."""
-        flow = self._flows.get(entry.path)
-        if flow is not None:
-            flow.backlog.pop(entry.request.id, None)
-        if entry.place is not None:
+        if entry.place is None:
+            del self._flows[entry.path].backlog[entry.request.id]
+            self._behind -= 1
+        else:
             self.quota.leave(entry.place)
-            self._out(entry, entry.place)
+        self._out(entry)
 
     def decide(self, size: Sizer, now: float) -> tuple[list[Entry], Decision | None]:
         """Everybody who may go now, and the decision that the rest waits for."""
@@ -160,7 +172,7 @@ class Lane:
             decision = self.quota.decide(now)
             for grant in decision.grants:
                 entry = self.in_line[grant.place]
-                self._out(entry, grant.place)
+                self._out(entry)
                 entry.permit = grant.permit
                 self.calling[entry.request.id] = entry
                 granted.append(entry)
@@ -182,33 +194,34 @@ class Lane:
         if settlement.fault is not None and settlement.fault.kind in CLOSING:
             self.lasting.closed_s = now
 
-    def speak(self, dialect: Dialect) -> None:
-        """The provider's headers gave its dialect away."""
-        if dialect.name != self.dialect.name:
-            self.lasting.dialect = dialect
-            self.quota.belief.speak(dialect)
-
     def retermed(self, terms: AccountTerms, now: float) -> None:
         """The user changed the terms: the quota is made anew, and nobody in it notices."""
-        memory = self.memory(now)
-        fresh = lane_of(memory, terms, self.dialect, now, now)
-        if self.quota.statistics().granted == 0:
+        known_s = self.lasting.known_s
+        fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
+        if self.quota.statistics().granted == 0 and known_s == -inf:
             fresh = new_lane(self.account, self.group, terms, self.dialect, now)
         for entry in self.calling.values():
             if entry.permit is not None:
                 entry.permit = fresh.quota.adopt(entry.ask(), entry.permit.granted_s, now, now)
         waiting = self.waiting
-        self.quota, self.lasting = fresh.quota, fresh.lasting
-        self.in_line, self._flows = {}, {}
+        # Of calls that are yet to be adopted, the present levels know no more than the first ones.
+        self.quota, self.lasting = fresh.quota, _Lasting(terms, self.dialect, known_s)
+        self.in_line, self._flows, self._hungry, self._behind = {}, {}, {}, 0
         for entry in waiting:
             entry.place = None
             self.enter(entry, now)
 
     def memory(self, now: float) -> LaneMemory:
-        """What is worth keeping."""
-        belief = self.quota.belief
-        levels = tuple(mirror.standing(now) for mirror in belief.mirrors)
-        return LaneMemory(self.account, self.group, self.dialect.name, belief.profile(), levels)
+        """What is worth keeping. What the user set is no knowledge: it is in the terms."""
+        mirrors, profile = self.quota.belief.mirrors, self.quota.belief.profile()
+        learned = tuple(
+            limit
+            for mirror, limit in zip(mirrors, profile.limits, strict=True)
+            if mirror.balance.limit.source != "configured"
+        )
+        levels = tuple(standing(mirror, now) for mirror in mirrors)
+        profile = replace(profile, limits=learned)
+        return LaneMemory(self.account, self.group, self.dialect.name, profile, levels)
 
     def statistics(self) -> LaneStatistics:
         return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
@@ -216,9 +229,11 @@ class Lane:
     def _feed(self, size: Sizer) -> bool:
         """Let each flow send its next ones into the line, sized by what is known now."""
         fed = False
-        for flow in self._flows.values():
+        hungry, self._hungry = self._hungry, {}
+        for flow in hungry.values():
             while flow.backlog and flow.in_line < IN_LINE_MAX:
                 _, entry = flow.backlog.popitem(last=False)
+                self._behind -= 1
                 size(entry)
                 entry.place = self.quota.ask(entry.ask())
                 self.in_line[entry.place] = entry
@@ -226,13 +241,16 @@ class Lane:
                 fed = True
         return fed
 
-    def _out(self, entry: Entry, place: int) -> None:
-        """Out of the line; a flow of which nobody waits is forgotten."""
-        del self.in_line[place]
-        entry.place = None
+    def _out(self, entry: Entry) -> None:
+        """Wait no longer: the next one of the flow may come. A flow without any is forgotten."""
         flow = self._flows[entry.path]
-        flow.in_line -= 1
-        if not flow.in_line and not flow.backlog:
+        if entry.place is not None:
+            del self.in_line[entry.place]
+            entry.place = None
+            flow.in_line -= 1
+        if flow.backlog:
+            self._hungry[entry.path] = flow
+        elif not flow.in_line:
             del self._flows[entry.path]
 
 
@@ -248,5 +266,5 @@ def lane_of(
     """A lane that goes on from where it stood at `known_s`."""
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
     quota = Quota(config, now)
-    quota.belief.restore(memory.levels, known_s, now)
+    restore(quota.belief.mirrors, memory.levels, known_s, now)
     return Lane(memory.account, memory.group, quota, _Lasting(terms, dialect, known_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headway.core.quota.dialect import DIALECTS, PLAIN, Dialect
@@ -58,18 +58,23 @@ class Lanes:
 
     def spoken(self, request: Request, dialect: str, now: float) -> Lane:
         """The lane of a call that was answered in this dialect; an unknown one says nothing."""
-        lane = self.of(request, now)
-        if dialect in DIALECTS:
-            lane.speak(DIALECTS[dialect])
+        lane, spoken = self.of(request, now), DIALECTS.get(dialect)
+        if spoken is not None and spoken is not lane.dialect:
+            belief = lane.quota.belief
+            lane.lasting.dialect = spoken
+            belief.config = replace(belief.config, dialect=spoken)
         return lane
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
-        """The user's terms for an account, one `account/group` of it, or every account."""
-        before = {name: self._terms_of(*name) for name in self._lanes}
+        """The user's terms for an account, one `account/group` of it, or every account.
+
+        A budget is not a lane's matter: a change of it alone leaves every quota as it is.
+        """
         self._terms[key] = terms
         for name, lane in self._lanes.items():
-            if self._terms_of(*name) != before[name]:
-                lane.retermed(self._terms_of(*name), now)
+            wanted = self._terms_of(*name)
+            if replace(wanted, budget=lane.lasting.terms.budget) != lane.lasting.terms:
+                lane.retermed(wanted, now)
 
     def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
         """What the user has set."""
@@ -91,7 +96,7 @@ class Lanes:
     def _make_room(self) -> None:
         if len(self._lanes) >= LANES_MAX:
             idle = [
-                name for name, lane in self._lanes.items() if not lane.waiting and not lane.calling
+                name for name, lane in self._lanes.items() if not lane.queued and not lane.calling
             ]
             for name in idle[:1]:
                 del self._lanes[name]

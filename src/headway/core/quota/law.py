@@ -63,6 +63,13 @@ RAMP_MEMORY: Final = 4096
 EXTRAPOLATION_MAX: Final = 1.3
 """How far beyond the widest sample a fitted curve is believed."""
 
+CERTAIN: Final = 2.0
+"""Standard errors by which slowness has to grow with company before it is believed to: times that
+were measured on a busy machine have noise, and noise bends any curve."""
+
+NOISE_MEMORY: Final = 0.05
+"""Share of one sample in what is known of the noise."""
+
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
 
@@ -277,12 +284,14 @@ class Congestion:
     stay at one width does not drown what was learned at the others.
     """
 
-    __slots__ = ("_bins", "_fit", "_fresh", "samples", "widest")
+    __slots__ = ("_bins", "_fit", "_fresh", "_noise", "samples", "widest")
     MEMORY: Final = 0.1
 
     def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
         self._bins = {width: (weight, seconds) for width, weight, seconds in curve}
-        self._fit: tuple[float, float, float] | None = None
+        self._fit: _Fit | None = None
+        self._noise = 0.0
+        """Mean squared distance of a sample from the curve, as a share of the time alone."""
         self._fresh = 0
         self.samples = round(sum(weight for _, weight, _ in curve))
         self.widest = float(max(self._bins, default=1))
@@ -298,6 +307,9 @@ class Congestion:
     def sample(self, in_flight: float, time_per_work_s: float) -> None:
         """One call's time per unit of work, and how many were in flight on average meanwhile."""
         width = max(1, round(in_flight))
+        if self._fit is not None:
+            off = (time_per_work_s - self._fit.at(in_flight)) / self._fit.alone
+            self._noise += NOISE_MEMORY * (off * off - self._noise)
         weight, mean = self._bins.get(width, (0.0, time_per_work_s))
         share = max(self.MEMORY, 1.0 / (weight + 1.0))
         self._bins[width] = (min(weight + 1.0, 1.0 / self.MEMORY),
@@ -327,24 +339,42 @@ class Congestion:
 
     def peak(self) -> float:
         """The width with the highest throughput, if it is within what samples support."""
-        if self._fit is None or self.samples < SAMPLES_MIN or len(self._bins) < 2:
+        fit = self._fit
+        if fit is None or self.samples < SAMPLES_MIN or len(self._bins) < 2:
             return inf
-        c0, c1, c2 = self._fit
-        if c2 <= 0:
+        doubt = CERTAIN * fit.alone * sqrt(self._noise * fit.doubt)
+        if fit.square <= doubt:
             return inf
-        peak = max(1.0, sqrt(max(0.0, c0 - c1) / c2))
+        peak = max(1.0, sqrt(max(0.0, fit.alone - fit.linear) / fit.square))
         return peak if peak <= self.widest * EXTRAPOLATION_MAX else inf
 
     def throughput(self, width: float) -> float:
         """Work per second at a width, by the fitted curve."""
-        c0, c1, c2 = self._fit or (1.0, 0.0, 0.0)
-        return width / (c0 + c1 * (width - 1.0) + c2 * width * (width - 1.0))
+        return width / (self._fit or _FLAT).at(width)
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self.worth(), inf, self.worth(), f"{self.samples} samples")
 
 
-def _least_squares(points: Iterable[tuple[float, float, float]]) -> tuple[float, float, float]:
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Time per unit of work: alone, and what company adds to it."""
+
+    alone: float
+    linear: float
+    square: float
+    doubt: float = 0.0
+    """Variance of the quadratic part for samples with a variance of one."""
+
+    def at(self, n: float) -> float:
+        """Time per unit of work with n in flight."""
+        return self.alone + self.linear * (n - 1.0) + self.square * n * (n - 1.0)
+
+
+_FLAT: Final = _Fit(1.0, 0.0, 0.0)
+
+
+def _least_squares(points: Iterable[tuple[float, float, float]]) -> _Fit:
     """Weighted fit of c0 + c1 (n-1) + c2 n(n-1), none negative; a ridge keeps c1 small.
 
     Without a ridge two widths cannot tell linear from quadratic growth. The quadratic term is the
@@ -363,6 +393,9 @@ def _least_squares(points: Iterable[tuple[float, float, float]]) -> tuple[float,
         t2 += w * a * y
         t3 += w * b * y
     s22 += 0.05 * s22 + 1e-9
+    # What is left for the quadratic part once the others have taken what they can explain.
+    rest = s33 - s13 * s13 / s11
+    both = (s23 - s12 * s13 / s11) ** 2 / (s22 - s12 * s12 / s11)
     for use_linear, use_square in ((True, True), (False, True), (True, False)):
         fit = _solve(
             (s11, s12 * use_linear, s13 * use_square, t1),
@@ -372,8 +405,9 @@ def _least_squares(points: Iterable[tuple[float, float, float]]) -> tuple[float,
              s33 + 1e-9 if use_square else 1.0, t3 * use_square),
         )  # fmt: skip
         if fit[0] > 0 and min(fit) >= 0:
-            return fit
-    return (t1 / s11, 0.0, 0.0)
+            left = rest - both if use_linear else rest
+            return _Fit(*fit, 1.0 / max(left, 1e-12))
+    return _Fit(t1 / s11, 0.0, 0.0)
 
 
 _Row = tuple[float, float, float, float]

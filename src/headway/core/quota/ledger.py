@@ -55,7 +55,9 @@ class Ledger:
         """The call cost nothing."""
         need = self._claims.pop(call, None)
         if need is not None:
-            self.claimed = _plus(self.claimed, Spend(-need.tokens, -need.microusd))
+            # Sums of floats drift: with nothing in flight, nothing is claimed.
+            left = _plus(self.claimed, Spend(-need.tokens, -need.microusd))
+            self.claimed = left if self._claims else Spend()
 
     def settle(self, call: CallId, used: Spend) -> None:
         """The call cost this."""

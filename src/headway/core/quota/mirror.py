@@ -116,19 +116,6 @@ class Mirror:
             self._shift_by(meter, max(0.0, level - since), now)
         self._read_s = at_s
 
-    def standing(self, now: float) -> LimitReading:
-        """How the limit stands, in the form in which a response would report it."""
-        balance, meter = self.balance, self.balance.meter
-        limit, level = balance.limit, balance.level(now)
-        reset_s = meter.boundary_s - now if isinstance(meter, FixedWindow) else None
-        return LimitReading(limit.resource, limit.period_s, limit.amount, level, reset_s)
-
-    def restore(self, told: LimitReading, at_s: float, now: float) -> None:
-        """Go on from where the limit stood when another process last saw it."""
-        is_over = told.reset_s is not None and at_s + told.reset_s <= now
-        if not is_over:
-            self.adopt(told, at_s, now)
-
     def left(self, reading: Reading, now: float) -> float:
         """What is left by a response's account or, where it does not say, by ours."""
         told = self._told(reading)

@@ -8,6 +8,7 @@ from typing import Final
 
 from headway.core.quota.belief import Belief
 from headway.core.quota.outflow import HORIZON_S, Stream
+from headway.core.quota.projection import Projection
 from headway.core.values import Demand, Permit, Reading
 
 OVERRUN: Final = 0.4
@@ -83,14 +84,19 @@ class Permits:
     ) -> Permit:
         """Take over a call that was sent under another process's permit.
 
-        What was known of the limits at `known_s` contains what calls before it were charged.
+        What was known of the limits at `known_s` contains what calls before it were charged, and
+        what their answers had produced by then: its stream is planned from when it was sent.
         """
         self._granted += 1
         permit = Permit(self._granted, path[0], demand, sent_s, ADOPTED)
         belief = self._belief
-        stream = belief.tempo.plan(demand.expected.output_tokens, now)
+        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
+        flowed = stream.produced(now) - stream.produced(known_s)
         for mirror in belief.mirrors:
-            mirror.balance.join(demand, stream, sent_s > known_s, now)
+            balance = mirror.balance
+            balance.join(demand, stream, sent_s > known_s, now)
+            if isinstance(balance.count, Projection):
+                balance.count.charge(flowed, now)
         integral = belief.tempo.enter(now)
         held = Held(permit, path, stream, (), belief.tempo.in_flight, integral)
         self._held[permit.id] = held
@@ -112,6 +118,8 @@ class Permits:
         """The response began: it was let in, and its stream flows from now on."""
         belief = self._belief
         belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
+        if held.permit.demand.is_whole:
+            return
         held.seen_s = now
         held.integral = belief.tempo.integral(now)
         self._replan(held, belief.tempo.replan(held.stream.tokens, now), now)
@@ -125,6 +133,8 @@ class Permits:
 
     def moved(self, held: Held, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        if held.permit.demand.is_whole:
+            return self._arrived(held, output_tokens, now)
         tokens = output_tokens - held.seen_tokens
         if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
             return False
@@ -151,6 +161,17 @@ class Permits:
 
     def statistics(self) -> PermitsStatistics:
         return PermitsStatistics(self._granted, len(self._held))
+
+    def _arrived(self, held: Held, output_tokens: float, now: float) -> bool:
+        """A whole answer came at once: its time per token since it was sent, the wait for a first
+        one counted as so many tokens."""
+        sent_s = held.permit.granted_s
+        if output_tokens <= 0 or now <= sent_s:
+            return False
+        tempo = self._belief.tempo
+        company = tempo.mean_since(held.integral, sent_s, now)
+        per_token_s = tempo.arrived(now - sent_s, output_tokens)
+        return self._belief.width.moved(company, per_token_s, tempo.in_flight)
 
     def _replan(self, held: Held, stream: Stream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)

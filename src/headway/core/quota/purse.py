@@ -2,13 +2,14 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call that a former process knew of and nobody has come back for was paid, at its ceiling.
+- A call that a former process knew of and nobody has come back for was paid, at its ceiling;
+  whoever comes back later all the same does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -30,13 +31,16 @@ class PurseStatistics:
 class Purse:
     """What was spent, and what may still be."""
 
-    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "month")
+    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "month")
 
     def __init__(self, memory: Memory, now: float) -> None:
         self.month = memory.month
         self._ledgers = {key: Ledger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
         self._orphans: dict[CallId, Claim] = {}
+        """Claims of a former process for which nobody has come back yet."""
+        self._paid: dict[CallId, Claim] = {}
+        """Those for which nobody came back in time."""
         self._orphans_until_s = now + CLAIM_S
         for key, terms in memory.terms:
             self.budget(key, terms.budget)
@@ -47,9 +51,12 @@ class Purse:
     def __repr__(self) -> str:
         return f"<Purse {self.month} of {len(self._ledgers)} accounts>"
 
-    def budget(self, key: str, budget: Budget) -> None:
-        """The user set a budget for an account, or for all."""
-        self._ledger(key).budget = budget
+    def budget(self, key: str, budget: Budget) -> bool:
+        """The user set a budget for an account, or for all; True if that changes it."""
+        ledger = self._ledger(key)
+        changed = ledger.budget != budget
+        ledger.budget = budget
+        return changed
 
     def budgets(self, account: str) -> tuple[Budget, Budget]:
         """The budgets that a call of this account counts towards."""
@@ -66,6 +73,16 @@ class Purse:
         self._claims[claim.id] = claim
         for ledger in self._of(claim.account):
             ledger.claim(claim.id, claim.spend)
+
+    def adopt(self, claim: Claim) -> Spend:
+        """A call of a former process goes on, at what that process kept for it if it is known."""
+        paid = self._paid.pop(claim.id, None)
+        if paid is not None:
+            for ledger in self._of(paid.account):
+                ledger.settle(claim.id, Spend(-paid.spend.tokens, -paid.spend.microusd))
+        known = paid or self._orphans.get(claim.id, claim)
+        self.claim(replace(claim, spend=known.spend))
+        return known.spend
 
     def settle(self, call: CallId, used: Spend | None) -> None:
         """A call cost this, or nothing."""
@@ -84,7 +101,8 @@ class Purse:
         if not self._orphans:
             return inf
         if now >= self._orphans_until_s:
-            for claim in list(self._orphans.values()):
+            self._paid = self._orphans.copy()
+            for claim in self._paid.values():
                 self.settle(claim.id, claim.spend)
             return inf
         return self._orphans_until_s
@@ -93,6 +111,7 @@ class Purse:
         """It is this month now."""
         if month != self.month:
             self.month = month
+            self._paid.clear()
             for ledger in self._ledgers.values():
                 ledger.reset()
 
@@ -109,7 +128,9 @@ class Purse:
         return PurseStatistics(self.month, ledgers)
 
     def _ledger(self, key: str) -> Ledger:
-        return self._ledgers.setdefault(key, Ledger())
+        if key not in self._ledgers:
+            self._ledgers[key] = Ledger()
+        return self._ledgers[key]
 
     def _of(self, account: str) -> tuple[Ledger, Ledger]:
         return self._ledger(account), self._ledger(EVERY_ACCOUNT)

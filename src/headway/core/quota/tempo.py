@@ -16,6 +16,10 @@ PER_TOKEN_S: Final = 0.02
 """Before anything is measured: a hosted model of medium size."""
 
 MEMORY: Final = 0.15
+WHOLE_PRIOR_TOKENS: Final = 50.0
+"""The spread of lengths, in tokens, from which whole answers tell their first byte from the rest;
+until then the ratio of the two stays what it was."""
+
 TOKENS_TYPICAL: Final = 100.0
 """A piece of this many tokens moves the learned pace by `MEMORY`."""
 
@@ -29,10 +33,56 @@ class TempoStatistics:
     in_flight: int
 
 
+@dataclass(frozen=True, slots=True)
+class LineStatistics:
+    """How many answers count, and their mean length."""
+
+    answers: float
+    tokens_mean: float
+
+
+class Line:
+    """Time of whole answers against their length: where it begins, and how steeply it rises."""
+
+    __slots__ = ("_count", "_x", "_xx", "_xy", "_y")
+
+    def __init__(self) -> None:
+        self._count = self._x = self._y = self._xx = self._xy = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Line through {self._count:.0f} answers>"
+
+    def fit(self, tokens: float, elapsed_s: float, ahead: float) -> tuple[float, float]:
+        """Count one answer; returns seconds to the first byte and per token, both above 0.
+
+        `ahead` is how many tokens' time a first byte takes, by what was believed before.
+        """
+        keep = 1.0 - MEMORY / 2.0
+        self._count = keep * self._count + 1.0
+        self._x = keep * self._x + tokens
+        self._y = keep * self._y + elapsed_s
+        self._xx = keep * self._xx + tokens * tokens
+        self._xy = keep * self._xy + tokens * elapsed_s
+        mean_x, mean_y = self._x / self._count, self._y / self._count
+        spread = self._xx / self._count - mean_x * mean_x
+        rises = self._xy / self._count - mean_x * mean_y
+        believed = mean_y / (mean_x + ahead)
+        prior = WHOLE_PRIOR_TOKENS**2 / self._count
+        slope = (rises + prior * believed) / (spread + prior)
+        # An answer takes longer the longer it is, and some time even if it is empty.
+        slope = min(max(slope, 0.1 * mean_y / mean_x), mean_y / mean_x)
+        return max(mean_y - slope * mean_x, 1e-3), slope
+
+    def statistics(self) -> LineStatistics:
+        return LineStatistics(self._count, self._x / max(1.0, self._count))
+
+
 class Tempo:
     """Learned speed, and the clock of calls in flight."""
 
-    __slots__ = ("_at_s", "_integral", "_known", "first_byte_s", "in_flight", "per_token_s")
+    __slots__ = (
+        "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight", "per_token_s",
+    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.first_byte_s = FIRST_BYTE_S
@@ -41,6 +91,7 @@ class Tempo:
         self._integral = 0.0
         self._at_s = now
         self._known = 0
+        self._whole = Line()
 
     def __repr__(self) -> str:
         return f"<Tempo {self.first_byte_s:.2f}s + {self.per_token_s * 1000:.1f}ms/token>"
@@ -78,6 +129,12 @@ class Tempo:
         self.per_token_s += share * (per_token_s - self.per_token_s)
         self._known |= 2
         return per_token_s
+
+    def arrived(self, elapsed_s: float, tokens: float) -> float:
+        """The time per token of an answer that came whole, its first byte counted in tokens."""
+        ahead = self.first_byte_s / max(self.per_token_s, 1e-9)
+        self.first_byte_s, self.per_token_s = self._whole.fit(tokens, elapsed_s, ahead)
+        return elapsed_s / (tokens + self.first_byte_s / self.per_token_s)
 
     def plan(self, tokens: float, now: float) -> Stream:
         """When an answer of so many tokens would flow if its call were sent now."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from headway.core.quota.belief import Profile
@@ -19,6 +20,9 @@ MEMORY_VERSION: Final = 1
 
 CallId = tuple[str, int]
 """(client, number). The client chooses it, so that a permit outlives the broker that gave it."""
+
+MODELS_KEPT: Final = 1024
+"""Models whose group is kept: it is asked for several times for every call."""
 
 _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 _CLAUDE: Final = re.compile(r"claude-(?:(\d+)(?:[-.]\d+)?-)?(opus|sonnet|haiku)(?:-(\d+))?")
@@ -85,6 +89,7 @@ class Memory:
     claims: tuple[Claim, ...] = ()
 
 
+@lru_cache(maxsize=MODELS_KEPT)
 def model_group(model: str) -> str:
     """The models that share limits with this one.
 

@@ -76,8 +76,7 @@ def _lane(lane: Lane, now: float) -> LaneView:
     limits = []
     for mirror in belief.mirrors:
         known = mirror.statistics()
-        standing = mirror.standing(now)
-        used = known.capacity - (standing.remaining or 0.0)
+        used = known.capacity - mirror.balance.level(now)
         age_s = None if known.read_s == -inf else now - known.read_s
         limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s))
     flying = Counter(call[0] for call in lane.calling)

@@ -3,13 +3,15 @@
 Laws:
 - A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
   is in the quota's line only when the first two are behind it.
-- Whoever waits at the first two doors is parked, and tried again when something has happened
-  that it may have waited for, or when its time is up.
-- What can never be granted is denied at once, with the reason and what to do about it.
+- Whoever waits at the first two doors is parked, in order of arrival, and tried again when
+  something has happened that it may have waited for, or when its time is up.
+- What can never be granted is denied when its turn comes, with the reason and what to do about it.
+- A decision is made until nothing moves any more: what one call gives up may let another one go.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -31,6 +33,9 @@ from headway.errors import (
 
 FOLLOWS: Final = "the first answer to a call with the same cached beginning"
 BUDGETED: Final = "what calls in flight leave of the budget"
+
+Door = tuple[str, str] | str
+"""What parked calls wait for together: a beginning, or an account's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,84 +82,107 @@ class Waiting:
         self._purse = purse
         self._leaders = leaders
         self._estimates = estimates
-        self._parked: dict[CallId, Entry] = {}
-        self._denials: list[Denied] = []
+        self._parked: dict[Door, OrderedDict[CallId, Entry]] = {}
+        self._denials: dict[CallId, Denied] = {}
 
     def __repr__(self) -> str:
-        return f"<Waiting {len(self._parked)} parked>"
+        return f"<Waiting {self.statistics().parked} parked>"
 
     def enter(self, entry: Entry, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
         lane = self._lanes.of(entry.request, now)
-        call, account = entry.request.id, entry.request.account
+        call, account, sketch = entry.request.id, entry.request.account, entry.request.sketch
         if entry.beginning is not None:
             until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
             if until_s > now:
                 self._park(entry, FOLLOWS)
                 return until_s
         self.size(entry, lane, now)
-        refusal = self._unpriced(entry)
-        room = "never" if refusal else self._purse.room(account, entry.claim)
-        if room == "later":
+        entry.claim = self._estimates.claim(sketch, entry.demand)
+        room = self._purse.room(account, entry.claim)
+        refusal = self._unpriced(entry) or (_over_budget(entry) if room == "never" else None)
+        if refusal is not None:
+            self._unpark(entry)
+            self._deny(entry, refusal)
+        elif room == "later" or (entry.parked != BUDGETED and account in self._parked):
             self._park(entry, BUDGETED)
-            return inf
-        self._parked.pop(call, None)
-        entry.parked = ""
-        if room == "never":
-            self._deny(entry, refusal or _over_budget(entry))
-            return inf
-        self._purse.claim(Claim(call, account, entry.claim))
-        lane.enter(entry, now)
+        else:
+            self._unpark(entry)
+            self._purse.claim(Claim(call, account, entry.claim))
+            lane.enter(entry, now)
         return inf
 
     def size(self, entry: Entry, lane: Lane, now: float) -> None:
         """Estimate what a call will consume, by all that is known now."""
-        sketch = entry.request.sketch
         is_warm = entry.beginning is not None and self._leaders.is_warm(entry.beginning, now)
-        entry.demand = self._estimates.demand(sketch, lane.dialect, is_warm)
-        if entry.parked or not entry.claim.tokens:
-            entry.claim = self._estimates.claim(sketch, entry.demand)
+        entry.demand = self._estimates.demand(entry.request.sketch, lane.dialect, is_warm)
 
     def leave(self, entry: Entry, now: float) -> str:
         """Give up; says in words what the call was waiting for."""
+        denied = self._denials.pop(entry.request.id, None)
+        if denied is not None:
+            return denied.message
+        if entry.parked:
+            why = entry.parked
+            self._unpark(entry)
+            return why
         lane = self._lanes.of(entry.request, now)
-        why = entry.parked or _in_words(lane, now)
-        self._parked.pop(entry.request.id, None)
         lane.leave(entry)
         self._purse.settle(entry.request.id, None)
-        return why
+        return _in_words(lane, now)
+
+    def reconsider(self, now: float) -> None:
+        """A budget was changed: whoever is in a line goes through every door again."""
+        waiting = [(entry, lane) for lane in self._lanes for entry in lane.waiting]
+        for entry, lane in waiting:
+            lane.leave(entry)
+            self._purse.settle(entry.request.id, None)
+        for entry, _ in sorted(waiting, key=lambda one: one[0].number):
+            self.enter(entry, now)
 
     def decide(self, now: float) -> Verdict:
         """Everything that may go now, in fair order; everything that never will."""
-        wake_s = self._purse.expire(now)
-        if self._parked:
-            wake_s = min(wake_s, self._try_parked(now))
         grants: list[Granted] = []
-        for lane in self._lanes:
-            wake_s = min(wake_s, self._serve(lane, grants, now))
-        denials, self._denials = tuple(self._denials), []
+        while True:
+            moved = len(grants) + len(self._denials)
+            wake_s = min(self._purse.expire(now), self._try_parked(now))
+            for lane in self._lanes:
+                wake_s = min(wake_s, self._serve(lane, grants, now))
+            if not self._parked or moved == len(grants) + len(self._denials):
+                break
+        denials, self._denials = tuple(self._denials.values()), {}
         return Verdict(tuple(grants), denials, wake_s)
 
     def statistics(self) -> WaitingStatistics:
-        return WaitingStatistics(len(self._parked))
+        return WaitingStatistics(sum(map(len, self._parked.values())))
 
     def _park(self, entry: Entry, why: str) -> None:
-        entry.parked = why
-        self._parked[entry.request.id] = entry
+        """Wait at a door, behind those who do; whoever waits there keeps its place."""
+        if entry.parked != why:
+            self._unpark(entry)
+            entry.parked = why
+            self._parked.setdefault(_door(entry), OrderedDict())[entry.request.id] = entry
+
+    def _unpark(self, entry: Entry) -> None:
+        if entry.parked:
+            door = _door(entry)
+            entry.parked = ""
+            del self._parked[door][entry.request.id]
+            if not self._parked[door]:
+                del self._parked[door]
 
     def _try_parked(self, now: float) -> float:
         """Let those go on whose reason is gone; returns when the next one's time is up.
 
-        Of calls that wait for the same thing only the first one that must wait on is looked at.
+        Of calls that wait at the same door, whoever comes after one that must wait on does too.
         """
         wake_s = inf
-        stuck: set[tuple[str, str] | str] = set()
-        for entry in list(self._parked.values()):
-            reason = entry.beginning if entry.parked == FOLLOWS else entry.request.account
-            if reason is not None and reason not in stuck:
+        for parked in list(self._parked.values()):
+            while parked:
+                call, entry = next(iter(parked.items()))
                 wake_s = min(wake_s, self.enter(entry, now))
-                if entry.parked:
-                    stuck.add(reason)
+                if call in parked:
+                    break
         return wake_s
 
     def _serve(self, lane: Lane, grants: list[Granted], now: float) -> float:
@@ -178,8 +206,10 @@ class Waiting:
                 self._deny(entry, error)
 
     def _deny(self, entry: Entry, error: HeadwayError) -> None:
-        denied = Denied(entry.request.id, error.code, error.message, error.hint or "")
-        self._denials.append(denied)
+        call = entry.request.id
+        self._denials[call] = Denied(call, error.code, error.message, error.hint or "")
+        if entry.beginning is not None:
+            self._leaders.ended(entry.beginning, call)
 
     def _unpriced(self, entry: Entry) -> BudgetReachedError | None:
         """With a budget in money, what a call can cost has to be known before it is sent."""
@@ -216,10 +246,18 @@ def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[Entry, Headwa
         closed = f"{lane.account} takes no calls: {wait.reason}"
         return [(one, AccountClosedError(closed, hint=hint)) for one in lane.waiting]
     first = lane.in_line[decision.place]
-    if lane.quota.belief.can_ever(first.demand):
+    balances = (mirror.balance for mirror in lane.quota.belief.mirrors)
+    short = [one.limit.name for one in balances if not one.can_ever(first.demand)]
+    if lane.calling and not short:
         return []
     hint = "make the call smaller, or change what is set with `headway limits`"
-    return [(first, DemandTooLargeError(f"{wait.resource}: {wait.reason}", hint=hint))]
+    too_little = f"{(short or [wait.resource])[0]} leaves too little for this call, for good"
+    return [(first, DemandTooLargeError(too_little, hint=hint))]
+
+
+def _door(entry: Entry) -> Door:
+    """Where a parked call waits."""
+    return (entry.parked == FOLLOWS and entry.beginning) or entry.request.account
 
 
 def _in_words(lane: Lane, now: float) -> str:
@@ -228,4 +266,4 @@ def _in_words(lane: Lane, now: float) -> str:
     if wait is None:
         return "its turn"
     left = "until a call ends" if wait.until_s == inf else f"{max(0.0, wait.until_s - now):.1f} s"
-    return f"{wait.resource} ({wait.reason}; {left}; {len(lane.waiting)} waiting)"
+    return f"{wait.resource} ({wait.reason}; {left}; {lane.queued} waiting)"

@@ -1,0 +1,166 @@
+"""The Python front door: give headway the client that you have, and go on using it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from math import isfinite
+from typing import Final, Protocol, TypeVar, cast
+
+import httpx2
+
+from headway.errors import BadValueError, UsageError
+from headway.runtime.exchange import Port
+from headway.runtime.pacing import WAIT_VARIABLE, Pacing
+from headway.runtime.transport import AsyncPacedTransport, PacedTransport
+
+Client = TypeVar("Client")
+_Transport = httpx2.BaseTransport | httpx2.AsyncBaseTransport
+
+ACCEPTED: Final = (
+    "an openai or anthropic client (synchronous or not), a pydantic-ai agent, model or provider, "
+    "or an httpx2 or httpx client"
+)
+
+STEPS: Final = ("wrapped", "models", "model", "_provider", "client", "_client")
+"""Where agents, models, providers and SDK clients keep what leads to their HTTP client."""
+
+STEPS_MAX: Final = 12
+"""An agent, wrappers around its model, its provider, an SDK client, an HTTP client."""
+
+
+def pace(
+    client: Client,
+    *,
+    wait_s: float | None = None,
+    path: tuple[str, ...] = (),
+    unpaced: bool = False,
+    admission: Port | None = None,
+) -> Client:
+    """The same client, now paced: each call is sent the moment that the account's limits allow.
+
+    Its HTTP client is changed in place: connections, proxies, timeouts and hooks stay, and so do
+    copies that share it (`client.with_options(...)`). Pacing it again changes how it is paced.
+
+    `wait_s` is how long a call may wait for its turn (default: `HEADWAY_WAIT`, or as long as it
+    takes); then the SDK raises its own `RateLimitError`. `path` names the flow that the calls
+    belong to, for fairness. `unpaced` sends calls all the same when no broker can be reached.
+    `admission` is who admits, if not this process's own port.
+    """
+    waits_s = _wait_of_environment() if wait_s is None else _checked(wait_s, "wait_s")
+    pacing = Pacing(waits_s, tuple(path), unpaced, admission)
+    http_clients = list(_http_clients(client, pacing, STEPS_MAX))
+    if not http_clients:
+        kind = f"{type(client).__module__}.{type(client).__qualname__}"
+        raise UsageError(f"`pace` cannot pace a {kind}", hint=f"give it {ACCEPTED}")
+    for http_client in http_clients:
+        _wrap(http_client, pacing)
+    return client
+
+
+class _HTTPClient(Protocol):
+    """What clients of httpx2 and httpx have in common, for whoever changes their transports."""
+
+    _transport: _Transport
+    _mounts: dict[object, _Transport | None]
+
+
+class _Provider(Protocol):
+    """What a pydantic-ai provider that makes its own HTTP clients keeps."""
+
+    _http_client_factory: Callable[[], _HTTPClient]
+
+
+class _PacedFactory:
+    """Makes HTTP clients that are paced: pydantic-ai takes a new one for every event loop."""
+
+    def __init__(self, factory: Callable[[], _HTTPClient], pacing: Pacing) -> None:
+        self.factory = factory
+        self.pacing = pacing
+
+    def __repr__(self) -> str:
+        return f"<_PacedFactory around {self.factory!r}>"
+
+    def __call__(self) -> _HTTPClient:
+        client = self.factory()
+        _wrap(client, self.pacing)
+        return client
+
+
+def _http_clients(thing: object, pacing: Pacing, steps: int) -> Iterator[_HTTPClient]:
+    """The HTTP clients that `thing` leads to; factories of more, met on the way, are paced."""
+    if _kind_for(thing) is not None:
+        yield cast("_HTTPClient", thing)
+    elif steps > 0 and thing is not None and not isinstance(thing, (str, type)):
+        if getattr(thing, "_http_client_factory", None) is not None:
+            _pace_factory(cast("_Provider", thing), pacing)
+        for name in STEPS:
+            step = getattr(thing, name, None)
+            found = [
+                http_client
+                for each in (step if isinstance(step, list) else [step])
+                for http_client in _http_clients(each, pacing, steps - 1)
+            ]
+            if found:
+                yield from found
+                return
+
+
+def _pace_factory(provider: _Provider, pacing: Pacing) -> None:
+    factory = provider._http_client_factory
+    own = factory.factory if isinstance(factory, _PacedFactory) else factory
+    provider._http_client_factory = _PacedFactory(own, pacing)
+
+
+def _wrap(client: _HTTPClient, pacing: Pacing) -> None:
+    """Pace every transport of an HTTP client, those of its proxies as well."""
+    kind = _kind_for(client)
+    if kind is None:
+        raise UsageError(f"`pace` met a {type(client).__name__} as HTTP client", hint=ACCEPTED)
+
+    def paced(transport: _Transport) -> _Transport:
+        if isinstance(transport, (PacedTransport, AsyncPacedTransport)):
+            transport = transport.inner
+        # Whether it is synchronous follows from the client, for both transports.
+        return kind(transport, pacing)  # type: ignore[arg-type]
+
+    client._transport = paced(client._transport)
+    for pattern, transport in client._mounts.items():
+        if transport is not None:
+            client._mounts[pattern] = paced(transport)
+
+
+def _kind_for(client: object) -> type[PacedTransport] | type[AsyncPacedTransport] | None:
+    """The transport that paces this HTTP client; `None` if it is not one."""
+    if isinstance(client, httpx2.Client):
+        return PacedTransport
+    if isinstance(client, httpx2.AsyncClient):
+        return AsyncPacedTransport
+    httpx = sys.modules.get("httpx")
+    if httpx is None or not isinstance(client, (httpx.Client, httpx.AsyncClient)):
+        return None
+    from headway.runtime.legacy import AsyncLegacyTransport, LegacyTransport
+
+    return LegacyTransport if isinstance(client, httpx.Client) else AsyncLegacyTransport
+
+
+def _wait_of_environment() -> float | None:
+    text = os.environ.get(WAIT_VARIABLE, "")
+    if not text:
+        return None
+    try:
+        wait_s = float(text)
+    except ValueError:
+        raise BadValueError(
+            f"{WAIT_VARIABLE} is {text!r}, which is not a number of seconds",
+            hint=f"set {WAIT_VARIABLE}=600",
+        ) from None
+    return _checked(wait_s, WAIT_VARIABLE)
+
+
+def _checked(wait_s: float, name: str) -> float | None:
+    """Seconds to wait; infinity is as long as it takes."""
+    if not wait_s >= 0:
+        raise BadValueError(f"{name} is {wait_s}, but nobody can wait for less than 0 seconds")
+    return wait_s if isfinite(wait_s) else None

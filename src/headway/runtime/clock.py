@@ -1,0 +1,20 @@
+"""The clock by which calls are paced: it never goes back, and it goes on while a machine sleeps."""
+
+from __future__ import annotations
+
+import time
+
+
+def now_s() -> float:
+    """Seconds since the machine started, the time in which it was suspended included."""
+    if _BOOT is None:
+        return time.monotonic()
+    return time.clock_gettime(_BOOT)
+
+
+def month() -> str:
+    """The calendar month that budgets count in, by universal time: 2026-11."""
+    return time.strftime("%Y-%m", time.gmtime())
+
+
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -1,0 +1,293 @@
+"""Hears what clients say, keeps the book by it, and answers: the same for one process or for all.
+
+Laws:
+- Nothing is decided while a batch is heard; after it, one decision for everybody.
+- Saying something twice is saying it once.
+- Money is on the disk before the call that may spend it is granted; if it cannot be, the call
+  is denied. Pacing needs no disk and goes on.
+- A permit from which nothing was heard for long is settled: nobody's calls wait for a call that
+  hangs.
+
+A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Protocol
+
+from headway.core.quota.book import Denied, Granted, Outcome, Verdict
+from headway.core.quota.lane import Request
+from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, CallId, Memory
+from headway.core.values import Reading, Tally
+from headway.errors import StateFileError, WireError
+from headway.runtime.protocol import (
+    VERSION,
+    About,
+    AccountView,
+    Adopt,
+    Alive,
+    Ask,
+    Began,
+    Configure,
+    Describe,
+    Described,
+    FromBroker,
+    Hello,
+    Leave,
+    Left,
+    Message,
+    Progressed,
+    Settled,
+    Welcome,
+)
+from headway.runtime.rolls import Rolls
+
+STALL_S: Final = 600.0
+"""The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
+
+WAITING_MAX: Final = 100_000
+"""Calls of one client in line. A plan of this size waits in its own process, not here."""
+
+NOTICES_MAX: Final = 20
+"""Notices that are kept to be shown."""
+
+
+class Pages(Protocol):
+    """What a desk asks of its book."""
+
+    def ask(self, request: Request, now: float, /) -> None: ...
+    def leave(self, call: CallId, now: float, /) -> str: ...
+    def decide(self, now: float, /) -> Verdict: ...
+    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float, /) -> None: ...
+    def progress(self, call: CallId, output_tokens: float, now: float, /) -> None: ...
+    def settle(self, call: CallId, outcome: Outcome, now: float, /) -> bool: ...
+    def gone(self, client: str, now: float, /) -> int: ...
+    def adopt(self, request: Request, age_s: float, now: float, /) -> None: ...
+    def configure(self, key: str, terms: AccountTerms, now: float, /) -> None: ...
+    def memory(self, now: float, /) -> Memory: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a desk reaches the world: its clock, its clients, the disk, the log."""
+
+    now: Callable[[], float]
+    send: Callable[[str, FromBroker], None]
+    keep: Callable[[], str] = lambda: ""
+    """Puts the book on the disk; why that failed, in words, or nothing."""
+    say: Callable[[str], None] = lambda _: None
+    describe: Callable[[], tuple[AccountView, ...]] = lambda: ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeskStatistics:
+    """A desk at an instant."""
+
+    clients: int
+    waiting: int
+    in_flight: int
+    granted: int
+    denied: int
+    settled: int
+    stalled: int
+
+
+@dataclass(slots=True)
+class _Counts:
+    granted: int = 0
+    denied: int = 0
+    settled: int = 0
+    stalled: int = 0
+
+
+class Desk:
+    """One book and everybody who draws on it."""
+
+    __slots__ = (
+        "_book", "_born_s", "_budgets", "_clients", "_counts", "_money_moved", "_rolls",
+        "_stall_s", "_verdict_s", "_ways", "notices",
+    )  # fmt: skip
+
+    def __init__(self, book: Pages, ways: Ways, stall_s: float = STALL_S) -> None:
+        self._book = book
+        self._ways = ways
+        self._stall_s = stall_s
+        self._born_s = ways.now()
+        self._clients: dict[str, Hello] = {}
+        self._rolls = Rolls()
+        self._budgets = budgets(book.memory(self._born_s).terms)
+        self._money_moved = False
+        self._verdict_s = inf
+        self._counts = _Counts()
+        self.notices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Desk for {len(self._clients)} clients: {self._rolls!r}>"
+
+    @property
+    def wake_s(self) -> float:
+        """When to tick again if nothing is heard; inf when nothing can change by itself."""
+        _, heard_s = self._rolls.quietest()
+        return min(self._verdict_s, heard_s + self._stall_s)
+
+    def handle(self, client: str, message: Message) -> None:
+        """Hear one message; `WireError` if it is not a client's to say."""
+        now = self._ways.now()
+        match message:
+            case Ask(request):
+                self._ask(client, request, now)
+            case Progressed(number, output_tokens):
+                self._rolls.heard((client, number), now)
+                self._book.progress((client, number), output_tokens, now)
+            case Began(number, reading, dialect):
+                self._rolls.heard((client, number), now)
+                self._book.first_byte((client, number), reading, dialect, now)
+            case Settled(number, outcome):
+                self._settle((client, number), outcome, now)
+            case Alive(number):
+                self._rolls.heard((client, number), now)
+            case Leave(number):
+                self._rolls.leave((client, number))
+                reason = self._book.leave((client, number), now)
+                self._ways.send(client, Left(number, reason))
+            case Adopt(request, age_s):
+                _check(client, request)
+                if request.id not in self._rolls:
+                    self._rolls.hold(request.id, request.account, now)
+                    self._book.adopt(request, age_s, now)
+            case Configure(account, terms):
+                self._configure(account, terms, now)
+            case Describe(number):
+                self._describe(client, number, now)
+            case Hello():
+                self._clients[client] = message
+                self._ways.send(client, Welcome(VERSION, os.getpid()))
+            case _:
+                raise WireError(f"a client does not say {type(message).__name__}")
+
+    def left(self, client: str) -> None:
+        """A client is gone: its permits are settled, its waiters leave."""
+        self._clients.pop(client, None)
+        held = self._rolls.held_of(client)
+        for call in held:
+            self._money_moved |= self.has_budget(self._rolls.end(call) or "")
+        for call in self._rolls.waiting_of(client):
+            self._rolls.leave(call)
+        self._book.gone(client, self._ways.now())
+        if held:
+            self._ways.say(f"{client} left with {len(held)} calls in flight")
+
+    def tick(self) -> None:
+        """Decide once for all that was heard, and tell those whom it concerns."""
+        now = self._ways.now()
+        self._settle_stalled(now)
+        verdict = self._book.decide(now)
+        self._verdict_s = verdict.wake_s
+        accounts = [self._rolls.waits_for(grant.id) or "" for grant in verdict.grants]
+        unkept = ""
+        if self._money_moved or any(map(self.has_budget, accounts)):
+            unkept = self._ways.keep()
+            self._money_moved = bool(unkept)
+        for grant, account in zip(verdict.grants, accounts, strict=True):
+            if unkept and self.has_budget(account):
+                self._take_back(grant, unkept, now)
+            else:
+                self._rolls.hold(grant.id, account, now)
+                self._counts.granted += 1
+                self._ways.send(grant.id[0], grant)
+        for denial in verdict.denials:
+            self._rolls.leave(denial.id)
+            self._counts.denied += 1
+            self._ways.send(denial.id[0], denial)
+
+    def has_budget(self, account: str) -> bool:
+        """Whether the user has set an amount that calls of this account may not exceed."""
+        return counts_towards(account, self._budgets)
+
+    def notice(self, text: str) -> None:
+        """Keep something that whoever asks should be told, once."""
+        if text not in self.notices:
+            self.notices = (*self.notices, text)[-NOTICES_MAX:]
+            self._ways.say(text)
+
+    def statistics(self) -> DeskStatistics:
+        rolls, counts = self._rolls.statistics(), self._counts
+        return DeskStatistics(
+            len(self._clients), rolls.waiting, rolls.in_flight,
+            counts.granted, counts.denied, counts.settled, counts.stalled,
+        )  # fmt: skip
+
+    def _ask(self, client: str, request: Request, now: float) -> None:
+        _check(client, request)
+        if request.id in self._rolls:
+            return
+        # The whole line is counted first: counting one client's calls is slow, and rarely needed.
+        if self._rolls.statistics().waiting >= WAITING_MAX:
+            mine = len(self._rolls.waiting_of(client))
+            if mine >= WAITING_MAX:
+                raise WireError(f"{mine:,} calls of one process are waiting: no more can")
+        self._rolls.wait(request.id, request.account)
+        self._book.ask(request, now)
+
+    def _settle(self, call: CallId, outcome: Outcome, now: float) -> None:
+        account = self._rolls.end(call)
+        if self._book.settle(call, outcome, now):
+            self._counts.settled += 1
+            self._money_moved |= self.has_budget(account or "")
+
+    def _configure(self, account: str, terms: AccountTerms, now: float) -> None:
+        self._book.configure(account, terms, now)
+        self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
+        self._money_moved |= bool(self._budgets)
+
+    def _describe(self, client: str, number: int, now: float) -> None:
+        """One message per account, so that no message grows with the number of them."""
+        names = tuple((hello.name, hello.pid) for hello in self._clients.values())
+        about = About(os.getpid(), now - self._born_s, names[:NOTICES_MAX], self.notices)
+        for view in self._ways.describe():
+            self._ways.send(client, Described(number, view, False, about))
+        self._ways.send(client, Described(number, None, True, about))
+
+    def _settle_stalled(self, now: float) -> None:
+        while True:
+            call, heard_s = self._rolls.quietest()
+            if call is None or now < heard_s + self._stall_s:
+                return
+            self._settle(call, Outcome("used", Tally(known="unknown")), now)
+            self._counts.stalled += 1
+            self._ways.say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
+
+    def _take_back(self, grant: Granted, why: str, now: float) -> None:
+        """The grant that nobody has heard of becomes a denial."""
+        self._rolls.leave(grant.id)
+        self._book.settle(grant.id, Outcome("unused"), now)
+        self._verdict_s = now
+        self._counts.denied += 1
+        message = f"what this account spends cannot be written down: {why}"
+        hint = "make room on the disk, or remove the account's budget"
+        self._ways.send(grant.id[0], Denied(grant.id, StateFileError.code, message, hint))
+
+
+def budgets(terms: Iterable[tuple[str, AccountTerms]]) -> frozenset[str]:
+    """The names under which a budget is kept: accounts, model groups of them, all together."""
+    return frozenset(
+        name
+        for name, set_by_user in terms
+        if set_by_user.budget.tokens is not None or set_by_user.budget.microusd is not None
+    )
+
+
+def counts_towards(account: str, names: frozenset[str]) -> bool:
+    """Whether a call of the account may count towards one of the budgets of these names."""
+    if not names:
+        return False
+    return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)
+
+
+def _check(client: str, request: Request) -> None:
+    if request.id[0] != client:
+        raise WireError("a client asks for itself", detail=f"{client} for {request.id[0]}")

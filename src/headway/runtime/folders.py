@@ -1,0 +1,121 @@
+"""Where headway keeps what processes of one user share: a socket, a lock, a log, a memory.
+
+Laws:
+- The runtime folder belongs to the user alone (0700): whoever can write there could answer in
+  the broker's name. A folder that does not is refused, never mended.
+- Nothing is written anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headway.errors import StateFileError
+
+RUNTIME_DIR: Final = "HEADWAY_RUNTIME_DIR"
+STATE_DIR: Final = "HEADWAY_STATE_DIR"
+
+SOCKET_PATH_BYTES_MAX: Final = 103
+"""The shortest limit of a socket's path among systems: macOS has 104 bytes with the zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The two folders and the files in them."""
+
+    runtime: str
+    state: str
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.runtime, "broker.sock")
+
+    @property
+    def lock(self) -> str:
+        return os.path.join(self.runtime, "broker.lock")
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.state, "broker.log")
+
+    @property
+    def memory(self) -> str:
+        return os.path.join(self.state, "memory.json")
+
+
+def folders(environ: Mapping[str, str]) -> Folders:
+    """Where they are for this user; nothing is made or looked at yet."""
+    return Folders(_runtime(environ), _state(environ))
+
+
+def prepare(place: Folders) -> None:
+    """Make what is missing; `StateFileError` if the runtime folder is not ours alone.
+
+    A state folder that cannot be made is no reason to stop: pacing needs no disk.
+    """
+    _make(place.runtime)
+    _check(place.runtime)
+    if len(os.fsencode(place.socket)) > SOCKET_PATH_BYTES_MAX:
+        raise StateFileError(
+            f"{place.socket} is too long for the path of a socket",
+            hint=f"set {RUNTIME_DIR} to a folder with a shorter name",
+        )
+    if not os.access(place.runtime, os.W_OK | os.X_OK):
+        raise _refused(place.runtime, "cannot be written to")
+    try:
+        _make(place.state)
+    except StateFileError:
+        return
+
+
+def _runtime(environ: Mapping[str, str]) -> str:
+    named = environ.get(RUNTIME_DIR)
+    if named:
+        return os.path.abspath(named)
+    shared = environ.get("XDG_RUNTIME_DIR")
+    if shared:
+        return os.path.join(os.path.abspath(shared), "headway")
+    import tempfile  # Slow to import, and rarely needed.
+
+    return os.path.join(tempfile.gettempdir(), f"headway-{os.getuid()}")
+
+
+def _state(environ: Mapping[str, str]) -> str:
+    named = environ.get(STATE_DIR)
+    if named:
+        return os.path.abspath(named)
+    shared = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(os.path.abspath(shared), "headway")
+
+
+def _make(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.mkdir(path, mode=0o700)
+    except FileExistsError:
+        return
+    except OSError as fault:
+        raise _refused(path, f"cannot be made: {fault.strerror}") from None
+
+
+def _check(path: str) -> None:
+    try:
+        found = os.lstat(path)
+    except OSError as fault:
+        raise _refused(path, f"cannot be looked at: {fault.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise _refused(path, "is not a folder")
+    if found.st_uid != os.geteuid():
+        raise _refused(path, "belongs to somebody else")
+    if found.st_mode & 0o077:
+        raise _refused(path, "is open to others", f"chmod 700 {path}")
+
+
+def _refused(path: str, why: str, hint: str = "") -> StateFileError:
+    return StateFileError(
+        f"{path} {why}", hint=hint or f"set {RUNTIME_DIR} to a folder of your own"
+    )

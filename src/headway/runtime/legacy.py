@@ -1,0 +1,39 @@
+"""The same transports for clients that still use httpx, the ancestor of httpx2.
+
+Both libraries give transports the same shape and insist on streams and responses of their own
+kind. Imported only for a client of httpx, which is not a dependency.
+"""
+
+from __future__ import annotations
+
+import httpx
+
+from headway.runtime.transport import (
+    AsyncPacedStream,
+    AsyncPacedTransport,
+    PacedStream,
+    PacedTransport,
+)
+
+
+class LegacyStream(PacedStream, httpx.SyncByteStream):
+    """Bytes that an httpx client accepts."""
+
+
+class AsyncLegacyStream(AsyncPacedStream, httpx.AsyncByteStream):
+    """Bytes that an asynchronous httpx client accepts."""
+
+
+class LegacyTransport(PacedTransport):
+    """Paces an `httpx.Client`."""
+
+    stream_type = LegacyStream
+    # The two classes have no common ancestor, but the same constructor.
+    response_type = httpx.Response  # type: ignore[assignment]
+
+
+class AsyncLegacyTransport(AsyncPacedTransport):
+    """Paces an `httpx.AsyncClient`."""
+
+    stream_type = AsyncLegacyStream
+    response_type = httpx.Response  # type: ignore[assignment]

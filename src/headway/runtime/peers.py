@@ -1,0 +1,171 @@
+"""The broker's socket and everybody connected to it.
+
+Invariant: whoever is connected is of the same user. The folder sees to that; the kernel is asked
+once more where it can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from headway.runtime.peer import HELLO_S_MAX, Peer
+
+PEERS_MAX: Final = 512
+"""Processes of one user at once; more files than that cannot be open on some systems."""
+
+BACKLOG: Final = 128
+"""Clients that connect in the same instant: all of a large run when its broker was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeersStatistics:
+    """All connections at an instant."""
+
+    connected: int
+    accepted: int
+    turned_away: int
+
+
+class Peers:
+    """Connections to clients, and the socket that makes more of them."""
+
+    __slots__ = (
+        "_accepted", "_bell", "_inode", "_listener", "_path", "_peers", "_selector",
+        "_touched", "_turned_away", "was_left",
+    )  # fmt: skip
+
+    def __init__(self, path: str) -> None:
+        """Listen at `path`. What is there is stale: the caller holds the lock."""
+        self._path = path
+        self._peers: set[Peer] = set()
+        self._touched: set[Peer] = set()
+        self._accepted = 0
+        self._turned_away = 0
+        self._bell = socket.socketpair()
+        self.was_left = os.path.exists(path)
+        """Whether the last one here ended without a word, or with clients."""
+        self._listener = _listen(path)
+        self._inode = os.stat(path).st_ino
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._bell[0], selectors.EVENT_READ)
+
+    def __repr__(self) -> str:
+        return f"<Peers {len(self._peers)} at {self._path}>"
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def bell(self) -> int:
+        """Whatever is written to this file ends the next wait for good."""
+        self._bell[1].setblocking(False)
+        return self._bell[1].fileno()
+
+    def wait(self, timeout_s: float, now: Callable[[], float]) -> tuple[list[Peer], bool]:
+        """Everybody who has something to say, and whether the bell rang."""
+        speaking, has_rung = [], False
+        for key, events in self._selector.select(timeout_s):
+            if isinstance(key.data, Peer):
+                self._touched.add(key.data)
+                if events & selectors.EVENT_READ:
+                    speaking.append(key.data)
+            elif key.fileobj is self._listener:
+                self._accept(now())
+            else:
+                has_rung = True
+        return speaking, has_rung
+
+    def touch(self, peer: Peer) -> None:
+        """There is something to send to this one, or it is to be closed."""
+        self._touched.add(peer)
+
+    def flush(self) -> Iterator[Peer]:
+        """Send what there is to send; yields those to whom nothing can be sent any more."""
+        touched, self._touched = self._touched, set()
+        for peer in touched & self._peers:
+            if not peer.flush() or peer.is_closing:
+                yield peer
+            elif peer.is_held_up != peer.has_unsent:
+                peer.is_held_up = peer.has_unsent
+                writing = selectors.EVENT_WRITE if peer.has_unsent else 0
+                self._selector.modify(peer.sock, selectors.EVENT_READ | writing, peer)
+
+    def silent(self, now: float) -> list[Peer]:
+        """Those who are connected and do not say who they are."""
+        return [
+            peer for peer in self._peers if peer.hello is None and now - peer.since_s > HELLO_S_MAX
+        ]
+
+    def drop(self, peer: Peer) -> None:
+        """Hang up."""
+        if peer in self._peers:
+            self._peers.remove(peer)
+            self._selector.unregister(peer.sock)
+            peer.sock.close()
+
+    def is_found(self) -> bool:
+        """Whether clients that look for the socket find this one."""
+        try:
+            return os.stat(self._path).st_ino == self._inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """The socket stays if there are clients, as a sign to the heir that they will come."""
+        if not self._peers and self.is_found():
+            os.unlink(self._path)
+        self._listener.close()
+        for peer in list(self._peers):
+            self.drop(peer)
+        self._selector.close()
+        for end in self._bell:
+            end.close()
+
+    def statistics(self) -> PeersStatistics:
+        return PeersStatistics(len(self._peers), self._accepted, self._turned_away)
+
+    def _accept(self, now: float) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        if not _is_same_user(sock):
+            self._turned_away += 1
+            sock.close()
+            return
+        self._accepted += 1
+        peer = Peer(sock, now)
+        self._peers.add(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        if len(self._peers) > PEERS_MAX:
+            self._turned_away += 1
+            peer.refuse(f"{PEERS_MAX} processes are connected: no more can be")
+            self._touched.add(peer)
+
+
+def _listen(path: str) -> socket.socket:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _is_same_user(sock: socket.socket) -> bool:
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    told = sock.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", told)
+    return bool(uid == os.geteuid())

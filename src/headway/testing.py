@@ -1,0 +1,161 @@
+"""Fakes that implement headway's real interfaces, for our tests and for those of its users."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from headway.core.quota.book import Outcome
+from headway.core.values import Amounts, Demand, Permit, Reading
+from headway.errors import HeadwayError, QueueDeadlineError
+from headway.runtime.client import CallRequest
+
+
+@dataclass(slots=True, eq=False)
+class FakeTicket:
+    """A permit in use that writes down everything it is told."""
+
+    call: CallRequest
+    permit: Permit
+    beginnings: list[tuple[Reading, str]] = field(default_factory=list)
+    progress: list[float] = field(default_factory=list)
+    signs_of_life: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    """How it ended; more than one means that somebody settled it again."""
+
+    def began(self, reading: Reading, dialect: str) -> None:
+        self.beginnings.append((reading, dialect))
+
+    def progressed(self, output_tokens: float) -> None:
+        self.progress.append(output_tokens)
+
+    def still_alive(self) -> None:
+        self.signs_of_life += 1
+
+    def settle(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The one way in which it ended."""
+        (outcome,) = self.outcomes
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class FakeAdmissionStatistics:
+    """What happened so far."""
+
+    asked: int
+    waiting: int
+    left: int
+    granted: int
+    unsettled: int
+
+
+class FakeAdmission:
+    """Admits every call at once, or when told to; every call and ticket is kept to be looked at.
+
+    admission = FakeAdmission()
+    client = headway.pace(openai.OpenAI(...), admission=admission)
+    """
+
+    def __init__(self, *, holds: bool = False) -> None:
+        """`holds` keeps calls waiting until `grant` is called."""
+        self.holds = holds
+        self.calls: list[CallRequest] = []
+        self.deadlines_s: list[float | None] = []
+        self.tickets: list[FakeTicket] = []
+        self.left: list[CallRequest] = []
+        """Calls that gave up waiting: at their deadline, or because they were cancelled."""
+        self._errors: deque[HeadwayError] = deque()
+        self._waiting: deque[tuple[CallRequest, Future[FakeTicket]]] = deque()
+        self._changed = threading.Condition()
+
+    def __repr__(self) -> str:
+        return f"<FakeAdmission {self.statistics()}>"
+
+    def admit(self, call: CallRequest, deadline_s: float | None) -> FakeTicket:
+        """A ticket, as soon as there is one. Blocks."""
+        future = self._ask(call, deadline_s)
+        try:
+            return future.result(deadline_s)
+        except TimeoutError:
+            self._leave(call, future)
+            raise QueueDeadlineError(detail=f"it waited {deadline_s} s for a fake") from None
+        except BaseException:
+            self._leave(call, future)
+            raise
+
+    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> FakeTicket:
+        """A ticket, as soon as there is one."""
+        future = self._ask(call, deadline_s)
+        if future.done():
+            return future.result()
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            self._leave(call, future)
+            raise QueueDeadlineError(detail=f"it waited {deadline_s} s for a fake") from None
+        except BaseException:
+            self._leave(call, future)
+            raise
+
+    def refuse(self, *errors: HeadwayError) -> None:
+        """Answer the next calls with these errors."""
+        self._errors.extend(errors)
+
+    def grant(self, calls: int = 1) -> None:
+        """Admit so many of those who wait, in the order in which they came."""
+        for _ in range(calls):
+            call, future = self._waiting.popleft()
+            future.set_result(self._ticket(call))
+
+    def wait_for_calls(self, count: int, timeout_s: float = 10.0) -> None:
+        """Block until so many calls have asked."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.calls) >= count, timeout_s):
+                raise TimeoutError(f"{len(self.calls)} calls of {count} asked in {timeout_s} s")
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """How all tickets ended, in the order in which they were granted."""
+        return [outcome for ticket in self.tickets for outcome in ticket.outcomes]
+
+    def statistics(self) -> FakeAdmissionStatistics:
+        unsettled = sum(not ticket.outcomes for ticket in self.tickets)
+        return FakeAdmissionStatistics(
+            len(self.calls), len(self._waiting), len(self.left), len(self.tickets), unsettled
+        )
+
+    def _ask(self, call: CallRequest, deadline_s: float | None) -> Future[FakeTicket]:
+        future: Future[FakeTicket] = Future()
+        with self._changed:
+            self.calls.append(call)
+            self.deadlines_s.append(deadline_s)
+            if self._errors:
+                future.set_exception(self._errors.popleft())
+            elif self.holds:
+                self._waiting.append((call, future))
+            else:
+                future.set_result(self._ticket(call))
+            self._changed.notify_all()
+        return future
+
+    def _leave(self, call: CallRequest, future: Future[FakeTicket]) -> None:
+        if (call, future) in self._waiting:
+            self._waiting.remove((call, future))
+            self.left.append(call)
+        elif future.done() and not future.cancelled() and future.exception() is None:
+            # It was granted while its caller was leaving: nobody will send it.
+            future.result().settle(Outcome("unused"))
+
+    def _ticket(self, call: CallRequest) -> FakeTicket:
+        permit = Permit(len(self.tickets), "", Demand(Amounts(), Amounts()), 0.0, "a fake says so")
+        ticket = FakeTicket(call, permit)
+        self.tickets.append(ticket)
+        return ticket

@@ -1,0 +1,317 @@
+"""What `pace` accepts, what it leaves as it was, and what it says to the rest."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
+import headway
+from headway.core.values import Sketch
+from headway.errors import BadValueError, UsageError
+from headway.runtime.accounts import VOICES_MAX, Voices, account_name, host_name
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import Asked, Exchange
+from headway.runtime.legacy import AsyncLegacyTransport, LegacyTransport
+from headway.runtime.pacing import Pacing
+from headway.runtime.transport import AsyncPacedTransport, PacedTransport
+from headway.testing import FakeAdmission
+from tests.unit.paced_provider import ANSWER, HOST, PacedProvider, refusal
+
+CHAT = f"{HOST}/v1/chat/completions"
+ASK: dict[str, object] = {"model": "model-1", "messages": [{"role": "user", "content": "?"}]}
+
+
+def transport_of(client: object) -> object:
+    """The transport of an HTTP client, or of the one inside an SDK's client."""
+    transport: object = getattr(getattr(client, "_client", client), "_transport", None)
+    return transport
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: openai.OpenAI(api_key="k"), PacedTransport),
+        (lambda: openai.AsyncOpenAI(api_key="k"), AsyncPacedTransport),
+        (lambda: anthropic.Anthropic(api_key="k"), PacedTransport),
+        (lambda: anthropic.AsyncAnthropic(api_key="k"), AsyncPacedTransport),
+        (httpx2.Client, PacedTransport),
+        (httpx2.AsyncClient, AsyncPacedTransport),
+        (httpx.Client, LegacyTransport),
+        (httpx.AsyncClient, AsyncLegacyTransport),
+    ],
+)
+def test_the_same_client_comes_back_paced(make: object, kind: type) -> None:
+    assert callable(make)
+    client = make()
+    before = transport_of(client)
+    assert headway.pace(client) is client
+    paced = transport_of(client)
+    assert type(paced) is kind
+    assert isinstance(paced, PacedTransport | AsyncPacedTransport)
+    assert paced.inner is before
+    assert "Paced" in repr(paced) or "Legacy" in repr(paced)
+
+
+def test_pacing_twice_is_pacing_once_in_the_newest_way() -> None:
+    with httpx2.Client() as http:
+        inner = transport_of(http)
+        headway.pace(http, wait_s=1.0)
+        headway.pace(http, wait_s=2.0, path=("nightly",))
+        paced = transport_of(http)
+    assert isinstance(paced, PacedTransport)
+    assert paced.inner is inner
+    assert paced.pacing == Pacing(2.0, ("nightly",))
+
+
+def test_proxies_and_mounts_are_kept_and_paced() -> None:
+    provider, other, admission = PacedProvider(), PacedProvider(), FakeAdmission()
+    mounts: dict[str, httpx2.BaseTransport | None] = {
+        "all://provider.test": other.transport,
+        "all://direct.test": None,
+    }
+    seen: list[str] = []
+    http = httpx2.Client(
+        transport=provider.transport,
+        mounts=mounts,
+        timeout=7.0,
+        event_hooks={"request": [lambda request: seen.append(request.url.host)]},
+    )
+    with headway.pace(http, admission=admission) as client:
+        assert client.post(CHAT, json=ASK).status_code == 200
+        assert client.post("http://direct.test/v1/chat/completions", json=ASK).status_code == 200
+        assert client.timeout == httpx2.Timeout(7.0)
+    assert (len(other.requests), len(provider.requests)) == (1, 1)
+    assert seen == ["provider.test", "direct.test"]
+    assert [call.account.partition("#")[0] for call in admission.calls] == seen
+
+
+def test_copies_of_a_client_share_its_pace() -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    with provider.gpt() as gpt:
+        before = gpt.with_options(timeout=5.0)
+        headway.pace(gpt, admission=admission)
+        for each in (before, gpt.with_options(max_retries=0)):
+            each.responses.create(model="model-1", input="?")
+    assert len(admission.calls) == 2
+
+
+def test_entering_and_leaving_reach_the_transport_inside() -> None:
+    class Inner(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+        said: list[str]
+
+        def __init__(self) -> None:
+            self.said = []
+
+        def close(self) -> None:
+            self.said.append("closed")
+
+        async def aclose(self) -> None:
+            self.said.append("closed")
+
+    inner = Inner()
+    with headway.pace(httpx2.Client(transport=inner)):
+        assert inner.said == []
+
+    async def enter() -> None:
+        async with headway.pace(httpx2.AsyncClient(transport=inner)):
+            pass
+        await headway.pace(httpx2.AsyncClient(transport=inner)).aclose()
+
+    asyncio.run(enter())
+    headway.pace(httpx2.Client(transport=inner)).close()
+    assert inner.said == ["closed"] * 4
+
+
+def models(provider: PacedProvider) -> list[object]:
+    """Everything of pydantic-ai that leads to a client."""
+    gpt = OpenAIProvider(openai_client=provider.gpt_async())
+    claude = AnthropicProvider(anthropic_client=provider.claude_async())
+    return [
+        OpenAIChatModel("model-1", provider=gpt),
+        OpenAIResponsesModel("model-1", provider=gpt),
+        AnthropicModel("model-1", provider=claude),
+        WrapperModel(OpenAIChatModel("model-1", provider=gpt)),
+        FallbackModel(
+            AnthropicModel("model-1", provider=claude), OpenAIChatModel("model-1", provider=gpt)
+        ),
+    ]
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_agents_of_pydantic_ai_run_paced(index: int) -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    agent = Agent(models(provider)[index])  # type: ignore[call-overload]
+    assert headway.pace(agent, admission=admission) is agent
+    assert str(asyncio.run(agent.run("Hamlet?")).output).strip() == ANSWER.text.strip()
+    assert [outcome.tally.output_tokens for outcome in admission.outcomes] == [34]
+
+
+def test_every_model_that_an_agent_can_fall_back_to_is_paced() -> None:
+    provider, admission = PacedProvider(refusal(400, "invalid_request_error")), FakeAdmission()
+    agent = Agent(headway.pace(models(provider)[4], admission=admission))  # type: ignore[call-overload]
+    asyncio.run(agent.run("Hamlet?"))
+    assert [call.dialect for call in admission.calls] == ["anthropic", "openai"]
+
+
+def test_a_provider_that_makes_new_clients_makes_paced_ones() -> None:
+    provider = OpenAIProvider(api_key="k", base_url=f"{HOST}/v1")
+    headway.pace(headway.pace(provider), wait_s=3.0)
+    factory = provider._http_client_factory
+    assert factory is not None
+    assert "factory" in repr(factory).lower()
+    made = transport_of(factory())
+    assert isinstance(made, AsyncPacedTransport)
+    assert not isinstance(made.inner, AsyncPacedTransport)
+    assert made.pacing.wait_s == 3.0
+
+
+def test_a_factory_that_makes_something_else_is_not_left_unpaced_in_silence() -> None:
+    provider = OpenAIProvider(api_key="k", base_url=f"{HOST}/v1")
+    provider._http_client_factory = object  # type: ignore[assignment]
+    headway.pace(provider)
+    factory = provider._http_client_factory
+    assert factory is not None
+    with pytest.raises(UsageError, match="met a object"):
+        factory()
+
+
+@pytest.mark.parametrize(
+    "thing", [None, "gpt-5", 42, openai.OpenAI, TestModel(), Agent(TestModel()), object()]
+)
+def test_what_cannot_be_paced_is_told_what_can(thing: object) -> None:
+    with pytest.raises(UsageError, match="cannot pace") as caught:
+        headway.pace(thing)
+    assert caught.value.hint is not None
+    assert "openai or anthropic client" in caught.value.hint
+
+
+def test_things_that_lead_in_circles_are_not_followed_forever() -> None:
+    class Circle:
+        @property
+        def client(self) -> Circle:
+            return Circle()
+
+    with pytest.raises(UsageError):
+        headway.pace(Circle())
+
+
+def test_a_legacy_client_is_paced_and_gets_its_own_kind_of_response() -> None:
+    body = b'{"usage": {"prompt_tokens": 5, "completion_tokens": 7}, "choices": []}'
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(body))
+
+    admission = FakeAdmission()
+    with headway.pace(
+        httpx.Client(transport=httpx.MockTransport(reply)), admission=admission
+    ) as http:
+        assert http.post(CHAT, json=ASK).content == body
+        admission.refuse(headway.QueueDeadlineError())
+        assert http.post(CHAT, json=ASK).status_code == 429
+
+    async def same() -> None:
+        async with headway.pace(
+            httpx.AsyncClient(transport=httpx.MockTransport(reply)), admission=admission
+        ) as client:
+            assert (await client.post(CHAT, json=ASK)).content == body
+            admission.refuse(headway.QueueDeadlineError())
+            assert (await client.post(CHAT, json=ASK)).status_code == 429
+
+    asyncio.run(same())
+    assert [outcome.tally.output_tokens for outcome in admission.outcomes] == [7, 7]
+
+
+def test_the_environment_says_how_long_to_wait_unless_the_caller_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait_s(given: float | None = None) -> float | None:
+        with headway.pace(httpx2.Client(), wait_s=given) as http:
+            paced = transport_of(http)
+        assert isinstance(paced, PacedTransport)
+        return paced.pacing.wait_s
+
+    assert wait_s() is None
+    assert wait_s(float("inf")) is None
+    monkeypatch.setenv("HEADWAY_WAIT", "600")
+    assert wait_s() == 600.0
+    assert wait_s(0.0) == 0.0
+    for wrong in ("soon", "-1", "nan"):
+        monkeypatch.setenv("HEADWAY_WAIT", wrong)
+        with pytest.raises(BadValueError, match="HEADWAY_WAIT"):
+            wait_s()
+    with pytest.raises(BadValueError, match="wait_s"):
+        wait_s(-1.0)
+
+
+def test_an_account_is_a_host_and_a_digest_of_its_key() -> None:
+    host = host_name("https", "API.anthropic.com", 443)
+    name = account_name(host, {"x-api-key": "sk-ant-1"})
+    assert name.startswith("api.anthropic.com#")
+    assert len(name) == len("api.anthropic.com#") + 8
+    assert "sk-ant" not in name
+    assert account_name(host, {"x-api-key": "sk-ant-1"}) == name
+    assert account_name(host, {"authorization": "Bearer sk-ant-1"}) == name
+    others = [
+        account_name(host, {"x-api-key": "sk-ant-2"}),
+        account_name(host, {"x-api-key": "sk-ant-1", "openai-organization": "org"}),
+        account_name(host, {"x-api-key": "sk-ant-1", "openai-project": "org"}),
+        account_name(host, {}),
+    ]
+    assert len({name, *others}) == 5
+
+
+def test_a_signature_that_changes_with_every_request_is_one_account() -> None:
+    signed = "AWS4-HMAC-SHA256 Credential=KEY/20261116/eu/x/aws4_request, Signature={}"
+    one, other = (account_name("h", {"authorization": signed.format(n)}) for n in (1, 2))
+    assert one == other
+
+
+def test_ports_tell_gateways_apart() -> None:
+    assert host_name("http", "127.0.0.1", 8080) == "127.0.0.1:8080"
+    assert host_name("http", "::1", 8080) == "[::1]:8080"
+    assert host_name("https", "api.openai.com", None) == "api.openai.com"
+
+
+def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format() -> None:
+    voices = Voices()
+    assert voices.expected("api.groq.com#1", "openai-chat").name == "groq"
+    assert voices.heard("api.groq.com#1", "openai-chat", 200, {}).name == "groq"
+    assert voices.expected("gate.test#1", "anthropic").name == "anthropic"
+    assert voices.heard("gate.test#1", "openai-chat", 500, {}).name == "openai"
+    assert voices.heard("gate.test#1", "openai-chat", 200, {}).name == "plain"
+    assert voices.expected("gate.test#1", "openai-chat").name == "plain"
+    groq = {"x-groq-region": "eu"}
+    assert voices.heard("gate.test#1", "openai-chat", 429, groq).name == "groq"
+    assert voices.heard("gate.test#1", "openai-chat", 200, {}).name == "groq"
+    assert voices.statistics().known == 1
+
+
+def test_only_so_many_voices_are_remembered() -> None:
+    voices = Voices()
+    for number in range(VOICES_MAX + 1):
+        voices.heard(f"gate.test#{number}", "openai-chat", 200, {})
+    assert voices.statistics().known == 1
+    assert repr(voices) == "<Voices of 1 accounts>"
+
+
+def test_an_exchange_without_a_permit_ends_quietly() -> None:
+    exchange = Exchange(Asked(CallRequest("h#1", "plain", Sketch("m")), "openai-chat"))
+    exchange.closed()
+    exchange.ended()
+    exchange.fed(b"data")
+    exchange.failed(ValueError())
+    assert exchange.refused() is False
+    assert exchange.statistics().resends == 0

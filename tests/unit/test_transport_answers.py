@@ -1,0 +1,270 @@
+"""A paced client gets the bytes that were sent, and its permit knows what they consumed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import openai
+import pytest
+
+import headway
+from headway.core.values import Sketch, Tally
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import ALIVE_S, Asked, Exchange
+from headway.testing import FakeAdmission
+from headway.wire import write
+from headway.wire.values import WireName
+from tests.unit.paced_provider import ANSWER, HEADERS, HOST, Body, PacedProvider, events
+
+PING = b"event: ping\ndata: {}\n\n"
+USED = Tally(12, 0, 34)
+WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+}
+BODIES: dict[str, dict[str, object]] = {
+    "anthropic": {"max_tokens": 99, "messages": [{"role": "user", "content": "Hamlet?"}]},
+    "openai-chat": {"max_tokens": 99, "messages": [{"role": "user", "content": "Hamlet?"}]},
+    "openai-responses": {"max_output_tokens": 99, "input": "Hamlet?"},
+}
+
+
+def body_of(wire: WireName, is_stream: bool) -> dict[str, object]:
+    return {"model": "model-1", "stream": is_stream, **BODIES[wire]}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_bytes_and_headers_are_those_of_the_provider(wire: WireName, is_stream: bool) -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    url, body = HOST + PATHS[wire], body_of(wire, is_stream)
+    with provider.http() as plain, headway.pace(provider.http(), admission=admission) as paced:
+        expected, got = plain.post(url, json=body), paced.post(url, json=body)
+    assert got.content == expected.content
+    assert got.headers.raw == expected.headers.raw
+    assert got.status_code == expected.status_code
+    (ticket,) = admission.tickets
+    assert ticket.outcome.tally == USED
+    assert ticket.outcome.how == "used"
+    assert ticket.outcome.fault is None
+    ((reading, dialect),) = ticket.beginnings
+    assert dialect == ("anthropic" if wire == "anthropic" else "openai")
+    assert reading.limits[0].remaining == 49
+    assert ticket.call.sketch.model == "model-1"
+    assert ticket.call.sketch.max_output_tokens == 99
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_event_loop_gets_the_same_bytes(wire: WireName, is_stream: bool) -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    url, body = HOST + PATHS[wire], body_of(wire, is_stream)
+
+    async def both() -> tuple[bytes, bytes]:
+        async with (
+            provider.http_async() as plain,
+            headway.pace(provider.http_async(), admission=admission) as paced,
+        ):
+            return (await plain.post(url, json=body)).content, (
+                await paced.post(url, json=body)
+            ).content
+
+    expected, got = asyncio.run(both())
+    assert got == expected
+    assert admission.tickets[0].outcome.tally == USED
+
+
+def test_the_synchronous_sdks_work_on_top() -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    with headway.pace(provider.gpt(), admission=admission) as gpt:
+        chat = gpt.chat.completions.create(
+            model="model-1", messages=[{"role": "user", "content": "Hamlet?"}]
+        )
+        assert chat.choices[0].message.content == ANSWER.text
+        assert gpt.responses.create(model="model-1", input="Hamlet?").output_text == ANSWER.text
+        texts = [
+            chunk.choices[0].delta.content or ""
+            for chunk in gpt.chat.completions.create(
+                model="model-1", messages=[{"role": "user", "content": "Hamlet?"}], stream=True
+            )
+            if chunk.choices
+        ]
+    with headway.pace(provider.claude(), admission=admission) as claude:
+        message = claude.messages.create(
+            model="model-1", max_tokens=99, messages=[{"role": "user", "content": "Hamlet?"}]
+        )
+        assert message.usage.output_tokens == 34
+        with claude.messages.stream(
+            model="model-1", max_tokens=99, messages=[{"role": "user", "content": "Hamlet?"}]
+        ) as stream:
+            assert stream.get_final_text().strip() == ANSWER.text.strip()
+    assert "".join(texts).strip() == ANSWER.text.strip()
+    assert [outcome.tally for outcome in admission.outcomes] == [USED] * 5
+    assert all(len(ticket.outcomes) == 1 for ticket in admission.tickets)
+
+
+def test_the_asynchronous_sdks_work_on_top() -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+
+    async def talk() -> None:
+        async with headway.pace(provider.gpt_async(), admission=admission) as gpt:
+            await gpt.responses.create(model="model-1", input="Hamlet?")
+            async for _ in await gpt.responses.create(
+                model="model-1", input="Hamlet?", stream=True
+            ):
+                pass
+        async with (
+            headway.pace(provider.claude_async(), admission=admission) as claude,
+            claude.messages.stream(
+                model="model-1", max_tokens=99, messages=[{"role": "user", "content": "Hamlet?"}]
+            ) as stream,
+        ):
+            await stream.get_final_message()
+
+    asyncio.run(talk())
+    assert [outcome.tally for outcome in admission.outcomes] == [USED] * 3
+
+
+def test_many_threads_share_one_client() -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    with headway.pace(provider.gpt(), admission=admission) as gpt, ThreadPoolExecutor(8) as many:
+        answers = list(
+            many.map(
+                lambda n: gpt.responses.create(model="model-1", input=f"{n}?").output_text,
+                range(40),
+            )
+        )
+    assert answers == [ANSWER.text] * 40
+    assert admission.statistics().granted == 40
+    assert admission.statistics().unsettled == 0
+
+
+def test_a_compressed_answer_stays_compressed_and_is_counted() -> None:
+    packed = gzip.compress(write.whole("openai-chat", ANSWER))
+    reply = httpx2.Response(
+        200,
+        headers={"content-encoding": "gzip", "content-type": "application/json"},
+        stream=Body([packed[:7], packed[7:]]),
+    )
+    admission = FakeAdmission()
+    with headway.pace(PacedProvider(reply).http(), admission=admission) as http:
+        url = HOST + PATHS["openai-chat"]
+        with http.stream("POST", url, json=body_of("openai-chat", False)) as response:
+            assert b"".join(response.iter_raw()) == packed
+    assert admission.tickets[0].outcome.tally == USED
+
+
+def test_a_transport_that_keeps_whole_bodies_is_settled_without_being_read() -> None:
+    body = write.whole("openai-chat", ANSWER)
+    admission = FakeAdmission()
+    with headway.pace(
+        PacedProvider(httpx2.Response(200, content=body)).http(), admission=admission
+    ) as http:
+        url = HOST + PATHS["openai-chat"]
+        with http.stream("POST", url, json=body_of("openai-chat", False)) as response:
+            assert admission.tickets[0].outcome.tally == USED
+            assert response.read() == body
+
+    async def same() -> None:
+        provider = PacedProvider(httpx2.Response(200, content=body))
+        async with headway.pace(provider.http_async(), admission=admission) as client:
+            await client.post(url, json=body_of("openai-chat", False))
+
+    asyncio.run(same())
+    assert admission.tickets[1].outcome.tally == USED
+
+
+def test_a_stream_is_settled_by_its_last_event_and_not_by_its_close() -> None:
+    admission = FakeAdmission()
+    with headway.pace(PacedProvider().http(), admission=admission) as http:
+        url, body = HOST + PATHS["anthropic"], body_of("anthropic", True)
+        with http.stream("POST", url, json=body) as response:
+            for data in response.iter_raw():
+                is_last = b"message_stop" in data
+                assert bool(admission.outcomes) == is_last
+
+
+def test_what_no_model_answers_passes_untouched() -> None:
+    seen: list[str] = []
+
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        seen.append(f"{request.method} {request.url.path}")
+        return httpx2.Response(200, json={})
+
+    admission = FakeAdmission()
+    http = httpx2.Client(transport=httpx2.MockTransport(reply), base_url=HOST)
+    with headway.pace(http, admission=admission) as client:
+        client.get("/v1/models")
+        client.post("/v1/messages/count_tokens", json=body_of("anthropic", False))
+        client.post("/v1/files", files={"file": b"data"})
+        client.get("/v1/responses/resp_1")
+    assert len(seen) == 4
+    assert not admission.calls
+
+
+def test_a_body_that_is_no_call_is_left_to_the_provider_to_complain_about() -> None:
+    provider, admission = PacedProvider(httpx2.Response(400, json={})), FakeAdmission()
+    with headway.pace(provider.http(), admission=admission) as http:
+        assert http.post(HOST + PATHS["anthropic"], content=b"[not json").status_code == 400
+    assert not admission.calls
+
+
+def test_a_body_that_can_be_read_once_is_sent_unpaced_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    body = json.dumps(body_of("openai-chat", False)).encode()
+    with headway.pace(provider.http(), admission=admission) as http:
+        for _ in range(2):
+            url = "http://once.test" + PATHS["openai-chat"]
+            assert http.post(url, content=iter([body])).status_code == 200
+    assert not admission.calls
+    assert [record.levelname for record in caplog.records if "UNPACED" in record.message] == [
+        "WARNING"
+    ]
+
+
+def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
+    now = [0.0]
+    admission = FakeAdmission()
+    call = CallRequest("provider.test#0", "anthropic", Sketch("model-1"))
+    exchange = Exchange(Asked(call, "anthropic"), clock=lambda: now[0])
+    exchange.granted(admission.admit(call, None))
+    assert exchange.responded(200, {"content-type": "text/event-stream", **HEADERS["anthropic"]})
+    opening, *pieces, closing = events("anthropic")
+    (ticket,) = admission.tickets
+    exchange.fed(opening)
+    for piece in pieces:
+        exchange.fed(piece)
+    assert ticket.progress == []
+    now[0] = 1.0
+    exchange.fed(pieces[0])
+    exchange.fed(pieces[0] * 5)
+    assert len(ticket.progress) == 1
+    now[0] = 1.1
+    exchange.fed(PING)
+    assert len(ticket.progress) == 2
+    now[0] += ALIVE_S
+    exchange.fed(PING)
+    assert len(ticket.progress) == 2
+    assert ticket.signs_of_life == 1
+    exchange.fed(closing)
+    assert exchange.statistics().is_held is False
+    assert ticket.outcome.how == "used"
+    assert "not held" in repr(exchange)
+
+
+def test_neither_key_nor_text_is_in_what_admission_is_told() -> None:
+    provider, admission = PacedProvider(), FakeAdmission()
+    with headway.pace(provider.gpt(), admission=admission) as gpt:
+        gpt.responses.create(model="model-1", input="Hamlet?")
+    told = repr(admission.calls) + repr(admission.tickets)
+    assert "sk-secret" not in told
+    assert "Hamlet" not in told
+    assert isinstance(gpt, openai.OpenAI)
