@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from headway.core.quota.belief import Belief
@@ -171,7 +172,8 @@ class Permits:
         tempo = self._belief.tempo
         company = tempo.mean_since(held.integral, sent_s, now)
         per_token_s = tempo.arrived(now - sent_s, output_tokens)
-        return self._belief.width.moved(company, per_token_s, tempo.in_flight)
+        # Answers that began together end together: how many are left says nothing about the width.
+        return self._belief.width.moved(company, per_token_s, ceil(company))
 
     def _replan(self, held: Held, stream: Stream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)
