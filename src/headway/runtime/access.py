@@ -11,15 +11,16 @@ import socket
 import sys
 from typing import Final
 
-from headway.core.quota.book import Book
 from headway.core.quota.terms import Memory
+from headway.core.quota.view import describe
 from headway.errors import StateFileError, WireError
 from headway.runtime.client import Client, Line
-from headway.runtime.clock import month, now_s
-from headway.runtime.desk import budgets, counts_towards
+from headway.runtime.clock import now_s
+from headway.runtime.desk import Ways, budgets, counts_towards
 from headway.runtime.folders import Folders, folders, prepare
 from headway.runtime.line import DeskLine
 from headway.runtime.link import BrokerLine
+from headway.runtime.opening import open_book
 from headway.runtime.search import Search
 from headway.runtime.store import Kept, Store
 
@@ -48,9 +49,15 @@ def dial_own(client: Client, place: Folders) -> Line:
     Budgets are for all processes together: without a broker, none of them may spend.
     """
     kept, now = _look(place), now_s()
-    book = Book(kept.memory, lambda _: None, now, kept.age_s)
-    book.purse.turn(month())
-    return DeskLine(client, book, now_s, lambda: "budgets need a broker, and there is none")
+    book = open_book(kept, now)
+    ways = Ways(
+        now_s,
+        lambda _, __: None,
+        lambda: "budgets need a broker, and there is none",
+        _LOG.warning,
+        lambda: describe(book, now_s()),
+    )
+    return DeskLine(client, book, ways)
 
 
 def obstacle(place: Folders) -> str:

@@ -20,11 +20,12 @@ from typing import Final
 
 from headway.core.quota.book import Outcome
 from headway.core.quota.terms import AccountTerms
+from headway.core.quota.view import BookView
 from headway.errors import BrokerUnavailableError, HeadwayError, QueueDeadlineError
 from headway.runtime.client import CallRequest, Client, ClientStatistics, Line, Place, Ticket
-from headway.runtime.protocol import About, AccountView, Describe, Described
+from headway.runtime.protocol import About, Describe, Described
 
-__all__ = ["Admission", "CallRequest", "Description", "Outcome", "Ticket", "admission"]
+__all__ = ["Admission", "CallRequest", "Outcome", "Ticket", "admission"]
 
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
@@ -37,14 +38,6 @@ DESCRIBE_S_MAX: Final = 10.0
 
 Dial = Callable[[Client], Line]
 """Makes the line of a new client."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """All accounts as whoever admits sees them."""
-
-    accounts: tuple[AccountView, ...]
-    about: About
 
 
 class Admission:
@@ -109,22 +102,26 @@ class Admission:
         """Set what the user wants for an account, a model group of it, or all of them."""
         self._present().configure(account, terms)
 
-    def describe(self) -> Description:
-        """What is known of every account, who waits and why. Blocks."""
+    def describe(self) -> tuple[BookView, About]:
+        """What is known of every account, who waits and why, and who says so. Blocks."""
         told: SimpleQueue[Described] = SimpleQueue()
         client = self._present()
         client.line.send(Describe(client.watch(told.put)))
         client.line.open()
-        views: list[AccountView] = []
+        view = BookView("", (), (), ())
         while True:
             try:
-                part = told.get(timeout=DESCRIBE_S_MAX)
+                said = told.get(timeout=DESCRIBE_S_MAX)
             except Empty:
                 raise BrokerUnavailableError("the broker does not answer") from None
-            if part.account is not None:
-                views.append(part.account)
-            if part.is_last:
-                return Description(tuple(views), part.about)
+            part = said.part
+            if part is not None:
+                view = BookView(
+                    part.month, view.lanes + part.lanes, view.ledgers + part.ledgers,
+                    view.terms + part.terms,
+                )  # fmt: skip
+            if said.about is not None:
+                return view, said.about
 
     def close(self) -> None:
         """Hang up. Whoever asks next makes a new line."""

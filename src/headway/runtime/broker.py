@@ -40,12 +40,13 @@ def main(arguments: list[str]) -> int:
     except HeadwayError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
+    from headway.runtime.door import Door
     from headway.runtime.log import Log
 
-    log = Log(place.log)
+    log, door = Log(place.log), Door(place.socket)
     from headway.runtime.server import Server, settings
 
-    with Server(place, log, settings(os.environ)) as server:
+    with Server(place, door, log, settings(os.environ)) as server:
         server.run()
     os.close(handle)
     return 0

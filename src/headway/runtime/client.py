@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic
@@ -188,7 +189,7 @@ class ClientStatistics:
 class Client:
     """The calls of this process, between those who make them and the line."""
 
-    __slots__ = ("_asked", "_in_use", "_leaving", "_may_go", "_numbers", "_terms", "_views",
+    __slots__ = ("_asked", "_in_use", "_leaving", "_may_go", "_numbers", "_views",
                  "_waiting", "id", "is_stale", "line")  # fmt: skip
 
     def __init__(
@@ -203,7 +204,6 @@ class Client:
         self._waiting: dict[int, Place] = {}
         self._leaving: dict[int, Place] = {}
         self._in_use: dict[int, InUse] = {}
-        self._terms: dict[str, AccountTerms] = {}
         self._views: dict[int, Callable[[Described], None]] = {}
         self.line = dial(self)
 
@@ -267,8 +267,7 @@ class Client:
         self._in_use.pop(number, None)
 
     def configure(self, account: str, terms: AccountTerms) -> None:
-        """What the user set; said again to every heir."""
-        self._terms[account] = terms
+        """What the user set. The broker writes it down, and its heirs read it there."""
         self.line.send(Configure(account, terms))
         self.line.open()
 
@@ -296,7 +295,7 @@ class Client:
                 seen = self._views.get(number)
                 if seen is not None:
                     seen(message)
-                    if message.is_last:
+                    if message.about is not None:
                         self._views.pop(number, None)
             case Error(text):
                 self.lost(BrokerUnavailableError(f"the broker refused this process: {text}"))
@@ -314,14 +313,13 @@ class Client:
         """
         in_use, waiting = self._in_use.copy(), self._waiting.copy()
         told: list[Said] = [(self.hello(), None)]
-        told += [(Configure(*item), None) for item in self._terms.copy().items()]
         told += [(permit.adopt(), None) for permit in in_use.values()]
         for message, permit in unsent:
             if isinstance(message, Settled):
                 if permit is not None and message.number not in in_use:
                     told.append((permit.adopt(), None))
                 told.append((message, permit))
-            elif isinstance(message, Leave | Describe):
+            elif isinstance(message, Leave | Describe | Configure):
                 told.append((message, None))
         told += [(Ask(place.request), None) for place in waiting.values()]
         return told
@@ -335,7 +333,8 @@ class Client:
                 demand = Demand(nothing, nothing, place.request.sketch.kind)
                 self._granted(number, Permit(0, flow, demand, 0.0, "unpaced: there is no broker"))
             elif self._waiting.pop(number, None) is not None:
-                place.resolve(error)
+                # Each its own: an error that is raised in several threads tells nobody's story.
+                place.resolve(copy(error))
 
     def statistics(self) -> ClientStatistics:
         return ClientStatistics(self.id, self._asked, len(self._waiting), len(self._in_use))

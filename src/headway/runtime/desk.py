@@ -14,20 +14,20 @@ A desk is not safe for threads by itself: the line in front of it lets one messa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 
 from headway.core.quota.book import Denied, Granted, Outcome, Verdict
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, CallId, Memory
+from headway.core.quota.view import BookView
 from headway.core.values import Reading, Tally
 from headway.errors import StateFileError, WireError
 from headway.runtime.protocol import (
     VERSION,
     About,
-    AccountView,
     Adopt,
     Alive,
     Ask,
@@ -55,6 +55,9 @@ WAITING_MAX: Final = 100_000
 NOTICES_MAX: Final = 20
 """Notices that are kept to be shown."""
 
+PART: Final = 50
+"""Budgets, or terms, that are described in one message."""
+
 
 class Pages(Protocol):
     """What a desk asks of its book."""
@@ -80,7 +83,7 @@ class Ways:
     keep: Callable[[], str] = lambda: ""
     """Puts the book on the disk; why that failed, in words, or nothing."""
     say: Callable[[str], None] = lambda _: None
-    describe: Callable[[], tuple[AccountView, ...]] = lambda: ()
+    describe: Callable[[], BookView] = lambda: BookView("", (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Desk:
     """One book and everybody who draws on it."""
 
     __slots__ = (
-        "_book", "_born_s", "_budgets", "_clients", "_counts", "_money_moved", "_rolls",
+        "_book", "_born_s", "_budgets", "_clients", "_counts", "_must_keep", "_rolls",
         "_stall_s", "_verdict_s", "_ways", "notices",
     )  # fmt: skip
 
@@ -120,7 +123,7 @@ class Desk:
         self._clients: dict[str, Hello] = {}
         self._rolls = Rolls()
         self._budgets = budgets(book.memory(self._born_s).terms)
-        self._money_moved = False
+        self._must_keep = False
         self._verdict_s = inf
         self._counts = _Counts()
         self.notices: tuple[str, ...] = ()
@@ -174,7 +177,7 @@ class Desk:
         self._clients.pop(client, None)
         held = self._rolls.held_of(client)
         for call in held:
-            self._money_moved |= self.has_budget(self._rolls.end(call) or "")
+            self._must_keep |= self.has_budget(self._rolls.end(call) or "")
         for call in self._rolls.waiting_of(client):
             self._rolls.leave(call)
         self._book.gone(client, self._ways.now())
@@ -189,9 +192,9 @@ class Desk:
         self._verdict_s = verdict.wake_s
         accounts = [self._rolls.waits_for(grant.id) or "" for grant in verdict.grants]
         unkept = ""
-        if self._money_moved or any(map(self.has_budget, accounts)):
+        if self._must_keep or any(map(self.has_budget, accounts)):
             unkept = self._ways.keep()
-            self._money_moved = bool(unkept)
+            self._must_keep = bool(unkept)
         for grant, account in zip(verdict.grants, accounts, strict=True):
             if unkept and self.has_budget(account):
                 self._take_back(grant, unkept, now)
@@ -237,20 +240,20 @@ class Desk:
         account = self._rolls.end(call)
         if self._book.settle(call, outcome, now):
             self._counts.settled += 1
-            self._money_moved |= self.has_budget(account or "")
+            self._must_keep |= self.has_budget(account or "")
 
     def _configure(self, account: str, terms: AccountTerms, now: float) -> None:
         self._book.configure(account, terms, now)
         self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
-        self._money_moved |= bool(self._budgets)
+        # What a user sets is set: on the disk, and not within a quarter of a second.
+        self._must_keep = True
 
     def _describe(self, client: str, number: int, now: float) -> None:
-        """One message per account, so that no message grows with the number of them."""
-        names = tuple((hello.name, hello.pid) for hello in self._clients.values())
-        about = About(os.getpid(), now - self._born_s, names[:NOTICES_MAX], self.notices)
-        for view in self._ways.describe():
-            self._ways.send(client, Described(number, view, False, about))
-        self._ways.send(client, Described(number, None, True, about))
+        names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
+        for part in parts(self._ways.describe()):
+            self._ways.send(client, Described(number, part))
+        about = About(os.getpid(), now - self._born_s, names, self.notices)
+        self._ways.send(client, Described(number, about=about))
 
     def _settle_stalled(self, now: float) -> None:
         while True:
@@ -286,6 +289,18 @@ def counts_towards(account: str, names: frozenset[str]) -> bool:
     if not names:
         return False
     return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)
+
+
+def parts(view: BookView) -> Iterator[BookView]:
+    """The same in pieces, so that no message grows with the number of accounts."""
+    empty = BookView(view.month, (), (), ())
+    yield empty
+    for lane in view.lanes:
+        yield replace(empty, lanes=(lane,))
+    for at in range(0, len(view.ledgers), PART):
+        yield replace(empty, ledgers=view.ledgers[at : at + PART])
+    for at in range(0, len(view.terms), PART):
+        yield replace(empty, terms=view.terms[at : at + PART])
 
 
 def _check(client: str, request: Request) -> None:

@@ -97,7 +97,8 @@ def _make(path: str) -> None:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.mkdir(path, mode=0o700)
     except FileExistsError:
-        return
+        if not os.path.lexists(path):
+            raise _refused(path, "cannot be made: what it would be in is no folder") from None
     except OSError as fault:
         raise _refused(path, f"cannot be made: {fault.strerror}") from None
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -44,23 +43,19 @@ class DeskLine:
     __slots__ = ("_bell", "_client", "_desk", "_inbox", "_lock", "_nap_s", "_now", "_starting",
                  "_ticker")  # fmt: skip
 
-    def __init__(
-        self,
-        client: Client,
-        book: Pages,
-        now: Callable[[], float] = monotonic,
-        keep: Callable[[], str] = lambda: "",
-    ) -> None:
-        """`keep` writes down what a call with a budget may spend; why not, or nothing."""
+    def __init__(self, client: Client, book: Pages, ways: Ways | None = None) -> None:
+        """`ways` are the desk's, but for the one to its client, which is this line's."""
+        ways = ways or Ways(monotonic, self._answer)
         self._client = client
-        self._now = now
+        self._now = ways.now
         self._inbox: deque[FromClient | None] = deque()
         self._lock = Lock()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._starting = Lock()
         self._ticker: Thread | None = None
         self._nap_s = inf
-        self._desk = Desk(book, Ways(now, self._answer, keep))
+        self._desk = Desk(book, replace(ways, send=self._answer))
+        self._desk.handle(client.id, client.hello())
 
     def __repr__(self) -> str:
         return f"<DeskLine to {self._desk!r}>"

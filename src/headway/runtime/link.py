@@ -12,6 +12,7 @@ Laws:
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 from collections import deque
@@ -26,6 +27,8 @@ from headway.errors import WireError
 from headway.runtime.client import Client, InUse, Said
 from headway.runtime.protocol import Alive, Began, Error, FromClient, Lines, Progressed, line_of
 from headway.runtime.search import Search
+
+_LOG: Final = logging.getLogger("headway")
 
 BATCH_MAX: Final = 200
 """Messages that are sent in one go."""
@@ -213,6 +216,10 @@ class BrokerLine:
             self._client.receive(Error(f"it is not understood: {fault.message}"))
             return False
         except OSError:
+            return False
+        except Exception:
+            # The boundary: without this thread nobody here would ever hear anything again.
+            _LOG.exception("headway could not take an answer of the broker")
             return False
         return bool(data)
 

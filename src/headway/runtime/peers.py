@@ -1,4 +1,4 @@
-"""The broker's socket and everybody connected to it.
+"""Everybody connected to the broker.
 
 Invariant: whoever is connected is of the same user. The folder sees to that; the kernel is asked
 once more where it can tell.
@@ -11,17 +11,14 @@ import selectors
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from headway.runtime.door import Door
 from headway.runtime.peer import HELLO_S_MAX, Peer
 
 PEERS_MAX: Final = 512
 """Processes of one user at once; more files than that cannot be open on some systems."""
-
-BACKLOG: Final = 128
-"""Clients that connect in the same instant: all of a large run when its broker was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +31,25 @@ class PeersStatistics:
 
 
 class Peers:
-    """Connections to clients, and the socket that makes more of them."""
+    """Connections to clients, and the door through which more of them come."""
 
     __slots__ = (
-        "_accepted", "_bell", "_inode", "_listener", "_path", "_peers", "_selector",
-        "_touched", "_turned_away", "was_left",
+        "_accepted", "_bell", "_door", "_peers", "_selector", "_touched", "_turned_away",
     )  # fmt: skip
 
-    def __init__(self, path: str) -> None:
-        """Listen at `path`. What is there is stale: the caller holds the lock."""
-        self._path = path
+    def __init__(self, door: Door) -> None:
+        self._door = door
         self._peers: set[Peer] = set()
         self._touched: set[Peer] = set()
         self._accepted = 0
         self._turned_away = 0
         self._bell = socket.socketpair()
-        self.was_left = os.path.exists(path)
-        """Whether the last one here ended without a word, or with clients."""
-        self._listener = _listen(path)
-        self._inode = os.stat(path).st_ino
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(door.listener, selectors.EVENT_READ)
         self._selector.register(self._bell[0], selectors.EVENT_READ)
 
     def __repr__(self) -> str:
-        return f"<Peers {len(self._peers)} at {self._path}>"
+        return f"<Peers {len(self._peers)} behind {self._door!r}>"
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -76,7 +67,7 @@ class Peers:
                 self._touched.add(key.data)
                 if events & selectors.EVENT_READ:
                     speaking.append(key.data)
-            elif key.fileobj is self._listener:
+            elif key.fileobj is self._door.listener:
                 self._accept(now())
             else:
                 has_rung = True
@@ -110,18 +101,9 @@ class Peers:
             self._selector.unregister(peer.sock)
             peer.sock.close()
 
-    def is_found(self) -> bool:
-        """Whether clients that look for the socket find this one."""
-        try:
-            return os.stat(self._path).st_ino == self._inode
-        except OSError:
-            return False
-
     def close(self) -> None:
-        """The socket stays if there are clients, as a sign to the heir that they will come."""
-        if not self._peers and self.is_found():
-            os.unlink(self._path)
-        self._listener.close()
+        """Nobody is served any more."""
+        self._door.close(is_awaited=bool(self._peers))
         for peer in list(self._peers):
             self.drop(peer)
         self._selector.close()
@@ -133,7 +115,7 @@ class Peers:
 
     def _accept(self, now: float) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._door.listener.accept()
         except OSError:
             return
         sock.setblocking(False)
@@ -149,17 +131,6 @@ class Peers:
             self._turned_away += 1
             peer.refuse(f"{PEERS_MAX} processes are connected: no more can be")
             self._touched.add(peer)
-
-
-def _listen(path: str) -> socket.socket:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    os.chmod(path, 0o600)
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener
 
 
 def _is_same_user(sock: socket.socket) -> bool:

@@ -29,14 +29,12 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from headway.core.quota.book import Denied, Granted, Outcome
-from headway.core.quota.lane import LaneStatistics, Request
+from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms
+from headway.core.quota.view import BookView
 from headway.core.values import Reading
 from headway.errors import WireError
 from headway.runtime.codec import encode, parse, rebuild
-
-AccountView = LaneStatistics
-"""What is told of one account and model group to whoever asks."""
 
 VERSION: Final = 1
 """Raised when a message changes its meaning. Additions do not raise it."""
@@ -153,19 +151,18 @@ class About:
 
     pid: int
     age_s: float
-    clients: tuple[tuple[str, int], ...] = ()
-    """(name, process) of everybody connected."""
+    clients: tuple[tuple[str, str], ...] = ()
+    """Everybody connected: the name in calls, and the one for people."""
     notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One account of those asked about; the last of them says so."""
+    """A part of what was asked about; the last one says by whom it was told."""
 
     number: int
-    account: AccountView | None
-    is_last: bool
-    about: About
+    part: BookView | None = None
+    about: About | None = None
 
 
 FromClient = (

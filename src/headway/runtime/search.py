@@ -47,8 +47,10 @@ class SearchStatistics:
 class Search:
     """One process's search for a broker, again and again if need be."""
 
-    __slots__ = ("_deaths", "_fault", "_found", "_give_up_s", "_nobody_s", "_patience_s", "_place", "_start",
-                 "_start_s")  # fmt: skip
+    __slots__ = (
+        "_deaths", "_fault", "_found", "_give_up_s", "_nobody_s", "_patience_s", "_place",
+        "_start", "_start_s",
+    )  # fmt: skip
 
     def __init__(self, place: Folders, start: Start, nobody_s: float = NOBODY_S) -> None:
         self._place = place
@@ -68,6 +70,9 @@ class Search:
     ) -> socket.socket | None:
         """A connection, or None when nobody needs one any more. `lost` is told when none comes."""
         self._give_up_s = monotonic() + self._patience_s
+        if self._deaths > 1:
+            # Whoever ends them should not be kept busy by us.
+            time.sleep(RETRY_S * self._deaths)
         while is_needed():
             if self._deaths >= DEATHS_MAX:
                 self._fault = f"{self._deaths} brokers in a row ended at once"

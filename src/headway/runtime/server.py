@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-from headway.core.quota.book import Book
+from headway.core.quota.view import describe
 from headway.errors import WireError
 from headway.runtime.clock import month, now_s
 from headway.runtime.desk import STALL_S, Desk, Ways
+from headway.runtime.door import Door
 from headway.runtime.folders import Folders
 from headway.runtime.log import Log
+from headway.runtime.opening import open_book
 from headway.runtime.peer import Peer
 from headway.runtime.peers import Peers
 from headway.runtime.protocol import VERSION, FromBroker, Hello, Message
@@ -44,7 +46,7 @@ SAVE_AGAIN_S: Final = 5.0
 RETURN_S: Final = 0.5
 """How long an heir waits for the clients of its predecessor: they are back in a tenth of that."""
 
-LOOK_S: Final = 5.0
+LOOK_S: Final = 2.0
 """How often the broker looks at the calendar, at its socket, and at who never said a word."""
 
 
@@ -80,12 +82,13 @@ class Server:
     """Everybody who is connected, and the desk behind."""
 
     __slots__ = (
-        "_awaited", "_book", "_clients", "_desk", "_log", "_peers", "_place", "_settings",
+        "_awaited", "_book", "_clients", "_desk", "_door", "_log", "_peers", "_place", "_settings",
         "_store", "_times",
     )  # fmt: skip
 
-    def __init__(self, place: Folders, log: Log, settings: Settings) -> None:
+    def __init__(self, place: Folders, door: Door, log: Log, settings: Settings) -> None:
         """For the holder of the lock, and for nobody else."""
+        self._door = door
         self._place = place
         self._log = log
         self._settings = settings
@@ -93,21 +96,20 @@ class Server:
         self._clients: dict[str, Peer] = {}
         kept, now = self._store.load(), now_s()
         self._times = _Times(now, now, now)
-        self._book = Book(kept.memory, lambda _: None, now, kept.age_s)
-        self._book.purse.turn(month())
+        self._book = open_book(kept, now)
         ways = Ways(
             now_s,
             self._send,
             lambda: self._save(is_durable=True),
             log.say,
-            lambda: self._book.lanes.statistics().lanes,
+            lambda: describe(self._book, now_s()),
         )
         self._desk = Desk(self._book, ways, settings.stall_s)
         if kept.notice:
             self._desk.notice(kept.notice)
-        self._peers = Peers(place.socket)
+        self._peers = Peers(door)
         # A socket without anybody behind it: its clients are looking for an heir.
-        self._awaited = set(kept.clients) if self._peers.was_left else set()
+        self._awaited = set(kept.clients) if door.was_left else set()
 
     def __repr__(self) -> str:
         return f"<Server at {self._place.socket} for {len(self._clients)} clients>"
@@ -240,7 +242,7 @@ class Server:
             self._book.purse.turn(month())
             for peer in self._peers.silent(now):
                 self._gone(peer)
-            if not self._peers.is_found():
+            if not self._door.is_found():
                 self._log.say("the socket was removed or replaced: clients cannot find this one")
                 return False
         return bool(len(self._peers)) or now < times.alone_s + self._settings.idle_s

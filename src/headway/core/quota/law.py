@@ -68,8 +68,6 @@ CERTAIN: Final = 2.0
 were measured on a busy machine have noise, and noise bends any curve."""
 
 NOISE_MEMORY: Final = 0.05
-"""Share of one sample in what is known of the noise."""
-
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
 

@@ -1,0 +1,24 @@
+"""Opens the book where the last process closed it: its memory, its prices, its month."""
+
+from __future__ import annotations
+
+from headway.core.quota.book import Book
+from headway.core.quota.demand import Price
+from headway.runtime.clock import month
+from headway.runtime.store import Kept
+
+
+def open_book(kept: Kept, now: float) -> Book:
+    """The book of a user, as it was found."""
+
+    def price_of(model: str) -> Price | None:
+        """Prices take half a second to import, and nobody needs them without a money budget."""
+        if all(ledger.budget.microusd is None for _, ledger in book.purse.statistics().ledgers):
+            return None
+        from headway.runtime import prices
+
+        return prices.price_of(model)
+
+    book = Book(kept.memory, price_of, now, kept.age_s)
+    book.purse.turn(month())
+    return book

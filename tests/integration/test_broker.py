@@ -1,0 +1,202 @@
+"""Real processes share one account through a real broker, and survive each other's deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headway.errors import QueueDeadlineError
+from headway.runtime.admission import Admission, Ticket
+from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
+from tests.integration.caller import CALL, USED, places
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with home(monkeypatch) as made:
+        yield made
+
+
+def in_flight(port: Admission) -> int:
+    return sum(lane.in_flight for lane in port.describe()[0].lanes)
+
+
+def waiting(port: Admission) -> int:
+    return sum(who.waiting for lane in port.describe()[0].lanes for who in lane.callers)
+
+
+def test_a_crowd_that_starts_at_once_has_exactly_one_broker(here: Home) -> None:
+    crowd = [here.caller() for _ in range(16)]
+    for caller in crowd:
+        caller.say("broker")
+    heard = {caller.hear() for caller in crowd}
+    assert len(heard) == 1
+    assert len(here.brokers()) == 1
+
+
+def test_processes_share_the_places_of_an_account(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(1))
+    ticket = port.admit(CALL, SOON_S)
+    other = here.caller()
+    other.do("later")
+    until(lambda: waiting(port) == 1)
+    ticket.settle(USED)
+    assert other.hear() == "granted"
+    with pytest.raises(QueueDeadlineError) as raised:
+        port.admit(CALL, 0.1)
+    assert raised.value.detail is not None
+    assert "concurrency" in raised.value.detail
+    other.do("settle")
+    port.admit(CALL, SOON_S).settle(USED)
+
+
+def test_the_death_of_a_client_frees_its_permits(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(1))
+    other = here.caller()
+    assert other.do("admit") == "granted"
+    with pytest.raises(QueueDeadlineError):
+        port.admit(CALL, 0.05)
+    other.kill()
+    began_s = time.monotonic()
+    port.admit(CALL, SOON_S).settle(USED)
+    assert time.monotonic() - began_s < 2.0
+
+
+def test_the_death_of_the_broker_is_survived_by_those_who_wait_and_those_who_call(
+    here: Home,
+) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(1))
+    ticket = port.admit(CALL, SOON_S)
+    other = here.caller()
+    other.do("later")
+    until(lambda: waiting(port) == 1)
+    first = here.kill_broker()
+    until(lambda: here.brokers()[-1] != first)
+    # The permit in flight is known to the heir: nobody else gets the only place.
+    until(lambda: in_flight(port) == 1 and waiting(port) == 1)
+    ticket.settle(USED)
+    assert other.hear() == "granted"
+    assert len(here.brokers()) == 2
+
+
+def test_those_who_wait_are_granted_within_a_second_of_the_brokers_death(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(1))
+    ticket = port.admit(CALL, SOON_S)
+    other = here.caller()
+    other.do("later")
+    until(lambda: waiting(port) == 1)
+    here.kill_broker()
+    # Settled while there is nobody to hear it.
+    ticket.settle(USED)
+    began_s = time.monotonic()
+    assert other.hear() == "granted"
+    assert time.monotonic() - began_s < 3.0, "a second, on a machine that is not busy"
+    other.do("settle")
+    until(lambda: in_flight(port) == 0)
+
+
+def test_a_broker_that_is_told_to_stop_keeps_what_it_knows(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(2))
+    ticket = port.admit(CALL, SOON_S)
+    first = here.brokers()[-1]
+    os.kill(first, signal.SIGTERM)
+    until(lambda: here.brokers()[-1] != first)
+    assert in_flight(port) == 1
+    ticket.settle(USED)
+    port.close()
+    memory = Path(here.place.memory)
+    assert memory.stat().st_mode & 0o777 == 0o600
+    assert CALL.account in memory.read_text()
+
+
+def test_a_child_that_is_forked_asks_for_itself_and_settles_nothing_of_its_parent(
+    here: Home,
+) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(2))
+    caller = here.caller()
+    assert caller.do("admit") == "granted"
+    assert caller.do("fork") == "child 0"
+    assert in_flight(port) == 1
+    assert caller.do("settle") == "settled"
+    until(lambda: in_flight(port) == 0)
+
+
+def test_threads_and_event_loops_share_one_port(here: Home) -> None:
+    port = here.port()
+    done: list[int] = []
+
+    def with_a_thread() -> None:
+        for _ in range(20):
+            port.admit(CALL, SOON_S).settle(USED)
+            done.append(1)
+
+    async def one() -> None:
+        (await port.admit_async(CALL, SOON_S)).settle(USED)
+        done.append(1)
+
+    async def with_a_loop() -> None:
+        await asyncio.gather(*(one() for _ in range(20)))
+
+    crowd = [threading.Thread(target=with_a_thread) for _ in range(3)]
+    crowd += [threading.Thread(target=lambda: asyncio.run(with_a_loop())) for _ in range(3)]
+    for thread in crowd:
+        thread.start()
+    for thread in crowd:
+        thread.join(3 * SOON_S)
+    assert len(done) == 120
+    until(lambda: in_flight(port) == 0)
+    assert port.statistics().in_use == 0
+
+
+def test_a_storm_of_cancellations_leaves_nothing_behind(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(3))
+    dice = random.Random(7)
+    granted: list[Ticket] = []
+
+    async def one(after_s: float) -> None:
+        ticket = await port.admit_async(CALL, None)
+        granted.append(ticket)
+        await asyncio.sleep(after_s)
+        ticket.settle(USED)
+
+    async def storm() -> None:
+        tasks = [asyncio.create_task(one(dice.random() * 0.002)) for _ in range(1000)]
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0.001)
+            for task in dice.sample(tasks, 20):
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(storm())
+    for ticket in granted:
+        ticket.settle(USED)
+    until(lambda: in_flight(port) == 0 and waiting(port) == 0)
+    assert port.statistics().in_use == port.statistics().waiting == 0
+    assert granted
+
+
+def test_a_broker_ends_when_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with home(monkeypatch, idle_s=0.2) as here:
+        port = here.port()
+        port.admit(CALL, SOON_S).settle(USED)
+        [pid] = here.brokers()
+        port.close()
+        until(lambda: not is_alive(pid))
+        assert not os.path.exists(here.place.socket)
+        port.admit(CALL, SOON_S).settle(USED)
+        assert len(here.brokers()) == 2

@@ -1,0 +1,290 @@
+"""What may go wrong around a broker: bad clients, bad files, no room, nobody there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from headway.core.quota.lane import Request
+from headway.core.quota.terms import AccountTerms, Budget, Memory
+from headway.errors import BrokerUnavailableError, StateFileError
+from headway.runtime import access
+from headway.runtime.admission import Admission, CallRequest
+from headway.runtime.broker import main
+from headway.runtime.election import drop_lock, environment, start, take_lock
+from headway.runtime.protocol import (
+    VERSION,
+    Alive,
+    Ask,
+    Describe,
+    Error,
+    Hello,
+    Lines,
+    Message,
+    Welcome,
+    line_of,
+)
+from headway.runtime.store import Store
+from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
+from tests.integration.caller import CALL, USED, places
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with home(monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def stranger(here: Home) -> Iterator[socket.socket]:
+    """A connection to a broker that has a well-behaved client too."""
+    here.port().admit(CALL, SOON_S).settle(USED)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(here.place.socket)
+        sock.settimeout(SOON_S)
+        yield sock
+
+
+def heard(sock: socket.socket) -> list[Message]:
+    """Everything that is said until the line is cut."""
+    lines, messages = Lines(), list[Message]()
+    while True:
+        try:
+            data = sock.recv(65536)
+        except ConnectionResetError:
+            return messages
+        if not data:
+            return messages
+        messages += lines.feed(data)
+
+
+HELLO = line_of(Hello(VERSION, "x", 1, "x"))
+FOREIGN = Request(("y", 1), CALL.account, CALL.dialect, CALL.sketch)
+BAD = {
+    "garbage": b"\x00\xff\x00garbage\n",
+    "a line without end": b"x" * 200_000,
+    "no hello": b'["Leave",{"number":1}]\n',
+    "another version": line_of(Hello(VERSION + 1, "x", 1, "x")),
+    "a call of somebody else": HELLO + line_of(Ask(FOREIGN)),
+    "what only a broker says": HELLO + line_of(Welcome(1, 1)),
+}
+
+
+@pytest.mark.parametrize("said", BAD.values(), ids=BAD)
+def test_a_client_that_misbehaves_is_told_and_cut_off_and_nobody_notices(
+    here: Home, stranger: socket.socket, said: bytes
+) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        stranger.sendall(said)
+    assert isinstance(heard(stranger)[-1], Error)
+    here.ports[0].admit(CALL, SOON_S).settle(USED)
+    assert here.ports[0].describe()[1].pid == here.brokers()[0]
+
+
+def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.socket) -> None:
+    stranger.sendall(HELLO)
+    stranger.setblocking(False)
+    question = line_of(Describe(1)) * 100
+
+    def is_cut_off() -> bool:
+        try:
+            stranger.send(question)
+        except BlockingIOError:
+            return False
+        except (BrokenPipeError, ConnectionResetError):
+            return True
+        return False
+
+    until(is_cut_off)
+    here.ports[0].admit(CALL, SOON_S).settle(USED)
+
+
+def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
+    stranger.sendall(HELLO)
+    stranger.setblocking(False)
+    noise = line_of(Alive(1)) * 1000
+    for _ in range(50):
+        with suppress(BlockingIOError):
+            stranger.send(noise)
+        began_s = time.monotonic()
+        here.ports[0].admit(CALL, SOON_S).settle(USED)
+        assert time.monotonic() - began_s < 1.0
+
+
+def test_a_client_that_comes_back_before_its_end_was_seen_is_the_same_client(
+    here: Home, stranger: socket.socket
+) -> None:
+    stranger.sendall(HELLO)
+    with socket.socket(socket.AF_UNIX) as again:
+        again.connect(here.place.socket)
+        again.settimeout(SOON_S)
+        again.sendall(HELLO)
+        assert again.recv(1000).startswith(b'["Welcome"')
+        assert len(heard(stranger)) == 1
+        until(lambda: len(here.ports[0].describe()[1].clients) == 2)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b'{"written_s":1,"memory":{"version":999}}', b"[]"]
+)
+def test_a_file_that_cannot_be_used_is_moved_aside_and_said(here: Home, content: bytes) -> None:
+    Path(here.place.memory).write_bytes(content)
+    port = here.port()
+    port.admit(CALL, SOON_S).settle(USED)
+    [notice] = port.describe()[1].notices
+    assert "corrupt-1" in notice
+    assert Path(f"{here.place.memory}.corrupt-1").read_bytes() == content
+    assert notice in Path(here.place.log).read_text()
+    until(lambda: Path(here.place.memory).exists())
+
+
+def test_what_was_learned_is_known_to_the_next_broker(here: Home) -> None:
+    port = here.port()
+    port.configure(CALL.account, places(1))
+    port.admit(CALL, SOON_S).settle(USED)
+    until(lambda: Path(here.place.memory).exists() and CALL.account in _text(here))
+    port.close()
+    here.kill_broker()
+    other = here.caller()
+    other.do("admit")
+    other.do("later")
+    until(lambda: [who.waiting for who in here.port().describe()[0].lanes[0].callers] == [1])
+
+
+def _text(here: Home) -> str:
+    return Path(here.place.memory).read_text()
+
+
+def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
+    state = Path(here.place.state)
+    state.rmdir()
+    state.write_text("not a folder")
+    port = here.port()
+    port.admit(CALL, SOON_S).settle(USED)
+    port.configure(CALL.account, AccountTerms(budget=Budget(tokens=1e9)))
+    with pytest.raises(StateFileError, match="cannot be written down"):
+        port.admit(CALL, SOON_S)
+    assert any("cannot be kept" in notice for notice in port.describe()[1].notices)
+    state.unlink()
+    state.mkdir()
+    port.admit(CALL, SOON_S).settle(USED)
+    assert "spent" in _text(here)
+    # Its log went nowhere, so that nobody else knows of this broker.
+    pid = port.describe()[1].pid
+    port.close()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not is_alive(pid))
+
+
+def test_a_second_broker_ends_quietly(here: Home) -> None:
+    here.port().admit(CALL, SOON_S).settle(USED)
+    assert main([]) == 0
+    assert start(here.place) == ""
+    assert len(here.brokers()) == 1
+
+
+def test_calls_fail_when_no_broker_can_be_had(here: Home) -> None:
+    lock = take_lock(here.place)
+    assert lock is not None
+    try:
+        with pytest.raises(BrokerUnavailableError) as raised:
+            here.port(nobody_s=0.3).admit(CALL, SOON_S)
+        assert "HEADWAY_UNPACED" in (raised.value.hint or "")
+    finally:
+        drop_lock(lock)
+
+
+def test_calls_go_unpaced_when_the_user_says_so_and_not_where_money_counts(
+    here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_SAID", set())
+    dear = CallRequest("dear.example#1", "anthropic", CALL.sketch)
+    terms = AccountTerms(budget=Budget(microusd=1))
+    Store(here.place.memory).save(Memory(terms=((dear.account, terms),)))
+    lock = take_lock(here.place)
+    assert lock is not None
+    port = here.port(nobody_s=0.2, unpaced=True)
+    try:
+        with caplog.at_level(logging.WARNING):
+            tickets = [port.admit(CALL, SOON_S) for _ in range(2)]
+        assert len(caplog.records) == 1
+        assert "UNPACED" in caplog.text
+        with pytest.raises(BrokerUnavailableError):
+            port.admit(dear, SOON_S)
+    finally:
+        drop_lock(lock)
+    for ticket in tickets:
+        ticket.settle(USED)
+
+
+def test_without_a_folder_of_its_own_a_process_paces_itself_and_says_so_once(
+    here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_SAID", set())
+    os.chmod(here.place.runtime, 0o755)
+    ports = [Admission() for _ in range(2)]
+    with caplog.at_level(logging.WARNING):
+        for port in ports:
+            port.admit(CALL, SOON_S).settle(USED)
+    assert len(caplog.records) == 1
+    assert "open to others" in caplog.text
+    assert here.brokers() == []
+    for port in ports:
+        port.close()
+
+
+def test_without_a_broker_no_budget_is_spent(
+    here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_SAID", set())
+    terms = AccountTerms(budget=Budget(tokens=1e9))
+    Store(here.place.memory).save(Memory(terms=((CALL.account, terms),)))
+    os.chmod(here.place.runtime, 0o755)
+    port = Admission()
+    with pytest.raises(StateFileError, match="budgets need a broker"):
+        port.admit(CALL, SOON_S)
+    port.close()
+
+
+def test_the_broker_gets_no_keys(here: Home) -> None:
+    passed = environment(here.place, {"ANTHROPIC_API_KEY": "sk-x", "HOME": "/h", "LC_ALL": "C"})
+    assert passed.keys() == {
+        "HOME", "LC_ALL", "PYTHONPATH", "HEADWAY_RUNTIME_DIR", "HEADWAY_STATE_DIR",
+    }  # fmt: skip
+
+
+def test_a_broker_whose_socket_was_removed_makes_way(
+    here: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = here.port()
+    ticket = port.admit(CALL, SOON_S)
+    os.unlink(here.place.socket)
+    until(lambda: len(here.brokers()) == 2, within_s=2 * SOON_S)
+    ticket.settle(USED)
+    until(lambda: port.describe()[0].lanes[0].in_flight == 0)
+
+
+def test_a_process_that_ends_without_a_word_leaves_no_noise(here: Home) -> None:
+    program = (
+        "from tests.integration.caller import CALL\n"
+        "from headway.runtime.admission import admission\n"
+        "ticket = admission().admit(CALL)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])},
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

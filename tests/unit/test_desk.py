@@ -1,0 +1,324 @@
+"""A desk hears a batch, decides once, answers everybody, and forgets nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from math import inf
+
+import pytest
+
+from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.lane import Request
+from headway.core.quota.ledger import LedgerStatistics
+from headway.core.quota.terms import AccountTerms, Budget, Memory, Spend
+from headway.core.quota.view import BookView
+from headway.core.values import Reading
+from headway.errors import WireError
+from headway.runtime import desk as desks
+from headway.runtime.desk import NOTICES_MAX, PART, Desk, Ways, budgets, counts_towards, parts
+from headway.runtime.protocol import (
+    VERSION,
+    About,
+    Adopt,
+    Alive,
+    Ask,
+    Began,
+    Configure,
+    Describe,
+    Described,
+    FromBroker,
+    Hello,
+    Leave,
+    Left,
+    Progressed,
+    Settled,
+    Welcome,
+)
+from headway.runtime.rolls import Rolls
+from tests.unit.paper_book import CALL, PERMIT, PaperBook
+
+BUDGET = AccountTerms(budget=Budget(microusd=1_000_000))
+USED = Outcome("used")
+
+
+@dataclass
+class World:
+    """A desk with everything around it: a clock that is set, a post that is read."""
+
+    book: PaperBook
+    now: float = 0.0
+    post: list[tuple[str, FromBroker]] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    disk_fault: str = ""
+
+    def __post_init__(self) -> None:
+        ways = Ways(
+            lambda: self.now, lambda *sent: self.post.append(sent), self.keep, self.log.append
+        )
+        self.desk = Desk(self.book, ways, stall_s=600.0)
+
+    def keep(self) -> str:
+        self.kept.append(len(self.post))
+        return self.disk_fault
+
+    def fetch(self) -> list[tuple[str, FromBroker]]:
+        post, self.post = self.post, []
+        return post
+
+
+def request(client: str, number: int) -> Request:
+    return Request((client, number), CALL.account, CALL.dialect, CALL.sketch)
+
+
+def ask(client: str, number: int) -> Ask:
+    return Ask(request(client, number))
+
+
+def world(places: int = 1, memory: Memory = Memory()) -> World:
+    return World(PaperBook(places, memory))
+
+
+def test_a_batch_is_heard_before_one_decision_is_made() -> None:
+    here = world(places=2)
+    for number in range(1, 4):
+        here.desk.handle("a", ask("a", number))
+    assert here.book.decisions == 0
+    here.desk.tick()
+    assert here.book.decisions == 1
+    assert here.fetch() == [("a", Granted(("a", 1), PERMIT)), ("a", Granted(("a", 2), PERMIT))]
+    here.desk.handle("a", Settled(1, USED))
+    here.desk.tick()
+    assert here.fetch() == [("a", Granted(("a", 3), PERMIT))]
+
+
+def test_saying_something_twice_is_saying_it_once() -> None:
+    here = world()
+    for _ in range(2):
+        here.desk.handle("a", ask("a", 1))
+        here.desk.tick()
+        here.desk.handle("a", ask("a", 1))
+        here.desk.handle("a", Adopt(request("a", 1), 3.0))
+        here.desk.tick()
+    here.desk.handle("a", Settled(1, USED))
+    here.desk.handle("a", Settled(1, USED))
+    assert here.book.told == [("ask", ("a", 1)), ("settle", ("a", 1), "used")]
+    assert here.desk.statistics().settled == 1
+
+
+def test_a_call_that_leaves_is_told_what_it_waited_for() -> None:
+    here = world(places=0)
+    here.desk.handle("a", ask("a", 1))
+    here.desk.handle("a", Leave(1))
+    here.desk.handle("a", Leave(2))
+    assert here.fetch() == [("a", Left(1, "a place")), ("a", Left(2, ""))]
+    assert here.desk.statistics().waiting == 0
+
+
+def test_what_moves_is_written_in_the_book() -> None:
+    here = world()
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    here.desk.handle("a", Began(1, Reading(), "anthropic"))
+    here.desk.handle("a", Progressed(1, 5.0))
+    here.desk.handle("a", Configure("account", AccountTerms()))
+    call = ("a", 1)
+    assert here.book.told[1:] == [
+        ("first_byte", call), ("progress", call, 5.0), ("configure", "account"),
+    ]  # fmt: skip
+
+
+def test_a_denial_reaches_who_asked() -> None:
+    here = world()
+    here.book.deny[CALL.account] = "HW201"
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    assert here.fetch() == [("a", Denied(("a", 1), "HW201", "no"))]
+    assert here.desk.statistics() == desks.DeskStatistics(0, 0, 0, 0, 1, 0, 0)
+
+
+def test_the_death_of_a_client_makes_room_for_others() -> None:
+    here = world()
+    here.desk.handle("a", ask("a", 1))
+    here.desk.handle("a", ask("a", 2))
+    here.desk.handle("b", ask("b", 1))
+    here.desk.tick()
+    here.fetch()
+    here.desk.left("a")
+    here.desk.tick()
+    assert here.fetch() == [("b", Granted(("b", 1), PERMIT))]
+    assert here.log == ["a left with 1 calls in flight"]
+    assert here.desk.statistics().in_flight == 1
+
+
+def test_a_permit_that_is_silent_for_long_is_settled() -> None:
+    here = world()
+    here.desk.handle("a", ask("a", 1))
+    here.desk.handle("a", ask("a", 2))
+    here.desk.tick()
+    here.fetch()
+    assert here.desk.wake_s == 600.0
+    for moment, sign in ((500.0, Alive(1)), (1000.0, Progressed(1, 2.0))):
+        here.now = moment
+        here.desk.handle("a", sign)
+        here.desk.tick()
+        assert here.desk.wake_s == moment + 600.0
+    here.now = 1599.0
+    here.desk.tick()
+    assert here.fetch() == []
+    here.now = 1600.0
+    here.desk.tick()
+    assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
+    assert here.log == ["call 1 of a was silent for 600 s"]
+    assert here.desk.statistics().stalled == 1
+    here.desk.handle("a", Settled(1, USED))
+    assert here.desk.statistics().settled == 1
+
+
+def test_the_desk_wakes_when_the_book_wants_to() -> None:
+    here = world(places=0)
+    assert here.desk.wake_s == inf
+    here.book.wake_s = 7.0
+    here.desk.tick()
+    assert here.desk.wake_s == 7.0
+
+
+def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> None:
+    here = world(memory=Memory(terms=((CALL.account, BUDGET),)))
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    assert here.kept == [0]
+    assert len(here.fetch()) == 1
+    here.desk.handle("a", Settled(1, USED))
+    here.desk.tick()
+    here.desk.tick()
+    assert len(here.kept) == 2
+
+
+def test_the_death_of_a_client_with_a_budget_is_on_the_disk() -> None:
+    here = world(memory=Memory(terms=((CALL.account, BUDGET),)))
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    here.desk.left("a")
+    here.desk.tick()
+    assert len(here.kept) == 2
+
+
+def test_pacing_without_a_budget_needs_no_disk() -> None:
+    here = world()
+    here.disk_fault = "full"
+    here.desk.handle("a", ask("a", 1))
+    here.desk.handle("a", Settled(1, USED))
+    here.desk.tick()
+    assert here.kept == []
+    assert here.fetch() == [("a", Granted(("a", 1), PERMIT))]
+
+
+def test_a_call_whose_cost_cannot_be_written_down_is_denied_until_it_can() -> None:
+    here = world()
+    here.desk.handle("a", Configure(CALL.account, BUDGET))
+    here.disk_fault = "No space left on device"
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    [(client, denied)] = here.fetch()
+    assert client == "a"
+    assert isinstance(denied, Denied)
+    assert denied.code == "HW208"
+    assert "No space left" in denied.message
+    assert here.book.calling == {}
+    assert here.desk.wake_s == here.now
+    here.disk_fault = ""
+    here.desk.handle("a", ask("a", 2))
+    here.desk.tick()
+    assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
+
+
+def test_what_the_user_sets_is_kept_at_once() -> None:
+    here = world()
+    here.desk.handle("a", Configure(CALL.account, AccountTerms(share=0.5)))
+    here.desk.tick()
+    here.desk.tick()
+    assert len(here.kept) == 1
+
+
+def test_a_budget_that_is_taken_away_is_no_budget() -> None:
+    here = world()
+    here.desk.handle("a", Configure(CALL.account, BUDGET))
+    assert here.desk.has_budget(CALL.account)
+    here.desk.handle("a", Configure(CALL.account, AccountTerms()))
+    assert not here.desk.has_budget(CALL.account)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("", True), ("one#1", True), ("one#1/model", True), ("one#12", False)]
+)
+def test_a_budget_is_for_an_account_a_group_of_it_or_all(name: str, counts: bool) -> None:
+    names = budgets([(name, AccountTerms(budget=Budget(tokens=5.0))), ("one#1", AccountTerms())])
+    assert names == {name}
+    assert counts_towards("one#1", names) is counts
+    assert not counts_towards("one#1", frozenset())
+
+
+def test_a_client_asks_only_for_itself() -> None:
+    here = world()
+    with pytest.raises(WireError, match="for itself"):
+        here.desk.handle("a", ask("b", 1))
+    with pytest.raises(WireError, match="for itself"):
+        here.desk.handle("a", Adopt(request("b", 1), 0.0))
+    with pytest.raises(WireError, match="does not say"):
+        here.desk.handle("a", Welcome(1, 1))
+
+
+def test_one_client_cannot_fill_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desks, "WAITING_MAX", 2)
+    here = world(places=0)
+    here.desk.handle("a", ask("a", 1))
+    here.desk.handle("a", ask("a", 2))
+    here.desk.handle("b", ask("b", 1))
+    with pytest.raises(WireError, match="no more can"):
+        here.desk.handle("a", ask("a", 3))
+
+
+def test_whoever_asks_is_told_who_is_there_and_what_to_know() -> None:
+    here = world()
+    here.desk.handle("a", Hello(VERSION, "a", 42, "review.py"))
+    assert here.desk.statistics().clients == 1
+    here.desk.notice("mind the gap")
+    here.desk.notice("mind the gap")
+    here.now = 5.0
+    here.desk.handle("a", Describe(9))
+    (_, welcome), (_, part), (_, last) = here.fetch()
+    assert isinstance(welcome, Welcome)
+    assert part == Described(9, BookView("", (), (), ()))
+    assert last == Described(
+        9, about=About(os.getpid(), 5.0, (("a", "review.py [42]"),), ("mind the gap",))
+    )
+    assert here.log == ["mind the gap"]
+
+
+def test_a_long_description_is_told_in_parts() -> None:
+    ledger = LedgerStatistics(Budget(), Spend(), Spend())
+    many = tuple((f"{number}", ledger) for number in range(PART + 1))
+    terms = (("", AccountTerms()),)
+    told = list(parts(BookView("2026-11", (), many, terms)))
+    assert [len(part.ledgers) for part in told] == [0, PART, 1, 0]
+    assert told[-1].terms == terms
+
+
+def test_notices_are_bounded() -> None:
+    here = world()
+    for number in range(NOTICES_MAX + 5):
+        here.desk.notice(f"{number}")
+    assert len(here.desk.notices) == NOTICES_MAX
+
+
+def test_the_desk_and_its_rolls_can_be_read() -> None:
+    here = world()
+    here.desk.handle("a", ask("a", 1))
+    assert repr(here.desk) == "<Desk for 0 clients: <Rolls 0 in flight, 1 waiting>>"
+    rolls = Rolls()
+    rolls.hold(("a", 1), "account", 0.0)
+    assert ("a", 1) in rolls
+    assert rolls.end(("a", 1)) == "account"
+    assert rolls.end(("a", 1)) is None

@@ -1,0 +1,243 @@
+"""Messages survive the wire, and nothing that is not one does any harm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.lane import Request
+from headway.core.quota.terms import AccountTerms, Budget
+from headway.core.values import (
+    Amounts,
+    Demand,
+    Fault,
+    Limit,
+    LimitReading,
+    Permit,
+    Reading,
+    Sketch,
+    Tally,
+)
+from headway.errors import WireError
+from headway.runtime.codec import decode, encode, reader, writer
+from headway.runtime.protocol import (
+    LINE_BYTES_MAX,
+    About,
+    Adopt,
+    Alive,
+    Ask,
+    Began,
+    Configure,
+    Describe,
+    Described,
+    Error,
+    FromBroker,
+    FromClient,
+    Hello,
+    Leave,
+    Left,
+    Lines,
+    Message,
+    Progressed,
+    Settled,
+    Welcome,
+    line_of,
+    message_of,
+)
+
+TEXT = st.text(max_size=30)
+NUMBERS = st.integers(0, 2**40)
+AMOUNTS = st.floats(allow_nan=False)
+SEEN = st.none() | AMOUNTS
+SKETCHES = st.builds(Sketch, model=TEXT, max_output_tokens=st.none() | NUMBERS)
+REQUESTS = st.builds(
+    Request,
+    id=st.tuples(TEXT, NUMBERS),
+    account=TEXT,
+    dialect=TEXT,
+    sketch=SKETCHES,
+    path=st.lists(TEXT, max_size=3).map(tuple),
+    is_resent=st.booleans(),
+)
+READINGS = st.builds(
+    Reading,
+    limits=st.lists(
+        st.builds(LimitReading, st.sampled_from(["requests", "input"]), SEEN, SEEN, SEEN, SEEN),
+        max_size=3,
+    ).map(tuple),
+    retry_after_s=SEEN,
+    should_retry=st.none() | st.booleans(),
+)
+OUTCOMES = st.builds(
+    Outcome,
+    how=st.sampled_from(["used", "unused", "throttled"]),
+    tally=st.builds(Tally, AMOUNTS, AMOUNTS, AMOUNTS),
+    fault=st.none() | st.builds(Fault, st.sampled_from(["rate", "broken"]), detail=TEXT),
+    reading=READINGS,
+    dialect=TEXT,
+)
+SPENT = st.builds(Amounts, AMOUNTS, AMOUNTS, NUMBERS)
+PERMITS = st.builds(Permit, NUMBERS, TEXT, st.builds(Demand, SPENT, SPENT, TEXT), AMOUNTS, TEXT)
+TERMS = st.builds(
+    AccountTerms,
+    limits=st.lists(st.builds(Limit, st.just("requests"), AMOUNTS), max_size=2).map(tuple),
+    budget=st.builds(Budget, SEEN, st.none() | NUMBERS),
+)
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Hello, NUMBERS, TEXT, NUMBERS, TEXT),
+    st.builds(Ask, REQUESTS),
+    st.builds(Leave, NUMBERS),
+    st.builds(Began, NUMBERS, READINGS, TEXT),
+    st.builds(Progressed, NUMBERS, AMOUNTS),
+    st.builds(Alive, NUMBERS),
+    st.builds(Settled, NUMBERS, OUTCOMES),
+    st.builds(Adopt, REQUESTS, AMOUNTS),
+    st.builds(Configure, TEXT, TERMS),
+    st.builds(Describe, NUMBERS),
+    st.builds(Welcome, NUMBERS, NUMBERS),
+    st.builds(Granted, st.tuples(TEXT, NUMBERS), PERMITS),
+    st.builds(Denied, st.tuples(TEXT, NUMBERS), TEXT, TEXT, TEXT),
+    st.builds(Left, NUMBERS, TEXT),
+    st.builds(Described, NUMBERS, st.none(), st.none() | st.builds(About, NUMBERS, AMOUNTS)),
+    st.builds(Error, TEXT),
+)
+
+
+@given(MESSAGES)
+def test_a_message_is_read_as_it_was_written(message: Message) -> None:
+    line = line_of(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert message_of(line) == message
+
+
+@given(st.lists(MESSAGES, max_size=4), st.integers(1, 50))
+def test_messages_may_arrive_in_pieces_of_any_size(messages: list[Message], size: int) -> None:
+    data = b"".join(map(line_of, messages))
+    lines = Lines()
+    heard: list[Message] = []
+    for start in range(0, len(data), size):
+        heard += lines.feed(data[start : start + size])
+    assert heard == messages
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_raise_nothing_but_a_wire_error(data: bytes) -> None:
+    with pytest.raises(WireError):
+        message_of(data)
+
+
+@given(MESSAGES, st.data())
+def test_a_spoilt_message_raises_nothing_but_a_wire_error(
+    message: Message, data: st.DataObject
+) -> None:
+    line = bytearray(line_of(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        message_of(bytes(line))
+    except WireError:
+        return
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([*get_args(FromClient), *get_args(FromBroker)]), JSON)
+def test_any_json_in_any_message_raises_nothing_but_a_wire_error(
+    kind: type[Message], value: object
+) -> None:
+    import json
+
+    try:
+        message_of(json.dumps([kind.__name__, value]).encode())
+    except WireError:
+        return
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'["Leave"]',
+        b'["Leave",{}]',
+        b'["Leave",{"number":true}]',
+        b'["Leave",{"number":1.0}]',
+        b'["Nobody",{}]',
+        b'[["Leave"],{}]',
+        b'["Progressed",{"number":1,"output_tokens":NaN}]',
+        b'["Progressed",{"number":1,"output_tokens":1' + b"0" * 400 + b"}]",
+        b'["Leave",{"number":1' + b"0" * 5000 + b"}]",
+        b"[" * 60_000,
+        b'["Ask",{"request":{"id":["client"]}}]',
+        b"\xff\xfe",
+        b" " * (LINE_BYTES_MAX + 1),
+    ],
+    ids=range(16),
+)
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(WireError):
+        message_of(line)
+
+
+def test_a_message_that_is_too_long_is_not_sent() -> None:
+    with pytest.raises(WireError, match="too long"):
+        line_of(Error("x" * LINE_BYTES_MAX))
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    lines = Lines()
+    assert not list(lines.feed(b"x" * LINE_BYTES_MAX))
+    with pytest.raises(WireError, match="more than"):
+        list(lines.feed(b"x"))
+    assert "bytes" in repr(lines)
+
+
+def test_infinity_travels() -> None:
+    assert message_of(line_of(Progressed(1, inf))) == Progressed(1, inf)
+    assert message_of(line_of(Progressed(1, -inf))) == Progressed(1, -inf)
+
+
+def test_a_field_that_is_not_known_is_passed_over_and_a_missing_one_takes_its_default() -> None:
+    line = b'["Denied",{"id":["client",1],"code":"HW205","message":"no","mood":"bad"}]'
+    assert message_of(line) == Denied(("client", 1), "HW205", "no", "")
+
+
+@pytest.mark.parametrize("kind", [*get_args(FromClient), *get_args(FromBroker)])
+def test_every_message_has_a_json_form(kind: type[Message]) -> None:
+    assert reader(kind) is reader(kind)
+    assert writer(kind) is writer(kind)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A record with a part that JSON does not have."""
+
+    parts: set[int]
+
+
+@dataclass(frozen=True)
+class Torn:
+    """A record with a part that could be either."""
+
+    part: int | str
+
+
+@pytest.mark.parametrize("value", [Odd({1}), Torn(1)])
+def test_a_type_without_a_json_form_is_found_at_once(value: object) -> None:
+    with pytest.raises(TypeError, match="JSON"):
+        encode(value)
+    with pytest.raises(TypeError, match="JSON"):
+        decode(type(value), b"{}")
