@@ -125,7 +125,10 @@ def _parser(arguments: list[str]) -> Parser:
             commands = verb_parser.add_subparsers(
                 title="commands", metavar="COMMAND", dest="command", required=not verb.stands_alone
             )
-            alone = import_module(verb.module).register(commands)
+            module = import_module(verb.module)
+            alone = module.register(commands)
+            verb_parser.epilog = getattr(module, "EXAMPLES", None)
+            verb_parser.formatter_class = argparse.RawDescriptionHelpFormatter
             if verb.stands_alone:
                 verb_parser.add_argument("--json", action="store_true", help="for a program")
                 verb_parser.set_defaults(run=alone)

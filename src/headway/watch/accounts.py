@@ -52,7 +52,7 @@ def draw_accounts(console: Console, view: BookView, about: About) -> None:
 
 
 def _state(lane: LaneView) -> str:
-    width = "" if lane.width == inf else f" of {lane.width:g}"
+    width = "" if lane.width == inf else f" of {int(lane.width)}"
     said = f"({lane.dialect}) {lane.in_flight}{width} in flight, {lane.granted:,} calls"
     if lane.refused:
         said += f", {lane.refused:,} refused"
@@ -74,7 +74,7 @@ def _rows(lane: LaneView) -> Iterator[tuple[str, ...]]:
 
 def _age(view: LimitView) -> str:
     if view.age_s is None:
-        return "never"
+        return "not yet"
     if view.age_s < 120:
         return f"{view.age_s:.0f} s ago"
     return (
@@ -110,4 +110,5 @@ def _usd(microusd: int) -> str:
 
 
 def _keeper(about: About) -> str:
-    return f"broker {about.pid}, up {about.age_s:.0f} s, {len(about.clients)} clients"
+    others = len(about.clients) - 1
+    return f"broker {about.pid}, up {about.age_s:.0f} s, {others} other clients connected"
