@@ -126,7 +126,8 @@ class Book:
         is_whole = ran and outcome.fault is None
         self._estimates.ended(entry.number, sketch, tally if is_whole else None)
         self.purse.settle(call, spend if ran else None)
-        lane.settle(entry, Settlement(outcome.how, usage, outcome.fault, outcome.reading), now)
+        settlement = Settlement(outcome.how, usage, outcome.fault, outcome.reading)
+        lane.settle(call, entry.permit, settlement, now)
         self._close(entry)
         return True
 

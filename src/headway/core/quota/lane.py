@@ -91,6 +91,9 @@ class _Lasting:
     terms: AccountTerms
     dialect: Dialect
     known_s: float = -inf
+    """When the levels stood as this lane began with; calls from before are in them."""
+    is_new: bool = True
+    """Whether nothing was known, and nothing granted before the terms were last changed."""
     closed_s: float = inf
 
 
@@ -176,7 +179,8 @@ class Lane:
                 entry.permit = grant.permit
                 self.calling[entry.request.id] = entry
                 granted.append(entry)
-            if not decision.grants or not self._feed(size):
+            # Those who follow in a flow do not pass one that waits: they may come next time.
+            if decision.wait is not None or not self._feed(size):
                 break
         self.wait = decision.wait if decision is not None else None
         return granted, decision
@@ -186,26 +190,26 @@ class Lane:
         entry.permit = self.quota.adopt(entry.ask(), sent_s, self.lasting.known_s, now)
         self.calling[entry.request.id] = entry
 
-    def settle(self, entry: Entry, settlement: Settlement, now: float) -> None:
+    def settle(self, call: CallId, permit: Permit, settlement: Settlement, now: float) -> None:
         """A call ended."""
-        del self.calling[entry.request.id]
-        if entry.permit is not None:
-            self.quota.settle(entry.permit.id, settlement, now)
+        del self.calling[call]
+        self.quota.settle(permit.id, settlement, now)
         if settlement.fault is not None and settlement.fault.kind in CLOSING:
             self.lasting.closed_s = now
 
     def retermed(self, terms: AccountTerms, now: float) -> None:
         """The user changed the terms: the quota is made anew, and nobody in it notices."""
         known_s = self.lasting.known_s
+        is_new = self.lasting.is_new and self.quota.statistics().granted == 0
         fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
-        if self.quota.statistics().granted == 0 and known_s == -inf:
+        if is_new:
             fresh = new_lane(self.account, self.group, terms, self.dialect, now)
-        for entry in self.calling.values():
-            if entry.permit is not None:
-                entry.permit = fresh.quota.adopt(entry.ask(), entry.permit.granted_s, now, now)
+        calling = [(one, one.permit) for one in self.calling.values() if one.permit is not None]
+        for entry, permit in calling:
+            entry.permit = fresh.quota.adopt(entry.ask(), permit.granted_s, now, now)
         waiting = self.waiting
         # Of calls that are yet to be adopted, the present levels know no more than the first ones.
-        self.quota, self.lasting = fresh.quota, _Lasting(terms, self.dialect, known_s)
+        self.quota, self.lasting = fresh.quota, _Lasting(terms, self.dialect, known_s, is_new)
         self.in_line, self._flows, self._hungry, self._behind = {}, {}, {}, 0
         for entry in waiting:
             entry.place = None
@@ -267,4 +271,4 @@ def lane_of(
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
     quota = Quota(config, now)
     restore(quota.belief.mirrors, memory.levels, known_s, now)
-    return Lane(memory.account, memory.group, quota, _Lasting(terms, dialect, known_s))
+    return Lane(memory.account, memory.group, quota, _Lasting(terms, dialect, known_s, False))

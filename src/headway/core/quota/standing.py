@@ -44,13 +44,17 @@ def restore(
 def _restore(balance: Balance, told: LimitReading, at_s: float, now: float) -> None:
     meter, limit, ceiling = balance.meter, balance.limit, balance.ceiling
     amount, remaining = told.limit or 0.0, told.remaining or 0.0
+    # Of a bucket that nobody had set a ceiling for, it is not known what we took in a period.
+    ours = 0.0
     if isinstance(meter, Bucket):
         meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
     else:
         if isinstance(meter, FixedWindow) and told.reset_s is not None:
             # Aligned as it was, even where that window is over by now.
             meter.boundary_s = at_s + told.reset_s
-        meter.charge(amount - remaining, at_s)
-    lasts = limit.kind == "gauge" or now - at_s < limit.period_s
-    if ceiling is not None and told.utilization is not None and lasts:
-        ceiling.charge(told.utilization * max(1.0, amount), now)
+        ours = amount - remaining
+        meter.charge(ours, at_s)
+    if told.utilization is not None:
+        ours = told.utilization * max(1.0, amount)
+    if ceiling is not None and (limit.kind == "gauge" or now - at_s < limit.period_s):
+        ceiling.charge(ours, now)

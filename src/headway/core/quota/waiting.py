@@ -193,9 +193,10 @@ class Waiting:
 
         while True:
             granted, decision = lane.decide(size, now)
+            grants += [
+                Granted(one.request.id, one.permit) for one in granted if one.permit is not None
+            ]
             for entry in granted:
-                if entry.permit is not None:
-                    grants.append(Granted(entry.request.id, entry.permit))
                 if entry.beginning is not None:
                     self._leaders.sent(entry.beginning, entry.request.id, now)
             hopeless = _hopeless(lane, decision)

@@ -1,0 +1,397 @@
+"""The book from outside: requests end once, money is kept, clients die, brokers are replaced."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.quota.book import Book, Outcome, Request
+from headway.core.quota.demand import Price
+from headway.core.quota.leader import FOLLOWER_S_MAX, LEADER_S_MAX
+from headway.core.quota.purse import CLAIM_S
+from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, Claim, Memory, Spend
+from headway.core.quota.waiting import BUDGETED, FOLLOWS, Verdict
+from headway.core.values import Fault, Limit, LimitReading, Reading, Sketch, Tally
+
+PRICE = Price(3_000_000, 15_000_000)
+ONE_AT_ONCE = Limit("concurrency", 1.0, kind="gauge")
+MANY_AT_ONCE = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
+WHOLE = Tally(1000.0, 0.0, 200.0)
+CLAIMED = 1.2 * 1004.0 + 1000.0
+"""The most that a call of `_ask` takes in tokens."""
+
+
+def _book(terms: AccountTerms = MANY_AT_ONCE, memory: Memory = Memory(), now: float = 0.0) -> Book:
+    book = Book(memory, lambda model: PRICE if model == "model" else None, now)
+    if terms is not MANY_AT_ONCE or not memory.terms:
+        book.configure("one", terms, now)
+    return book
+
+
+def _request(number: int, prefix: str = "", model: str = "model", most: int | None = 1000,
+             client: str = "ann", account: str = "one") -> Request:  # fmt: skip
+    sketch = Sketch(model, size_bytes=4000, max_output_tokens=most, prefix=prefix)
+    return Request((client, number), account, "anthropic", sketch)
+
+
+def _ask(book: Book, *numbers: int, now: float = 0.0, prefix: str = "") -> None:
+    for number in numbers:
+        book.ask(_request(number, prefix), now)
+
+
+def _granted(verdict: Verdict) -> list[int]:
+    return [grant.id[1] for grant in verdict.grants]
+
+
+def _denied(verdict: Verdict) -> list[tuple[int, str]]:
+    return [(denied.id[1], denied.code) for denied in verdict.denials]
+
+
+def _money(book: Book, key: str = "one") -> tuple[float, float]:
+    ledger = dict(book.purse.statistics().ledgers)[key]
+    return ledger.spent.tokens, ledger.claimed.tokens
+
+
+def _is_clean(book: Book) -> bool:
+    told = book.statistics()
+    lanes = [(lane.queued, lane.calling, lane._flows) for lane in book.lanes]
+    return (
+        (told.calls, told.parked, told.leaders.led, book.purse.claims()) == (0, 0, 0, ())
+        and told.estimates.outputs.in_flight == 0
+        and all(lane == (0, {}, {}) for lane in lanes)
+    )
+
+
+def test_a_call_is_asked_for_granted_answered_and_settled_once() -> None:
+    book = _book()
+    _ask(book, 1, 1)
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), verdict.denials, verdict.wake_s) == ([1], (), inf)
+    _ask(book, 1)
+    assert book.decide(0.0) == Verdict((), (), inf)
+    assert book.leave(("ann", 1), 0.0) == ""
+    book.first_byte(("ann", 1), Reading(), "anthropic", 1.0)
+    book.progress(("ann", 1), 100.0, 2.0)
+    assert book.settle(("ann", 1), Outcome("used", WHOLE), 3.0)
+    assert not book.settle(("ann", 1), Outcome("used", WHOLE), 3.0)
+    assert _money(book) == (1200.0, 0.0)
+    assert _is_clean(book)
+    assert repr(book).startswith("<Book 0 calls, <Waiting 0 parked>, <Lanes [('one', 'model')]")
+
+
+def test_what_is_said_of_a_call_that_is_not_in_flight_means_nothing() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE,)))
+    _ask(book, 1, 2)
+    book.decide(0.0)
+    for call in (("ann", 2), ("nobody", 1)):
+        book.first_byte(call, Reading(), "anthropic", 0.0)
+        book.progress(call, 100.0, 0.0)
+        assert not book.settle(call, Outcome("used"), 0.0)
+    assert book.leave(("nobody", 1), 0.0) == ""
+    assert book.statistics().calls == 2
+
+
+def test_whoever_leaves_is_told_what_it_waited_for() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE, Limit("requests", 2.0, kind="sliding"))))
+    _ask(book, 1, 2, 3)
+    assert book.leave(("ann", 3), 0.0) == "its turn"
+    _ask(book, 3)
+    book.decide(0.0)
+    told = book.leave(("ann", 2), 1.0)
+    assert told == "concurrency (1 in flight; until a call ends; 1 waiting)"
+    book.settle(("ann", 1), Outcome("used", WHOLE), 1.0)
+    assert _granted(book.decide(1.0)) == [3]
+    book.settle(("ann", 3), Outcome("used", WHOLE), 1.0)
+    _ask(book, 4, now=1.0)
+    assert book.decide(1.0).wake_s == pytest.approx(60.0, abs=0.1)
+    assert book.leave(("ann", 4), 10.0) == "requests/60s (refilling; 50.1 s; 0 waiting)"
+    assert _is_clean(book)
+
+
+def test_a_dead_client_is_settled_at_once_at_the_most_it_can_have_cost() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE,)))
+    _ask(book, 1, 2)
+    book.ask(_request(3, client="bob"), 0.0)
+    book.decide(0.0)
+    assert book.gone("ann", 1.0) == 1
+    assert _granted(book.decide(1.0)) == [3]
+    assert _money(book) == pytest.approx((CLAIMED, CLAIMED))
+    assert book.gone("ann", 1.0) == 0
+    assert book.gone("bob", 1.0) == 1
+    assert _is_clean(book)
+
+
+def test_a_budget_is_never_exceeded_and_says_so() -> None:
+    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=2.6 * CLAIMED)))
+    _ask(book, 1, 2, 3)
+    assert (_granted(book.decide(0.0)), book.statistics().parked) == ([1, 2], 1)
+    assert book.settle(("ann", 1), Outcome("used", WHOLE), 1.0)
+    assert _granted(book.decide(1.0)) == [3]
+    for number in (2, 3):
+        book.settle(("ann", number), Outcome("used", Tally(known="unknown")), 1.0)
+    _ask(book, 4, now=1.0)
+    verdict = book.decide(1.0)
+    assert _denied(verdict) == [(4, "HW205")]
+    assert verdict.denials[0].message.endswith("a call of up to 2,201 tokens, $0.0186")
+    assert _is_clean(book)
+
+
+def test_a_call_without_a_price_is_measured_in_tokens() -> None:
+    book = _book(AccountTerms(budget=Budget(tokens=100.0)))
+    book.ask(_request(1, model="new"), 0.0)
+    (denied,) = book.decide(0.0).denials
+    assert denied.message.endswith("a call of up to 2,205 tokens")
+    assert "headway limits" in denied.hint
+
+
+@pytest.mark.parametrize("key", ["one", EVERY_ACCOUNT])
+def test_with_a_budget_in_money_a_call_has_to_have_a_ceiling(key: str) -> None:
+    book = _book()
+    book.configure(key, AccountTerms(budget=Budget(microusd=10**9)), 0.0)
+    book.ask(_request(1, model="new"), 0.0)
+    book.ask(_request(2, most=None), 0.0)
+    book.ask(_request(3), 0.0)
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), _denied(verdict)) == ([3], [(1, "HW205"), (2, "HW205")])
+    assert "max_tokens" in verdict.denials[0].hint
+
+
+def test_calls_wait_for_a_budget_in_order_of_arrival() -> None:
+    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=1.6 * CLAIMED)))
+    _ask(book, 1, 2)
+    book.ask(_request(3, most=10), 0.0)
+    assert _granted(book.decide(0.0)) == [1]
+    assert book.leave(("ann", 2), 1.0) == BUDGETED
+    assert _granted(book.decide(1.0)) == [3]
+    book.settle(("ann", 3), Outcome("unused"), 2.0)
+    _ask(book, 4, 5, now=2.0)
+    book.settle(("ann", 1), Outcome("used", WHOLE), 3.0)
+    assert _granted(book.decide(3.0)) == [4]
+    book.settle(("ann", 4), Outcome("used", WHOLE), 4.0)
+    assert _denied(book.decide(4.0)) == [(5, "HW205")]
+    assert _is_clean(book)
+
+
+def test_a_call_that_never_ran_costs_nothing() -> None:
+    book = _book()
+    _ask(book, 1, 2)
+    book.decide(0.0)
+    book.settle(("ann", 1), Outcome("unused"), 1.0)
+    book.settle(("ann", 2), Outcome("throttled", fault=Fault("rate", retry_after_s=1.0)), 1.0)
+    assert _money(book) == (0.0, 0.0)
+
+
+def test_an_unknown_end_costs_what_was_kept_whatever_was_learned_since() -> None:
+    book = _book()
+    _ask(book, 1, 2)
+    book.decide(0.0)
+    book.settle(("ann", 2), Outcome("used", Tally(9000.0, 0.0, 200.0)), 1.0)
+    book.settle(("ann", 1), Outcome("used"), 1.0)
+    assert _money(book)[0] == pytest.approx(9200.0 + CLAIMED)
+
+
+def test_a_budget_that_is_lowered_stops_those_in_line() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE,)))
+    _ask(book, 1, 2, 3, 4)
+    book.decide(0.0)
+    tight = AccountTerms((ONE_AT_ONCE,), budget=Budget(tokens=2.5 * CLAIMED))
+    book.configure("one", tight, 1.0)
+    assert book.statistics().parked == 2
+    assert _money(book)[1] == pytest.approx(2 * CLAIMED)
+    book.configure("one", tight, 1.0)
+    nothing = AccountTerms((ONE_AT_ONCE,), budget=Budget(tokens=0.0))
+    book.configure("one", nothing, 1.0)
+    verdict = book.decide(1.0)
+    assert _denied(verdict) == [(2, "HW205"), (3, "HW205"), (4, "HW205")]
+    book.settle(("ann", 1), Outcome("used", WHOLE), 2.0)
+    assert _is_clean(book)
+
+
+def test_a_new_month_lets_calls_go_again() -> None:
+    book = _book(AccountTerms(budget=Budget(tokens=1.5 * CLAIMED)))
+    _ask(book, 1)
+    book.decide(0.0)
+    book.settle(("ann", 1), Outcome("used"), 1.0)
+    book.purse.turn("2026-12")
+    _ask(book, 2, now=1.0)
+    assert _granted(book.decide(1.0)) == [2]
+
+
+def test_a_denied_call_may_leave_before_it_is_told() -> None:
+    book = _book(AccountTerms(budget=Budget(tokens=0.0)))
+    _ask(book, 1, 2)
+    assert book.leave(("ann", 1), 0.0).startswith("this month's budget has no room")
+    book.gone("ann", 0.0)
+    assert book.decide(0.0) == Verdict((), (), inf)
+    assert _is_clean(book)
+
+
+def test_a_closed_account_denies_everybody_and_is_asked_again_later() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE,)))
+    _ask(book, 1, *range(10, 60))
+    book.decide(0.0)
+    closed = Fault("billing", detail="no credit")
+    book.settle(("ann", 1), Outcome("throttled", fault=closed), 1.0)
+    verdict = book.decide(1.0)
+    assert (len(verdict.denials), {code for _, code in _denied(verdict)}) == (50, {"HW206"})
+    assert verdict.denials[0].message == "one takes no calls: billing: no credit"
+    _ask(book, 2, now=30.0)
+    assert _denied(book.decide(30.0)) == [(2, "HW206")]
+    _ask(book, 3, now=31.0)
+    assert _granted(book.decide(31.0)) == [3]
+
+
+def test_a_call_for_which_there_will_never_be_enough_is_denied_by_itself() -> None:
+    spend = Limit("spend", 15_000.0, kind="gauge")
+    book = _book(AccountTerms((spend,)))
+    _ask(book, 1)
+    book.ask(_request(2, most=10), 0.0)
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), _denied(verdict)) == ([2], [(1, "HW201")])
+    assert verdict.denials[0].message == "spend leaves too little for this call, for good"
+
+
+def test_a_call_for_which_nothing_is_left_is_denied_when_nothing_can_come_back() -> None:
+    book = _book(AccountTerms((Limit("spend", 20_000.0, kind="gauge"),)))
+    _ask(book, 1, 2)
+    assert _granted(book.decide(0.0)) == [1]
+    assert book.decide(1.0) == Verdict((), (), inf)
+    book.settle(("ann", 1), Outcome("used", WHOLE), 2.0)
+    verdict = book.decide(2.0)
+    assert _denied(verdict) == [(2, "HW201")]
+    assert _is_clean(book)
+
+
+def test_what_a_denied_call_had_kept_lets_another_one_go_in_the_same_decision() -> None:
+    book = _book(AccountTerms(share=0.0))
+    book.configure(EVERY_ACCOUNT, AccountTerms(budget=Budget(tokens=1.5 * CLAIMED)), 0.0)
+    _ask(book, 1)
+    book.ask(_request(2, account="two"), 0.0)
+    assert book.statistics().parked == 1
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), _denied(verdict)) == ([2], [(1, "HW206")])
+
+
+def test_followers_wait_for_the_first_byte_of_their_leader() -> None:
+    book = _book()
+    _ask(book, 1, 2, 3, prefix="p")
+    book.ask(_request(4, prefix="other"), 0.0)
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), verdict.wake_s) == ([1, 4], LEADER_S_MAX)
+    assert book.leave(("ann", 3), 0.5) == FOLLOWS
+    book.first_byte(("ann", 1), Reading(), "anthropic", 1.0)
+    assert _granted(book.decide(1.0)) == [2]
+    for number in (1, 2, 4):
+        book.settle(("ann", number), Outcome("used", WHOLE), 2.0)
+    assert _is_clean(book)
+
+
+def test_followers_do_not_wait_for_ever() -> None:
+    book = _book(AccountTerms((ONE_AT_ONCE,)))
+    _ask(book, 9)
+    book.decide(0.0)
+    _ask(book, 1, 2, prefix="p")
+    assert book.decide(0.0).wake_s == FOLLOWER_S_MAX
+    assert book.statistics().parked == 1
+    book.decide(FOLLOWER_S_MAX)
+    assert book.statistics().parked == 0
+
+
+@pytest.mark.parametrize("how", ["left", "unused", "died", "denied", "unpaid"])
+def test_a_leader_that_ends_without_an_answer_makes_the_next_one_lead(how: str) -> None:
+    book = _book()
+    book.ask(_request(1, "p", client="bob"), 0.0)
+    _ask(book, 2, 3, prefix="p")
+    if how == "left":
+        book.leave(("bob", 1), 0.0)
+    elif how == "died":
+        book.decide(0.0)
+        book.gone("bob", 0.0)
+    elif how == "unused":
+        book.decide(0.0)
+        book.settle(("bob", 1), Outcome("unused"), 0.0)
+    elif how == "denied":
+        small = AccountTerms((Limit("spend", 15_000.0, kind="gauge"),))
+        book.configure("one", small, 0.0)
+        assert _denied(book.decide(0.0)) == [(1, "HW201"), (2, "HW201"), (3, "HW201")]
+        assert _is_clean(book)
+        return
+    else:
+        book.configure("one", AccountTerms(budget=Budget(tokens=0.0)), 0.0)
+        assert len(book.decide(0.0).denials) == 3
+        assert _is_clean(book)
+        return
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), verdict.wake_s) == ([2], LEADER_S_MAX)
+    assert book.statistics().leaders.led == 1
+
+
+def test_a_broker_goes_on_where_the_last_one_stopped() -> None:
+    terms = AccountTerms((Limit("requests", 4.0, kind="sliding"),), budget=Budget(tokens=1e6))
+    book = _book(terms)
+    book.purse.turn("2026-11")
+    _ask(book, 1, 2, 3)
+    book.decide(0.0)
+    book.settle(("ann", 1), Outcome("used", WHOLE), 1.0)
+    _ask(book, 4, 5, now=1.0)
+    assert _granted(book.decide(1.0)) == [4]
+    memory = book.memory(1.0)
+    assert (memory.month, {claim.id[1] for claim in memory.claims}) == ("2026-11", {2, 3, 4})
+    heir = Book(memory, lambda _: PRICE, 3.0, age_s=2.0)
+    for _ in range(2):
+        heir.adopt(_request(2), 3.0, 3.0)
+        heir.adopt(_request(3), 3.0, 3.0)
+        heir.ask(_request(5), 3.0)
+    assert heir.decide(3.0).grants == ()
+    assert heir.statistics().lanes.lanes[0].quota.in_flight == 2
+    assert heir.settle(("ann", 2), Outcome("used", WHOLE), 4.0)
+    # Nobody came back for the fourth: it was paid.
+    assert heir.decide(3.0 + CLAIM_S).grants == ()
+    assert _money(heir) == pytest.approx((2400.0 + CLAIMED, 2 * CLAIMED), rel=0.01)
+    assert heir.settle(("ann", 3), Outcome("unused"), 14.0)
+    assert _granted(heir.decide(14.0)) == [5]
+
+
+def test_a_grant_that_nobody_heard_of_is_not_in_its_own_way() -> None:
+    terms = (("one", AccountTerms(budget=Budget(tokens=CLAIMED + 1))),)
+    claims = (Claim(("ann", 1), "one", Spend(CLAIMED)),)
+    book = _book(memory=Memory(terms=terms, claims=claims))
+    _ask(book, 1)
+    assert _granted(book.decide(0.0)) == [1]
+    assert _money(book)[1] == pytest.approx(CLAIMED)
+
+
+def test_an_adopted_call_keeps_its_claim_and_pays_it_if_nothing_is_known() -> None:
+    claims = (Claim(("ann", 1), "one", Spend(77.0, 5)),)
+    book = _book(memory=Memory(claims=claims))
+    book.adopt(_request(1), 1.0, 0.0)
+    assert _money(book) == (0.0, 77.0)
+    book.gone("ann", 1.0)
+    assert _money(book) == (77.0, 0.0)
+
+
+def test_headers_teach_limits_and_dialects() -> None:
+    book = Book(Memory(), lambda _: None, 0.0)
+    book.ask(Request(("ann", 1), "one", "", Sketch("model")), 0.0)
+    book.decide(0.0)
+    told = Reading((LimitReading("requests", 60.0, 50.0, 49.0, 1.2),))
+    book.first_byte(("ann", 1), told, "cerebras", 1.0)
+    (lane,) = book.statistics().lanes.lanes
+    assert lane.dialect == "cerebras"
+    assert [one.limit.name for one in lane.quota.belief.limits] == ["requests/60s"]
+    refused = Reading((LimitReading("input", 60.0, 900.0, 0.0, 1.0),))
+    fault = Fault("rate", "input", 1.0)
+    book.settle(("ann", 1), Outcome("throttled", Tally(), fault, refused, "anthropic"), 2.0)
+    (lane,) = book.statistics().lanes.lanes
+    assert (lane.dialect, lane.quota.refused, len(lane.quota.belief.limits)) == ("anthropic", 1, 2)
+
+
+def test_an_answer_that_broke_off_teaches_no_length() -> None:
+    book = _book()
+    _ask(book, 1, 2)
+    book.decide(0.0)
+    book.settle(("ann", 1), Outcome("used", WHOLE, Fault("broken")), 1.0)
+    assert book.statistics().estimates.inputs.ratios == ()
+    book.settle(("ann", 2), Outcome("used", WHOLE), 1.0)
+    assert len(book.statistics().estimates.inputs.ratios) == 1

@@ -1,0 +1,116 @@
+"""From what is seen of a call to what it will take, and back from what it took."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.quota.demand import Price
+from headway.core.quota.dialect import ANTHROPIC, CEREBRAS
+from headway.core.quota.estimate import INPUT_DOUBT, OUTPUT_TOKENS_MAX, UNDECLARED, Estimates
+from headway.core.quota.length import OUTPUT_TOKENS_PRIOR
+from headway.core.quota.terms import Spend
+from headway.core.values import Amounts, Demand, Sketch, Tally
+
+PRICE = Price(3_000_000, 15_000_000, 300_000)
+CALL = Sketch("known", size_bytes=4000, messages=1, max_output_tokens=1000)
+CACHED = Sketch("known", size_bytes=4000, max_output_tokens=1000, prefix="p", prefix_bytes=3000)
+
+
+def _estimates() -> Estimates:
+    return Estimates(lambda model: PRICE if model == "known" else None)
+
+
+def test_a_demand_is_expected_and_at_most() -> None:
+    demand = _estimates().demand(CALL, ANTHROPIC, is_warm=False)
+    assert demand.expected == Amounts(1004.0, OUTPUT_TOKENS_PRIOR, 1004 * 3 + 500 * 15)
+    assert demand.ceiling == Amounts(INPUT_DOUBT * 1004.0, 1000.0, 1205 * 3 + 1000 * 15)
+
+
+def test_a_call_that_names_no_longest_answer_may_grow_to_the_longest() -> None:
+    demand = _estimates().demand(Sketch("known", size_bytes=4000), ANTHROPIC, is_warm=False)
+    assert demand.ceiling.output_tokens == UNDECLARED * OUTPUT_TOKENS_PRIOR
+    assert demand.ceiling.spend_microusd == 1205 * 3 + OUTPUT_TOKENS_MAX * 15
+
+
+@pytest.mark.parametrize(("asked", "reserved"), [(-5, 0.0), (10**30, float(OUTPUT_TOKENS_MAX))])
+def test_nobody_reserves_what_no_model_can_answer(asked: int, reserved: float) -> None:
+    sketch = Sketch("known", size_bytes=4000, max_output_tokens=asked)
+    demand = _estimates().demand(sketch, CEREBRAS, is_warm=False)
+    assert demand.ceiling.output_tokens == reserved
+    assert 0.0 <= demand.expected.output_tokens <= reserved
+
+
+def test_what_is_in_the_cache_does_not_count_where_it_does_not() -> None:
+    estimates = _estimates()
+    cold = estimates.demand(CACHED, ANTHROPIC, is_warm=False).expected.input_tokens
+    warm = estimates.demand(CACHED, ANTHROPIC, is_warm=True).expected.input_tokens
+    counted = estimates.demand(CACHED, CEREBRAS, is_warm=True).expected.input_tokens
+    assert (cold, warm, counted) == (1004.0, 254.0, 1004.0)
+
+
+def test_a_claim_is_for_the_whole_call_even_if_some_is_cached() -> None:
+    estimates = _estimates()
+    demand = estimates.demand(CACHED, ANTHROPIC, is_warm=True)
+    assert estimates.claim(CACHED, demand) == Spend(1204.8 + 1000.0, 1205 * 3 + 1000 * 15)
+
+
+@pytest.mark.parametrize(
+    ("sketch", "has_ceiling"),
+    [
+        (CALL, True),
+        (Sketch("known"), False),
+        (Sketch("new", max_output_tokens=1), False),
+    ],
+)
+def test_a_ceiling_needs_a_price_and_a_longest_answer(sketch: Sketch, has_ceiling: bool) -> None:
+    assert _estimates().has_ceiling(sketch) is has_ceiling
+
+
+def test_only_reported_whole_answers_teach() -> None:
+    estimates = _estimates()
+    demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)
+    for number, tally in enumerate([None, Tally(9.0, 0.0, 9.0, "estimated")]):
+        estimates.began(number, demand)
+        estimates.progressed(number, 5.0)
+        estimates.ended(number, CALL, tally)
+    assert estimates.statistics().inputs.ratios == ()
+    estimates.began(3, demand)
+    assert estimates.statistics().outputs.in_flight == 1
+    estimates.ended(3, CALL, Tally(1500.0, 508.0, 90.0))
+    told = estimates.statistics()
+    assert told.outputs.in_flight == 0
+    assert [ratio.calls for ratio in told.inputs.ratios] == [1]
+    assert told.inputs.ratios[0].tokens_per_byte > 0.4
+    again = estimates.demand(CALL, ANTHROPIC, is_warm=False).expected
+    assert again.input_tokens > 1400.0
+    assert again.output_tokens < 400.0
+    assert repr(estimates).startswith("<Estimates <InputRatio of 1")
+
+
+def test_usage_is_what_was_reported_and_where_nothing_was_what_was_expected() -> None:
+    estimates = _estimates()
+    demand = Demand(Amounts(100.0, 50.0), Amounts(120.0, 1000.0))
+    tally = Tally(70.0, 30.0, 9.0)
+    spend = Spend(0.0, 77)
+    assert estimates.usage(demand, tally, spend, ANTHROPIC).amounts == Amounts(70.0, 9.0, 77)
+    assert estimates.usage(demand, tally, spend, CEREBRAS).amounts == Amounts(100.0, 9.0, 77)
+    silent = estimates.usage(demand, Tally(known="unknown"), spend, ANTHROPIC)
+    assert (silent.amounts, silent.known) == (Amounts(100.0, 50.0, 77), "unknown")
+    longer = estimates.usage(demand, Tally(0.0, 0.0, 60.0, "unknown"), spend, ANTHROPIC)
+    assert longer.amounts.output_tokens == 60.0
+    all_cached = estimates.usage(demand, Tally(0.0, 40.0, 1.0), spend, ANTHROPIC)
+    assert all_cached.amounts.input_tokens == 0.0
+
+
+def test_spend_is_the_price_of_what_was_reported_and_in_doubt_all_that_was_kept() -> None:
+    estimates = _estimates()
+    claim = Spend(5000.0, 999)
+    assert estimates.spend(CALL, claim, Tally(known="unknown")) == claim
+    cost = 100 * 3 + 10 * 15 + 3  # ten tokens from the cache cost three
+    assert estimates.spend(CALL, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0, cost)
+    unpriced = Sketch("new", size_bytes=4000)
+    assert estimates.spend(unpriced, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0)
+    counted = estimates.spend(CALL, claim, Tally(0.0, 0.0, 10.0, "estimated"))
+    assert counted == Spend(1014.0, 1004 * 3 + 10 * 15)
+    cached = estimates.spend(CACHED, claim, Tally(0.0, 750.0, 10.0, "estimated"))
+    assert cached.tokens == 254.0 + 750.0 + 10.0

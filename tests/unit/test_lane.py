@@ -1,0 +1,268 @@
+"""One account and model group: flows into the line, terms that change, what is kept."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.quota.belief import Profile
+from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, PLAIN
+from headway.core.quota.lane import (
+    IN_LINE_MAX,
+    REOPEN_S,
+    Entry,
+    Lane,
+    Request,
+    lane_of,
+    new_lane,
+)
+from headway.core.quota.lanes import LANES_MAX, Lanes
+from headway.core.quota.quota import Settlement
+from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, LaneMemory, Memory
+from headway.core.values import Amounts, Demand, Fault, Limit, LimitReading, Reading, Sketch, Usage
+
+DEMAND = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
+ONE_AT_ONCE = AccountTerms((Limit("concurrency", 1.0, kind="gauge"),))
+TWO_A_MINUTE = AccountTerms((Limit("requests", 2.0, kind="sliding"),))
+USED = Settlement("used", Usage(DEMAND.expected))
+
+
+def _entry(number: int, path: tuple[str, ...] = (), is_resent: bool = False) -> Entry:
+    request = Request(("client", number), "account", "anthropic", Sketch("model"), path, is_resent)
+    return Entry(request, number, 0.0)
+
+
+def _size(entry: Entry) -> None:
+    entry.demand = DEMAND
+
+
+def _lane(terms: AccountTerms = ONE_AT_ONCE) -> Lane:
+    return new_lane("account", "model", terms, ANTHROPIC, 0.0)
+
+
+def _settle(lane: Lane, entry: Entry, settlement: Settlement, now: float) -> None:
+    assert entry.permit is not None
+    lane.settle(entry.request.id, entry.permit, settlement, now)
+
+
+def _numbers(entries: list[Entry]) -> list[int]:
+    return [entry.number for entry in entries]
+
+
+def test_a_call_waits_is_granted_and_ends() -> None:
+    lane = _lane()
+    first, second = _entry(1), _entry(2)
+    lane.enter(first, 0.0)
+    lane.enter(second, 0.0)
+    assert (lane.queued, _numbers(lane.waiting)) == (2, [1, 2])
+    granted, decision = lane.decide(_size, 0.0)
+    assert _numbers(granted) == [1]
+    assert list(lane.calling) == [("client", 1)]
+    assert decision is not None
+    assert lane.wait == decision.wait is not None
+    assert (lane.queued, _numbers(lane.waiting)) == (1, [2])
+    _settle(lane, first, USED, 1.0)
+    granted, decision = lane.decide(_size, 1.0)
+    assert _numbers(granted) == [2]
+    _settle(lane, second, USED, 2.0)
+    assert lane.decide(_size, 2.0) == ([], None)
+    assert (lane.queued, lane.calling, lane._flows, lane.wait) == (0, {}, {}, None)
+    assert repr(lane).startswith("<Lane account/model <Quota")
+    assert lane.statistics().quota.granted == 2
+
+
+def test_few_of_a_long_flow_are_in_line_and_the_rest_follows() -> None:
+    lane = _lane(AccountTerms((Limit("concurrency", 100.0, kind="gauge"),)))
+    for number in range(2 * IN_LINE_MAX):
+        lane.enter(_entry(number, ("long",)), 0.0)
+    lane.enter(_entry(1000, ("short",)), 0.0)
+    granted, _ = lane.decide(_size, 0.0)
+    assert len(granted) == 2 * IN_LINE_MAX + 1
+    assert _numbers(granted).index(1000) <= 2
+    one = _lane()
+    for number in range(2 * IN_LINE_MAX):
+        one.enter(_entry(number, ("long",)), 0.0)
+    granted, _ = one.decide(_size, 0.0)
+    assert (_numbers(granted), len(one.in_line), one.queued) == (
+        [0],
+        IN_LINE_MAX - 1,
+        2 * IN_LINE_MAX - 1,
+    )
+
+
+def test_a_call_that_was_refused_comes_before_those_of_its_flow_that_were_not_sent() -> None:
+    lane = _lane()
+    for number in range(IN_LINE_MAX + 2):
+        lane.enter(_entry(number), 0.0)
+    lane.enter(_entry(100, is_resent=True), 0.0)
+    assert _numbers(lane.decide(_size, 0.0)[0]) == [100]
+
+
+def test_whoever_leaves_is_forgotten_wherever_it_waits() -> None:
+    lane = _lane()
+    entries = [_entry(number) for number in range(IN_LINE_MAX + 3)]
+    for entry in entries:
+        lane.enter(entry, 0.0)
+    lane.leave(entries[0])
+    lane.decide(_size, 0.0)
+    for entry in entries[2:]:
+        lane.leave(entry)
+    _settle(lane, entries[1], USED, 1.0)
+    assert (lane.queued, lane.in_line, lane._flows) == (0, {}, {})
+    alone = _entry(500, ("other",))
+    lane.enter(alone, 1.0)
+    lane.leave(alone)
+    assert (lane.queued, lane._flows, lane.decide(_size, 1.0)) == (0, {}, ([], None))
+
+
+def test_a_closed_account_is_asked_again_after_a_while() -> None:
+    lane = _lane()
+    entry = _entry(1)
+    lane.enter(entry, 0.0)
+    lane.decide(_size, 0.0)
+    closed = Settlement("throttled", Usage(Amounts()), Fault("billing", detail="no credit"))
+    _settle(lane, entry, closed, 1.0)
+    lane.enter(_entry(2), REOPEN_S)
+    decision = lane.decide(_size, REOPEN_S)[1]
+    assert decision is not None
+    assert decision.wait is not None
+    assert decision.wait.reason == "billing: no credit"
+    lane.enter(_entry(3), 1.0 + REOPEN_S)
+    assert len(lane.decide(_size, 1.0 + REOPEN_S)[0]) == 1
+    assert lane.lasting.closed_s == inf
+
+
+def test_new_terms_keep_calls_in_flight_waiters_and_what_was_used() -> None:
+    lane = _lane(TWO_A_MINUTE)
+    for number in range(4):
+        lane.enter(_entry(number), 0.0)
+    granted, _ = lane.decide(_size, 0.0)
+    assert _numbers(granted) == [0, 1]
+    three = AccountTerms((Limit("requests", 3.0, kind="sliding"),))
+    lane.retermed(three, 10.0)
+    assert (lane.lasting.terms, lane.queued) == (three, 2)
+    assert lane.quota.statistics().in_flight == 2
+    assert _numbers(lane.decide(_size, 10.0)[0]) == [2]
+    _settle(lane, granted[0], USED, 11.0)
+    assert lane.quota.statistics().in_flight == 2
+    assert lane.decide(_size, 11.0)[0] == []
+    assert _numbers(lane.decide(_size, 80.0)[0]) == [3]
+
+
+def test_terms_that_change_often_keep_what_was_used_by_calls_that_have_ended() -> None:
+    lane = _lane(TWO_A_MINUTE)
+    lane.enter(_entry(1), 0.0)
+    (entry,), _ = lane.decide(_size, 0.0)
+    _settle(lane, entry, USED, 1.0)
+    for share in (0.0, 0.9, 1.0):
+        lane.retermed(AccountTerms(TWO_A_MINUTE.limits, share), 2.0)
+    assert lane.quota.belief.mirrors[0].balance.level(2.0) == 1.0
+
+
+def test_terms_that_come_before_the_first_call_are_as_good_as_from_the_start() -> None:
+    lane = _lane(AccountTerms())
+    lane.retermed(AccountTerms((Limit("concurrency", 50.0, kind="gauge"),)), 1.0)
+    assert lane.statistics().quota.belief.width.limit == 50.0
+
+
+def test_terms_that_come_right_after_a_restart_forget_nothing() -> None:
+    profile = Profile(limits=(Limit("input", 6000.0, source="profile"),), width=9.0)
+    level = LimitReading("input", 60.0, 6000.0, 10.0, None)
+    memory = LaneMemory("account", "model", "anthropic", profile, (level,))
+    lane = lane_of(memory, AccountTerms(), ANTHROPIC, 99.0, 100.0)
+    assert lane.quota.belief.mirrors[0].balance.level(100.0) == 110.0
+    lane.retermed(TWO_A_MINUTE, 101.0)
+    names = [one.balance.limit.name for one in lane.quota.belief.mirrors]
+    assert names == ["input/60s", "requests/60s"]
+    assert lane.quota.belief.mirrors[0].balance.level(101.0) == 210.0
+    # Sent after the memory was written, and adopted after the terms were changed.
+    entry = _entry(1)
+    _size(entry)
+    lane.adopt(entry, 99.5, 101.0)
+    assert lane.quota.belief.mirrors[0].balance.level(101.0) == 110.0
+    assert entry.permit is not None
+    assert lane.calling == {("client", 1): entry}
+
+
+def test_a_limit_that_the_user_takes_back_is_gone() -> None:
+    lane = _lane(TWO_A_MINUTE)
+    lane.enter(_entry(1), 0.0)
+    (entry,), _ = lane.decide(_size, 0.0)
+    found = LimitReading("input", 60.0, 6000.0, 5900.0, 1.0)
+    assert entry.permit is not None
+    lane.quota.first_byte(entry.permit.id, Reading((found,)), 1.0)
+    memory = lane.memory(2.0)
+    assert [limit.name for limit in memory.profile.limits] == ["input/60s"]
+    assert [level.resource for level in memory.levels] == ["requests", "input"]
+    lane.retermed(AccountTerms(), 2.0)
+    assert [one.balance.limit.name for one in lane.quota.belief.mirrors] == ["input/60s"]
+
+
+def _request(model: str = "model", account: str = "account", dialect: str = "plain") -> Request:
+    return Request(("client", 1), account, dialect, Sketch(model))
+
+
+def test_models_of_one_group_share_a_lane_and_accounts_do_not() -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    one = lanes.of(_request("claude-sonnet-4-5"), 0.0)
+    assert lanes.of(_request("claude-sonnet-4-20250514"), 0.0) is one
+    assert lanes.of(_request("claude-sonnet-4-5", "other"), 0.0) is not one
+    assert len(lanes.statistics().lanes) == len(list(lanes)) == 2
+    assert "claude-sonnet-4" in repr(lanes)
+
+
+def test_a_lane_speaks_the_dialect_that_was_heard_last() -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    lane = lanes.of(_request(dialect="unheard of"), 0.0)
+    assert lane.dialect is PLAIN
+    assert lanes.spoken(_request(), "cerebras", 0.0) is lane
+    lanes.spoken(_request(), "cerebras", 0.0)
+    lanes.spoken(_request(), "", 0.0)
+    assert lane.dialect is CEREBRAS is lane.quota.belief.config.dialect
+
+
+def test_the_nearest_terms_count() -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    lane = lanes.of(_request(), 0.0)
+    shares = []
+    for key, share in ((EVERY_ACCOUNT, 0.5), ("account", 0.6), ("account/model", 0.7)):
+        lanes.configure(key, AccountTerms(share=share), 0.0)
+        shares.append(lane.lasting.terms.share)
+    lanes.configure(EVERY_ACCOUNT, AccountTerms(share=0.1), 0.0)
+    assert [*shares, lane.lasting.terms.share] == [0.5, 0.6, 0.7, 0.7]
+    assert [key for key, _ in lanes.terms()] == ["", "account", "account/model"]
+
+
+def test_a_budget_alone_does_not_disturb_a_quota() -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    quota = lanes.of(_request(), 0.0).quota
+    lanes.configure("account", AccountTerms(budget=Budget(tokens=5.0)), 0.0)
+    assert lanes.of(_request(), 0.0).quota is quota
+    lanes.configure("account", AccountTerms(pace="smooth"), 0.0)
+    assert lanes.of(_request(), 0.0).quota is not quota
+
+
+def test_lanes_go_on_from_a_memory() -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes.configure("account", TWO_A_MINUTE, 0.0)
+    lane = lanes.of(_request(dialect="cerebras"), 0.0)
+    lane.enter(_entry(1), 0.0)
+    lane.decide(_size, 0.0)
+    memory = Memory(terms=lanes.terms(), lanes=lanes.memory(5.0))
+    again = Lanes(memory, 100.0, 101.0).of(_request(), 101.0)
+    assert again.dialect is CEREBRAS
+    assert again.quota.belief.mirrors[0].balance.level(101.0) == 1.0
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
+    lanes = Lanes(Memory(), 0.0, 0.0)
+    for number in range(LANES_MAX):
+        lane = lanes.of(_request(f"model {number}"), 0.0)
+        if is_busy:
+            lane.enter(_entry(1), 0.0)
+    first = next(iter(lanes))
+    lanes.of(_request("one more"), 0.0)
+    assert len(list(lanes)) == LANES_MAX + is_busy
+    assert (next(iter(lanes)) is first) is is_busy

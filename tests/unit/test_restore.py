@@ -1,0 +1,196 @@
+"""A process goes on where another one stopped: levels, windows, ceilings, calls in flight."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.quota.belief import Belief, QuotaConfig
+from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, Dialect
+from headway.core.quota.hold import Hold
+from headway.core.quota.mirror import Mirror
+from headway.core.quota.outflow import Stream
+from headway.core.quota.permits import ADOPTED, Permits
+from headway.core.quota.quota import Ask, Quota, Settlement
+from headway.core.quota.standing import restore, standing
+from headway.core.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
+
+CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
+STREAM = Stream(0.0, 1.0, 50.0)
+
+
+def _mirror(limit: Limit, now: float, share: float = 1.0, dialect: Dialect = ANTHROPIC) -> Mirror:
+    return Belief(QuotaConfig(dialect, (limit,), share), now).mirrors[0]
+
+
+def _moved(limit: Limit, at_s: float, now: float, share: float = 1.0, uses: int = 1) -> Mirror:
+    """A limit of which so many calls were charged at 0 s, seen at one time, gone on at another."""
+    before = _mirror(limit, 0.0, share)
+    for _ in range(uses):
+        before.balance.charge(CALL, STREAM, 0.0)
+        before.balance.settle(CALL, STREAM, 0.0, Usage(CALL.expected), 0.0)
+    after = _mirror(limit, now, share)
+    restore([after], [standing(before, at_s)], at_s, now)
+    return after
+
+
+def test_a_standing_reads_like_a_report() -> None:
+    mirror = _mirror(Limit("input", 6000.0), 0.0)
+    mirror.balance.charge(CALL, STREAM, 0.0)
+    assert standing(mirror, 0.5) == LimitReading("input", 60.0, 6000.0, 5950.0, None)
+    window = _mirror(Limit("input", 6000.0, kind="fixed"), 0.0, share=0.5)
+    window.balance.charge(CALL, STREAM, 0.0)
+    told = standing(window, 10.0)
+    assert (told.remaining, told.reset_s) == (5900.0, 50.0)
+    assert told.utilization == pytest.approx(100.0 / 6000.0)
+
+
+def test_a_bucket_has_refilled_meanwhile() -> None:
+    limit = Limit("input", 6000.0)
+    assert _moved(limit, 0.0, 0.5).balance.level(0.5) == 5950.0
+    assert _moved(limit, 0.0, 9.0).balance.level(9.0) == 6000.0
+
+
+def test_a_window_ends_when_it_would_have_ended() -> None:
+    limit = Limit("input", 6000.0, kind="fixed")
+    within = _moved(limit, 10.0, 30.0)
+    assert within.balance.level(59.0) == 5900.0
+    assert within.balance.level(60.0) == 6000.0
+    assert standing(within, 61.0).reset_s == 59.0
+    beyond = _moved(limit, 10.0, 130.0)
+    assert beyond.balance.level(130.0) == 6000.0
+    assert standing(beyond, 130.0).reset_s == 50.0
+
+
+def test_a_window_of_which_the_edge_is_not_known_begins_now() -> None:
+    mirror = _mirror(Limit("input", 6000.0, kind="fixed"), 5.0)
+    restore([mirror], [LimitReading("input", 60.0, 6000.0, 5000.0, None)], 4.0, 5.0)
+    assert (mirror.balance.level(64.0), mirror.balance.level(65.0)) == (5000.0, 6000.0)
+
+
+def test_a_sliding_window_holds_everything_for_a_period_from_when_it_was_seen() -> None:
+    mirror = _moved(Limit("input", 6000.0, kind="sliding"), 10.0, 30.0)
+    assert mirror.balance.level(69.0) == 5900.0
+    assert mirror.balance.level(71.0) == 6000.0
+
+
+def test_a_limit_that_was_changed_meanwhile_keeps_what_was_used() -> None:
+    before = _mirror(Limit("requests", 50.0, kind="sliding"), 0.0)
+    for _ in range(30):
+        before.balance.charge(CALL, STREAM, 0.0)
+    after = _mirror(Limit("requests", 20.0, kind="sliding"), 1.0)
+    restore([after], [standing(before, 1.0)], 1.0, 1.0)
+    assert after.balance.level(1.0) == -10.0
+
+
+def test_money_that_was_spent_stays_spent() -> None:
+    limit = Limit("spend", 1000.0, kind="gauge")
+    mirror = _mirror(limit, 1e6, share=0.5)
+    restore([mirror], [LimitReading("spend", 60.0, 1000.0, 600.0, None, 0.4)], 0.0, 1e6)
+    assert mirror.balance.level(1e6) == 600.0
+    assert mirror.balance.ceiling is not None
+    assert mirror.balance.ceiling.level(1e6) == 100.0
+
+
+@pytest.mark.parametrize("resource", ["input", "output"])
+def test_a_ceiling_remembers_what_we_took_for_a_period(resource: str) -> None:
+    limit = Limit("input" if resource == "input" else "output", 1000.0)
+    mirror = _moved(limit, 20.0, 21.0, share=0.5, uses=4)
+    assert mirror.balance.ceiling is not None
+    took = 400.0 if resource == "input" else 200.0
+    assert mirror.balance.ceiling.level(30.0) == pytest.approx(500.0 - took)
+    assert mirror.balance.ceiling.level(90.0) == pytest.approx(500.0)
+    late = _moved(limit, 20.0, 81.0, share=0.5, uses=4)
+    assert late.balance.ceiling is not None
+    assert late.balance.ceiling.level(81.0) == 500.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"), [("sliding", 300.0), ("fixed", 300.0), ("bucket", 400.0)]
+)
+def test_a_ceiling_that_is_new_counts_what_a_window_knows(kind: LimitKind, left: float) -> None:
+    limit = Limit("input", 800.0, kind=kind)
+    before = _mirror(limit, 0.0)
+    before.balance.charge(CALL, STREAM, 0.0)
+    after = _mirror(limit, 1.0, share=0.5)
+    restore([after], [standing(before, 1.0)], 1.0, 1.0)
+    assert after.balance.ceiling is not None
+    assert after.balance.ceiling.level(1.0) == left
+
+
+def test_what_is_said_of_another_limit_changes_nothing() -> None:
+    mirror = _mirror(Limit("input", 6000.0), 0.0)
+    restore([mirror], [LimitReading("output", 60.0, 6000.0, 0.0, None)], 0.0, 0.0)
+    restore([mirror], [LimitReading("input", 1.0, 6000.0, 0.0, None)], 0.0, 0.0)
+    assert mirror.balance.level(0.0) == 6000.0
+
+
+@pytest.mark.parametrize(("known_s", "left"), [(0.5, 5900.0), (2.0, 6000.0)])
+def test_an_adopted_call_is_charged_unless_that_is_known_already(
+    known_s: float, left: float
+) -> None:
+    belief = Belief(QuotaConfig(limits=(Limit("input", 6000.0),)), 3.0)
+    permits = Permits(belief)
+    permit = permits.adopt(CALL, ("flow",), 1.0, known_s, 3.0)
+    assert belief.mirrors[0].balance.level(3.0) == left
+    assert (permit.granted_s, permit.reason, permit.flow) == (1.0, ADOPTED, "flow")
+    assert belief.tempo.in_flight == 1
+    assert permits.statistics().in_flight == 1
+
+
+def test_an_adopted_call_above_a_ceiling_of_ours_is_charged_there_too() -> None:
+    belief = Belief(QuotaConfig(limits=(Limit("input", 6000.0),), share=0.5), 3.0)
+    Permits(belief).adopt(CALL, ("flow",), 1.0, 0.0, 3.0)
+    ceiling = belief.mirrors[0].balance.ceiling
+    assert ceiling is not None
+    assert ceiling.level(3.0) == 2900.0
+
+
+@pytest.mark.parametrize("known_s", [0.0, 1.5, 10.0])
+def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
+    """Sent at 0 s, first byte expected at 1 s, fifty tokens until 2 s; adopted at 10 s."""
+    limit = Limit("output", 600.0, period_s=1e9)
+    belief = Belief(QuotaConfig(limits=(limit,)), 10.0)
+    produced = {0.0: 0.0, 1.5: 25.0, 10.0: 50.0}[known_s]
+    seen = LimitReading("output", 1e9, 600.0, 600.0 - produced, None)
+    restore(belief.mirrors, [seen], known_s, 10.0)
+    permits = Permits(belief)
+    permit = permits.adopt(CALL, ("flow",), 0.0, known_s, 10.0)
+    held = permits.end(permit.id)
+    assert held is not None
+    assert belief.mirrors[0].balance.level(10.0) == pytest.approx(550.0, abs=0.1)
+    belief.settle(CALL, held.stream, 0.0, Usage(Amounts(100.0, 80.0)), 10.0)
+    assert belief.mirrors[0].balance.level(10.0) == pytest.approx(520.0, abs=0.1)
+
+
+def test_a_quota_counts_an_adopted_call_as_in_flight_until_it_is_settled() -> None:
+    limits = (Limit("concurrency", 1.0, kind="gauge"),)
+    quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
+    quota.ask(Ask(CALL))
+    permit = quota.adopt(Ask(CALL, ("old",)), -1.0, -2.0, 0.0)
+    assert quota.decide(0.0).grants == ()
+    assert quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
+    assert not quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
+    assert len(quota.decide(1.0).grants) == 1
+
+
+def test_adopting_a_call_ends_a_decision_that_stood() -> None:
+    limits = (Limit("concurrency", 2.0, kind="gauge"),)
+    quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
+    assert quota.decide(0.0).wait is None
+    quota.adopt(Ask(CALL), 0.0, -1.0, 0.0)
+    quota.adopt(Ask(CALL), 0.0, -1.0, 0.0)
+    quota.ask(Ask(CALL))
+    wait = quota.decide(0.0).wait
+    assert wait is not None
+    assert wait.resource == "concurrency"
+
+
+def test_a_closed_account_can_be_opened_again_but_no_ceiling_of_nothing() -> None:
+    hold = Hold(1.0)
+    hold.close("billing")
+    assert hold.wait(0.0) is not None
+    hold.reopen()
+    assert hold.wait(0.0) is None
+    nothing = Hold(0.0)
+    nothing.reopen()
+    assert nothing.wait(0.0) is not None
