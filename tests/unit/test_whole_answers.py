@@ -104,3 +104,11 @@ def test_a_peak_is_found_through_noise() -> None:
             draws += 1
             congestion.sample(width, 0.01 * slow * (1.0 + 0.2 * (uniform(7, 3, draws) - 0.5)))
     assert 3.0 <= congestion.worth() <= 5.5
+
+
+def test_an_adopted_whole_answer_teaches_no_width() -> None:
+    quota = Quota(QuotaConfig(PLAIN), 10.0)
+    permit = quota.adopt(Ask(WHOLE), 2.0, 10.0, 10.0)
+    before = quota.statistics().belief.tempo
+    quota.settle(permit.id, used(200.0), 12.0)
+    assert quota.statistics().belief.tempo.per_token_s == before.per_token_s

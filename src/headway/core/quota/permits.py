@@ -167,7 +167,9 @@ class Permits:
         """A whole answer came at once: its time per token since it was sent, the wait for a first
         one counted as so many tokens."""
         sent_s = held.permit.granted_s
-        if output_tokens <= 0 or now <= sent_s:
+        is_adopted = held.permit.reason == ADOPTED
+        if is_adopted or output_tokens <= 0 or now <= sent_s:
+            # Of an adopted call nobody here knows what company it had from the start.
             return False
         tempo = self._belief.tempo
         company = tempo.mean_since(held.integral, sent_s, now)

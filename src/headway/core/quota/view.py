@@ -79,12 +79,13 @@ def _lane(lane: Lane, now: float) -> LaneView:
         used = known.capacity - mirror.balance.level(now)
         age_s = None if known.read_s == -inf else now - known.read_s
         limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s))
+    width = told.belief.width
     flying = Counter(call[0] for call in lane.calling)
     waiting = Counter(entry.request.id[0] for entry in lane.waiting)
     callers = [CallerView(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]
     wait, terms = lane.wait, lane.lasting.terms
     return LaneView(
         lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
-        told.belief.width.limit, told.in_flight, told.granted, told.refused,
+        min(width.limit, width.cap), told.in_flight, told.granted, told.refused,
         "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
     )  # fmt: skip
