@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
+from headway.core.quota.congestion import NEARLY_PEAK, Congestion
 from headway.core.quota.law import (
-    NEARLY_PEAK,
     PROBE_FIRST_S,
     PROBE_GROWTH,
     ROUND_GROWTH,
@@ -17,7 +17,6 @@ from headway.core.quota.law import (
     WIDTH_AT_START,
     Aimd,
     Cap,
-    Congestion,
     Cubic,
     Width,
 )

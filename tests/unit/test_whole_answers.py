@@ -8,8 +8,8 @@ import pytest
 
 from headway.core.foresight.draw import uniform
 from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.congestion import Congestion
 from headway.core.quota.dialect import PLAIN
-from headway.core.quota.law import Congestion
 from headway.core.quota.quota import Ask, Quota, Settlement
 from headway.core.quota.tempo import Line, LineStatistics, Tempo
 from headway.core.values import Amounts, Demand, Permit, Reading, Usage

@@ -16,9 +16,10 @@ from typing import Final, Literal
 
 from headway.core.quota.balance import Balance
 from headway.core.quota.blind import Blind
+from headway.core.quota.congestion import WidthStatistics
 from headway.core.quota.dialect import ANTHROPIC, Dialect
 from headway.core.quota.hold import Hold
-from headway.core.quota.law import WIDTH_AT_START, Cap, Ramp, Width, WidthStatistics
+from headway.core.quota.law import WIDTH_AT_START, Cap, Ramp, Width
 from headway.core.quota.mirror import Mirror, MirrorStatistics, discover, is_about
 from headway.core.quota.outflow import Stream
 from headway.core.quota.tempo import FIRST_BYTE_S, PER_TOKEN_S, Tempo, TempoStatistics

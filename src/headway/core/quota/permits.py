@@ -8,6 +8,7 @@ from math import ceil
 from typing import Final
 
 from headway.core.quota.belief import Belief
+from headway.core.quota.law import WHOLE_GROWTH
 from headway.core.quota.outflow import HORIZON_S, Stream
 from headway.core.quota.projection import Projection
 from headway.core.values import Demand, Permit, Reading
@@ -175,7 +176,8 @@ class Permits:
         company = tempo.mean_since(held.integral, sent_s, now)
         per_token_s = tempo.arrived(now - sent_s, output_tokens)
         # Answers that began together end together: how many are left says nothing about the width.
-        return self._belief.width.moved(company, per_token_s, ceil(company))
+        width = self._belief.width
+        return width.moved(company, per_token_s, ceil(company), WHOLE_GROWTH)
 
     def _replan(self, held: Held, stream: Stream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)
