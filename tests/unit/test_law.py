@@ -14,6 +14,7 @@ from headway.core.quota.law import (
     ROUND_PIECES,
     SUSPECT_S,
     TAIL_WAITING,
+    VENTURE_S,
     WIDTH_AT_START,
     Aimd,
     Cap,
@@ -403,3 +404,15 @@ def test_a_width_tells_its_limit_its_cap_and_its_reason() -> None:
     told = width.statistics()
     assert (told.limit, told.cap, told.worth, told.reason) == (4.0, 9.0, inf, "start")
     assert repr(width).startswith("<Width 4.0 <Cap 9")
+
+
+def test_beyond_what_was_ever_in_flight_calls_leave_one_at_a_time() -> None:
+    width = Width(4.0, Cap())
+    assert width.departs_s(3, 10.0) == 10.0
+    width.sent(4, 10.0)
+    assert width.departs_s(4, 10.0) == 10.0
+    width.sent(5, 10.0)
+    assert width.departs_s(5, 10.0) == 10.0 + VENTURE_S
+    assert width.departs_s(5, 11.0) == 11.0
+    # Where it has been before it goes at once.
+    assert width.departs_s(4, 10.0) == 10.0

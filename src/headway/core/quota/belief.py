@@ -118,6 +118,9 @@ class Belief:
             probe_s = self.width.next_probe_s(width)
             until_s = probe_s if probe_s > now else inf
             return Wait("concurrency", until_s, f"{in_flight} in flight")
+        ventures_s = self.width.departs_s(in_flight, now)
+        if ventures_s > now:
+            return Wait("concurrency", ventures_s, "more than were ever in flight")
         departs_s = self.ramp.when(now)
         if departs_s > now:
             return Wait("burst", departs_s, "a burst was refused")
@@ -139,6 +142,7 @@ class Belief:
     def charge(self, demand: Demand, stream: Stream, now: float) -> tuple[float, ...]:
         """Take the call's share of everything; returns the levels for later comparison."""
         self.ramp.sent(now)
+        self.width.sent(self.tempo.in_flight + 1, now)
         if self._blind is None and not self.mirrors:
             self._blind = Blind(now)
         if self._blind is not None:

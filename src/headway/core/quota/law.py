@@ -31,6 +31,10 @@ peak is at five; two pieces instead of four lose thirty."""
 WHOLE_GROWTH: Final = 2.0
 """The same where answers come whole: a round is then as long as a call, and there are few."""
 
+VENTURE_S: Final = 0.05
+"""Beyond what was ever in flight, calls leave one at a time, this far apart: a refusal for want of
+a slot comes at once, and stops those behind it."""
+
 TAIL_SHARE: Final = 0.92
 TAIL_WAITING: Final = 16
 """The last calls of a run may crowd in while throughput stays above this share of its peak. So
@@ -261,12 +265,16 @@ class Width:
     fraction of a second, and one round too many is all that a congested provider gets to see.
     """
 
-    __slots__ = ("_allowed", "_seen", "cap", "congestion", "reason", "strain")
+    __slots__ = (
+        "_allowed", "_seen", "_tried", "_ventured_s", "cap", "congestion", "reason", "strain",
+    )  # fmt: skip
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
     ) -> None:
         self._allowed = start
+        self._tried = start
+        self._ventured_s = -inf
         self._seen = 0
         self.cap = cap
         self.strain = Cap()
@@ -288,6 +296,15 @@ class Width:
                 if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
                     return float(all_of_them)
         return min(self._allowed, cap)
+
+    def departs_s(self, in_flight: int, now: float) -> float:
+        """When one more may leave, as far as it is more than ever were in flight."""
+        return now if in_flight < self._tried else max(now, self._ventured_s + VENTURE_S)
+
+    def sent(self, in_flight: int, now: float) -> None:
+        """One more has left, so that this many are in flight."""
+        if in_flight > self._tried:
+            self._tried, self._ventured_s = float(in_flight), now
 
     def moved(
         self, in_flight_mean: float, per_token_s: float, in_flight: int,
