@@ -1,0 +1,74 @@
+"""A door to the simulated provider that several clients share through one book."""
+
+from __future__ import annotations
+
+from math import inf
+
+from headway.core.foresight.door import SENT_AGAIN, DoorStatistics, Knock
+from headway.core.foresight.draw import uniform
+from headway.core.quota.book import Book, Outcome, Request
+from headway.core.quota.terms import CallId
+from headway.core.values import Amounts, Fault, Reading, Sketch, Tally
+
+BYTES_PER_TOKEN = 4.3
+WORDINESS = 0.06
+"""How far the bytes of one token differ between texts, up and down."""
+
+
+class BookDoor:
+    """Calls of `clients` processes, numbered in turn, that see only the bytes of their inputs."""
+
+    def __init__(self, book: Book, dialect: str, clients: int, seed: int = 1) -> None:
+        self.book = book
+        self._dialect = dialect
+        self._clients = clients
+        self._seed = seed
+        self._ids: dict[int, CallId] = {}
+        self._knocks: dict[int, Knock] = {}
+        self._sends = 0
+        self._wake_s = inf
+
+    def knock(self, knock: Knock, now: float, is_resent: bool = False) -> None:
+        self._sends += 1
+        self._knocks[knock.call_id] = knock
+        call = (f"client-{knock.call_id % self._clients}", self._sends)
+        self._ids[knock.call_id] = call
+        luck = 1.0 + WORDINESS * (2.0 * uniform(self._seed, 5, knock.call_id) - 1.0)
+        size = int(knock.demand.expected.input_tokens * BYTES_PER_TOKEN * luck)
+        most = int(knock.demand.ceiling.output_tokens)
+        sketch = Sketch("model", "english", size, 1, most, knock.demand.kind)
+        self.book.ask(Request(call, "account", self._dialect, sketch, (), is_resent), now)
+
+    def open(self, now: float) -> list[int]:
+        verdict = self.book.decide(now)
+        assert not verdict.denials
+        self._wake_s = verdict.wake_s
+        places = {call: number for number, call in self._ids.items()}
+        return [places[grant.id] for grant in verdict.grants]
+
+    def next_s(self) -> float:
+        return self._wake_s
+
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
+        assert fault.kind in SENT_AGAIN
+        outcome = Outcome("throttled", Tally(known="unknown"), fault, reading, self._dialect)
+        assert self.book.settle(self._ids.pop(call_id), outcome, now)
+        self.knock(self._knocks[call_id], now, is_resent=True)
+        return True
+
+    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
+        self.book.first_byte(self._ids[call_id], reading, self._dialect, now)
+
+    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
+        self.book.progress(self._ids[call_id], output_tokens, now)
+
+    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
+        assert fault is None
+        tally = Tally(round(used.input_tokens), 0.0, round(used.output_tokens))
+        outcome = Outcome("used", tally, None, Reading(), self._dialect)
+        return not self.book.settle(self._ids.pop(call_id), outcome, now)
+
+    def statistics(self) -> DoorStatistics:
+        lanes = self.book.statistics().lanes.lanes
+        in_flight = sum(lane.quota.in_flight for lane in lanes)
+        return DoorStatistics(len(self._ids) - in_flight, in_flight)
