@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not is_here("llmock"), reason="llmock is not ins
 CALLS = 200
 MAX_TOKENS = 60
 LATENCY_MS = 100
-LIMITS = Llmock(rpm=150, tpm=24_000, latency_ms=LATENCY_MS)
+LIMITS = Llmock(rpm=170, tpm=28_000, latency_ms=LATENCY_MS)
 SLACK = 1.1
 
 

@@ -70,6 +70,11 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     limits.add_argument("--otpm", metavar="N", help="output tokens a minute")
     limits.add_argument("--concurrent", metavar="N", help="calls at once")
     limits.add_argument("--kind", choices=KINDS, help="how limits count (default: bucket)")
+    limits.add_argument(
+        "--charging", choices=("reserved", "produced"),
+        help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
+        "(default with --tpm), or as it is produced, as Anthropic does",
+    )  # fmt: skip
     limits.add_argument("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
     speed = serve.add_argument_group("speed, instead of the preset's")
     speed.add_argument("--first-byte-s", metavar="S", help="to the first byte, alone")
@@ -192,9 +197,12 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
     slots = _number("--concurrent", parsed.concurrent, above=True)
     if slots is not None:
         limits.append(Limit("concurrency", slots, 0.0, "gauge"))
-    if not limits and (burst_s is not None or parsed.kind):
+    if not limits and (burst_s is not None or parsed.kind or parsed.charging):
         raise BadValueError("there is no limit to change", hint="add `--rpm 500`")
-    return replace(terms, limits=tuple(limits)) if limits else terms
+    if not limits:
+        return terms
+    charging = parsed.charging or ("reserved" if parsed.tpm else "produced")
+    return replace(terms, limits=tuple(limits), charging=charging)
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:

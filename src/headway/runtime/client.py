@@ -173,7 +173,12 @@ class Ticket:
             self._open.pop()
         except IndexError:
             return
-        self._client.settled(self._number, outcome)
+        try:
+            self._client.settled(self._number, outcome)
+        except BaseException:
+            # Ctrl-C, in the middle of it. What is said twice is said once.
+            self._client.settled(self._number, outcome)
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from headway.core.values import Charging, Demand, Limit, Usage, Wait
 
 FLOOR_SHARE: Final = 0.15
 FLOOR_CALLS: Final = 3.0
-"""Left in a learned limit for others and for our own errors: small, and it costs no rate."""
+"""Left in a learned limit for others and for our own errors: small, and it costs no rate. Of a
+limit that counts calls and that nobody shares, one is enough: there is no error in counting."""
 
 EXACT_FLOOR: Final = 1e-6
 """Left in a limit that is known exactly: rounding only..."""
@@ -76,7 +77,7 @@ class Balance:
     """A limit, counted from this side."""
 
     __slots__ = (
-        "_counts", "_has_plenty", "_in_flight", "_mean_need", "_variance", "ceiling", "count",
+        "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "mean_need",
         "exact", "limit", "meter", "rounding", "shared", "shift", "toll",
     )  # fmt: skip
 
@@ -100,7 +101,7 @@ class Balance:
         self.shift = 0.0
         """All corrections of the level so far."""
         self._in_flight = 0
-        self._mean_need = 0.0
+        self.mean_need = 0.0
         self._variance = 0.0
 
     def __repr__(self) -> str:
@@ -114,7 +115,8 @@ class Balance:
         """What is left untouched: room for errors. Windows of whole numbers have none."""
         size, is_window = self.count.size, not isinstance(self.meter, Bucket)
         if self.shared or not (self.exact or is_window):
-            return min(FLOOR_SHARE * size, FLOOR_CALLS * self._mean_need)
+            calls = 1.0 if self.toll.is_certain and not self.shared else FLOOR_CALLS
+            return min(FLOOR_SHARE * size, calls * self.mean_need)
         if self.limit.resource == "spend" or (self.limit.resource == "requests" and is_window):
             return 0.0
         spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
@@ -177,7 +179,7 @@ class Balance:
             doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later
-        self._mean_need += MEMORY * (counted - self._mean_need) if self._mean_need else counted
+        self.mean_need += MEMORY * (counted - self.mean_need) if self.mean_need else counted
         for count in self._counts:
             count.charge(need, now)
             count.begin(stream, later, now)

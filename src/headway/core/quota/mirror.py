@@ -26,8 +26,18 @@ DRAW_FLOOR: Final = 0.5
 DRAW_MEMORY_S: Final = 10.0
 """Neighbours come and go within tens of seconds."""
 
+DRAW_STEP_S: Final = 1.0
+"""Readings are taken together over this long: calls arrive in another order than they left, and
+what one reading has too little the next ones have too much."""
+
+DRAW_LEAST: Final = -0.1
+"""Readings that show more than was expected say that nobody draws; by at most this share of a
+limit they make up for readings that will show less."""
+
 SHARED_DRAW: Final = 0.03
-"""A draw above this share of a limit is a neighbour's, not an error of ours."""
+SHARED_CALLS: Final = 2.0
+"""A draw above this share of a limit, and of more than so many calls like ours at once, is a
+neighbour's, not an error of ours."""
 
 SIZES_MIN: Final = 6
 SIZES_MEMORY: Final = 100
@@ -67,12 +77,18 @@ class MirrorStatistics:
 class Mirror:
     """A provider's limit, followed from this side."""
 
-    __slots__ = ("_burst_s", "_read_s", "_resized_s", "_size", "_sizes", "balance", "draw_per_s")
+    __slots__ = (
+        "_burst_s", "_drawn", "_missing", "_read_s", "_resized_s", "_since_s", "_size", "_sizes",
+        "balance", "draw_per_s",
+    )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
         self.balance = balance
         self._burst_s = burst_s
         self.draw_per_s = 0.0
+        self._drawn = 0.0
+        self._missing = 0.0
+        self._since_s = -inf
         self._read_s = -inf
         self._resized_s = -inf
         self._sizes = 0
@@ -170,15 +186,26 @@ class Mirror:
             # An empty limit may be in debt, which is reported as nothing left; and a level that
             # was full since has lost what the correction would add.
             delta = 0.0
-        elapsed = at_s - self._read_s if self._read_s > -inf else 0.0
-        if elapsed > 0:
-            weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
-            drawn = self.draw_per_s + weight * delta / elapsed
-            self.draw_per_s = min(max(0.0, drawn), (1 - DRAW_FLOOR) * rate)
-            bucket.rate_per_s = rate - self.draw_per_s
-            balance.shared = balance.shared or self.draw_per_s > SHARED_DRAW * rate
+        self._missing += delta
+        elapsed = at_s - self._since_s
+        if elapsed == inf:
+            self._since_s = at_s
+        elif elapsed >= DRAW_STEP_S:
+            self._draw(bucket, elapsed)
+            self._since_s, self._missing = at_s, 0.0
         if delta:
             self._shift_by(bucket, delta, at_s)
+
+    def _draw(self, bucket: Bucket, elapsed: float) -> None:
+        """Learn from what was missing over some time: somebody else took it."""
+        balance, rate = self.balance, self.balance.limit.rate_per_s
+        weight = 1.0 - exp(-elapsed / DRAW_MEMORY_S)
+        drawn = self._drawn + weight * self._missing / elapsed
+        self._drawn = min(max(DRAW_LEAST * rate, drawn), (1 - DRAW_FLOOR) * rate)
+        self.draw_per_s = max(0.0, self._drawn)
+        bucket.rate_per_s = rate - self.draw_per_s
+        is_much = self._missing > SHARED_CALLS * balance.mean_need
+        balance.shared = balance.shared or (is_much and self.draw_per_s > SHARED_DRAW * rate)
 
     def _told(self, reading: Reading) -> LimitReading | None:
         limit = self.balance.limit
