@@ -32,7 +32,7 @@ from bench.servers import running
 from headway.core.foresight.account import Terms
 from headway.core.foresight.bound import bound
 from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Limit
+from headway.core.values import Charging, Limit
 from headway.simulator.models import Models
 from headway.simulator.server import account_of, truth_of
 from headway.simulator.tokens import filler, input_tokens
@@ -77,7 +77,14 @@ class Scene:
             "concurrency": Limit("concurrency", 0.0, 0.0, "gauge"),
         }  # fmt: skip
         limits = tuple(replace(kinds[name], amount=amount) for name, amount in self.limits)
-        return ProviderSpec("served", Terms(limits), self.latency)
+        charging: Charging = "reserved" if self.reserves else "produced"
+        return ProviderSpec("served", Terms(limits, charging=charging), self.latency)
+
+    @property
+    def reserves(self) -> bool:
+        """Whether `max_tokens` is charged at admission: `headway sim serve` charges as OpenAI does
+        where input and output have one limit."""
+        return any(name == "tokens" for name, _ in self.limits)
 
     @property
     def options(self) -> list[str]:
@@ -277,7 +284,7 @@ def _errand(scene: Scene, way: str, seed: int, url: str, work: Work) -> Errand:
     return Errand(
         way, scene.wire, url, f"sk-{way}-{seed}-{os.getpid()}", MODEL, MAX_TOKENS, work.prompts,
         work.inputs,
-        dict(scene.limits), reserves=False, output_tokens_mean=250.0, seed=seed,
+        dict(scene.limits), reserves=scene.reserves, output_tokens_mean=250.0, seed=seed,
     )  # fmt: skip
 
 
