@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LLM := $(VENV)/.llm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-cost picture \
+.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost picture \
 	soak clean check-python
 
 help: ## show this list
@@ -35,7 +35,7 @@ lint: $(DEV) ## style, types and layers
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
-bench: bench-pacing bench-http bench-broker ## the headline numbers
+bench: bench-pacing bench-http bench-sharing bench-broker ## the headline numbers
 
 bench-pacing: $(RUNTIME) ## time against the bound, per provider and strategy; can be interrupted and resumed
 	@$(BIN)/python -m bench.pacing
@@ -45,6 +45,9 @@ bench-http: $(DEV) ## real clients over HTTP beside their peers, judged by the s
 
 bench-broker: $(DEV) ## a permit through the broker, with 16 busy processes
 	@$(BIN)/python -m bench.broker
+
+bench-sharing: $(DEV) ## one account for threads and processes, over HTTP
+	@$(BIN)/python -m bench.sharing
 
 bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
 	@$(BIN)/python -m bench.cost

@@ -134,7 +134,10 @@ def compare(server: str, errand: Errand, widths: Sequence[int], repeats: int) ->
 
 def run_way(errand: Errand, python: str = sys.executable) -> Outcome:
     """Send an errand from a process of its own that remembers nothing."""
-    with tempfile.TemporaryDirectory() as folder, _environment(Path(folder)) as environment:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        _environment(Path(folder)) as environment,
+    ):
         ended = subprocess.run(
             [python, "-m", "bench.http_peers"], input=json.dumps(asdict(errand)), cwd=ROOT,
             env=environment, stdout=subprocess.PIPE, text=True, check=True,

@@ -64,8 +64,8 @@ class Scene:
     words: tuple[int, int] = (60, 700)
     """How long prompts are."""
     latency: Latency = Latency(0.2, 0.002)
-    charging: Charging = "produced"
-    """Whether output counts as it is written, or `max_tokens` at admission, the rest refunded."""
+    charging: Charging = "reserved"
+    """Whether `max_tokens` counts at admission, the rest refunded, or output as it is written."""
 
     @property
     def spec(self) -> ProviderSpec:
@@ -80,16 +80,16 @@ class Scene:
     @property
     def options(self) -> tuple[str, ...]:
         """For `headway sim serve`."""
-        latency, reserves = self.latency, ("--provider", "reserved", "--dialect", "openai")
-        return (*(reserves if self.charging == "reserved" else ()),
-                "--rpm", "500", "--tpm", "100k", "--concurrent", "20", "--model", ANSWERS,
+        latency = self.latency
+        return ("--charging", self.charging, "--rpm", "500", "--tpm", "100k",
+                "--concurrent", "20", "--model", ANSWERS,
                 "--sigma", "0", "--kappa", "0", "--first-byte-s", f"{latency.first_byte_s:g}",
                 "--per-token-s", f"{latency.per_output_token_s:g}")  # fmt: skip
 
 
 FULL: Final = Scene()
-RESERVED: Final = Scene(charging="reserved")
-"""What headway takes OpenAI's wire to mean."""
+PRODUCED: Final = Scene(charging="produced")
+"""Not what headway takes OpenAI's wire to mean."""
 
 QUICK: Final = Scene(calls=96, words=(300, 1900))
 """For a test: longer prompts, so that the bucket is soon empty."""
@@ -120,12 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the numbers only")
     parser.add_argument("--output", type=Path, default=REPORT)
     parsed = parser.parse_args(arguments)
-    produced, reserved = (crowds(scene, tuple(NAMES)) for scene in (FULL, RESERVED))
+    reserved, produced = (crowds(scene, tuple(NAMES)) for scene in (FULL, PRODUCED))
     own = examples(FULL)
     if parsed.json:
-        print(json.dumps([asdict(one) for one in (*produced, *reserved, *own)]))
+        print(json.dumps([asdict(one) for one in (*reserved, *produced, *own)]))
         return 0
-    text = report(produced, reserved, own)
+    text = report(reserved, produced, own)
     parsed.output.parent.mkdir(parents=True, exist_ok=True)
     parsed.output.write_text(text)
     print(text)
@@ -240,7 +240,7 @@ def judged(way: str, truth: dict[str, Any], calls: int, bound_s: float) -> Measu
 
 
 def report(
-    produced: Sequence[Measured], reserved: Sequence[Measured], own: Sequence[Measured]
+    reserved: Sequence[Measured], produced: Sequence[Measured], own: Sequence[Measured]
 ) -> str:
     """For people."""
     return "\n".join((
@@ -251,13 +251,13 @@ def report(
         "account of its own and every figure is the provider's own, of one run. *Failed* calls "
         "are those that the SDK gave up on; a way that gives up early is fast.\n",
         f"## The same calls, {WIDTH} at a time\n\n*One process alone* paces itself; the others "
-        "share a broker.\n\n### Output counts as it is written\n\n"
-        "The account of `headway sim serve --rpm 500 --tpm 100k --concurrent 20`. On OpenAI's "
+        "share a broker.\n\n### `max_tokens` counts at admission, and what is not used is refunded"
+        "\n\nThe account of `headway sim serve --rpm 500 --tpm 100k --concurrent 20`.\n",
+        _table(reserved),
+        "### Output counts as it is written\n\nThe same with `--charging produced`. On OpenAI's "
         "wire headway takes `max_tokens` to be reserved, which this account does not do, so that "
         "it believes in more tokens than there are when the limit first runs dry.\n",
         _table(produced),
-        "### `max_tokens` counts at admission, and what is not used is refunded\n",
-        _table(reserved),
         "## The examples as they are\n\nOn the first account. Their prompts are short. "
         "`threads.py` starts all of its calls at once, and how many the provider takes at once "
         "is nowhere said; `plan_execute_summarize.py` has sixteen processes.\n",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.sharing import FULL, RESERVED, Scene
+from bench.sharing import FULL
 from tests.integration.broker_home import Home, home
 from tests.integration.shared_caller import WAYS
 from tests.integration.test_shared_account import share_among_terminals, share_on_one_account
@@ -21,10 +21,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
         yield made
 
 
-@pytest.mark.parametrize("scene", [FULL, RESERVED], ids=lambda scene: scene.charging)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_threads_and_processes_share_an_account_for_a_minute(scene: Scene, seed: int) -> None:
-    share_on_one_account(scene, seed)
+def test_threads_and_processes_share_an_account_for_a_minute(seed: int) -> None:
+    share_on_one_account(FULL, seed)
 
 
 def test_terminals_share_an_account_for_a_minute(here: Home) -> None:
