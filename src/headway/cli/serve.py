@@ -18,7 +18,7 @@ from headway.errors import BadValueError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from headway.core.foresight.account import Terms
     from headway.core.foresight.provider import ProviderSpec
-    from headway.core.values import Limit, LimitKind, Resource
+    from headway.core.values import Charging, Limit, LimitKind, Resource
     from headway.simulator.server import ServeOptions, SimServer
 
 PORT_MAX: Final = 65_535
@@ -201,7 +201,7 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
         raise BadValueError("there is no limit to change", hint="add `--rpm 500`")
     if not limits:
         return terms
-    charging = parsed.charging or ("reserved" if parsed.tpm else "produced")
+    charging: Charging = parsed.charging or ("reserved" if parsed.tpm else "produced")
     return replace(terms, limits=tuple(limits), charging=charging)
 
 

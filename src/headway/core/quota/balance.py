@@ -77,8 +77,8 @@ class Balance:
     """A limit, counted from this side."""
 
     __slots__ = (
-        "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "mean_need",
-        "exact", "limit", "meter", "rounding", "shared", "shift", "toll",
+        "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "exact", "limit",
+        "mean_need", "meter", "rounding", "shared", "shift", "toll",
     )  # fmt: skip
 
     def __init__(
