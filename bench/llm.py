@@ -14,11 +14,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from time import monotonic, sleep
 from typing import Final
 
 from bench.http_peers import Errand, Outcome
@@ -38,6 +38,9 @@ OUTPUT_TOKENS: Final = 48
 REPEATS: Final = 2
 GOAL: Final = 0.9
 """Share of the best fixed width's throughput that headway must reach."""
+
+BROKER_S_MAX: Final = 10.0
+"""How long a broker is waited for that has nothing more to do."""
 
 CROWDED: Final = 8
 """The width whose latency headway must stay below."""
@@ -134,21 +137,25 @@ def compare(server: str, errand: Errand, widths: Sequence[int], repeats: int) ->
 
 def run_way(errand: Errand, python: str = sys.executable) -> Outcome:
     """Send an errand from a process of its own that remembers nothing."""
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        _environment(Path(folder)) as environment,
-    ):
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         ended = subprocess.run(
             [python, "-m", "bench.http_peers"], input=json.dumps(asdict(errand)), cwd=ROOT,
-            env=environment, stdout=subprocess.PIPE, text=True, check=True,
+            env=_environment(Path(folder)), stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
+        _wait_for_broker(Path(folder))
     return Outcome(**json.loads(ended.stdout))
 
 
-@contextmanager
-def _environment(folder: Path) -> Iterator[dict[str, str]]:
+def _wait_for_broker(folder: Path) -> None:
+    """A broker that has nothing to do ends by itself; its socket goes first."""
+    until_s = monotonic() + BROKER_S_MAX
+    while any(folder.glob("**/*.sock")) and monotonic() < until_s:
+        sleep(0.05)
+
+
+def _environment(folder: Path) -> dict[str, str]:
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    yield dict(os.environ) | {
+    return dict(os.environ) | {
         "PYTHONPATH": paths,
         "HEADWAY_STATE_DIR": str(folder),
         "HEADWAY_RUNTIME_DIR": str(folder),

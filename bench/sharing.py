@@ -175,7 +175,7 @@ def examples(scene: Scene) -> list[Measured]:
         for name, flags in ways:
             place = stack.enter_context(place_of_its_own())
             options = ["--tasks", str(calls[name])]
-            options += ["--processes", str(WIDTH)] if name != "threads.py" else []
+            options += ["--threads" if name == "threads.py" else "--processes", str(WIDTH)]
             command = [sys.executable, str(ROOT / "examples" / name), *options, *flags, "--json"]
             key = " ".join((name, *flags))
             say(f"examples/{key}")
@@ -259,8 +259,7 @@ def report(
         "it believes in more tokens than there are when the limit first runs dry.\n",
         _table(produced),
         "## The examples as they are\n\nOn the first account. Their prompts are short. "
-        "`threads.py` starts all of its calls at once, and how many the provider takes at once "
-        "is nowhere said; `plan_execute_summarize.py` has sixteen processes.\n",
+        "`threads.py` has sixteen threads, `plan_execute_summarize.py` sixteen processes.\n",
         _table(own),
     ))  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Sub-agents in threads, on one account: a pattern of "Architectural Limits and Parallel Patterns".
 
-Every task is one call, and all tasks start at once. The one line that headway adds is
-`headway.pace(client)`; `--unpaced` leaves it out, to compare.
+Every task is one call, sixteen threads make them as fast as they can. The one line that headway
+adds is `headway.pace(client)`; `--unpaced` leaves it out, to compare.
 
     headway sim serve --rpm 120 --concurrent 10 --port 8080 &   # a provider; needs no key
     OPENAI_BASE_URL=http://127.0.0.1:8080/v1 python examples/threads.py --tasks 60
@@ -58,9 +58,10 @@ def sub_agent(options: argparse.Namespace) -> Callable[[str], str]:
 
 
 def main() -> None:
-    """Start every task at once, wait for all of them, and say how it went."""
+    """Perform all tasks in threads, wait for all of them, and say how it went."""
     parser = argparse.ArgumentParser(description="Many sub-agents at once, in threads.")
     parser.add_argument("--tasks", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--anthropic", action="store_true", help="ask Claude")
     parser.add_argument("--unpaced", action="store_true", help="the same without headway")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -72,7 +73,7 @@ def main() -> None:
     ]
     failures = 0
     started_s = time.monotonic()
-    with ThreadPoolExecutor(max_workers=len(tasks)) as threads:
+    with ThreadPoolExecutor(max_workers=options.threads) as threads:
         for future in [threads.submit(perform, task) for task in tasks]:
             try:
                 future.result()
