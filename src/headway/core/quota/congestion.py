@@ -3,13 +3,17 @@
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
 - A peak is believed only where samples support it, and only beyond what noise can make.
+- Pieces of answers are quick to tell and easily disturbed: somebody's prompt holds up everybody's
+  tokens, and who waits in line inside the provider shows no pace at all. Whole answers are slow to
+  tell and contain everything. `Congestion` learns from either, `Delivery` from whole ones.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import exp, inf, log, sqrt
 from typing import Final
 
 NEARLY_PEAK: Final = 0.98
@@ -24,8 +28,35 @@ were measured on a busy machine have noise, and noise bends any curve."""
 
 NOISE_MEMORY: Final = 0.05
 
+STEADY: Final = 0.15
+STEADY_AGAIN: Final = 0.05
+"""Pieces of answers are regular until they are off the fitted curve by more than this, and again
+when a round has passed and they are off by less than that."""
+
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
+
+REFIT: Final = 4
+"""Samples from one fit to the next."""
+
+ROUND_LEAST: Final = 4
+"""Whole answers that make a round, however narrow it is."""
+
+PAUSE_S: Final = 1.0
+"""Longer than this without a call in flight is no part of a round."""
+
+ROUNDS_MAX: Final = 12
+"""Rounds that count: a provider of long ago is another one."""
+
+NEAR: Final = 0.6
+"""How far from the present width other rounds count, as a logarithm."""
+
+HOPE: Final = 1.0
+HOPE_VARIANCE: Final = 1.0
+"""Before anything is measured, twice as many are expected to do twice as much."""
+
+NOISE_MIN: Final = 0.01
+"""Variance of the logarithm of a round's throughput, at least: ten per cent are nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +77,9 @@ class Congestion:
     stay at one width does not drown what was learned at the others.
     """
 
-    __slots__ = ("_bins", "_fit", "_fresh", "_noise", "samples", "widest")
+    __slots__ = (
+        "_bins", "_fit", "_fresh", "_noise", "_residuals", "is_steady", "samples", "widest",
+    )  # fmt: skip
     MEMORY: Final = 0.1
 
     def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
@@ -54,7 +87,10 @@ class Congestion:
         self._fit: _Fit | None = None
         self._noise = 0.0
         """Mean squared distance of a sample from the curve, as a share of the time alone."""
-        self._fresh = 0
+        self.is_steady = True
+        """Whether samples are regular enough to be acted on as they come."""
+        self._residuals = 0
+        self._fresh: list[tuple[float, float]] = []
         self.samples = round(sum(weight for _, weight, _ in curve))
         self.widest = float(max(self._bins, default=1))
         self._refit()
@@ -69,25 +105,33 @@ class Congestion:
     def sample(self, in_flight: float, time_per_work_s: float) -> None:
         """One call's time per unit of work, and how many were in flight on average meanwhile."""
         width = max(1, round(in_flight))
-        if self._fit is not None:
-            off = (time_per_work_s - self._fit.at(in_flight)) / self._fit.alone
-            self._noise += NOISE_MEMORY * (off * off - self._noise)
         weight, mean = self._bins.get(width, (0.0, time_per_work_s))
         share = max(self.MEMORY, 1.0 / (weight + 1.0))
         self._bins[width] = (min(weight + 1.0, 1.0 / self.MEMORY),
                              mean + share * (time_per_work_s - mean))  # fmt: skip
         self.samples += 1
         self.widest = max(self.widest, float(width))
-        self._fresh += 1
-        if self._fresh >= 4:
+        self._fresh.append((in_flight, time_per_work_s))
+        if len(self._fresh) >= REFIT:
             self._refit()
 
     def _refit(self) -> None:
-        self._fresh = 0
-        if self._bins:
-            self._fit = _least_squares(
-                (float(n), y, weight) for n, (weight, y) in self._bins.items()
-            )
+        if not self._bins:
+            return
+        fit = self._fit = _least_squares(
+            (float(n), y, weight) for n, (weight, y) in self._bins.items()
+        )
+        for in_flight, time_per_work_s in self._fresh:
+            off = (time_per_work_s - fit.at(in_flight)) / fit.at(in_flight)
+            self._residuals += 1
+            share = max(NOISE_MEMORY, 1.0 / self._residuals)
+            self._noise += share * (off * off - self._noise)
+        self._fresh.clear()
+        self.is_steady = self.is_steady and self._noise <= STEADY * STEADY
+
+    def trust_again(self) -> None:
+        """A round has passed: samples that have become quite regular are acted on again."""
+        self.is_steady = self.is_steady or self._noise <= STEADY_AGAIN * STEADY_AGAIN
 
     def worth(self) -> float:
         """The smallest width with nearly the peak throughput, as far as samples support it."""
@@ -112,10 +156,104 @@ class Congestion:
 
     def throughput(self, width: float) -> float:
         """Work per second at a width, by the fitted curve."""
-        return width / (self._fit or _FLAT).at(width)
+        return width / self.time_s(width)
+
+    def time_s(self, width: float) -> float:
+        """Time per unit of work at a width, by the fitted curve."""
+        return (self._fit or _FLAT).at(width)
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self.worth(), inf, self.worth(), f"{self.samples} samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What was delivered in a while: the mean number in flight, and work per second."""
+
+    in_flight: float
+    work_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatistics:
+    """How much of a greater width comes back as throughput, by so many rounds."""
+
+    elasticity: float
+    rounds: int
+
+
+class Delivery:
+    """Throughput as it is delivered, by width: work of complete answers per second, in rounds.
+
+    Its elasticity says by how many per cent throughput grows when the width grows by one per cent:
+    one where company costs nothing, zero where more at once only wait longer, wherever they wait,
+    and less than zero beyond a peak. It is the slope of a line through the logarithms of both, near
+    the present width. Hope takes the place of what the rounds do not tell, so that a width at which
+    nothing varies is left again some day.
+    """
+
+    __slots__ = ("_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_rounds", "_work")
+
+    def __init__(self) -> None:
+        self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
+        self._is_settled = True
+        self._last_s = -inf
+        self._from_s = self._integral = self._work = 0.0
+        self._ends = 0
+
+    def __repr__(self) -> str:
+        return f"<Delivery in {len(self._rounds)} rounds>"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that count."""
+        return len(self._rounds)
+
+    def sent(self, in_flight: int, integral: float, now: float) -> None:
+        """A call leaves, so that this many are in flight. After a pause a new round begins."""
+        if in_flight == 1 and now - self._last_s > PAUSE_S:
+            self._begin(integral, now)
+
+    def changed(self) -> None:
+        """The width is another one: what ends in this round was mostly served at the old one."""
+        self._is_settled = False
+
+    def ended(self, work: float, integral: float, now: float) -> Round | None:
+        """A whole answer, and the integral of calls in flight; a round when one is complete."""
+        self._ends += 1
+        self._work += work
+        self._last_s = now
+        elapsed = now - self._from_s
+        in_flight = (integral - self._integral) / max(elapsed, 1e-9)
+        if self._ends < max(ROUND_LEAST, in_flight) or elapsed <= 0:
+            return None
+        done = Round(in_flight, self._work / elapsed)
+        is_settled, self._is_settled = self._is_settled, True
+        self._begin(integral, now)
+        if not is_settled:
+            return None
+        self._rounds.append((log(done.in_flight), log(done.work_per_s)))
+        return done
+
+    def elasticity(self, width: float) -> float:
+        """By how much throughput follows the width, near this width."""
+        near = [one for one in self._rounds if abs(one[0] - log(width)) <= NEAR]
+        count = max(1, len(near))
+        mean_x = sum(x for x, _ in near) / count
+        mean_y = sum(y for _, y in near) / count
+        xx = sum((x - mean_x) ** 2 for x, _ in near)
+        xy = sum((x - mean_x) * (y - mean_y) for x, y in near)
+        yy = sum((y - mean_y) ** 2 for _, y in near)
+        noise = max(NOISE_MIN, (yy - xy * xy / max(xx, 1e-9)) / count)
+        return (xy / noise + HOPE / HOPE_VARIANCE) / (xx / noise + 1.0 / HOPE_VARIANCE)
+
+    def statistics(self) -> DeliveryStatistics:
+        newest = exp(self._rounds[-1][0]) if self._rounds else 1.0
+        return DeliveryStatistics(self.elasticity(newest), len(self._rounds))
+
+    def _begin(self, integral: float, now: float) -> None:
+        self._from_s, self._integral = now, integral
+        self._work, self._ends = 0.0, 0
 
 
 @dataclass(frozen=True, slots=True)

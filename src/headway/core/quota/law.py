@@ -3,24 +3,28 @@
 Laws of these laws:
 - A limit never grows while the run does not use it (Netflix concurrency-limits).
 - Outcomes say how many are allowed (`Cap`); latency per unit of work says how many are worth it
-  (`Congestion`); `Width` takes the smaller. Raw latency is never used: a long answer is not a
-  slow one.
+  (`Congestion`), and what is delivered has the last word (`Delivery`); `Width` takes the smallest.
+  Raw latency is never used: a long answer is not a slow one.
 - `Aimd` and `Cubic` are what others use. They are here as the fallback and as the yardstick.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from headway.core.quota.congestion import Congestion, WidthStatistics
+from headway.core.quota.congestion import Congestion, Delivery, WidthStatistics
 
 WIDTH_AT_START: Final = 4
 """Cold, nothing known: as many as the smallest accounts allow."""
 
 USED: Final = 0.8
 """A width counts as used when at least this share of it is in flight."""
+
+FULL: Final = 0.95
+"""Less than this in flight: another limit holds calls back, and what is delivered follows that."""
 
 ROUND_PIECES: Final = 4
 ROUND_GROWTH: Final = 1.5
@@ -30,6 +34,28 @@ peak is at five; two pieces instead of four lose thirty."""
 
 WHOLE_GROWTH: Final = 2.0
 """The same where answers come whole: a round is then as long as a call, and there are few."""
+
+LEAP: Final = 6.0
+LEAP_LATER: Final = 2.0
+"""How many times the width that whole answers have confirmed pieces may lead to, before the first
+round of them and from then on: those that were just sent may stand in a line, and no piece of
+theirs tells. Where answers come whole, growth is as slow as they are, and may always go as far."""
+
+QUEUED: Final = 0.1
+"""More than this share of the calls in flight overdue: there is a line at the provider."""
+
+CHANGE: Final = 0.1
+"""A width that changes by less is the same width, as far as rounds are concerned."""
+
+SERVED: Final = 0.75
+"""Fewer than this share of the calls in flight were being served: the rest stood in a line."""
+
+ELASTIC: Final = 0.2
+"""More at once are worth it while throughput grows by at least this much of what the width does."""
+
+STEP: Final = 0.7
+STEP_LEAST: Final = 0.8
+"""By how much the width follows an elasticity that is more or less than that, once a round."""
 
 VENTURE_S: Final = 0.05
 """Beyond what was ever in flight, calls leave one at a time, this far apart: a refusal for want of
@@ -257,22 +283,38 @@ class Ramp:
         return WidthStatistics(self._most, self._most, inf, f"ramp after {self._refusals} refusals")
 
 
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Calls in flight while a piece of an answer came."""
+
+    mean: float
+    """How many were being served on average."""
+    in_flight: int
+    queued: int = 0
+    """How many seem to stand in a line at the provider."""
+
+
 class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
 
     Widths are explored in rounds: when enough pieces of answers were seen at the present width
     and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
     fraction of a second, and one round too many is all that a congested provider gets to see.
+    Where pieces are irregular or calls stand in a line, a round is as many whole answers as the
+    width, and what they say of throughput moves it.
     """
 
     __slots__ = (
-        "_allowed", "_seen", "_tried", "_ventured_s", "cap", "congestion", "reason", "strain",
+        "_allowed", "_proven", "_seen", "_tried", "_ventured_s", "cap", "congestion", "delivery",
+        "reason", "strain",
     )  # fmt: skip
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
     ) -> None:
         self._allowed = start
+        self._proven = start
+        """The width by whole answers, to which it falls back where pieces cannot be trusted."""
         self._tried = start
         self._ventured_s = -inf
         self._seen = 0
@@ -280,6 +322,7 @@ class Width:
         self.strain = Cap()
         """What the provider bears at present. Unlike the account's cap it is not kept for later."""
         self.congestion = Congestion(curve)
+        self.delivery = Delivery()
         self.reason = "start"
 
     def __repr__(self) -> str:
@@ -289,7 +332,8 @@ class Width:
         """How many may be in flight. The last few go together: a thin tail is slow."""
         cap = min(self.cap.allow(now), self.strain.allow(now))
         all_of_them = in_flight + waiting
-        if waiting <= TAIL_WAITING and self._allowed < all_of_them <= cap:
+        is_tail = waiting <= TAIL_WAITING and self.congestion.is_steady
+        if is_tail and self._allowed < all_of_them <= cap:
             peak = self.congestion.peak()
             if all_of_them <= 2.0 * peak < inf:
                 crowd = self.congestion.throughput(all_of_them)
@@ -306,24 +350,69 @@ class Width:
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
-    def moved(
-        self, in_flight_mean: float, per_token_s: float, in_flight: int,
-        growth: float = ROUND_GROWTH,
-    ) -> bool:  # fmt: skip
+    def moved(self, crowd: Crowd, per_token_s: float, growth: float = ROUND_GROWTH) -> bool:
         """A piece of an answer came: learn, then go where the fitted curve says, or explore."""
         before = self._allowed
-        self.congestion.sample(in_flight_mean, per_token_s)
+        self.congestion.sample(crowd.mean, per_token_s)
         worth = self.congestion.worth()
-        if worth < inf:
-            self._allowed = max(1.0, float(round(worth)))
-            self.reason = f"throughput peaks near {worth:.0f}"
-        elif min(in_flight_mean, in_flight) >= USED * self._allowed:
+        if not self.congestion.is_steady:
+            if self._allowed > self._proven:
+                self._move(self._proven, "pieces of answers come irregularly")
+        elif worth < inf:
+            self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
+        elif crowd.queued > QUEUED * crowd.in_flight:
+            served = max(self._proven, float(crowd.in_flight - crowd.queued))
+            if served < self._allowed:
+                self._move(served, "more wait in line at the provider")
+        elif min(crowd.mean, crowd.in_flight) >= USED * self._allowed:
             self._seen += 1
             if self._seen >= ROUND_PIECES:
                 self._seen = 0
-                self._allowed *= growth
-                self.reason = "no slower with more at once"
+                self._move(self._grown(growth), "no slower with more at once")
         return self._allowed != before
+
+    def ended(self, work: float, integral: float, now: float) -> None:
+        """An answer is complete. Once a round, follow what was delivered."""
+        done = self.delivery.ended(work, integral, now)
+        if done is None:
+            return
+        company, worth = done.in_flight, self.congestion.worth()
+        is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
+        served = done.work_per_s * self.congestion.time_s(max(1.0, company))
+        if not self.congestion.is_steady:
+            if is_used:
+                self._follow(company, ROUND_GROWTH)
+            self.congestion.trust_again()
+        elif worth == inf and is_full and served < SERVED * company:
+            self._proven = max(1.0, served)
+            self._move(self._proven, "more wait in line at the provider")
+        elif worth == inf and is_full and self.delivery.elasticity(company) < ELASTIC:
+            self._follow(company, 1.0)
+        else:
+            # Pieces lead, whole answers confirm.
+            self._proven = max(self._proven, company)
+
+    def _follow(self, company: float, growth_max: float) -> None:
+        """Go where throughput grows."""
+        elastic = self.delivery.elasticity(company)
+        step = min(growth_max, max(STEP_LEAST, 1.0 + STEP * (elastic - ELASTIC)))
+        self._proven = max(1.0, self._allowed * step)
+        self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
+
+    def _grown(self, growth: float) -> float:
+        """The next width to explore, unless whole answers speak against it, or have yet to speak
+        for what is explored already."""
+        if self.delivery.elasticity(self._allowed) < ELASTIC:
+            return self._allowed
+        is_early = self.delivery.rounds == 0 or growth >= WHOLE_GROWTH
+        leap = LEAP if is_early else LEAP_LATER
+        return max(self._allowed, min(self._allowed * growth, leap * self._proven))
+
+    def _move(self, width: float, reason: str) -> None:
+        if abs(width - self._allowed) > CHANGE * self._allowed:
+            self.delivery.changed()
+        self._allowed = width
+        self.reason = reason
 
     def overloaded(self, in_flight: int, now: float) -> None:
         """A timeout or an overload: half as many, until tries show that more are served again."""

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Final
 
 from headway.core.quota.belief import Belief
-from headway.core.quota.law import WHOLE_GROWTH
+from headway.core.quota.law import WHOLE_GROWTH, Crowd
 from headway.core.quota.outflow import HORIZON_S, Stream
 from headway.core.quota.projection import Projection
 from headway.core.values import Demand, Permit, Reading
@@ -52,13 +52,15 @@ class PermitsStatistics:
 class Permits:
     """Every permit between its grant and its end, and the plans that all limits count on."""
 
-    __slots__ = ("_belief", "_ends", "_granted", "_held")
+    __slots__ = ("_belief", "_ends", "_granted", "_held", "_silent")
 
     def __init__(self, belief: Belief) -> None:
         self._belief = belief
         self._held: dict[int, Held] = {}
         self._ends: list[tuple[float, int]] = []
         self._granted = 0
+        self._silent: dict[int, float] = {}
+        """When calls were sent that have not begun to answer, the oldest first."""
 
     def __repr__(self) -> str:
         return f"<Permits {len(self._held)} in flight of {self._granted}>"
@@ -77,7 +79,10 @@ class Permits:
         levels = belief.charge(demand, stream, now)
         integral = belief.tempo.enter(now)
         company = belief.tempo.in_flight
+        belief.width.delivery.sent(company, integral, now)
         self._held[permit.id] = Held(permit, path, stream, levels, company, integral)
+        if not demand.is_whole:
+            self._silent[permit.id] = now
         heapq.heappush(self._ends, (stream.to_s, permit.id))
         return permit
 
@@ -108,17 +113,20 @@ class Permits:
     def undo(self, permit: Permit, now: float) -> None:
         """Take back the last grant, which nobody has heard of."""
         held = self._held.pop(permit.id)
+        self._silent.pop(permit.id, None)
         self._belief.tempo.leave(now)
         self._belief.give_back(permit.demand, held.stream, now, "unused", now)
         self._granted -= 1
 
     def end(self, permit_id: int) -> Held | None:
         """A permit ends, once: None if it has ended already."""
+        self._silent.pop(permit_id, None)
         return self._held.pop(permit_id, None)
 
     def answered(self, held: Held, now: float) -> None:
         """The response began: it was let in, and its stream flows from now on."""
         belief = self._belief
+        self._silent.pop(held.permit.id, None)
         belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
         if held.permit.demand.is_whole:
             return
@@ -136,16 +144,33 @@ class Permits:
     def moved(self, held: Held, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
         if held.permit.demand.is_whole:
-            return self._arrived(held, output_tokens, now)
+            return False
         tokens = output_tokens - held.seen_tokens
         if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
             return False
         tempo = self._belief.tempo
         company = tempo.mean_since(held.integral, held.seen_s, now)
         per_token_s = tempo.moved(now - held.seen_s, tokens)
-        changed = self._belief.width.moved(company, per_token_s, tempo.in_flight)
+        crowd = self._crowd(company, per_token_s, now)
+        changed = self._belief.width.moved(crowd, per_token_s)
         held.seen_s, held.seen_tokens, held.integral = now, output_tokens, tempo.integral(now)
         return changed
+
+    def ended(self, held: Held, output_tokens: float, now: float) -> None:
+        """An answer is complete: learn from the last piece of it, and from the whole of it."""
+        self.moved(held, output_tokens, now)
+        sent_s = held.permit.granted_s
+        is_adopted = held.permit.reason == ADOPTED
+        if is_adopted or output_tokens <= 0 or now <= sent_s:
+            # Of an adopted call nobody here knows what company it had from the start.
+            return
+        tempo, width = self._belief.tempo, self._belief.width
+        width.ended(tempo.work(output_tokens), tempo.integral(now), now)
+        if held.permit.demand.is_whole:
+            company = tempo.mean_since(held.integral, sent_s, now)
+            per_token_s = tempo.arrived(now - sent_s, output_tokens)
+            # Answers that began together end together: how many are left says nothing.
+            width.moved(Crowd(company, ceil(company)), per_token_s, WHOLE_GROWTH)
 
     def extend_overruns(self, now: float) -> None:
         """Streams that outlived their plan go on: expect some more of them."""
@@ -164,20 +189,14 @@ class Permits:
     def statistics(self) -> PermitsStatistics:
         return PermitsStatistics(self._granted, len(self._held))
 
-    def _arrived(self, held: Held, output_tokens: float, now: float) -> bool:
-        """A whole answer came at once: its time per token since it was sent, the wait for a first
-        one counted as so many tokens."""
-        sent_s = held.permit.granted_s
-        is_adopted = held.permit.reason == ADOPTED
-        if is_adopted or output_tokens <= 0 or now <= sent_s:
-            # Of an adopted call nobody here knows what company it had from the start.
-            return False
-        tempo = self._belief.tempo
-        company = tempo.mean_since(held.integral, sent_s, now)
-        per_token_s = tempo.arrived(now - sent_s, output_tokens)
-        # Answers that began together end together: how many are left says nothing about the width.
-        width = self._belief.width
-        return width.moved(company, per_token_s, ceil(company), WHOLE_GROWTH)
+    def _crowd(self, company: float, per_token_s: float, now: float) -> Crowd:
+        """Who is in flight now, apart from those who seem to wait in a line at the provider."""
+        tempo, queued = self._belief.tempo, 0
+        for sent_s in self._silent.values():
+            if not tempo.is_overdue(now - sent_s, per_token_s):
+                break
+            queued += 1
+        return Crowd(max(1.0, company - queued), tempo.in_flight, queued)
 
     def _replan(self, held: Held, stream: Stream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)

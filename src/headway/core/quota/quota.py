@@ -197,7 +197,7 @@ class Quota:
         self._stands = None
         belief, demand, usage = self.belief, held.permit.demand, settlement.usage
         if settlement.how == "used" and settlement.fault is None:
-            self._permits.moved(held, usage.amounts.output_tokens, now)
+            self._permits.ended(held, usage.amounts.output_tokens, now)
         belief.tempo.leave(now)
         sent_s = held.permit.granted_s
         if settlement.how == "used":

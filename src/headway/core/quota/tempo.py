@@ -7,6 +7,7 @@ of it, so a sample of latency always comes with the company it was measured in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from headway.core.quota.outflow import HORIZON_S, Stream
@@ -19,6 +20,10 @@ MEMORY: Final = 0.15
 WHOLE_PRIOR_TOKENS: Final = 50.0
 """The spread of lengths, in tokens, from which whole answers tell their first byte from the rest;
 until then the ratio of the two stays what it was."""
+
+OVERDUE: Final = 2.0
+OVERDUE_S_MIN: Final = 0.2
+"""A first byte that takes so many times as long as others is probably waited for in a line."""
 
 TOKENS_TYPICAL: Final = 100.0
 """A piece of this many tokens moves the learned pace by `MEMORY`."""
@@ -81,7 +86,8 @@ class Tempo:
     """Learned speed, and the clock of calls in flight."""
 
     __slots__ = (
-        "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight", "per_token_s",
+        "_ahead", "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight",
+        "per_token_s",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
@@ -92,6 +98,7 @@ class Tempo:
         self._at_s = now
         self._known = 0
         self._whole = Line()
+        self._ahead = inf
 
     def __repr__(self) -> str:
         return f"<Tempo {self.first_byte_s:.2f}s + {self.per_token_s * 1000:.1f}ms/token>"
@@ -135,6 +142,17 @@ class Tempo:
         ahead = self.first_byte_s / max(self.per_token_s, 1e-9)
         self.first_byte_s, self.per_token_s = self._whole.fit(tokens, elapsed_s, ahead)
         return elapsed_s / (tokens + self.first_byte_s / self.per_token_s)
+
+    def work(self, tokens: float) -> float:
+        """An answer's work, in tokens. Its first byte counts as so many as it takes at its
+        quickest: more would make a line at the provider look like work."""
+        self._ahead = min(self._ahead, self.first_byte_s / max(self.per_token_s, 1e-9))
+        return tokens + self._ahead
+
+    def is_overdue(self, waited_s: float, per_token_s: float) -> bool:
+        """Whether a first byte takes much longer than it would at this time per token."""
+        slower = max(1.0, per_token_s / max(self.per_token_s, 1e-9))
+        return waited_s > max(OVERDUE_S_MIN, OVERDUE * self.first_byte_s * slower)
 
     def plan(self, tokens: float, now: float) -> Stream:
         """When an answer of so many tokens would flow if its call were sent now."""

@@ -1,0 +1,373 @@
+"""What is delivered by width: a line at the provider is found, wherever it shows."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median
+
+import pytest
+
+from headway.core.foresight.draw import uniform
+from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.congestion import (
+    HOPE,
+    PAUSE_S,
+    ROUND_LEAST,
+    STEADY,
+    STEADY_AGAIN,
+    Congestion,
+    Delivery,
+    DeliveryStatistics,
+)
+from headway.core.quota.dialect import PLAIN
+from headway.core.quota.law import (
+    ELASTIC,
+    LEAP,
+    LEAP_LATER,
+    ROUND_GROWTH,
+    ROUND_PIECES,
+    Cap,
+    Crowd,
+    Width,
+)
+from headway.core.quota.quota import Ask, Quota, Settlement
+from headway.core.quota.tempo import OVERDUE, OVERDUE_S_MIN, Tempo
+from headway.core.values import Amounts, Demand, Permit, Reading, Usage
+
+ALONE_S = 0.02
+FIRST_BYTE_S = 1.0
+PIECE_TOKENS = 10.0
+
+
+class _Rounds:
+    """A clock that lets rounds of ten seconds pass at a width."""
+
+    def __init__(self, width: Width) -> None:
+        self.width = width
+        self.now = self.integral = 0.0
+        width.delivery.sent(1, 0.0, 0.0)
+
+    def pass_one(self, in_flight: float, work_per_s: float) -> None:
+        """So many in flight, so much work per second."""
+        self.now += 10.0
+        self.integral += 10.0 * in_flight
+        ends = max(ROUND_LEAST, round(in_flight))
+        for _ in range(ends):
+            self.width.ended(work_per_s * 10.0 / ends, self.integral, self.now)
+
+
+def _delivered(*rounds: tuple[float, float]) -> Delivery:
+    """Rounds at an unlimited width, which nothing moves."""
+    clock = _Rounds(Width(inf, Cap()))
+    for in_flight, work_per_s in rounds:
+        clock.pass_one(in_flight, work_per_s)
+    return clock.width.delivery
+
+
+def test_before_any_round_twice_as_many_are_hoped_to_do_twice_as_much() -> None:
+    delivery = Delivery()
+    assert delivery.elasticity(4.0) == HOPE
+    assert delivery.statistics() == DeliveryStatistics(HOPE, 0)
+    assert repr(delivery) == "<Delivery in 0 rounds>"
+
+
+def test_a_round_tells_the_mean_in_flight_and_the_work_per_second() -> None:
+    delivery = Delivery()
+    delivery.sent(1, 0.0, 5.0)
+    delivery.sent(2, 7.0, 6.0)
+    assert [delivery.ended(100.0, 40.0, 15.0) for _ in range(3)] == [None] * 3
+    done = delivery.ended(100.0, 40.0, 15.0)
+    assert done is not None
+    assert (done.in_flight, done.work_per_s) == (4.0, 40.0)
+
+
+def test_a_round_that_took_no_time_goes_on() -> None:
+    delivery = Delivery()
+    delivery.sent(1, 0.0, 5.0)
+    assert all(delivery.ended(100.0, 0.0, 5.0) is None for _ in range(8))
+    assert delivery.ended(100.0, 5.0, 10.0) is not None
+
+
+def test_a_pause_is_no_part_of_a_round() -> None:
+    delivery = Delivery()
+    delivery.sent(1, 0.0, 0.0)
+    for _ in range(3):
+        delivery.ended(100.0, 40.0, 10.0)
+    # One after the other is no pause, an hour is one.
+    delivery.sent(1, 40.0, 10.0 + PAUSE_S)
+    assert delivery.ended(100.0, 44.0, 20.0) is not None
+    delivery.sent(1, 44.0, 3600.0)
+    done = [delivery.ended(100.0, 84.0, 3610.0) for _ in range(4)][-1]
+    assert done is not None
+    assert (done.in_flight, done.work_per_s) == (4.0, 40.0)
+
+
+def test_a_round_in_which_the_width_changed_does_not_count() -> None:
+    clock = _Rounds(Width(inf, Cap()))
+    delivery = clock.width.delivery
+    clock.pass_one(4.0, 10.0)
+    delivery.changed()
+    clock.pass_one(6.0, 10.0)
+    assert delivery.rounds == 1
+    clock.pass_one(6.0, 10.0)
+    assert delivery.rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("rounds", "least", "most"),
+    [
+        (((4.0, 4.0), (6.0, 6.0), (9.0, 9.0)), 0.95, 1.05),
+        (((6.0, 8.0), (9.0, 8.0), (13.0, 8.0)), -0.05, 0.15),
+        (((6.0, 8.0), (9.0, 7.0), (13.0, 5.0)), -1.0, -0.3),
+    ],
+)
+def test_elasticity_is_one_without_congestion_nothing_in_a_line_and_less_beyond_a_peak(
+    rounds: tuple[tuple[float, float], ...], least: float, most: float
+) -> None:
+    delivery = _delivered(*rounds)
+    assert least <= delivery.elasticity(9.0) <= most
+    assert delivery.statistics().rounds == 3
+
+
+def test_one_width_alone_leaves_hope() -> None:
+    assert _delivered((8.0, 8.0), (8.0, 8.0)).elasticity(8.0) == pytest.approx(HOPE)
+
+
+def test_rounds_at_quite_other_widths_do_not_count() -> None:
+    assert _delivered((4.0, 8.0), (6.0, 8.0)).elasticity(60.0) == HOPE
+
+
+def _unsteady() -> Congestion:
+    congestion = Congestion()
+    for draw in range(16):
+        congestion.sample(4.0, ALONE_S * (0.3 if draw % 2 else 1.7))
+    return congestion
+
+
+def test_irregular_pieces_are_trusted_again_when_a_round_finds_them_quite_regular() -> None:
+    congestion = _unsteady()
+    assert not congestion.is_steady
+    for turn in range(400):
+        off = (STEADY + STEADY_AGAIN) / 2 * (1 if turn % 2 else -1)
+        congestion.sample(4.0, ALONE_S * (1.0 + off))
+    assert not congestion.is_steady
+    congestion.trust_again()
+    assert not congestion.is_steady
+    for _ in range(400):
+        congestion.sample(4.0, ALONE_S)
+    assert not congestion.is_steady
+    congestion.trust_again()
+    assert congestion.is_steady
+
+
+def test_where_pieces_are_irregular_the_width_goes_back_to_what_whole_answers_confirmed() -> None:
+    width = Width(4.0, Cap())
+    for _ in range(ROUND_PIECES):
+        width.moved(Crowd(4.0, 4), ALONE_S)
+    assert width.statistics().limit == 6.0
+    width.congestion = _unsteady()
+    assert width.moved(Crowd(6.0, 6), ALONE_S)
+    assert width.statistics().limit == 4.0
+    assert not width.moved(Crowd(4.0, 4), ALONE_S)
+    assert width.reason == "pieces of answers come irregularly"
+
+
+def test_where_pieces_are_irregular_whole_answers_move_the_width() -> None:
+    clock = _Rounds(Width(4.0, Cap()))
+    clock.width.congestion = _unsteady()
+    clock.pass_one(4.0, 4.0)
+    assert clock.width.statistics().limit == 4.0 * ROUND_GROWTH
+    assert clock.width.reason == "throughput follows the width by 1.0"
+    # The first round after a change does not count; then more at once do no more.
+    for _ in range(2):
+        clock.pass_one(6.0, 4.0)
+    assert clock.width.statistics().limit < 6.0
+
+
+def test_a_width_that_is_not_used_is_not_moved_by_whole_answers() -> None:
+    clock = _Rounds(Width(8.0, Cap()))
+    clock.width.congestion = _unsteady()
+    clock.pass_one(4.0, 4.0)
+    assert clock.width.statistics().limit == 8.0
+
+
+def _steady(width: float) -> Width:
+    """A width whose pieces tell the same time per token in any company."""
+    made = Width(width, Cap())
+    for in_flight in (4, 8, 16):
+        for _ in range(4):
+            made.congestion.sample(in_flight, ALONE_S)
+    return made
+
+
+def test_less_served_than_in_flight_is_a_line_and_the_width_falls_to_what_was_served() -> None:
+    clock = _Rounds(_steady(16.0))
+    clock.pass_one(16.0, 8.0 / ALONE_S)
+    assert clock.width.statistics().limit == pytest.approx(8.0)
+    assert clock.width.reason == "more wait in line at the provider"
+
+
+def test_a_provider_that_is_mostly_idle_has_no_line() -> None:
+    clock = _Rounds(_steady(4.0))
+    clock.pass_one(0.2, 0.2 / ALONE_S)
+    assert clock.width.statistics().limit == 4.0
+
+
+def test_more_at_once_that_deliver_no_more_are_taken_back_where_pieces_show_nothing() -> None:
+    clock = _Rounds(_steady(8.0))
+    for in_flight in (7.0, 8.0, 9.0, 10.0, 10.0):
+        clock.pass_one(in_flight, 8.0 / ALONE_S)
+    assert clock.width.delivery.elasticity(9.0) < ELASTIC
+    assert clock.width.statistics().limit < 8.0
+
+
+def test_pieces_lead_six_times_as_far_as_start_and_twice_as_far_as_a_round_confirmed() -> None:
+    clock = _Rounds(_steady(4.0))
+    width = clock.width
+    for _ in range(40):
+        allowed = width.statistics().limit
+        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
+    assert width.statistics().limit == 4.0 * LEAP
+    for _ in range(2):
+        clock.pass_one(24.0, 24.0 / ALONE_S)
+    for _ in range(40):
+        allowed = width.statistics().limit
+        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
+    assert width.statistics().limit == 24.0 * LEAP_LATER
+
+
+def test_pieces_do_not_lead_where_whole_answers_speak_against_it() -> None:
+    width = _steady(8.0)
+    width.delivery = _delivered((6.0, 8.0), (9.0, 8.0), (13.0, 8.0))
+    assert not any(width.moved(Crowd(8.0, 8), ALONE_S) for _ in range(40))
+
+
+def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_confirmed() -> None:
+    width = _steady(16.0)
+    assert not width.moved(Crowd(10.0, 16, 6), ALONE_S)
+    width = _steady(4.0)
+    for _ in range(3 * ROUND_PIECES):
+        width.moved(Crowd(width.statistics().limit, 100), ALONE_S)
+    assert width.statistics().limit == 13.5
+    assert width.moved(Crowd(8.0, 14, 6), ALONE_S)
+    assert width.statistics().limit == 8.0
+    assert width.moved(Crowd(2.0, 8, 6), ALONE_S)
+    assert width.statistics().limit == 4.0
+    assert width.reason == "more wait in line at the provider"
+
+
+def test_a_first_byte_is_overdue_by_what_it_takes_at_the_present_pace() -> None:
+    tempo = Tempo(0.0)
+    tempo.first_byte(FIRST_BYTE_S)
+    tempo.moved(1.0, 50.0)
+    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S, 0.02)
+    assert tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.02)
+    assert not tempo.is_overdue(OVERDUE * FIRST_BYTE_S + 0.1, 0.04)
+    tempo.first_byte_s = 0.0
+    assert not tempo.is_overdue(OVERDUE_S_MIN, 0.02)
+
+
+def test_a_first_byte_counts_as_work_as_it_is_at_its_quickest() -> None:
+    tempo = Tempo(0.0)
+    tempo.first_byte(FIRST_BYTE_S)
+    tempo.moved(1.0, 50.0)
+    assert tempo.work(100.0) == pytest.approx(150.0)
+    tempo.first_byte(30.0)
+    assert tempo.work(100.0) == pytest.approx(150.0)
+
+
+@dataclass
+class _Places:
+    """A provider that serves so many at once at full speed and lets the others wait inside."""
+
+    places: int
+    noise: float = 0.0
+    is_whole: bool = False
+    headers_first: bool = False
+    """Headers come at once with a place, and what they promise takes its time."""
+    _due: list[tuple[float, int, str, float]] = field(default_factory=list)
+    _line: list[int] = field(default_factory=list)
+    _busy: int = 0
+
+    def take(self, call: int, now: float) -> None:
+        if self._busy == self.places:
+            self._line.append(call)
+            return
+        self._busy += 1
+        tokens = 100.0 + 200.0 * uniform(5, 1, call)
+        at_s = now + FIRST_BYTE_S * self._luck(call, 0.0)
+        shown = PIECE_TOKENS
+        if not self.is_whole:
+            begins_s = now + 0.001 if self.headers_first else at_s
+            heapq.heappush(self._due, (begins_s, call, "began", 0.0))
+        while shown < tokens:
+            at_s += PIECE_TOKENS * ALONE_S * self._luck(call, shown)
+            heapq.heappush(self._due, (at_s, call, "moved", shown))
+            shown += PIECE_TOKENS
+        last_s = (tokens - shown + PIECE_TOKENS) * ALONE_S
+        heapq.heappush(self._due, (at_s + last_s, call, "over", tokens))
+
+    def _luck(self, call: int, shown: float) -> float:
+        return 1.0 + self.noise * (uniform(5, 2, 1000 * call + int(shown)) - 0.5)
+
+    def run(self, calls: int) -> tuple[float, list[float], int]:
+        """How long it took, the width after each answer, and the most that were in flight."""
+        quota, now, most = Quota(QuotaConfig(PLAIN), 0.0), 0.0, 0
+        demand = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=self.is_whole)
+        for _ in range(calls):
+            quota.ask(Ask(demand))
+        widths: list[float] = []
+        while len(widths) < calls:
+            decision = quota.decide(now)
+            for grant in decision.grants:
+                self.take(grant.permit.id, now)
+            most = max(most, quota.statistics().in_flight)
+            if not self._due or decision.wake_s < self._due[0][0]:
+                now = decision.wake_s
+                continue
+            now, call, kind, tokens = heapq.heappop(self._due)
+            if kind == "began":
+                quota.first_byte(call, Reading(), now)
+            elif kind == "moved":
+                quota.progress(call, tokens, now)
+            else:
+                quota.settle(call, Settlement("used", Usage(Amounts(100, tokens))), now)
+                widths.append(quota.statistics().belief.width.limit)
+                self._busy -= 1
+                if self._line:
+                    self.take(self._line.pop(0), now)
+        return now, widths, most
+
+
+BEST_S = FIRST_BYTE_S + 200.0 * ALONE_S
+"""A call of mean length, alone."""
+
+
+@pytest.mark.parametrize("provider", [
+    _Places(8), _Places(8, noise=0.5), _Places(8, is_whole=True), _Places(8, headers_first=True),
+    _Places(8, noise=1.0),
+], ids=["regular", "irregular", "whole", "headers-first", "rough"])  # fmt: skip
+def test_the_width_settles_near_the_places_of_a_provider_that_lets_the_others_wait_inside(
+    provider: _Places,
+) -> None:
+    took_s, widths, most = provider.run(300)
+    settled = widths[len(widths) // 3 :]
+    assert 0.7 * 8 <= median(settled) <= 2.0 * 8
+    assert most <= 6 * 4
+    assert took_s <= 1.12 * 300 * BEST_S / 8
+
+
+def test_a_provider_with_many_places_is_filled() -> None:
+    took_s, widths, _ = _Places(32).run(1000)
+    assert median(widths[500:]) >= 0.8 * 32
+    assert took_s <= 1.15 * 1000 * BEST_S / 32
+
+
+def test_a_call_that_was_undone_or_ended_waits_for_no_first_byte() -> None:
+    quota = Quota(QuotaConfig(PLAIN), 0.0)
+    permit = quota.admit(Demand(Amounts(100, 200), Amounts(100, 400)), 0.0)
+    assert isinstance(permit, Permit)
+    quota.settle(permit.id, Settlement("used", Usage(Amounts(100, 0.0))), 3.0)
+    assert quota.statistics().belief.width.limit == 4.0
