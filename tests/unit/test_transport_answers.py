@@ -14,7 +14,7 @@ import pytest
 import headway
 from headway.core.values import Sketch, Tally
 from headway.runtime.client import CallRequest
-from headway.runtime.exchange import ALIVE_S, Asked, Exchange
+from headway.runtime.exchange import ALIVE_S, PROGRESS_S, Asked, Exchange
 from headway.testing import FakeAdmission
 from headway.wire import write
 from headway.wire.values import WireName
@@ -247,7 +247,7 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     exchange.fed(pieces[0])
     exchange.fed(pieces[0] * 5)
     assert len(ticket.progress) == 1
-    now[0] = 1.1
+    now[0] = 1.0 + PROGRESS_S
     exchange.fed(PING)
     assert len(ticket.progress) == 2
     now[0] += ALIVE_S

@@ -36,8 +36,9 @@ The quota holds an account that refuses, so that a call is rarely refused twice.
 """
 
 PROGRESS_TOKENS: Final = 10.0
-PROGRESS_S: Final = 0.05
-"""An answer's growth is told in steps of this size, and no more often than this."""
+PROGRESS_S: Final = 0.2
+"""An answer's growth is told in steps of this size, and no more often than this: shorter ones are
+more noise than news."""
 
 ALIVE_S: Final = 30.0
 """Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""

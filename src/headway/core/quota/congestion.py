@@ -28,7 +28,7 @@ were measured on a busy machine have noise, and noise bends any curve."""
 
 NOISE_MEMORY: Final = 0.05
 
-STEADY: Final = 0.15
+STEADY: Final = 0.2
 STEADY_AGAIN: Final = 0.05
 """Pieces of answers are regular until they are off the fitted curve by more than this, and again
 when a round has passed and they are off by less than that."""

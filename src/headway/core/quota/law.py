@@ -300,8 +300,8 @@ class Width:
     Widths are explored in rounds: when enough pieces of answers were seen at the present width
     and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
     fraction of a second, and one round too many is all that a congested provider gets to see.
-    Where pieces are irregular they still lead, a bounded way; a round is then as many whole answers
-    as the width, and what they say of throughput decides.
+    Where pieces are irregular or calls stand in a line, a round is as many whole answers as the
+    width, and what they say of throughput moves it.
     """
 
     __slots__ = (
@@ -355,10 +355,10 @@ class Width:
         before = self._allowed
         self.congestion.sample(crowd.mean, per_token_s)
         worth = self.congestion.worth()
-        if not self.congestion.is_steady and self.delivery.rounds > 0:
+        if not self.congestion.is_steady:
             if self._allowed > self._proven:
                 self._move(self._proven, "pieces of answers come irregularly")
-        elif worth < inf and self.congestion.is_steady:
+        elif worth < inf:
             self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
         elif crowd.queued > QUEUED * crowd.in_flight:
             served = max(self._proven, float(crowd.in_flight - crowd.queued))
@@ -379,15 +379,13 @@ class Width:
         company, worth = done.in_flight, self.congestion.worth()
         is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
         served = done.work_per_s * self.congestion.time_s(max(1.0, company))
-        steady = self.congestion.is_steady
-        if not (steady and worth < inf) and is_full and served < SERVED * company:
-            self._proven = max(1.0, served)
-            self._move(self._proven, "more wait in line at the provider")
-        elif not steady:
-            self._proven = max(self._proven, company)
+        if not self.congestion.is_steady:
             if is_used:
                 self._follow(company, ROUND_GROWTH)
             self.congestion.trust_again()
+        elif worth == inf and is_full and served < SERVED * company:
+            self._proven = max(1.0, served)
+            self._move(self._proven, "more wait in line at the provider")
         elif worth == inf and is_full and self.delivery.elasticity(company) < ELASTIC:
             self._follow(company, 1.0)
         else:
