@@ -247,7 +247,7 @@ def test_growth_is_told_in_steps_and_silence_is_told_to_be_alive() -> None:
     exchange.fed(pieces[0])
     exchange.fed(pieces[0] * 5)
     assert len(ticket.progress) == 1
-    now[0] = 1.0 + PROGRESS_S
+    now[0] += 2.0 * PROGRESS_S
     exchange.fed(PING)
     assert len(ticket.progress) == 2
     now[0] += ALIVE_S
