@@ -188,7 +188,7 @@ def engine_steps(tasks: int) -> Engine:
     """Take a run of so many tasks from begin to end: three inputs per task, nothing else."""
     one = demand()
     layer = 100
-    graph = Graph([
+    graph = Graph.of([
         Task(f"t{i}", (f"t{i - layer}",) if i >= layer and i % 3 == 0 else (), (one,), 1.0)
         for i in range(tasks)
     ])  # fmt: skip
@@ -202,7 +202,7 @@ def engine_steps(tasks: int) -> Engine:
         steps += 1
         for effect in taken.effects:
             if isinstance(effect, Start):
-                inputs += (Admitted(effect.task), Finished(effect.task))
+                inputs += (Admitted(effect.task), Finished(effect.task, effect.attempt))
     ended = thread_time_ns()
     if not state.over:
         raise RuntimeError("the run did not end")

@@ -5,16 +5,28 @@ HeadwayError
 │   ├── PlanError              the plan is refused before anything is spent (exit 3)
 │   │   ├── CycleError                 HW001  tasks need each other in a circle
 │   │   ├── UnknownNeedError           HW002  a task needs one that is not there
-│   │   └── DuplicateTaskError         HW003  two tasks have one name
+│   │   ├── DuplicateTaskError         HW003  two tasks have one name
+│   │   ├── QueueOrderError            HW004  a queue's order contradicts a need
+│   │   ├── PlanFileError              HW005  a plan's file is not YAML or JSON, or not usable
+│   │   ├── UnknownKeyError            HW006  a key that the plan's grammar does not have
+│   │   ├── PlanValueError             HW007  a value of the wrong type or out of its range
+│   │   ├── PlanShapeError             HW008  keys that do not go together, or one that is missing
+│   │   ├── TemplateError              HW009  a `{{ }}` that cannot be filled
+│   │   ├── HazardError                HW010  an order that gives a stale or a lost value
+│   │   ├── SourceError                HW011  a file or pattern that a plan names cannot be used
+│   │   ├── PlanTooLargeError          HW012  more tasks or files than a run can hold
+│   │   └── ContextTooSmallError       HW013  a reduction's text does not fit its context
 │   ├── UsageError             a command line, preset or workload is wrong (exit 2)
 │   │   │                              HW100  the command line cannot be understood
 │   │   ├── UnknownPresetError         HW101  no preset has this name
 │   │   ├── BadPresetError             HW102  a preset or workload file cannot be used
 │   │   └── BadValueError              HW103  a value is outside what is allowed
 │   ├── DemandTooLargeError            HW201  one call exceeds what a limit ever allows (exit 3)
+│   ├── TasksFailedError               HW203  tasks failed; others' results are kept (exit 1)
 │   ├── QueueDeadlineError             HW204  a call waited for as long as it was allowed to
 │   ├── BudgetReachedError             HW205  the user's budget has no room for a call (exit 4)
 │   └── StateFileError                 HW208  a file that headway keeps cannot be used
+│       └── JournalError               HW209  a run's journal cannot be read or written
 ├── ProviderError              the provider's: it failed and waiting did not help (exit 1)
 │   │                                  HW300  a call failed for good
 │   ├── WireError                      HW301  bytes are not in the format they should be in
@@ -29,8 +41,35 @@ A class's docstring is its default message. Codes are never reused for another m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+ERRORS_SHOWN_MAX: Final = 20
+"""Errors of one plan that are shown at once: whoever has more starts with these."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where something stands in a file, counted from 1; line 0 is nowhere."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A hint that a program can carry out: one edit of the plan's text."""
+
+    kind: Literal["rename", "replace", "source", "add", "remove", "text", "spaces"]
+    """A key; a value by another, or by one in JSON; a key with its value, twice; words; tabs."""
+    place: Place
+    """Of the key, of the value, or of the mapping to which something is added."""
+    key: str = ""
+    """What is added, or the words that go; `vars.x` is a key within a key."""
+    value: str | int | tuple[str, ...] = ""
+    file: str = ""
+    """The file, if it is not the plan itself."""
 
 
 class HeadwayError(Exception):
@@ -76,6 +115,35 @@ class PlanError(InputError):
 
     exit_code = 3
 
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        where: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+        fixes: tuple[Fix, ...] = (),
+    ) -> None:
+        """As every error; `fixes` are what the hint says, as edits of the plan."""
+        super().__init__(message, where=where, detail=detail, hint=hint)
+        self.fixes = fixes
+        self.others: tuple[PlanError, ...] = ()
+        """What else is wrong with the same plan, independently of this."""
+
+    def render(self) -> str:
+        """This error and then the others, so that a plan is corrected in one go."""
+        shown = [super().render(), *(other.render() for other in self.others[:ERRORS_SHOWN_MAX])]
+        if hidden := len(self.others[ERRORS_SHOWN_MAX:]):
+            shown.append(f"and {hidden} more")
+        return "\n".join(shown)
+
+    @staticmethod
+    def together(errors: Sequence[PlanError]) -> PlanError:
+        """One error for all that is wrong: the first, which brings the others along."""
+        first = errors[0]
+        first.others = (*first.others, *errors[1:])
+        return first
+
 
 class CycleError(PlanError):
     """Tasks need each other in a circle, so none of them can start."""
@@ -93,6 +161,66 @@ class DuplicateTaskError(PlanError):
     """Two tasks have the same name."""
 
     code = "HW003"
+
+
+class QueueOrderError(PlanError):
+    """A task of a queue needs one whose turn comes after its own, so neither can start."""
+
+    code = "HW004"
+
+
+class PlanFileError(PlanError):
+    """The plan's file cannot be used."""
+
+    code = "HW005"
+
+
+class UnknownKeyError(PlanError):
+    """There is no such key."""
+
+    code = "HW006"
+
+
+class PlanValueError(PlanError):
+    """A value is not one that its key can have."""
+
+    code = "HW007"
+
+
+class PlanShapeError(PlanError):
+    """Keys do not go together, or one is missing."""
+
+    code = "HW008"
+
+
+class TemplateError(PlanError):
+    """A template cannot be filled."""
+
+    code = "HW009"
+
+
+class HazardError(PlanError):
+    """Tasks touch the same path in no fixed order, so that a value can be stale or lost."""
+
+    code = "HW010"
+
+
+class SourceError(PlanError):
+    """A file or a pattern that the plan names cannot be used."""
+
+    code = "HW011"
+
+
+class PlanTooLargeError(PlanError):
+    """The plan has more tasks or files than a run can hold."""
+
+    code = "HW012"
+
+
+class ContextTooSmallError(PlanError):
+    """The text of a reduction does not fit into its context."""
+
+    code = "HW013"
 
 
 class UsageError(InputError):
@@ -126,6 +254,15 @@ class DemandTooLargeError(InputError):
     exit_code = 3
 
 
+class TasksFailedError(InputError):
+    """Tasks failed; the results of the others are in `results`."""
+
+    code = "HW203"
+    exit_code = 1
+    results: object = None
+    """In the order of the items, with the errors in their places."""
+
+
 class QueueDeadlineError(InputError):
     """A call waited for as long as it was allowed to and was not sent."""
 
@@ -144,6 +281,12 @@ class StateFileError(InputError):
     """A file that headway keeps cannot be used."""
 
     code = "HW208"
+
+
+class JournalError(StateFileError):
+    """A run's journal cannot be read or written."""
+
+    code = "HW209"
 
 
 class ProviderError(HeadwayError):

@@ -69,7 +69,7 @@ class Case:
             weight_s = self.latency.work_s(tokens_out)
             tasks.append(Task(f"t{number}", (), (demand,), weight_s))
             calls.append((Call(number, tokens_in, tokens_out, tokens_out),))
-        return Workload("exact", Graph(tasks), tuple(calls))
+        return Workload("exact", Graph.of(tasks), tuple(calls))
 
     @property
     def rates(self) -> tuple[Limit, ...]:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.graph import Graph, ReadySet, Task
+from headway.core.plan.graph import Graph, Task
+from headway.core.plan.ready import DONE, ReadySet
 from headway.errors import CycleError
+from tests.property.engine_runs import graphs
 
 
 @st.composite
@@ -23,7 +25,11 @@ def plans(draw: st.DrawFn) -> tuple[Graph, list[float]]:
         needs = draw(st.lists(st.integers(0, task - 1), max_size=4)) if task else []
         tasks[task] = Task(str(task), tuple(map(str, needs)))
     weights = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
-    return Graph(tasks[task] for task in declared), [float(weight) for weight in weights]
+    return Graph.of(tasks[task] for task in declared), [float(weight) for weight in weights]
+
+
+def _numbers(ranges: list[range]) -> list[int]:
+    return [task for tasks in ranges for task in tasks]
 
 
 @given(plans())
@@ -61,7 +67,7 @@ def test_each_task_is_ready_or_lost_exactly_once(
 ) -> None:
     graph, _ = plan
     ready = ReadySet(graph)
-    active = ready.ready()
+    active = _numbers(ready.open())
     started: list[int] = list(active)
     done: set[int] = set()
     lost: list[int] = []
@@ -70,15 +76,17 @@ def test_each_task_is_ready_or_lost_exactly_once(
         assert all(need in done for need in graph.needs[task])
         if data.draw(st.integers(0, 4)):
             done.add(task)
-            freed = ready.done(task)
+            freed = _numbers(ready.done(task))
             active += freed
             started += freed
         else:
-            lost += ready.fail(task)
-        assert ready.ready() == sorted(active)
+            doomed = ready.doomed(task)
+            assert ready.fail(task) == doomed
+            lost += _numbers(doomed)
+        assert ready.statistics().ready == len(active)
     assert sorted(started + lost) == list(range(len(graph)))
     statistics = ready.statistics()
-    assert (statistics.waiting, statistics.ready) == (0, 0)
+    assert (statistics.pending, statistics.ready) == (0, 0)
     assert (statistics.done, statistics.lost) == (len(done), len(lost))
 
 
@@ -91,7 +99,7 @@ def test_what_is_refused_as_a_cycle_is_one(needs: list[list[int]]) -> None:
         for task, before in enumerate(needs)
     ]
     try:
-        graph = Graph(tasks)
+        graph = Graph.of(tasks)
     except CycleError as error:
         circle = error.message.rpartition(": ")[2].split(" -> ")
         assert circle[0] == circle[-1]
@@ -101,4 +109,26 @@ def test_what_is_refused_as_a_cycle_is_one(needs: list[list[int]]) -> None:
     else:
         assert len(graph.order) == size
         with pytest.raises(CycleError):
-            Graph([*tasks, Task("x", ("y",)), Task("y", ("x",))])
+            Graph.of([*tasks, Task("x", ("y",)), Task("y", ("x",))])
+
+
+@settings(max_examples=60)
+@given(graphs(), st.data())
+def test_restoring_gives_what_reporting_one_by_one_gives(graph: Graph, data: st.DataObject) -> None:
+    one_by_one, at_once = ReadySet(graph), ReadySet(graph)
+    for ready in (one_by_one, at_once):
+        ready.open()
+        for group in range(len(graph)):
+            if not ready.numbers.is_known(group):
+                ready.expand(group, 2)
+    total = one_by_one.numbers.total
+    done = data.draw(st.lists(st.integers(0, max(total - 1, 0)), unique=True, max_size=total))
+    for task in done:
+        one_by_one.done(task)
+    assert at_once.restore(done) == len(done)
+    at_once.open()
+    assert at_once.states == one_by_one.states
+    for task in range(total):
+        if at_once.states[task] < DONE:
+            freed = sorted(_numbers(one_by_one.done(task)))
+            assert sorted(_numbers(at_once.done(task))) == freed

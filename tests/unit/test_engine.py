@@ -24,6 +24,7 @@ from headway.core.engine.events import (
     Failed,
     Finished,
     Input,
+    RunBegan,
     RunFinished,
     Start,
     TaskDelayed,
@@ -45,7 +46,7 @@ HOPELESS = Fault("request")
 
 def _run(needs: dict[str, str], strategy: Strategy, retries: int = 3) -> State:
     """A run before its first input; `{"c": "a b"}` is a task c that needs a and b."""
-    graph = Graph(Task(name, tuple(before.split())) for name, before in needs.items())
+    graph = Graph.of(Task(name, tuple(before.split())) for name, before in needs.items())
     return begin(graph, Rules(strategy, retries))
 
 
@@ -56,48 +57,51 @@ def _started(taken: Step) -> list[int]:
 def test_an_empty_run_is_over_when_it_begins() -> None:
     state = _run({}, Adaptive())
     taken = step(state, Began(), 1.0)
-    assert taken == Step((RunFinished(1.0, 0, 0),), ())
+    assert taken == Step((RunBegan(1.0, "adaptive"), RunFinished(1.0, 0, 0)), ())
     assert state.over
+    assert step(state, Began(), 2.0) == Step((), ())
 
 
 def test_what_needs_nothing_starts_and_the_reason_is_recorded() -> None:
     state = _run({"a": "", "b": "a"}, AllAtOnce())
     taken = step(state, Began(), 2.0)
-    assert taken.events == (TaskStarted(0, 1, 2.0, "everything starts at once"),)
+    began = RunBegan(2.0, "all-at-once")
+    assert taken.events == (began, TaskStarted(0, 1, 2.0, "everything starts at once"))
     assert taken.effects == (Start(0, 1),)
 
 
 def test_a_task_starts_as_soon_as_its_own_needs_are_finished() -> None:
     state = _run({"a": "", "b": "", "after-a": "a", "after-both": "a b"}, AllAtOnce())
     step(state, Began(), 0.0)
-    assert _started(step(state, Finished(0), 1.0)) == [2]
-    assert _started(step(state, Finished(1), 2.0)) == [3]
+    assert _started(step(state, Finished(0, 1), 1.0)) == [2]
+    assert _started(step(state, Finished(1, 1), 2.0)) == [3]
 
 
 def test_the_last_end_ends_the_run() -> None:
     state = _run({"a": "", "b": "a"}, AllAtOnce())
     step(state, Began(), 0.0)
-    step(state, Finished(0), 1.0)
-    taken = step(state, Finished(1), 2.0)
+    step(state, Finished(0, 1), 1.0)
+    taken = step(state, Finished(1, 1), 2.0)
     assert taken.events == (TaskFinished(1, 1, 2.0), RunFinished(2.0, 2, 0))
     assert step(state, Ticked(), 3.0) == Step((), ())
-    assert state.active == state.waiting == set()
+    assert not state.active
+    assert not state.waiting
 
 
 def test_a_wave_waits_for_the_slowest_of_the_one_before() -> None:
     state = _run(dict.fromkeys("abcde", ""), Waves(2))
     assert _started(step(state, Began(), 0.0)) == [0, 1]
-    assert _started(step(state, Finished(0), 1.0)) == []
-    assert _started(step(state, Finished(1), 9.0)) == [2, 3]
-    step(state, Finished(2), 10.0)
-    assert _started(step(state, Finished(3), 11.0)) == [4]
+    assert _started(step(state, Finished(0, 1), 1.0)) == []
+    assert _started(step(state, Finished(1, 1), 9.0)) == [2, 3]
+    step(state, Finished(2, 1), 10.0)
+    assert _started(step(state, Finished(3, 1), 11.0)) == [4]
 
 
 def test_a_free_place_is_taken_at_once() -> None:
     state = _run(dict.fromkeys("abcde", ""), Fixed(2))
     assert _started(step(state, Began(), 0.0)) == [0, 1]
-    assert _started(step(state, Finished(1), 1.0)) == [2]
-    assert _started(step(state, Finished(2), 1.5)) == [3]
+    assert _started(step(state, Finished(1, 1), 1.0)) == [2]
+    assert _started(step(state, Finished(2, 1), 1.5)) == [3]
 
 
 def test_adaptive_starts_another_task_when_one_got_its_permit() -> None:
@@ -121,16 +125,16 @@ def test_a_task_that_waits_for_its_next_permit_keeps_others_from_starting() -> N
 def test_the_critical_path_goes_first_where_the_strategy_ranks() -> None:
     tasks = [Task("short", weight_s=1.0), Task("long", weight_s=5.0), Task("head", weight_s=1.0),
              Task("tail", ("head",), weight_s=9.0)]  # fmt: skip
-    ranked = begin(Graph(tasks), Rules(Fixed(2, ranked=True)))
+    ranked = begin(Graph.of(tasks), Rules(Fixed(2, ranked=True)))
     assert _started(step(ranked, Began(), 0.0)) == [2, 1]
-    declared = begin(Graph(tasks), Rules(Fixed(2)))
+    declared = begin(Graph.of(tasks), Rules(Fixed(2)))
     assert _started(step(declared, Began(), 0.0)) == [0, 1]
 
 
 def test_a_lost_attempt_is_tried_again_after_a_while() -> None:
     state = _run({"a": ""}, AllAtOnce())
     step(state, Began(), 0.0)
-    taken = step(state, Failed(0, SERVER), 5.0)
+    taken = step(state, Failed(0, 1, SERVER), 5.0)
     assert taken.events == (TaskDelayed(0, 1, 5.0, 6.0, SERVER),)
     assert taken.effects == (WakeAt(6.0),)
     assert step(state, Ticked(), 5.9) == Step((), ())
@@ -142,7 +146,7 @@ def test_delays_double_up_to_a_maximum() -> None:
     now, delays = 0.0, []
     step(state, Began(), now)
     for _ in range(1100):
-        (wake,) = step(state, Failed(0, SERVER), now).effects
+        (wake,) = step(state, Failed(0, state.active[0], SERVER), now).effects
         assert isinstance(wake, WakeAt)
         delays.append(wake.at_s - now)
         now = wake.at_s
@@ -154,28 +158,29 @@ def test_delays_double_up_to_a_maximum() -> None:
 def test_a_delayed_task_leaves_its_place_to_another() -> None:
     state = _run({"a": "", "b": "", "c": ""}, Fixed(1))
     step(state, Began(), 0.0)
-    assert _started(step(state, Failed(0, SERVER), 1.0)) == [1]
+    assert _started(step(state, Failed(0, 1, SERVER), 1.0)) == [1]
     assert _started(step(state, Ticked(), 2.0)) == []
     # Declared first, and its time has come: it goes before c.
-    assert _started(step(state, Finished(1), 3.0)) == [0]
-    assert _started(step(state, Finished(0), 4.0)) == [2]
+    assert _started(step(state, Finished(1, 1), 3.0)) == [0]
+    assert _started(step(state, Finished(0, 2), 4.0)) == [2]
 
 
 def test_attempts_are_bounded() -> None:
     state = _run({"a": ""}, AllAtOnce(), retries=1)
     step(state, Began(), 0.0)
-    step(state, Failed(0, SERVER), 0.0)
+    step(state, Failed(0, 1, SERVER), 0.0)
     step(state, Ticked(), 1.0)
-    taken = step(state, Failed(0, SERVER), 2.0)
+    taken = step(state, Failed(0, 2, SERVER), 2.0)
     assert taken.events == (TaskFailed(0, 2, 2.0, SERVER), RunFinished(2.0, 0, 1))
-    assert state.active == state.waiting == set()
+    assert not state.active
+    assert not state.waiting
 
 
 @pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
 def test_what_another_attempt_would_meet_too_fails_at_once(kind: FaultKind) -> None:
     state = _run({"a": ""}, AllAtOnce())
     step(state, Began(), 0.0)
-    assert TaskFailed(0, 1, 1.0, Fault(kind)) in step(state, Failed(0, Fault(kind)), 1.0).events
+    assert TaskFailed(0, 1, 1.0, Fault(kind)) in step(state, Failed(0, 1, Fault(kind)), 1.0).events
 
 
 @pytest.mark.parametrize(
@@ -184,24 +189,32 @@ def test_what_another_attempt_would_meet_too_fails_at_once(kind: FaultKind) -> N
 def test_what_another_attempt_may_not_meet_is_delayed(kind: FaultKind) -> None:
     state = _run({"a": ""}, AllAtOnce())
     step(state, Began(), 0.0)
-    assert isinstance(step(state, Failed(0, Fault(kind)), 1.0).events[0], TaskDelayed)
+    assert isinstance(step(state, Failed(0, 1, Fault(kind)), 1.0).events[0], TaskDelayed)
 
 
 def test_what_needs_a_failed_task_is_skipped_once_and_the_rest_goes_on() -> None:
     needs = {"a": "", "b": "", "after-a": "a", "after-both": "a b", "last": "after-a after-both"}
     state = _run(needs, AllAtOnce())
     step(state, Began(), 0.0)
-    taken = step(state, Failed(0, HOPELESS), 1.0)
+    taken = step(state, Failed(0, 1, HOPELESS), 1.0)
     assert taken.events == (
         TaskFailed(0, 1, 1.0, HOPELESS),
         *(TaskSkipped(task, 1.0, 0) for task in (2, 3, 4)),
     )
-    taken = step(state, Failed(1, HOPELESS), 2.0)
-    assert taken.events == (TaskFailed(1, 1, 2.0, HOPELESS), RunFinished(2.0, 0, 5))
+    taken = step(state, Failed(1, 1, HOPELESS), 2.0)
+    assert taken.events == (TaskFailed(1, 1, 2.0, HOPELESS), RunFinished(2.0, 0, 2, 3))
 
 
 @pytest.mark.parametrize(
-    "nonsense", [Finished(1), Finished(7), Finished(-1), Failed(1, SERVER), Waiting(9), Admitted(1)]
+    "nonsense",
+    [
+        Finished(1, 1),
+        Finished(7, 1),
+        Finished(-1, 1),
+        Failed(1, 1, SERVER),
+        Waiting(9),
+        Admitted(1),
+    ],
 )
 def test_an_input_about_a_task_that_is_not_active_means_nothing(nonsense: Input) -> None:
     state = _run({"a": "", "b": "a"}, AllAtOnce())
@@ -212,45 +225,49 @@ def test_an_input_about_a_task_that_is_not_active_means_nothing(nonsense: Input)
 def test_an_end_that_is_reported_twice_counts_once() -> None:
     state = _run({"a": "", "b": ""}, AllAtOnce())
     step(state, Began(), 0.0)
-    step(state, Finished(0), 1.0)
-    assert step(state, Finished(0), 2.0) == Step((), ())
+    step(state, Finished(0, 1), 1.0)
+    assert step(state, Finished(0, 1), 2.0) == Step((), ())
     assert state.finished == 1
 
 
 def test_deciding_changes_nothing() -> None:
-    state = _run({"a": "", "b": "", "c": "a"}, AllAtOnce())
-    first = starts(state, 0.0)
-    assert starts(state, 0.0) == first
+    state = _run({"a": "", "b": "", "c": "a", "d": ""}, Fixed(2))
     step(state, Began(), 0.0)
-    for happened in (Finished(0), Failed(0, HOPELESS), Failed(1, SERVER)):
+    for happened in (Finished(0, 1), Failed(0, 1, HOPELESS), Failed(1, 1, SERVER)):
         meant = decide(state, happened, 1.0)
         assert decide(state, happened, 1.0) == meant
-    assert state.active == {0, 1}
-    assert state.finished == state.failed == 0
+    apply(state, TaskFinished(1, 1, 1.0))
+    assert (
+        starts(state, 1.0)
+        == starts(state, 1.0)
+        == [TaskStarted(3, 1, 1.0, "one of 2 places is free")]
+    )
+    assert state.active == {0: 1}
+    assert (state.finished, state.failed) == (1, 0)
 
 
 def test_the_best_of_many_ready_tasks_start_in_order() -> None:
     tasks = [Task(str(i), weight_s=float((i * 37) % 101)) for i in range(101)]
-    state = begin(Graph(tasks), Rules(Fixed(60, ranked=True)))
+    state = begin(Graph.of(tasks), Rules(Fixed(60, ranked=True)))
     started = _started(step(state, Began(), 0.0))
     assert [tasks[task].weight_s for task in started] == [float(w) for w in range(100, 40, -1)]
 
 
 def test_a_journal_of_one_strategy_can_be_replayed_under_another() -> None:
     tasks = [Task(str(i), weight_s=float((i * 37) % 101)) for i in range(20)]
-    recorded = begin(Graph(tasks), Rules(Fixed(3, ranked=True)))
+    recorded = begin(Graph.of(tasks), Rules(Fixed(3, ranked=True)))
     first = step(recorded, Began(), 0.0)
     events: list[Event] = list(first.events)
     one, two, three = _started(first)
-    for now, happened in ((1.0, Failed(one, SERVER)), (2.0, Finished(two)), (3.0, Finished(three))):
+    ends: list[Input] = [Failed(one, 1, SERVER), Finished(two, 1), Finished(three, 1)]
+    for now, happened in enumerate(ends, 1):
         events += step(recorded, happened, now).events
     replayed = begin(recorded.graph, Rules(Fixed(3)))
     for event in events:
         apply(replayed, event)
     assert replayed.active == recorded.active
     assert one in replayed.active
-    assert replayed.delayed == recorded.delayed == []
+    assert replayed.delayed == recorded.delayed == {}
     assert replayed.finished == recorded.finished == 2
-    left = {task for _, task in replayed.ready}
-    assert left == {task for _, task in recorded.ready}
-    assert not left & replayed.active
+    assert replayed.ready_set.states == recorded.ready_set.states
+    assert replayed.line.ready == recorded.line.ready

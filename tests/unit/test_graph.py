@@ -1,4 +1,4 @@
-"""Declared order, edges, levels, the critical path, and who may start when."""
+"""Declared order, groups, edges, levels, queues, the critical path, and the numbers of tasks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from time import perf_counter
 
 import pytest
 
-from headway.core.plan.graph import CYCLE_SHOWN_MAX, Graph, ReadySet, Task
-from headway.errors import CycleError, DuplicateTaskError, InternalError, UnknownNeedError
+from headway.core.plan.graph import (
+    MEMBERWISE_MAX,
+    Graph,
+    GraphStatistics,
+    Group,
+    Need,
+    Numbering,
+    NumberingStatistics,
+    Task,
+)
+from headway.core.plan.order import CYCLE_SHOWN_MAX
+from headway.core.plan.ready import ReadySet
+from headway.errors import (
+    CycleError,
+    DuplicateTaskError,
+    InternalError,
+    QueueOrderError,
+    UnknownNeedError,
+)
 
 
 def _graph(**needs: str) -> Graph:
     """`_graph(a="", b="a")`: tasks in order, with their needs separated by spaces."""
-    return Graph(Task(name, tuple(before.split())) for name, before in needs.items())
+    return Graph.of(Task(name, tuple(before.split())) for name, before in needs.items())
 
 
 DIAMOND = {"top": "", "left": "top", "right": "top", "bottom": "left right"}
@@ -34,11 +51,11 @@ def test_a_need_may_be_declared_later_and_more_than_once() -> None:
 
 
 def test_an_empty_graph_has_no_path() -> None:
-    graph = Graph(())
+    graph = Graph.of(())
     assert graph.critical_path(()) == (0.0, ())
     assert graph.width() == 0
     assert graph.order == ()
-    assert ReadySet(graph).ready() == []
+    assert ReadySet(graph).open() == []
 
 
 def test_a_cycle_is_shown_as_a_path() -> None:
@@ -62,7 +79,7 @@ def test_a_long_cycle_is_not_written_out() -> None:
     size = 40
     tasks = [Task(f"t{number}", (f"t{(number + 1) % size}",)) for number in range(size)]
     with pytest.raises(CycleError) as caught:
-        Graph(tasks)
+        Graph.of(tasks)
     message = caught.value.message
     assert message.endswith(" -> t10 -> (29 more) -> t0")
     assert message.count("->") == CYCLE_SHOWN_MAX
@@ -89,13 +106,13 @@ def test_in_a_large_plan_only_names_that_begin_alike_are_offered(need: str, hint
     tasks = [Task(f"review-{number:02}") for number in range(40)]
     tasks += [Task(f"merge-{number:02}") for number in range(40)]
     with pytest.raises(UnknownNeedError) as caught:
-        Graph([*tasks, Task("last", (need,))])
+        Graph.of([*tasks, Task("last", (need,))])
     assert caught.value.hint == hint
 
 
 def test_two_tasks_of_one_name_are_refused() -> None:
     with pytest.raises(DuplicateTaskError) as caught:
-        Graph([Task("a"), Task("b"), Task("a")])
+        Graph.of([Task("a"), Task("b"), Task("a")])
     assert caught.value.message == "two tasks have the name `a`"
     assert caught.value.where == "tasks 1 and 3"
 
@@ -116,10 +133,10 @@ def test_equal_paths_are_chosen_as_declared() -> None:
 
 
 def test_weights_come_from_the_tasks_or_from_the_caller() -> None:
-    graph = Graph([Task("a", weight_s=2.0), Task("b", ("a",), weight_s=3.0)])
+    graph = Graph.of([Task("a", weight_s=2.0), Task("b", ("a",), weight_s=3.0)])
     assert graph.weights() == (2.0, 3.0)
     assert graph.critical_path(graph.weights()) == (5.0, (0, 1))
-    with pytest.raises(InternalError, match="1 weights for 2 tasks"):
+    with pytest.raises(InternalError, match="1 weights for 2 groups"):
         graph.upward_rank([1.0])
 
 
@@ -132,68 +149,139 @@ def test_width_counts_the_fullest_level() -> None:
     assert len(graph) == 6
 
 
-def test_a_task_is_ready_when_its_last_need_is_done() -> None:
-    ready = ReadySet(_graph(**DIAMOND))
-    assert ready.ready() == [0]
-    assert ready.done(0) == [1, 2]
-    assert ready.done(2) == []
-    assert ready.done(1) == [3]
-    assert ready.done(3) == []
-    assert ready.ready() == []
+def test_a_group_counts_once_in_a_path_and_with_all_its_members_in_the_width() -> None:
+    graph = Graph([
+        Group("fetch", 3, weight_s=2.0),
+        Group("parse", 3, (Need(0, memberwise=True),), weight_s=1.0),
+        Group("merge", 1, (Need(1),), weight_s=5.0),
+        Group("found", None, (Need(2),)),
+    ])  # fmt: skip
+    assert graph.critical_path(graph.weights()) == (8.0, (0, 1, 2, 3))
+    assert graph.statistics() == GraphStatistics(groups=4, tasks=7, edges=3, levels=4, width=3)
+    assert repr(graph) == "<Graph 7 tasks, 3 edges, 4 levels>"
+    assert Graph([Group("found", None)]).width() == 1
 
 
-def test_everything_behind_a_failure_is_lost_once() -> None:
-    ready = ReadySet(_graph(**DIAMOND, alone="", after="bottom alone"))
-    ready.done(0)
-    assert ready.fail(1) == [3, 5]
-    assert ready.fail(2) == []
-    assert ready.done(4) == []
-    assert repr(ready) == "<ReadySet 0 waiting, 0 ready, 2 done, 2 failed, 2 lost>"
-    statistics = ready.statistics()
-    assert (statistics.waiting, statistics.ready, statistics.lost) == (0, 0, 2)
+def test_needs_are_of_all_members_or_of_the_same_one() -> None:
+    graph = Graph([
+        Group("a", 5),
+        Group("b", 5, (Need(0, memberwise=True),)),
+        Group("c", 5, (Need(0), Need(0, memberwise=True), Need(1, memberwise=True))),
+        Group("one", 1),
+        Group("other", 1, (Need(3, memberwise=True),)),
+    ])  # fmt: skip
+    assert graph.needs == ((), (0,), (0, 1), (), (3,))
+    assert graph.memberwise == ((), (0,), (1,), (), ()), "of one alone it is the same, and simpler"
+    assert graph.followers == ((1,), (2,), (), (), ())
+    assert graph.waiters == ((2,), (), (), (4,), ())
 
 
-def test_a_resume_may_report_what_is_done_in_any_order() -> None:
-    ready = ReadySet(_graph(b="a", c="b", a=""))
-    assert ready.done(0) == [1]
-    assert ready.done(2) == [], "`b` was done before `a` was reported"
-    assert ready.ready() == [1]
+def test_members_that_need_each_other_are_equally_many() -> None:
+    with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
+        Graph([Group("a", 3), Group("b", 4, (Need(0, memberwise=True),))])
+    with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
+        Graph([Group("a", 3), Group("b", None, (Need(0, memberwise=True),))])
 
 
-def test_a_failure_does_not_take_back_what_is_done() -> None:
-    ready = ReadySet(_graph(a="", b="a", c="b"))
-    ready.done(1)
-    assert ready.fail(0) == []
-    assert ready.ready() == [2]
+def test_unknown_sizes_go_along_one_chain() -> None:
+    chain = [
+        Group("a", None),
+        Group("b", None, (Need(0, memberwise=True),)),
+        Group("c", None, (Need(1, memberwise=True), Need(0, memberwise=True))),
+    ]
+    assert Graph(chain).memberwise == ((), (0,), (0, 1))
+    both = Group("d", None, (Need(0, memberwise=True), Need(1, memberwise=True)))
+    with pytest.raises(InternalError, match="`d` needs members of two groups of unknown size"):
+        Graph([Group("a", None), Group("b", None), both])
 
 
-@pytest.mark.parametrize("state", ["done", "failed", "lost"])
-def test_a_task_ends_once(state: str) -> None:
-    ready = ReadySet(_graph(a="", b="a"))
-    if state == "done":
-        ready.done(0)
-    else:
-        ready.fail(0)
-    task = 1 if state == "lost" else 0
-    with pytest.raises(InternalError, match=f"is {state} and ends a second time"):
-        ready.done(task)
-    with pytest.raises(InternalError, match=f"is {state} and ends a second time"):
-        ready.fail(task)
+def test_what_a_byte_cannot_count_is_refused() -> None:
+    count = MEMBERWISE_MAX + 1
+    groups = [Group(str(number), 2) for number in range(count)]
+    last = Group("last", 2, tuple(Need(number, memberwise=True) for number in range(count)))
+    with pytest.raises(InternalError, match="needs members of 256 groups"):
+        Graph([*groups, last])
+
+
+@pytest.mark.parametrize("need", [-1, 1, 7])
+def test_a_need_of_a_group_that_is_not_there_is_a_mistake_of_ours(need: int) -> None:
+    with pytest.raises(InternalError, match=f"`a` needs group {need} of 1"):
+        Graph([Group("a", 1, (Need(need),))])
+
+
+def test_two_groups_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateTaskError, match="two tasks have the name `a`"):
+        Graph([Group("a", 2), Group("a", 3)])
+
+
+def test_a_queue_lists_its_groups_as_declared() -> None:
+    graph = Graph([Group("a", queue="q"), Group("b"), Group("c", 3, queue="q")])
+    assert graph.queues == {"q": (0, 2)}
+
+
+def test_a_queue_whose_order_contradicts_a_need_is_refused() -> None:
+    with pytest.raises(QueueOrderError) as caught:
+        Graph([Group("deploy", 1, (Need(1),), queue="live"), Group("build", queue="live")])
+    assert caught.value.render() == (
+        "error[HW004]: the order of queue `live` contradicts a need: deploy -> build -> deploy\n"
+        "  tasks.build.queue  each waits for the next, so none of them can start\n"
+        "hint: declare `build` before `deploy`, or take it out of the queue"
+    )
+
+
+def test_two_queues_that_wait_for_each_other_are_refused() -> None:
+    with pytest.raises(QueueOrderError, match="contradicts a need"):
+        Graph([
+            Group("a", 1, (Need(3),), queue="one"),
+            Group("b", queue="one"),
+            Group("c", 1, (Need(1),), queue="two"),
+            Group("d", queue="two"),
+        ])  # fmt: skip
+
+
+def test_tasks_are_numbered_group_by_group() -> None:
+    numbers = Numbering([Group("a", 2), Group("later", None), Group("none", 0), Group("b", 3)])
+    assert [numbers.place(task) for task in range(5)] == [(0, 0), (0, 1), (3, 0), (3, 1), (3, 2)]
+    assert numbers.task_of(3, 1) == 3
+    assert numbers.group_of(4) == 3
+    assert numbers.members(3) == range(2, 5)
+    assert len(numbers.members(2)) == len(numbers.members(1)) == 0
+    assert numbers.is_known(2)
+    assert not numbers.is_known(1)
+    assert repr(numbers) == "<Numbering 5 tasks, 1 groups unknown>"
+
+
+def test_members_that_are_found_later_get_the_next_free_numbers() -> None:
+    numbers = Numbering([Group("later", None), Group("a", 2), Group("last", None)])
+    assert numbers.expand(2, 3) == range(2, 5)
+    assert numbers.expand(0, 1) == range(5, 6)
+    assert (numbers.place(4), numbers.place(5)) == ((2, 2), (0, 0))
+    assert numbers.statistics() == NumberingStatistics(tasks=6, unknown=0)
+    with pytest.raises(InternalError, match="group 0 has got its members before"):
+        numbers.expand(0, 2)
+
+
+def test_a_group_of_a_billion_costs_as_much_as_a_group_of_one() -> None:
+    graph = Graph([Group("a", 10**9), Group("b", 10**9, (Need(0, memberwise=True),))])
+    assert graph.width() == 10**9
+    assert Numbering(graph.groups).place(10**9 + 5) == (1, 5)
 
 
 def test_a_chain_of_a_hundred_thousand_tasks_is_a_plan_like_any_other() -> None:
     size = 100_000
     began = perf_counter()
     tasks = [Task(f"t{number}", (f"t{number - 1}",) if number else ()) for number in range(size)]
-    graph = Graph(tasks)
+    graph = Graph.of(tasks)
     length_s, path = graph.critical_path([1.0] * size)
     ready = ReadySet(graph)
-    freed = ready.ready()
+    freed = ready.open()
     while freed:
-        freed = ready.done(freed[0])
+        freed = ready.done(freed[0].start)
     elapsed_s = perf_counter() - began
     assert (length_s, len(path)) == (float(size), size)
     assert ready.statistics().done == size
-    assert ReadySet(graph).fail(0) == list(range(1, size))
+    lost = ReadySet(graph)
+    lost.open()
+    assert sum(map(len, lost.fail(0))) == size - 1
     if sys.gettrace() is None:
         assert elapsed_s < 5.0, "about one second on a quiet machine"

@@ -12,6 +12,7 @@ from headway.core.engine.engine import Rules
 from headway.core.engine.events import (
     CallAdmitted,
     CallWaited,
+    RunBegan,
     RunFinished,
     TaskDelayed,
     TaskFailed,
@@ -143,7 +144,7 @@ def test_the_longest_way_to_the_end_is_the_most_urgent() -> None:
 def test_the_engine_is_told_when_a_call_waits_and_when_it_is_admitted() -> None:
     result = _run(_setup(workload=replace(PLAIN, tasks=1, calls=2)))
     assert [type(event) for event in result.events] == [
-        TaskStarted, CallAdmitted, CallWaited, CallAdmitted, TaskFinished, RunFinished,
+        RunBegan, TaskStarted, CallAdmitted, CallWaited, CallAdmitted, TaskFinished, RunFinished,
     ]  # fmt: skip
 
 
@@ -344,7 +345,7 @@ def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:
         for task, before in enumerate(needs)
     ]
     calls = tuple((call,) if task in called else () for task in range(len(needs)))
-    return Workload("bare", Graph(tasks), calls)
+    return Workload("bare", Graph.of(tasks), calls)
 
 
 def test_a_task_without_calls_is_over_when_it_starts() -> None:

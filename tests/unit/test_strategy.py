@@ -8,7 +8,6 @@ import pytest
 
 from headway.core.engine.strategy import (
     LOOKAHEAD,
-    Activity,
     Adaptive,
     AllAtOnce,
     Fixed,
@@ -20,29 +19,26 @@ from headway.errors import BadValueError
 
 
 def test_all_at_once_always_has_room() -> None:
-    assert AllAtOnce().room(Activity(1000, 1000)) == inf
+    assert AllAtOnce().room(1000) == inf
 
 
 def test_a_wave_starts_only_when_the_last_one_has_ended() -> None:
-    assert Waves(4).room(Activity(0, 0)) == 4
-    assert Waves(4).room(Activity(1, 0)) == 0
-    assert Waves(4).room(Activity(4, 0)) == 0
+    assert [Waves(4).room(active) for active in (0, 1, 4)] == [4, 0, 0]
 
 
 def test_a_fixed_number_of_places_is_kept_busy() -> None:
-    assert Fixed(5).room(Activity(3, 3)) == 2
-    assert Fixed(5).room(Activity(5, 0)) == 0
+    assert [Fixed(5).room(active) for active in (3, 5)] == [2, 0]
 
 
-def test_adaptive_starts_tasks_until_enough_of_them_wait_for_a_permit() -> None:
-    assert Adaptive().room(Activity(500, 0)) == LOOKAHEAD
-    assert Adaptive().room(Activity(500, LOOKAHEAD - 1)) == 1
-    assert Adaptive().room(Activity(500, LOOKAHEAD)) == 0
+def test_adaptive_starts_callers_until_enough_of_them_wait_for_a_permit() -> None:
+    assert Adaptive().room(500) == inf
+    assert [Adaptive().callers(waiting) for waiting in (0, LOOKAHEAD - 1, LOOKAHEAD)] == [
+        LOOKAHEAD, 1, 0,
+    ]  # fmt: skip
 
 
-def test_adaptive_respects_the_users_ceiling() -> None:
-    assert Adaptive(ceiling=10).room(Activity(8, 0)) == 2
-    assert Adaptive(ceiling=10).room(Activity(8, LOOKAHEAD)) == 0
+def test_the_others_do_not_look_at_who_waits() -> None:
+    assert {strategy.callers(1000) for strategy in (AllAtOnce(), Waves(2), Fixed(2))} == {inf}
 
 
 def test_only_adaptive_puts_the_critical_path_first_by_itself() -> None:
@@ -65,10 +61,16 @@ def test_a_strategy_is_read_as_users_write_it(text: str, strategy: Strategy, rea
     assert parse(text).reason == reason
 
 
+@pytest.mark.parametrize(("text", "strategy"), [("waves(4)", Waves(4)), ("fixed(12)", Fixed(12))])
+def test_a_size_may_stand_in_brackets(text: str, strategy: Strategy) -> None:
+    assert parse(text) == strategy
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "wave", "waves", "waves:", "waves:0", "waves:-4", "waves:4.5", "waves:four", "fixed:+5",
-     "fixed: 5", "adaptive:5", "all-at-once:3", "waves:\N{SUPERSCRIPT TWO}", "waves:4:4"],
+     "fixed: 5", "adaptive:5", "all-at-once:3", "waves:\N{SUPERSCRIPT TWO}", "waves:4:4", "waves(4",
+     "waves4)", "waves:(4)", "waves()", "waves(0)", "adaptive()", "all-at-once(3)"],
 )  # fmt: skip
 def test_what_is_not_a_strategy_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(BadValueError, match="is not a strategy") as refused:

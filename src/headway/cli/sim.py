@@ -212,7 +212,7 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
         Picture(f"{rows[i].strategy}, seed {experiment.seeds[0]}", compared.first[i], labels)
         for i in drawn
     ]
-    ends = [picture.ran.makespan_s for picture in pictures if picture.ran.makespan_s < inf]
+    ends = [compared.first[i].makespan_s for i in drawn if compared.first[i].makespan_s < inf]
     if ends:
         draw_timelines(console, pictures, max(ends))
     print(f"\n{conclusion(rows)}")

@@ -32,6 +32,9 @@ FaultKind = Literal[
     "server",  # the provider failed before it answered
     "timeout",  # nothing came in time
     "connection",  # not one byte was sent: free to send again
+    "command",  # a command ended with a non-zero exit code
+    "function",  # the user's function raised
+    "unfit",  # an answer came and is not what was asked for
 ]
 
 Known = Literal["reported", "estimated", "unknown"]

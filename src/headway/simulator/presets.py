@@ -102,7 +102,7 @@ def _written_down(preset: WorkloadPreset) -> Workload:
             mine.append(Call(number, agent.input_tokens, agent.output_tokens, most))
             number += 1
         calls.append(tuple(mine))
-    return Workload(spec.name, Graph(tasks), tuple(calls))
+    return Workload(spec.name, Graph.of(tasks), tuple(calls))
 
 
 def _limits(

@@ -1,23 +1,27 @@
 """What happens next in a run: inputs in, events and effects out. The page to print.
 
-    pending --needs done--> ready --room--> started --finished--> finished
+    pending --needs done--> ready --room--> started --finished, reused--> finished
                               ^                |-----failed, more attempts--> delayed --time--+
                               |                |-----failed, no more--> failed                |
-                              +-------------------------------------------------------------- +
+                              |                |-----run stopped now--> ready, and left       |
+                              +---------------------------------------------------------------+
     a task that needs a failed one is skipped, and so is everything that needs it
 
 Laws:
 - `decide` and `starts` hold all policy and change nothing; `apply` is total, holds none, and
   is all that replay needs.
 - A task starts when its own needs are finished; there is no barrier between stages.
-- A throttled task waits, it never fails: refusals do not reach the engine.
-- Pending tasks are numbers in arrays, not objects: what is not started costs bytes.
+- While a run is held or stopping nothing starts. A run that began ends exactly once.
+- A throttled task waits, it never fails: refusals do not reach the engine, or find it held.
+- Pending tasks are bytes in arrays, not objects. Nothing here looks at tasks one by one: an input
+  costs what it changes.
 """
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
 from typing import Final
 
 from headway.core.engine.events import (
@@ -25,60 +29,82 @@ from headway.core.engine.events import (
     Began,
     CallAdmitted,
     CallWaited,
+    CancelAll,
+    Continued,
     Effect,
     Event,
+    Expanded,
+    Failed,
     Finished,
+    GroupExpanded,
+    Held,
     Input,
+    LocalRoom,
+    Reused,
+    RunBegan,
+    RunContinued,
     RunFinished,
+    RunHeld,
+    RunStopping,
     Start,
+    Stopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskReused,
     TaskSkipped,
     TaskStarted,
-    Ticked,
     Waiting,
     WakeAt,
+    WaveBegan,
 )
-from headway.core.engine.strategy import Activity, Adaptive, Strategy
-from headway.core.plan.graph import Graph, ReadySet
-from headway.core.values import Fault, FaultKind
+from headway.core.engine.line import Line
+from headway.core.engine.sequencer import Sequencer
+from headway.core.engine.state import (
+    Halt,
+    Rules,
+    State,
+    delay,
+    end,
+    fail,
+    give_turn,
+    is_held,
+    is_put_back,
+    offer,
+    ripen,
+    start,
+    take_back,
+)
+from headway.core.engine.strategy import Waves
+from headway.core.plan.graph import Graph
+from headway.core.plan.ready import ReadySet
+from headway.core.values import FaultKind
+
+__all__ = [
+    "Halt",
+    "Rules",
+    "State",
+    "Step",
+    "advance",
+    "apply",
+    "begin",
+    "decide",
+    "starts",
+    "step",
+]
 
 RETRIED: Final[frozenset[FaultKind]] = frozenset(
     ("overload", "broken", "server", "timeout", "connection", "rate", "concurrency")
 )
 """Faults that another attempt may not meet. Waiting does not mend a request, a cap or a bill."""
 
+OWN: Final[frozenset[FaultKind]] = frozenset(("command", "function", "unfit"))
+"""Faults of the work itself: tried again only where the plan says how often."""
+
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
 DOUBLINGS_MAX: Final = 10
 """The delay doubles with each attempt; further doublings are beyond its maximum."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a run treats its tasks."""
-
-    strategy: Strategy = Adaptive()
-    retries: int = 3
-
-
-@dataclass(slots=True)
-class State:
-    """Everything the engine knows. Changed by `apply` alone."""
-
-    graph: Graph
-    rules: Rules
-    ranks: list[float]
-    ready_set: ReadySet
-    ready: list[tuple[float, int]] = field(default_factory=list)
-    delayed: list[tuple[float, int]] = field(default_factory=list)
-    attempts: dict[int, int] = field(default_factory=dict)
-    active: set[int] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    finished: int = 0
-    failed: int = 0
-    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,135 +117,228 @@ class Step:
 
 def begin(graph: Graph, rules: Rules) -> State:
     """The state before the first input."""
-    weights = [task.weight_s for task in graph.tasks]
-    ranks = graph.upward_rank(weights) if rules.strategy.ranked else [0.0] * len(weights)
-    state = State(graph, rules, ranks, ReadySet(graph))
-    state.ready = [(-ranks[task], task) for task in state.ready_set.ready()]
-    heapq.heapify(state.ready)
+    ranks = graph.upward_rank(graph.weights()) if rules.strategy.ranked else [0.0] * len(graph)
+    ready_set = ReadySet(graph)
+    line = Line(graph, ready_set, ranks)
+    state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))
+    offer(state, ready_set.open())
     return state
 
 
 def step(state: State, happened: Input, now: float) -> Step:
     """Take one input: record what it means, then start what may start."""
+    if isinstance(happened, LocalRoom):
+        state.places = happened.places
     events = decide(state, happened, now)
-    for event in events:
-        apply(state, event)
-    for event in starts(state, now):
-        events.append(event)
-        apply(state, event)
-    if not state.over and state.finished + state.failed == len(state.graph.tasks):
-        done = RunFinished(now, state.finished, state.failed)
-        events.append(done)
-        apply(state, done)
-    return Step(tuple(events), tuple(_effects(events)))
+    further, effects = _take(state, events, now)
+    return Step((*events, *further), tuple(effects))
+
+
+def advance(state: State, events: Sequence[Event], now: float) -> Step:
+    """Make facts part of the state and go on from there: what follows from them.
+
+    For drivers that make what was decided durable first, and several things at a time: so nothing
+    that depends on what else has happened is decided before.
+    """
+    further, effects = _take(state, events, now)
+    return Step(tuple(further), tuple(effects))
 
 
 def decide(state: State, happened: Input, now: float) -> list[Event]:
     """What an input means, as facts."""
-    if isinstance(happened, Began | Ticked):
-        return []
-    task = happened.task
-    if task not in state.active:
-        return []
-    if isinstance(happened, Waiting):
-        return [CallWaited(task, now)]
-    if isinstance(happened, Admitted):
-        return [CallAdmitted(task, now)]
     if isinstance(happened, Finished):
-        return [TaskFinished(task, state.attempts[task], now)]
-    return _failure(state, task, happened.fault, now)
+        task, attempt = happened.task, happened.attempt
+        current = state.active.get(task) == attempt
+        return [TaskFinished(task, attempt, now, happened.ending)] if current else []
+    if isinstance(happened, Admitted):
+        return [CallAdmitted(happened.task, now)] if happened.task in state.active else []
+    if isinstance(happened, Waiting):
+        return [CallWaited(happened.task, now)] if happened.task in state.active else []
+    if isinstance(happened, Reused):
+        current = state.active.get(happened.task) == happened.attempt
+        return [TaskReused(happened.task, now)] if current else []
+    if isinstance(happened, Failed):
+        current = state.active.get(happened.task) == happened.attempt
+        return [_failure(state, happened, now)] if current else []
+    return [] if state.over else _about_the_run(state, happened, now)
 
 
-def starts(state: State, now: float) -> list[TaskStarted]:
-    """The tasks that start now, best first."""
-    strategy = state.rules.strategy
-    room = strategy.room(Activity(len(state.active), len(state.waiting)))
-    count = int(min(room, len(state.ready) + len(state.delayed)))
+def starts(state: State, now: float) -> list[Event]:
+    """The tasks that start now, best first, and the wave that they are."""
+    if not state.line.ready or not may_start(state, now):
+        return []
+    rules, line, active = state.rules, state.line, len(state.active)
+    strategy = rules.strategy
+    count = int(min(strategy.room(active), rules.ceiling - active, line.ready))
     if count <= 0:
         return []
-    due = [(-state.ranks[task], task) for at, task in state.delayed if at <= now]
-    first = heapq.nsmallest(count, [*_front(state.ready, count), *due])
-    return [
-        TaskStarted(task, state.attempts.get(task, 0) + 1, now, strategy.reason)
-        for _, task in first
-    ]
+    callers = int(min(strategy.callers(len(state.waiting)), count))
+    here = int(min(max(1.0, state.places) - state.local, count)) if line.local else 0
+    tasks = line.first(count, callers, here)
+    tried, reason = state.tried, strategy.reason
+    events: list[Event] = [TaskStarted(t, tried.get(t, 0) + 1, now, reason) for t in tasks]
+    if events and isinstance(strategy, Waves):
+        size = max(1, min(strategy.size, rules.ceiling))
+        wave = WaveBegan(state.wave + 1, state.wave + ceil(state.left / size), now)
+        events.insert(0, wave)
+    return events
+
+
+def may_start(state: State, now: float) -> bool:
+    """Whether anything may start at all: the run has begun, is not held and not stopping."""
+    return state.is_begun and not (is_held(state, now) or state.is_stopping or state.over)
 
 
 def apply(state: State, event: Event) -> None:
     """Make a fact part of the state."""
-    if isinstance(event, TaskStarted):
-        _leave_ready(state, event.task)
-        state.attempts[event.task] = event.attempt
-        state.active.add(event.task)
-        state.waiting.add(event.task)
-    elif isinstance(event, CallWaited):
-        state.waiting.add(event.task)
+    if isinstance(event, TaskFinished):
+        end(state, event.task)
+    elif isinstance(event, TaskStarted):
+        start(state, event)
     elif isinstance(event, CallAdmitted):
         state.waiting.discard(event.task)
-    elif isinstance(event, TaskFinished):
-        _leave_active(state, event.task)
-        state.finished += 1
-        for task in state.ready_set.done(event.task):
-            heapq.heappush(state.ready, (-state.ranks[task], task))
+    elif isinstance(event, CallWaited):
+        state.waiting.add(event.task)
+    elif isinstance(event, TaskReused):
+        end(state, event.task)
     elif isinstance(event, TaskDelayed):
-        _leave_active(state, event.task)
-        heapq.heappush(state.delayed, (event.again_s, event.task))
+        delay(state, event)
     elif isinstance(event, TaskFailed):
-        _leave_active(state, event.task)
-        state.failed += 1
-        state.ready_set.fail(event.task)
+        fail(state, event.task)
     elif isinstance(event, TaskSkipped):
-        state.failed += 1
+        state.skipped += 1
+    else:
+        _apply_to_the_run(state, event)
+
+
+def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event], list[Effect]]:
+    """Apply facts: what follows from them, and what is to be done about all of it."""
+    further: list[Event] = []
+    effects: list[Effect] = []
+    for event in events:
+        if isinstance(event, TaskFailed):
+            further += _skips(state, event)
+        apply(state, event)
+        _ask(effects, event)
+    for event in further:
+        apply(state, event)
+    if state.is_begun and not state.over:
+        for event in _by_itself(state, now):
+            further.append(event)
+            apply(state, event)
+            _ask(effects, event)
+        if state.wakes:
+            ripen(state, now)
+        for event in starts(state, now):
+            further.append(event)
+            apply(state, event)
+            _ask(effects, event)
+        if not state.active and (state.is_stopping or not state.left):
+            over = RunFinished(now, state.finished, state.failed, state.skipped, state.left)
+            further.append(over)
+            apply(state, over)
+    return further, effects
+
+
+def _by_itself(state: State, now: float) -> list[Event]:
+    """What a run does without being told: it halts after failures, and goes on after a hold."""
+    halt = state.rules.halt
+    if halt is not None and state.failed >= halt.failures and not state.is_stopping:
+        return [RunStopping(now, f"{state.failed} failed", halt.is_now)]
+    if -inf < state.held_until_s <= now and not state.is_paused:
+        return [RunContinued(now)]
+    return []
+
+
+def _skips(state: State, event: TaskFailed) -> list[Event]:
+    doomed = state.ready_set.doomed(event.task)
+    return [TaskSkipped(task, event.at_s, event.task) for tasks in doomed for task in tasks]
+
+
+def _failure(state: State, happened: Failed, now: float) -> Event:
+    task, attempt, fault = happened.task, happened.attempt, happened.fault
+    group = state.graph.groups[state.ready_set.numbers.group_of(task)]
+    retries = state.rules.retries if group.retries is None else group.retries
+    tries = attempt - state.earlier.get(task, 0)
+    is_curable = fault.kind in RETRIED or (fault.kind in OWN and group.retries is not None)
+    is_refused = state.rules.is_patient and fault.kind in ("rate", "concurrency")
+    if is_refused or (is_curable and tries <= retries) or is_put_back(state, fault, now):
+        delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(tries - 1, DOUBLINGS_MAX))
+        delay_s = max(delay_s, fault.retry_after_s or 0.0)
+        return TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)
+    return TaskFailed(task, attempt, now, fault, happened.ending)
+
+
+def _about_the_run(state: State, happened: Input, now: float) -> list[Event]:
+    if isinstance(happened, Began):
+        return [] if state.is_begun else [RunBegan(now, state.rules.strategy.name)]
+    if isinstance(happened, Expanded):
+        return _expansion(state, happened, now)
+    if isinstance(happened, Stopping):
+        is_news = happened.is_now or not state.is_stopping
+        return [RunStopping(now, happened.reason, happened.is_now)] if is_news else []
+    if isinstance(happened, Held):
+        is_news = now < max(happened.until_s, state.held_until_s) and not state.is_stopping
+        return [RunHeld(now, happened.until_s, happened.reason)] if is_news else []
+    if isinstance(happened, Continued):
+        return _continuation(state, now)
+    return []
+
+
+def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
+    """Groups that follow a group member by member are as large as it is, unless they are lost."""
+    is_lost, found = state.ready_set.is_lost, [happened.group]
+    if state.ready_set.numbers.is_known(happened.group) or is_lost[happened.group]:
+        return []
+    for group in found:
+        followers = state.graph.followers[group]
+        found += [other for other in followers if other not in found and not is_lost[other]]
+    return [GroupExpanded(group, happened.count, now) for group in found]
+
+
+def _continuation(state: State, now: float) -> list[Event]:
+    """Whoever paused a run and lets it go on does not know of a window that is still empty."""
+    if not state.is_paused:
+        return [RunContinued(now)] if now < state.held_until_s else []
+    events: list[Event] = [RunContinued(now)]
+    if now < state.held_until_s:
+        events.append(RunHeld(now, state.held_until_s, state.hold_reason))
+    return events
+
+
+def _apply_to_the_run(state: State, event: Event) -> None:
+    if isinstance(event, WaveBegan):
+        state.wave = event.number
+    elif isinstance(event, GroupExpanded):
+        offer(state, state.ready_set.expand(event.group, event.count))
+        if queue := state.graph.groups[event.group].queue:
+            give_turn(state, queue)
+    elif isinstance(event, RunHeld):
+        if event.until_s == inf:
+            state.is_paused, state.pause_reason = True, event.reason
+        else:
+            state.held_until_s, state.hold_reason = event.until_s, event.reason
+    elif isinstance(event, RunContinued):
+        if not state.is_paused or state.held_until_s <= event.at_s:
+            state.held_until_s = -inf
+        state.is_paused = False
+    elif isinstance(event, RunStopping):
+        state.is_stopping = True
+        if event.is_now:
+            take_back(state)
+    elif isinstance(event, RunBegan):
+        state.is_begun = True
     else:
         state.over = True
 
 
-def _front(heap: list[tuple[float, int]], count: int) -> list[tuple[float, int]]:
-    """The smallest entries of a heap, in order, without taking them out: O(count log count)."""
-    front: list[tuple[float, int]] = []
-    candidates = [(heap[0], 0)] if heap else []
-    while candidates and len(front) < count:
-        entry, index = heapq.heappop(candidates)
-        front.append(entry)
-        for child in (2 * index + 1, 2 * index + 2):
-            if child < len(heap):
-                heapq.heappush(candidates, (heap[child], child))
-    return front
-
-
-def _failure(state: State, task: int, fault: Fault, now: float) -> list[Event]:
-    attempt = state.attempts[task]
-    if fault.kind in RETRIED and attempt <= state.rules.retries:
-        delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(attempt - 1, DOUBLINGS_MAX))
-        return [TaskDelayed(task, attempt, now, now + delay_s, fault)]
-    events: list[Event] = [TaskFailed(task, attempt, now, fault)]
-    events += [TaskSkipped(other, now, task) for other in state.ready_set.doomed(task)]
-    return events
-
-
-def _leave_ready(state: State, task: int) -> None:
-    """What `starts` chose is at the front of the ready heap, or was delayed.
-
-    A journal may come from other rules, with another order: then the task is further behind.
-    """
-    if state.ready and state.ready[0][1] == task:
-        heapq.heappop(state.ready)
-        return
-    heap = state.delayed if task in state.attempts else state.ready
-    heap[:] = [entry for entry in heap if entry[1] != task]
-    heapq.heapify(heap)
-
-
-def _leave_active(state: State, task: int) -> None:
-    state.active.discard(task)
-    state.waiting.discard(task)
-
-
-def _effects(events: list[Event]) -> list[Effect]:
-    effects: list[Effect] = []
-    for event in events:
-        if isinstance(event, TaskStarted):
-            effects.append(Start(event.task, event.attempt))
-        elif isinstance(event, TaskDelayed):
-            effects.append(WakeAt(event.again_s))
-    return effects
+def _ask(effects: list[Effect], event: Event) -> None:
+    """What is to be done about an event."""
+    if isinstance(event, TaskStarted):
+        effects.append(Start(event.task, event.attempt))
+    elif isinstance(event, TaskDelayed):
+        effects.append(WakeAt(event.again_s))
+    elif isinstance(event, RunHeld):
+        effects += [WakeAt(event.until_s)] if event.until_s < inf else []
+    elif isinstance(event, RunStopping):
+        effects += [CancelAll()] if event.is_now else []

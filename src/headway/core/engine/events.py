@@ -1,7 +1,8 @@
 """What happened in a run, and what to do about it: one frozen record each.
 
 Events are facts and are all that replay needs. Inputs are what a driver reports to the engine,
-effects what the engine asks of the driver. Tasks are named by their index in declared order.
+effects what the engine asks of the driver. Within a run tasks are named by a number (`graph.py`);
+a journal names them by their content key, which outlives an edited plan.
 """
 
 from __future__ import annotations
@@ -13,6 +14,52 @@ from headway.core.values import Fault
 
 VERSION: Final = 1
 """Of the events below; a change of meaning raises it, and older ones are upcast on read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What an attempt left behind, whether it gave a result or not."""
+
+    body: bytes = b""
+    """The digest of its result, under which the journal keeps it; empty if there is none."""
+    inputs: bytes = b""
+    """The digest of the results that it was given: with others it would be another attempt."""
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    spend_microusd: int = 0
+    calls: int = 0
+    exit_code: int | None = None
+    is_in_doubt: bool = False
+    """It was sent and its answer was lost: charged at its ceiling."""
+
+
+NOTHING: Final = Ending()
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """A process took the run over: the first one, or one that resumes it."""
+
+    at_s: float
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExpanded:
+    """The task that a group is spread over has finished: so many members it has."""
+
+    group: int
+    count: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaveBegan:
+    """The previous wave has ended; `of` is how many there will be, as far as is known now."""
+
+    number: int
+    of: int
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +79,15 @@ class TaskFinished:
     task: int
     attempt: int
     at_s: float
+    ending: Ending = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReused:
+    """The result of an earlier attempt still holds: nothing that it depends on has changed."""
+
+    task: int
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +99,7 @@ class TaskDelayed:
     at_s: float
     again_s: float
     fault: Fault
+    ending: Ending = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +110,7 @@ class TaskFailed:
     attempt: int
     at_s: float
     fault: Fault
+    ending: Ending = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +139,60 @@ class CallAdmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunHeld:
+    """No task starts until then (an empty usage window), or until somebody says so (infinity)."""
+
+    at_s: float
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued:
+    """Tasks start again."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopping:
+    """Nothing more starts; what is started ends by itself, or now."""
+
+    at_s: float
+    reason: str
+    is_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every task has finished, failed or been skipped."""
+    """Nothing is active and nothing more will start. Complete if no task is left or failed."""
 
     at_s: float
     finished: int
     failed: int
+    skipped: int = 0
+    left: int = 0
+    """Tasks that a run which was stopped did not come to."""
 
 
 Event = (
-    TaskStarted | TaskFinished | TaskDelayed | TaskFailed | TaskSkipped | CallWaited
-    | CallAdmitted | RunFinished
+    RunBegan | GroupExpanded | WaveBegan | TaskStarted | TaskFinished | TaskReused | TaskDelayed
+    | TaskFailed | TaskSkipped | CallWaited | CallAdmitted | RunHeld | RunContinued | RunStopping
+    | RunFinished
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
     """The run may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The members of a group have become known."""
+
+    group: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +211,29 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The current attempt of a task is complete."""
+    """An attempt is complete. What is said of an attempt that is no longer current is ignored."""
 
     task: int
+    attempt: int
+    ending: Ending = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """Instead of the attempt that was to start, an earlier result is taken."""
+
+    task: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The current attempt of a task is lost."""
+    """An attempt is lost."""
 
     task: int
+    attempt: int
     fault: Fault
+    ending: Ending = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +241,38 @@ class Ticked:
     """A time that was asked for with `WakeAt` has come."""
 
 
-Input = Began | Waiting | Admitted | Finished | Failed | Ticked
+@dataclass(frozen=True, slots=True)
+class Held:
+    """No task shall start until then."""
+
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Tasks may start again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The run shall end; `is_now` cancels what is started."""
+
+    reason: str
+    is_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRoom:
+    """How many tasks that use this machine may be active at once, by its processors and memory."""
+
+    places: float
+
+
+Input = (
+    Began | Expanded | Waiting | Admitted | Finished | Reused | Failed | Ticked | Held | Continued
+    | Stopping | LocalRoom
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +290,9 @@ class WakeAt:
     at_s: float
 
 
-Effect = Start | WakeAt
+@dataclass(frozen=True, slots=True)
+class CancelAll:
+    """End every started attempt now; report nothing of them."""
+
+
+Effect = Start | WakeAt | CancelAll

@@ -2,7 +2,7 @@
 
 A strategy answers one question: how many more tasks may start now? `adaptive` has no number to
 guess: it starts another task while hardly any started one is waiting for a permit, so that the
-width is whatever the quota can feed.
+width is whatever the quota can feed. Tasks that use this machine instead are fed by its own law.
 """
 
 from __future__ import annotations
@@ -16,14 +16,6 @@ from headway.errors import BadValueError, did_you_mean
 LOOKAHEAD: Final = 32
 """Calls that wait for a permit before no more tasks start: enough to choose from and to show that
 the run is in full swing, few enough to keep the choice open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What a strategy may look at."""
-
-    active: int
-    waiting: int
 
 
 class Strategy(Protocol):
@@ -41,8 +33,11 @@ class Strategy(Protocol):
     def ranked(self) -> bool:
         """Whether the critical path goes first, rather than declared order."""
 
-    def room(self, activity: Activity) -> float:
-        """How many more tasks may start now."""
+    def room(self, active: int) -> float:
+        """How many more tasks may start beside so many that are active."""
+
+    def callers(self, waiting: int) -> float:
+        """How many of them may make calls, while so many wait for a permit already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,10 @@ class AllAtOnce:
     reason: str = "everything starts at once"
     ranked: bool = False
 
-    def room(self, activity: Activity) -> float:  # noqa: ARG002 - the strategies' verb
+    def room(self, active: int) -> float:  # noqa: ARG002 - the strategies' verb
+        return inf
+
+    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the same
         return inf
 
 
@@ -72,8 +70,11 @@ class Waves:
     def reason(self) -> str:
         return f"wave of {self.size}"
 
-    def room(self, activity: Activity) -> float:
-        return self.size if activity.active == 0 else 0
+    def room(self, active: int) -> float:
+        return self.size if active == 0 else 0
+
+    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the strategies' verb
+        return inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +92,17 @@ class Fixed:
     def reason(self) -> str:
         return f"one of {self.size} places is free"
 
-    def room(self, activity: Activity) -> float:
-        return self.size - activity.active
+    def room(self, active: int) -> float:
+        return self.size - active
+
+    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the strategies' verb
+        return inf
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """As many as the quota feeds, and never more than `ceiling`."""
+    """As many as the quota feeds."""
 
-    ceiling: float = inf
     ranked: bool = True
 
     @property
@@ -110,16 +113,24 @@ class Adaptive:
     def reason(self) -> str:
         return "the quota can feed one more"
 
-    def room(self, activity: Activity) -> float:
-        return min(LOOKAHEAD - activity.waiting, self.ceiling - activity.active)
+    def room(self, active: int) -> float:  # noqa: ARG002 - the strategies' verb
+        return inf
+
+    def callers(self, waiting: int) -> float:
+        return LOOKAHEAD - waiting
 
 
 def parse(text: str) -> Strategy:
-    """A strategy as users write it: `all-at-once`, `waves:4`, `fixed:5`, `adaptive`."""
+    """A strategy as users write it: `all-at-once`, `waves(4)`, `fixed(5)`, `adaptive`.
+
+    On a command line, where brackets must be quoted, `waves:4` is the same.
+    """
     word, _, size = text.partition(":")
-    if word == "all-at-once" and not size:
+    if text.endswith(")") and ":" not in text:
+        word, _, size = text[:-1].partition("(")
+    if text == "all-at-once":
         return AllAtOnce()
-    if word == "adaptive" and not size:
+    if text == "adaptive":
         return Adaptive()
     if word in ("waves", "fixed") and size.isascii() and size.isdigit() and int(size) > 0:
         return Waves(int(size)) if word == "waves" else Fixed(int(size))

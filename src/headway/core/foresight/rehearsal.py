@@ -30,6 +30,7 @@ from headway.core.engine.events import (
     TaskStarted,
     Ticked,
     Waiting,
+    WakeAt,
 )
 from headway.core.foresight.door import Door, Knock
 from headway.core.foresight.provider import Call, Ended, FirstByte, Happening, Provider, Refused
@@ -110,6 +111,7 @@ class _Flight:
     """A call of a task on its way."""
 
     task: int
+    attempt: int
     number: int
     call: Call
     since_s: float
@@ -270,21 +272,26 @@ class Rehearsal:
             taken = step(self._state, inputs.popleft(), self.now)
             self._scores.happened(taken.events)
             for effect in taken.effects:
-                if not isinstance(effect, Start):
+                if isinstance(effect, WakeAt):
                     heapq.heappush(self._wakes, effect.at_s)
-                elif self._setup.workload.calls[effect.task]:
-                    self._knock(effect.task, 0)
-                else:
-                    inputs.append(Finished(effect.task))
+                if isinstance(effect, Start):
+                    inputs += self._begin(effect)
 
-    def _knock(self, task: int, number: int) -> None:
+    def _begin(self, start: Start) -> tuple[Input, ...]:
+        """An attempt starts with its first call. One without calls is over at once."""
+        if not self._setup.workload.calls[start.task]:
+            return (Finished(start.task, start.attempt),)
+        self._knock(start.task, start.attempt, 0)
+        return ()
+
+    def _knock(self, task: int, attempt: int, number: int) -> None:
         """A task's next call comes to the door."""
         workload = self._setup.workload
         truth = workload.calls[task][number]
         call = Call(self._next_id, truth.input_tokens, truth.output_tokens, truth.max_tokens,
                     truth.luck, truth.spend_microusd)  # fmt: skip
         self._next_id += 1
-        self._flights[call.id] = _Flight(task, number, call, self.now)
+        self._flights[call.id] = _Flight(task, attempt, number, call, self.now)
         key = (float(number == 0), -self._state.ranks[task])
         demand = workload.graph.tasks[task].calls[number]
         self._setup.door.knock(Knock(call.id, demand, key), self.now)
@@ -345,13 +352,13 @@ class Rehearsal:
         del self._flights[ended.call_id]
         if flight.number + 1 < len(self._setup.workload.calls[flight.task]):
             self._feed(Waiting(flight.task))
-            self._knock(flight.task, flight.number + 1)
+            self._knock(flight.task, flight.attempt, flight.number + 1)
         else:
-            self._feed(Finished(flight.task))
+            self._feed(Finished(flight.task, flight.attempt))
 
     def _lose(self, flight: _Flight, fault: Fault) -> None:
         del self._flights[flight.call.id]
-        self._feed(Failed(flight.task, fault))
+        self._feed(Failed(flight.task, flight.attempt, fault))
 
     def _expire(self) -> None:
         """Give up what has taken too long. What was sent again since has a timer of its own."""

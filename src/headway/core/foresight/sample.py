@@ -80,7 +80,7 @@ def draw_workload(spec: WorkloadSpec, seed: int) -> Workload:
         needs = tuple(f"t{other}" for other in _needs(spec, seed, index))
         tasks.append(Task(f"t{index}", needs, demands, weight_s, kind=spec.name))
         calls.append(mine)
-    return Workload(spec.name, Graph(tasks), tuple(calls))
+    return Workload(spec.name, Graph.of(tasks), tuple(calls))
 
 
 def _call(spec: WorkloadSpec, seed: int, number: int) -> Call:

@@ -1,29 +1,35 @@
-"""The tasks of a plan in declared order: who needs whom, who may start, what takes longest.
+"""The tasks of a plan in declared order: groups of alike tasks, who needs whom, what takes longest.
 
 Laws:
-- A task's index is its place in the declaration; every tie is broken by it, so that one plan
+- A group is one declared task; with a list to work on it has many members, otherwise one. A need
+  is between groups: of every member (the default), or of the member with the same number.
+- A group's index is its place in the declaration; every tie is broken by it, so that one plan
   gives one order.
+- Tasks are numbered group by group in declared order. A group whose size is found at run time
+  gets the next numbers that are free when it is known.
 - A graph never changes after it was made, and one that was made has no cycle, no need that is
-  missing and no name twice.
-- A task becomes ready exactly once: when the last of its needs is done. A task with a need that
-  failed is lost exactly once, and never ready.
+  missing, no name twice and no queue whose order contradicts a need.
+- Nothing here counts members one by one: a group of a million costs as much as a group of one.
 
-Nothing here recurses: a chain of 100,000 tasks is a plan like any other.
+Nothing here recurses: a chain of 100,000 groups is a plan like any other.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
+from headway.core.plan.order import Edges, Levels, circle, levels, reversed_edges, shown
 from headway.core.values import Demand
 from headway.errors import (
     CycleError,
     DuplicateTaskError,
     InternalError,
+    QueueOrderError,
     UnknownNeedError,
     did_you_mean,
 )
@@ -31,11 +37,8 @@ from headway.errors import (
 CHOICES_MAX: Final = 50
 """Names that a hint may choose from: more are slow to compare and useless to read."""
 
-CYCLE_SHOWN_MAX: Final = 12
-"""Tasks of a cycle that are named: a longer one is read in the plan, not in a message."""
-
-Edges = tuple[tuple[int, ...], ...]
-"""For every task, by index, the indices of others in rising order."""
+MEMBERWISE_MAX: Final = 255
+"""Groups that one group may need member by member: what has arrived is counted in a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,39 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphStatistics:
-    """The shape of a graph."""
+class Need:
+    """A group that must be done first."""
 
+    group: int
+    memberwise: bool = False
+    """Member i needs member i alone, rather than every member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Tasks that were declared as one."""
+
+    name: str
+    count: int | None = 1
+    """How many members; `None` until something that it needs has told, at run time."""
+    needs: tuple[Need, ...] = ()
+    weight_s: float = 0.0
+    """The duration that is predicted for each member."""
+    priority: float = 0.0
+    """Higher goes first."""
+    queue: str = ""
+    """Tasks of one queue are started one at a time, in declared order."""
+    retries: int | None = None
+    """Attempts after the first; `None` is the run's own rule."""
+    is_local: bool = False
+    """Whether it uses this machine's processors rather than an account's quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStatistics:
+    """The shape of a graph, as far as it is known before it runs."""
+
+    groups: int
     tasks: int
     edges: int
     levels: int
@@ -62,44 +95,66 @@ class GraphStatistics:
 
 
 class Graph:
-    """Tasks by index, with their edges in both directions, checked once and never changed."""
+    """Groups by index, with their edges in both directions, checked once and never changed."""
 
-    __slots__ = ("_levels", "dependents", "index", "needs", "order", "tasks")
+    __slots__ = (
+        "_levels", "dependents", "followers", "groups", "index", "memberwise", "needs", "order",
+        "queues", "tasks", "waiters",
+    )  # fmt: skip
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(self, groups: Iterable[Group], tasks: Sequence[Task] = ()) -> None:
+        self.groups: Final = tuple(groups)
         self.tasks: Final = tuple(tasks)
-        self.index: Final = _index(self.tasks)
-        self.needs: Final = _needs(self.tasks, self.index)
-        self.dependents: Final = _dependents(self.needs)
-        self._levels: Final = _levels(self.needs, self.dependents)
-        self.order: Final = tuple(task for level in self._levels for task in level)
-        """Every task after those that it needs: by level, then as declared."""
-        if len(self.order) < len(self.tasks):
-            raise _cycle_error(self.tasks, _cycle(self.needs, self.order))
+        """What the groups were made of, where they are single tasks with calls that are known."""
+        self.index: Final = _index([group.name for group in self.groups])
+        self.needs: Final = _needs(self.groups)
+        self.dependents: Final = reversed_edges(self.needs)
+        self._levels: Final[Levels] = levels(self.needs, self.dependents)
+        self.order: Final = tuple(group for level in self._levels for group in level)
+        """Every group after those that it needs: by level, then as declared."""
+        if len(self.order) < len(self.groups):
+            raise _cycle_error(self.groups, circle(self.needs, self.order))
+        _check_sizes(self.groups, self.order)
+        self.memberwise: Final = tuple(map(_memberwise, self.groups))
+        """Of every group, the needed groups whose members are needed one by one."""
+        self.followers: Final = reversed_edges(self.memberwise)
+        """Of every group, the groups that need it member by member."""
+        self.waiters: Final = _waiters(self.dependents, self.followers)
+        """Of every group, the groups that need all of it."""
+        self.queues: Final = _queues(self.groups)
+        """Of every queue, its groups in declared order."""
+        _check_queues(self)
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Graph:
+        """The graph of single tasks that name what they need; task i is group i."""
+        every = tuple(tasks)
+        index = _index([task.name for task in every])
+        return cls((_single(task, index) for task in every), every)
 
     def __len__(self) -> int:
-        return len(self.tasks)
+        return len(self.groups)
 
     def __repr__(self) -> str:
         shape = self.statistics()
         return f"<Graph {shape.tasks} tasks, {shape.edges} edges, {shape.levels} levels>"
 
     def weights(self) -> tuple[float, ...]:
-        """The predicted duration of every task, in seconds."""
-        return tuple(task.weight_s for task in self.tasks)
+        """The predicted duration of a member of every group, in seconds."""
+        return tuple(group.weight_s for group in self.groups)
 
     def upward_rank(self, weights: Sequence[float]) -> list[float]:
-        """For every task, the longest way from its start to the end of the run."""
-        if len(weights) != len(self.tasks):
-            raise InternalError(f"{len(weights)} weights for {len(self.tasks)} tasks")
+        """For every group, the longest way from a member's start to the end of the run."""
+        if len(weights) != len(self.groups):
+            raise InternalError(f"{len(weights)} weights for {len(self.groups)} groups")
         rank = list(weights)
-        for task in reversed(self.order):
-            if after := self.dependents[task]:
-                rank[task] += max([rank[dependent] for dependent in after])
+        for group in reversed(self.order):
+            if after := self.dependents[group]:
+                rank[group] += max([rank[dependent] for dependent in after])
         return rank
 
     def critical_path(self, weights: Sequence[float]) -> tuple[float, tuple[int, ...]]:
-        """The longest chain of tasks: its length in seconds, and its tasks in order."""
+        """The longest chain of groups: its length in seconds, and its groups in order."""
         rank = self.upward_rank(weights)
         path: list[int] = []
         choices: Sequence[int] = self._levels[0] if self._levels else ()
@@ -111,47 +166,116 @@ class Graph:
     def width(self) -> int:
         """The most tasks on one level, where a task's level is the longest chain before it.
 
-        That many can be active at once. The true maximum (the largest antichain) may be larger,
-        because tasks of different levels can be independent; finding it needs a matching, and
-        nothing here depends on the difference.
+        That many can be active at once; a group of unknown size counts as one task. The true
+        maximum (the largest antichain) may be larger, because tasks of different levels can be
+        independent; finding it needs a matching, and nothing here depends on the difference.
         """
-        return max(map(len, self._levels), default=0)
+        sizes = [1 if group.count is None else group.count for group in self.groups]
+        return max((sum(sizes[group] for group in level) for level in self._levels), default=0)
 
     def statistics(self) -> GraphStatistics:
         """Counts that describe the shape."""
         return GraphStatistics(
-            tasks=len(self.tasks),
+            groups=len(self.groups),
+            tasks=sum(group.count or 0 for group in self.groups),
             edges=sum(map(len, self.needs)),
             levels=len(self._levels),
             width=self.width(),
         )
 
 
-def _index(tasks: Sequence[Task]) -> Mapping[str, int]:
+@dataclass(frozen=True, slots=True)
+class NumberingStatistics:
+    """How many tasks have a number, and how many groups have none yet."""
+
+    tasks: int
+    unknown: int
+
+
+class Numbering:
+    """Which number each task has: a group's members in a row, from the first number on."""
+
+    __slots__ = ("_owners", "_starts", "firsts", "lasts", "total", "unknown")
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.firsts = [-1] * len(groups)
+        """Of every group, the number of its first member; -1 while its size is unknown."""
+        self.lasts = [-1] * len(groups)
+        """Of every group, the number after its last member's."""
+        self._starts: list[int] = []
+        self._owners: list[int] = []
+        self.total = 0
+        """All tasks that have a number."""
+        self.unknown = len(groups)
+        """Groups whose size is not known yet."""
+        for index, group in enumerate(groups):
+            if group.count is not None:
+                self.expand(index, group.count)
+
+    def __repr__(self) -> str:
+        return f"<Numbering {self.total} tasks, {self.unknown} groups unknown>"
+
+    def expand(self, group: int, count: int) -> range:
+        """The size of a group is known: its members get the next free numbers."""
+        if self.is_known(group):
+            raise InternalError(f"group {group} has got its members before")
+        first = self.total
+        self.firsts[group] = first
+        self.total = self.lasts[group] = first + count
+        self.unknown -= 1
+        if count:
+            self._starts.append(first)
+            self._owners.append(group)
+        return range(first, self.total)
+
+    def is_known(self, group: int) -> bool:
+        """Whether a group's size is known."""
+        return self.firsts[group] >= 0
+
+    def members(self, group: int) -> range:
+        """The numbers of a group's members; none while its size is unknown."""
+        return range(self.firsts[group], self.lasts[group])
+
+    def group_of(self, task: int) -> int:
+        """The group of a task."""
+        return self._owners[bisect_right(self._starts, task) - 1]
+
+    def place(self, task: int) -> tuple[int, int]:
+        """The group of a task, and which member of it the task is."""
+        group = self._owners[bisect_right(self._starts, task) - 1]
+        return group, task - self.firsts[group]
+
+    def task_of(self, group: int, member: int) -> int:
+        """The number of a group's member."""
+        return self.firsts[group] + member
+
+    def statistics(self) -> NumberingStatistics:
+        return NumberingStatistics(self.total, self.unknown)
+
+
+def _index(names: Sequence[str]) -> Mapping[str, int]:
     index: dict[str, int] = {}
-    for place, task in enumerate(tasks):
-        first = index.setdefault(task.name, place)
+    for place, name in enumerate(names):
+        first = index.setdefault(name, place)
         if first != place:
             raise DuplicateTaskError(
-                f"two tasks have the name `{task.name}`",
+                f"two tasks have the name `{name}`",
                 where=f"tasks {first + 1} and {place + 1}",
                 hint="rename one of them",
             )
     return MappingProxyType(index)
 
 
-def _needs(tasks: Sequence[Task], index: Mapping[str, int]) -> Edges:
-    needs: list[tuple[int, ...]] = []
-    for task in tasks:
-        for name in task.needs:
-            if name not in index:
-                raise UnknownNeedError(
-                    f"`{task.name}` needs `{name}`, which the plan does not have",
-                    where=f"tasks.{task.name}.needs",
-                    hint=_hint(name, index),
-                )
-        needs.append(tuple(sorted({index[name] for name in task.needs})))
-    return tuple(needs)
+def _single(task: Task, index: Mapping[str, int]) -> Group:
+    for name in task.needs:
+        if name not in index:
+            raise UnknownNeedError(
+                f"`{task.name}` needs `{name}`, which the plan does not have",
+                where=f"tasks.{task.name}.needs",
+                hint=_hint(name, index),
+            )
+    needs = tuple(Need(index[name]) for name in task.needs)
+    return Group(task.name, 1, needs, task.weight_s, task.priority)
 
 
 def _hint(name: str, names: Iterable[str]) -> str:
@@ -162,143 +286,90 @@ def _hint(name: str, names: Iterable[str]) -> str:
     return did_you_mean(name, choices) if choices else f"add a task `{name}` or remove the need"
 
 
-def _dependents(needs: Edges) -> Edges:
-    dependents: list[list[int]] = [[] for _ in needs]
-    for task, before in enumerate(needs):
-        for need in before:
-            dependents[need].append(task)
-    return tuple(map(tuple, dependents))
+def _needs(groups: Sequence[Group]) -> Edges:
+    needs: list[tuple[int, ...]] = []
+    for group in groups:
+        before = {need.group for need in group.needs}
+        if unknown := [need for need in before if not 0 <= need < len(groups)]:
+            raise InternalError(f"`{group.name}` needs group {unknown[0]} of {len(groups)}")
+        needs.append(tuple(sorted(before)))
+    return tuple(needs)
 
 
-def _levels(needs: Edges, dependents: Edges) -> tuple[tuple[int, ...], ...]:
-    """Tasks by the longest chain before them. Those on or behind a cycle are on no level."""
-    missing = [len(before) for before in needs]
-    levels: list[tuple[int, ...]] = []
-    level = tuple(task for task, count in enumerate(missing) if count == 0)
-    while level:
-        levels.append(level)
-        freed: list[int] = []
-        for task in level:
-            for dependent in dependents[task]:
-                missing[dependent] -= 1
-                if missing[dependent] == 0:
-                    freed.append(dependent)
-        level = tuple(sorted(freed))
-    return tuple(levels)
+def _memberwise(group: Group) -> tuple[int, ...]:
+    """A group of one, or of none, needs all of a group of one, or of none: the same, and simpler.
+
+    Where a group is needed in both ways, all of it is needed.
+    """
+    if group.count in {0, 1}:
+        return ()
+    entirely = {need.group for need in group.needs if not need.memberwise}
+    return tuple(sorted({need.group for need in group.needs} - entirely))
 
 
-def _cycle(needs: Edges, order: Sequence[int]) -> list[int]:
-    """One cycle among the tasks that could not be ordered, from its first task back to it."""
-    ordered = set(order)
-    task = min(set(range(len(needs))) - ordered)
-    seen: dict[int, int] = {}
-    while task not in seen:
-        seen[task] = len(seen)
-        task = next(need for need in needs[task] if need not in ordered)
-    circle = list(seen)[seen[task] :]
-    first = circle.index(min(circle))
-    return [*circle[first:], *circle[: first + 1]]
+def _waiters(dependents: Edges, followers: Edges) -> Edges:
+    return tuple(
+        tuple(group for group in after if group not in one_by_one) if one_by_one else after
+        for after, one_by_one in zip(dependents, followers, strict=True)
+    )
 
 
-def _cycle_error(tasks: Sequence[Task], cycle: Sequence[int]) -> CycleError:
-    names = [tasks[task].name for task in cycle]
-    shown = names
-    if len(names) > CYCLE_SHOWN_MAX:
-        hidden = len(names) - CYCLE_SHOWN_MAX
-        shown = [*names[: CYCLE_SHOWN_MAX - 1], f"({hidden} more)", names[-1]]
+def _check_sizes(groups: Sequence[Group], order: Sequence[int]) -> None:
+    """Members that need each other one by one are equally many, found out together if at all."""
+    roots = list(range(len(groups)))
+    for index in order:
+        group = groups[index]
+        sources = [need.group for need in group.needs if need.memberwise]
+        if any(groups[source].count != group.count for source in sources):
+            raise InternalError(f"`{group.name}` needs members of a group of another size")
+        if len(sources) > MEMBERWISE_MAX:
+            raise InternalError(f"`{group.name}` needs members of {len(sources)} groups")
+        if group.count is None and sources:
+            found = {roots[source] for source in sources}
+            if len(found) > 1:
+                raise InternalError(f"`{group.name}` needs members of two groups of unknown size")
+            roots[index] = found.pop()
+
+
+def _cycle_error(groups: Sequence[Group], cycle: Sequence[int]) -> CycleError:
+    names = [groups[group].name for group in cycle]
     return CycleError(
-        f"tasks need each other in a circle: {' -> '.join(shown)}",
+        f"tasks need each other in a circle: {' -> '.join(shown(names))}",
         where=f"tasks.{names[0]}.needs",
         detail="each needs the next, so none of them can start",
         hint=f"remove `{names[1]}` from the needs of `{names[0]}`, or cut the circle elsewhere",
     )
 
 
-class _State(IntEnum):
-    """Where a task is; from `DONE` on, it is decided."""
-
-    WAITING = 0
-    READY = 1
-    DONE = 2
-    FAILED = 3
-    LOST = 4
+def _queues(groups: Sequence[Group]) -> Mapping[str, tuple[int, ...]]:
+    queues: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        if group.queue:
+            queues.setdefault(group.queue, []).append(index)
+    return MappingProxyType({name: tuple(members) for name, members in queues.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class ReadySetStatistics:
-    """How many tasks are where."""
-
-    waiting: int
-    ready: int
-    done: int
-    failed: int
-    lost: int
-
-
-class ReadySet:
-    """Which tasks may start, as others end. Tasks may be reported done in any order (a resume)."""
-
-    __slots__ = ("_counts", "_graph", "_missing", "_state")
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._missing = [len(needs) for needs in graph.needs]
-        self._state = bytearray(len(graph))
-        self._counts = [len(graph), 0, 0, 0, 0]
-        for task, missing in enumerate(self._missing):
-            if missing == 0:
-                self._move(task, _State.READY)
-
-    def __repr__(self) -> str:
-        counts = (f"{self._counts[state]} {state.name.lower()}" for state in _State)
-        return f"<ReadySet {', '.join(counts)}>"
-
-    def ready(self) -> list[int]:
-        """All tasks that may start or have started, and have not ended, in declared order."""
-        return [task for task, state in enumerate(self._state) if state == _State.READY]
-
-    def done(self, task: int) -> list[int]:
-        """A task is done: which tasks became ready by it, in declared order."""
-        self._decide(task, _State.DONE)
-        freed: list[int] = []
-        for dependent in self._graph.dependents[task]:
-            self._missing[dependent] -= 1
-            if self._missing[dependent] == 0 and self._state[dependent] == _State.WAITING:
-                self._move(dependent, _State.READY)
-                freed.append(dependent)
-        return freed
-
-    def doomed(self, task: int) -> list[int]:
-        """Which tasks could never start if this one failed, in declared order."""
-        lost: set[int] = set()
-        failed = [task]
-        while failed:
-            for dependent in self._graph.dependents[failed.pop()]:
-                if self._state[dependent] == _State.WAITING and dependent not in lost:
-                    lost.add(dependent)
-                    failed.append(dependent)
-        return sorted(lost)
-
-    def fail(self, task: int) -> list[int]:
-        """A task failed for good: which tasks can never start because of it, in declared order."""
-        lost = self.doomed(task)
-        self._decide(task, _State.FAILED)
-        for dependent in lost:
-            self._move(dependent, _State.LOST)
-        return lost
-
-    def statistics(self) -> ReadySetStatistics:
-        """Counts as of now; nothing is left to do when none waits and none is ready."""
-        return ReadySetStatistics(*self._counts)
-
-    def _decide(self, task: int, state: _State) -> None:
-        current = _State(self._state[task])
-        if current >= _State.DONE:
-            name = self._graph.tasks[task].name
-            raise InternalError(f"`{name}` is {current.name.lower()} and ends a second time")
-        self._move(task, state)
-
-    def _move(self, task: int, state: _State) -> None:
-        self._counts[self._state[task]] -= 1
-        self._counts[state] += 1
-        self._state[task] = state
+def _check_queues(graph: Graph) -> None:
+    """A task that waits for its turn must not be needed by one whose turn is before it."""
+    if not graph.queues:
+        return
+    before = [set(needs) for needs in graph.needs]
+    for members in graph.queues.values():
+        for earlier, later in pairwise(members):
+            before[later].add(earlier)
+    edges: Edges = tuple(tuple(sorted(groups)) for groups in before)
+    order = [group for level in levels(edges, reversed_edges(edges)) for group in level]
+    if len(order) == len(graph.groups):
+        return
+    cycle = circle(edges, order)
+    names = [graph.groups[group].name for group in cycle]
+    turns = [place for place, need in enumerate(cycle[1:]) if need not in graph.needs[cycle[place]]]
+    later, earlier = cycle[turns[0]], cycle[turns[0] + 1]
+    raise QueueOrderError(
+        f"the order of queue `{graph.groups[later].queue}` contradicts a need: "
+        f"{' -> '.join(shown(names))}",
+        where=f"tasks.{graph.groups[later].name}.queue",
+        detail="each waits for the next, so none of them can start",
+        hint=f"declare `{graph.groups[later].name}` before `{graph.groups[earlier].name}`, "
+        "or take it out of the queue",
+    )

@@ -1,0 +1,187 @@
+"""What a journal keeps of a run: events as facts, and beside them each task's current row.
+
+Laws:
+- A row is a fold of its task's events: `fold` gives, event by event, what the journal holds.
+- Tasks are named by their content key: what was asked of whom. The same work in an edited plan
+  has the same key, and so finds its row.
+- What a task has cost never becomes less: an attempt that began again without an end is charged
+  with all that was set aside for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Literal
+
+from headway.core.engine.events import (
+    NOTHING,
+    Ending,
+    Event,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReused,
+    TaskSkipped,
+    TaskStarted,
+)
+from headway.core.values import Fault
+
+TaskState = Literal["started", "delayed", "finished", "failed", "skipped"]
+"""A task without a row has not been started yet."""
+
+DIGEST_BYTES: Final = 16
+"""Two of 2^64 texts have the same digest; a run has a million."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyReserved:
+    """All that the attempt may cost from now on is set aside; the engine need not know."""
+
+    task: int
+    attempt: int
+    at_s: float
+    microusd: int
+    """In all for this attempt: what was set aside before is part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyKept:
+    """A provider's reply is durable, in the middle of an attempt; the engine need not know."""
+
+    task: int
+    attempt: int
+    at_s: float
+    body: bytes
+    """Its digest."""
+
+
+Fact = Event | MoneyReserved | ReplyKept
+"""Everything that is written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a task is."""
+
+    key: bytes
+    name: str
+    """As people read it: `review[security]`."""
+    state: TaskState
+    attempt: int = 0
+    started_s: float = 0.0
+    """When its last attempt began."""
+    ended_s: float = 0.0
+    """When an attempt last ended; earlier than `started_s` while one is in flight."""
+    ending: Ending = NOTHING
+    """Of the last attempt that ended."""
+    fault: str = ""
+    """Kind and detail of why that one failed."""
+    reserved_microusd: int = 0
+    """What the attempt in flight may cost at most: the budget has no room for it until it ends."""
+    spent_microusd: int = 0
+    """By all attempts."""
+    kept: tuple[bytes, ...] = ()
+    """Digests of replies, in order, that are not to be paid again by the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event to be written, with all that belongs to it, in one transaction."""
+
+    event: Fact
+    key: bytes = b""
+    """Of the task that the event is about; empty if it is about the run."""
+    row: Row | None = None
+    bodies: tuple[bytes, ...] = ()
+    """Texts that the event refers to by their digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a run is, written once when it begins."""
+
+    run: str
+    """Its id: sortable by time, short enough to type."""
+    name: str
+    kind: Literal["plan", "each", "python"]
+    source: str
+    """The text of the plan, or the command line as JSON: all that a resume needs."""
+    folder: str
+    """Where it was started; paths in the plan are relative to it."""
+    tasks: int
+    """How many there are, as far as was known when it began."""
+    created_s: float
+    keeps_bodies: bool = True
+    """Off: results are not kept, only that they were there."""
+
+
+def digest(body: bytes) -> bytes:
+    """The name under which a text is kept."""
+    return blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:
+    """The task's row after the event; its key and name are the caller's to know."""
+    if row is None:
+        if isinstance(event, TaskStarted):  # The usual case, once per task.
+            return Row(key, name, "started", event.attempt, event.at_s)
+        row = Row(key, name, "started")
+    match event:
+        case TaskStarted():
+            return _started(row, name, event)
+        case TaskFinished():
+            return _ended(row, name, "finished", event)
+        case TaskDelayed() | TaskFailed():
+            is_last = isinstance(event, TaskFailed)
+            return _ended(row, name, "failed" if is_last else "delayed", event)
+        case MoneyReserved():
+            return _amended(row, event.microusd, row.kept)
+        case ReplyKept():
+            return _amended(row, row.reserved_microusd, (*row.kept, event.body))
+        case TaskReused() | TaskSkipped():
+            return _settled(row, name, event)
+        case _:
+            return row  # It says nothing of where the task is.
+
+
+def _started(old: Row, name: str, event: TaskStarted) -> Row:
+    """What the attempt before left behind stays until this one ends: it may be taken instead."""
+    return Row(
+        old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
+        old.spent_microusd + old.reserved_microusd, old.kept,
+    )  # fmt: skip
+
+
+def _ended(
+    old: Row, name: str, state: TaskState, event: TaskFinished | TaskDelayed | TaskFailed
+) -> Row:
+    ending = event.ending
+    return Row(
+        old.key, name, state, event.attempt, old.started_s, event.at_s, ending,
+        "" if isinstance(event, TaskFinished) else _in_words(event.fault), 0,
+        old.spent_microusd + ending.spend_microusd,
+        # After a delay the replies that were paid are still good; a new beginning has none.
+        old.kept if state == "delayed" else (),
+    )  # fmt: skip
+
+
+def _settled(old: Row, name: str, event: TaskReused | TaskSkipped) -> Row:
+    """Without an attempt: the result of an earlier one is taken, or there is none to be had."""
+    is_reused = isinstance(event, TaskReused)
+    return Row(
+        old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
+        old.ended_s if is_reused else event.at_s, old.ending,
+        spent_microusd=old.spent_microusd + old.reserved_microusd,
+    )  # fmt: skip
+
+
+def _amended(old: Row, reserved_microusd: int, kept: tuple[bytes, ...]) -> Row:
+    return Row(
+        old.key, old.name, old.state, old.attempt, old.started_s, old.ended_s, old.ending,
+        old.fault, reserved_microusd, old.spent_microusd, kept,
+    )  # fmt: skip
+
+
+def _in_words(fault: Fault) -> str:
+    return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind

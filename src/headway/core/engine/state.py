@@ -1,0 +1,214 @@
+"""Everything that the engine knows of a run, and the moves that its facts are made of.
+
+Laws:
+- A task that has not ended is in exactly one place: pending, ready, active, or delayed. A ready
+  one stands in the line, unless it waits for its turn in a queue.
+- A move changes what it is about and nothing else; none of them decides anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from headway.core.engine.events import TaskDelayed, TaskStarted
+from headway.core.engine.line import Line
+from headway.core.engine.sequencer import Sequencer
+from headway.core.engine.strategy import Adaptive, Strategy
+from headway.core.plan.graph import Graph
+from headway.core.plan.ready import READY, TAKEN, ReadySet
+from headway.core.values import Fault
+
+
+class Halt(NamedTuple):
+    """After so many failed tasks nothing more starts; what is started ends by itself, or now."""
+
+    failures: int
+    is_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a run treats its tasks."""
+
+    strategy: Strategy = Adaptive()
+    retries: int = 3
+    """Attempts after the first, for groups that do not say."""
+    halt: Halt | None = None
+    ceiling: float = inf
+    """The user's own: never are more tasks active, whatever the strategy."""
+    is_patient: bool = False
+    """A refusal for want of room uses up no attempt: the task waits, it does not fail."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the engine knows. Facts are changed by `apply` alone."""
+
+    graph: Graph
+    rules: Rules
+    ranks: list[float]
+    """Of every group, what goes first among equals in priority."""
+    ready_set: ReadySet
+    line: Line
+    sequencer: Sequencer
+    active: dict[int, int] = field(default_factory=dict)
+    """Started tasks, and the number of the attempt."""
+    waiting: set[int] = field(default_factory=set)
+    """Started tasks that wait for a permit."""
+    local: int = 0
+    """Started tasks that use this machine."""
+    tried: dict[int, int] = field(default_factory=dict)
+    """Attempts so far, of tasks that are not active and have not ended."""
+    earlier: dict[int, int] = field(default_factory=dict)
+    """Attempts that do not count as tries: of an earlier process, or put back by a hold."""
+    delayed: dict[int, float] = field(default_factory=dict)
+    """When the next attempt may start, of tasks that wait for it."""
+    wakes: list[tuple[float, int]] = field(default_factory=list)
+    """The same by time; what is no longer delayed is passed over."""
+    finished: int = 0
+    failed: int = 0
+    skipped: int = 0
+    wave: int = 0
+    places: float = inf
+    """For tasks that use this machine. A gauge, not a fact: it comes and goes with the process."""
+    is_paused: bool = False
+    pause_reason: str = ""
+    held_until_s: float = -inf
+    hold_reason: str = ""
+    is_begun: bool = False
+    is_stopping: bool = False
+    over: bool = False
+
+    @property
+    def left(self) -> int:
+        """Tasks that have not ended; a group of unknown size counts as one."""
+        ended = self.finished + self.failed + self.skipped
+        return self.ready_set.numbers.total + self.ready_set.unknown - ended
+
+    def place(self, task: int) -> tuple[int, int]:
+        """The group of a task, and which member of it the task is."""
+        return self.ready_set.numbers.place(task)
+
+    def task_of(self, group: int, member: int) -> int:
+        """The number of a group's member."""
+        return self.ready_set.numbers.task_of(group, member)
+
+
+def is_held(state: State, now: float) -> bool:
+    """Whether somebody paused the run, or a usage window is empty."""
+    return state.is_paused or now < state.held_until_s
+
+
+def is_put_back(state: State, fault: Fault, now: float) -> bool:
+    """An attempt that came too late for a hold or a stop, and was refused, was no try at all."""
+    return fault.kind == "rate" and (is_held(state, now) or state.is_stopping)
+
+
+def offer(state: State, freed: list[range]) -> None:
+    """Let ready tasks stand in the line; those of a queue when they have their turn."""
+    groups = state.graph.groups
+    for tasks in freed:
+        group = state.ready_set.numbers.group_of(tasks.start)
+        if groups[group].queue:
+            give_turn(state, groups[group].queue)
+        else:
+            state.line.put(group, tasks)
+
+
+def ripen(state: State, now: float) -> None:
+    """What was delayed until now is ready. No fact of its own: time alone says it."""
+    wakes = state.wakes
+    while wakes and wakes[0][0] <= now:
+        at_s, task = heapq.heappop(wakes)
+        if state.delayed.get(task) == at_s:
+            del state.delayed[task]
+            _give_back(state, task)
+
+
+def start(state: State, event: TaskStarted) -> None:
+    task = event.task
+    group = state.ready_set.numbers.group_of(task)
+    if state.line.has(group, task):
+        state.line.take(group, task)
+    else:
+        state.ready_set.states[task] = TAKEN
+        state.delayed.pop(task, None)
+    state.tried.pop(task, None)
+    state.active[task] = event.attempt
+    if state.graph.groups[group].is_local:
+        state.local += 1
+    else:
+        state.waiting.add(task)
+
+
+def end(state: State, task: int) -> None:
+    """A task has its result."""
+    group = state.ready_set.numbers.group_of(task)
+    _leave(state, task, group)
+    state.finished += 1
+    if freed := state.ready_set.done(task):
+        offer(state, freed)
+    if queue := state.graph.groups[group].queue:
+        give_turn(state, queue)
+
+
+def delay(state: State, event: TaskDelayed) -> None:
+    """A task waits for its next attempt."""
+    task = event.task
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.tried[task] = event.attempt
+    state.delayed[task] = event.again_s
+    heapq.heappush(state.wakes, (event.again_s, task))
+    if is_put_back(state, event.fault, event.at_s):
+        state.earlier[task] = state.earlier.get(task, 0) + 1
+
+
+def fail(state: State, task: int) -> None:
+    """A task has no result, and neither have those that need it: their queues go on."""
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.failed += 1
+    state.ready_set.fail(task)
+    for queue in state.graph.queues:
+        give_turn(state, queue)
+
+
+def _leave(state: State, task: int, group: int) -> None:
+    """A task is no longer active, nor ready if the run took it back before its end was heard of."""
+    if state.active.pop(task, None) is None:
+        state.tried.pop(task, None)
+        state.delayed.pop(task, None)
+        if state.line.has(group, task):
+            state.line.take(group, task)
+    elif state.graph.groups[group].is_local:
+        state.local -= 1
+    state.waiting.discard(task)
+
+
+def take_back(state: State) -> None:
+    """What is active goes back to where it was before it started."""
+    for task, attempt in state.active.items():
+        state.tried[task] = attempt
+        _give_back(state, task)
+    state.active.clear()
+    state.waiting.clear()
+    state.local = 0
+
+
+def _give_back(state: State, task: int) -> None:
+    """A task that was taken is ready again."""
+    state.ready_set.states[task] = READY
+    offer(state, [range(task, task + 1)])
+
+
+def give_turn(state: State, queue: str) -> None:
+    """Let the first of a queue stand in the line, if it is ready and does not yet."""
+    if (turn := state.sequencer.turn(queue)) is None:
+        return
+    group, member = turn
+    if state.ready_set.numbers.is_known(group) and not state.line.sizes[group]:
+        task = state.task_of(group, member)
+        if state.ready_set.states[task] == READY:
+            state.line.put(group, range(task, task + 1))

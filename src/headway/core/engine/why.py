@@ -1,0 +1,282 @@
+"""Why a task has not started: exactly what keeps it, each of which must go before it can.
+
+Laws:
+- If everything that is named is gone, the task starts at the next step; while one of them is
+  left, it does not, whatever else changes.
+- What has to end before the task can start anyhow (what it needs, and what its queue lets go
+  first, and so on) is not in its way for another reason too: it takes no place and stands before
+  nobody.
+- Places are asked for one at a time: "all 4 places are taken" is gone when one is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Literal, NamedTuple
+
+from headway.core.engine.state import State, ripen
+from headway.core.engine.strategy import Fixed, Waves
+from headway.core.plan.ready import DONE, WORDS
+
+BlockerKind = Literal[
+    "begin", "over", "stopping", "pause", "hold",  # the run
+    "needs", "queue", "delay",  # the task
+    "strategy", "ceiling", "machine", "line",  # room
+]  # fmt: skip
+
+SHOWN_MAX: Final = 3
+"""Tasks that are named one by one; more are counted."""
+
+ENDS: Final = {"done": "finished", "failed": "failed", "lost": "skipped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One thing that keeps a task from starting."""
+
+    kind: BlockerKind
+    words: str
+    group: int = -1
+    """The group that is needed, or that has the queue's turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Each of these keeps the task from starting."""
+
+    task: int
+    blockers: tuple[Blocker, ...]
+
+    @property
+    def words(self) -> str:
+        return ", and ".join(blocker.words for blocker in self.blockers)
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The task starts at the next step."""
+
+    task: int
+    words: str = "it starts at the next step"
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The task has started."""
+
+    task: int
+    attempt: int
+    is_waiting: bool
+
+    @property
+    def words(self) -> str:
+        what = "waits for a permit" if self.is_waiting else "is at work"
+        return f"attempt {self.attempt} {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The task will not start again."""
+
+    task: int
+    how: str
+
+    @property
+    def words(self) -> str:
+        return f"it is {self.how}"
+
+
+Answer = Blocked | Free | Active | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How tasks and times are told to people."""
+
+    task: Callable[[int], str]
+    time: Callable[[float], str] = "{:g} s".format
+
+
+class Room(NamedTuple):
+    """For how many there is room: in all, of those that make calls, of those on this machine."""
+
+    places: int
+    callers: float
+    here: float
+
+
+def why(state: State, task: int, now: float, names: Names | None = None) -> Answer:
+    """What keeps a task from starting, or where it is if nothing does."""
+    ripen(state, now)
+    names = names or Names(lambda other: _plain(state, other))
+    if task in state.active:
+        return Active(task, state.active[task], task in state.waiting)
+    if (here := state.ready_set.states[task]) >= DONE:
+        return Ended(task, ENDS[WORDS[here]])
+    blockers = _of_the_run(state, now, names)
+    blockers += _of_its_own(state, task, names)
+    blockers += _of_room(state, task)
+    return Blocked(task, tuple(blockers)) if blockers else Free(task)
+
+
+def must_end(state: State, task: int) -> dict[int, set[int]]:
+    """The tasks, by group, that must end before this one can start, and have not: what it needs,
+    whose turn comes before, and what those wait for themselves."""
+    graph, numbers, states = state.graph, state.ready_set.numbers, state.ready_set.states
+    found: dict[int, set[int]] = {}
+    passed: set[int] = set()
+    reached: list[tuple[int, Iterable[int]]] = [(numbers.group_of(task), (task,))]
+    while reached:
+        group, tasks = reached.pop()
+        before: list[tuple[int, Iterable[int]]] = []
+        for need in graph.needs[group]:
+            if not numbers.members(need) and need not in passed:
+                passed.add(need)  # It has no task to wait for, but needs others itself.
+                reached += [] if state.ready_set.is_done(need) else [(need, ())]
+            shift = numbers.firsts[need] - numbers.firsts[group]
+            is_each = need in graph.memberwise[group]
+            before.append((need, [t + shift for t in tasks] if is_each else numbers.members(need)))
+        if tasks and (queue := graph.groups[group].queue):
+            turns = graph.queues[queue]
+            before += [(other, numbers.members(other)) for other in turns[: turns.index(group)]]
+            before.append((group, range(numbers.firsts[group], max(tasks))))
+        for other, candidates in before:
+            known = found.setdefault(other, set())
+            if new := {t for t in candidates if states[t] < DONE and t not in known}:
+                known |= new
+                reached.append((other, new))
+    return found
+
+
+def _of_the_run(state: State, now: float, names: Names) -> list[Blocker]:
+    blockers: list[Blocker] = []
+    if state.over:
+        blockers.append(Blocker("over", "the run is over"))
+    if not state.is_begun:
+        blockers.append(Blocker("begin", "the run has not begun"))
+    if state.is_stopping:
+        blockers.append(Blocker("stopping", "the run is stopping"))
+    if state.is_paused:
+        blockers.append(Blocker("pause", f"the run is held: {state.pause_reason}"))
+    if now < state.held_until_s:
+        until = names.time(state.held_until_s)
+        blockers.append(Blocker("hold", f"the run is held until {until}: {state.hold_reason}"))
+    return blockers
+
+
+def _of_its_own(state: State, task: int, names: Names) -> list[Blocker]:
+    group, member = state.place(task)
+    numbers, states = state.ready_set.numbers, state.ready_set.states
+    blockers: list[Blocker] = []
+    for need in state.graph.needs[group]:
+        if need in state.graph.memberwise[group]:
+            other = numbers.task_of(need, member)
+            words = "" if states[other] == DONE else _need_of_one(state, other, names)
+        else:
+            words = "" if state.ready_set.is_done(need) else _need_of_all(state, need, names)
+        if words:
+            blockers.append(Blocker("needs", words, need))
+    queue = state.graph.groups[group].queue
+    turn = state.sequencer.turn(queue) if queue else None
+    if turn is not None and turn != (group, member):
+        words = f"queue `{queue}` is at {_at(state, *turn, names)}"
+        blockers.append(Blocker("queue", words, turn[0]))
+    if task in state.delayed:
+        at = names.time(state.delayed[task])
+        blockers.append(Blocker("delay", f"attempt {state.tried[task] + 1} is due at {at}"))
+    return blockers
+
+
+def _of_room(state: State, task: int) -> list[Blocker]:
+    """Who takes the room, and who would be before it if there were some."""
+    groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
+    before = must_end(state, task)
+    active = [other for other in state.active if other not in before.get(group_of(other), ())]
+    waiting = sum(other in state.waiting for other in active)
+    local = sum(groups[group_of(other)].is_local for other in active)
+    group, rules = group_of(task), state.rules
+    is_local = groups[group].is_local
+    places = rules.strategy.room(len(active))
+    callers = inf if is_local else rules.strategy.callers(waiting)
+    below = rules.ceiling - len(active)
+    here = max(1.0, state.places) - local
+    blockers: list[Blocker] = []
+    if min(places, callers) < 1:
+        blockers.append(Blocker("strategy", _no_place(state, len(active), waiting)))
+    if below < 1:
+        blockers.append(Blocker("ceiling", f"no more than {rules.ceiling:g} may be active"))
+    if is_local and here < 1:
+        words = f"this machine is full: {local} of {max(1, int(state.places))} places are taken"
+        blockers.append(Blocker("machine", words))
+    room = int(min(max(1.0, places), max(1.0, below), state.line.ready + 1))
+    callers = rules.strategy.callers(waiting)
+    if line := _of_the_line(state, task, before, Room(room, callers, here)):
+        blockers.append(line)
+    return blockers
+
+
+def _of_the_line(
+    state: State, task: int, before: Mapping[int, set[int]], room: Room
+) -> Blocker | None:
+    """Whether those before it, as far as they can start, leave a place for it."""
+    group, _ = state.place(task)
+    is_local = state.graph.groups[group].is_local
+    elsewhere, here = state.line.ahead(group, task, before)
+    callers = int(min(max(0.0 if is_local else 1.0, room.callers), elsewhere + 1))
+    places = int(min(max(1.0 if is_local else 0.0, room.here), here + 1))
+    own, own_room = (here, places) if is_local else (elsewhere, callers)
+    if own < own_room and min(elsewhere, callers) + min(here, places) < room.places:
+        return None
+    words = f"{_tasks(elsewhere + here)} first, and there is room for {min(room.places, own_room)}"
+    return Blocker("line", words)
+
+
+def _no_place(state: State, active: int, waiting: int) -> str:
+    strategy = state.rules.strategy
+    if isinstance(strategy, Waves):
+        return f"wave {state.wave} has {active} left"
+    if isinstance(strategy, Fixed):
+        return f"all {strategy.size} places are taken"
+    return f"{waiting} started tasks wait for a permit"
+
+
+def _need_of_one(state: State, task: int, names: Names) -> str:
+    if task in state.active:
+        where = "started"
+    else:
+        where = "delayed" if task in state.delayed else WORDS[state.ready_set.states[task]]
+    return f"needs {names.task(task)}, which is {where}"
+
+
+def _need_of_all(state: State, group: int, names: Names) -> str:
+    name, states = state.graph.groups[group].name, state.ready_set.states
+    if not state.ready_set.numbers.is_known(group):
+        return f"needs {name}, whose tasks are not known yet"
+    members = state.ready_set.numbers.members(group)
+    if not members:
+        return f"needs {name}, which is empty but needs others"
+    missing = [task for task in members if states[task] != DONE]
+    if len(missing) == 1:
+        return _need_of_one(state, missing[0], names)
+    if len(missing) > SHOWN_MAX:
+        return f"needs all of {name}, of which {len(missing)} are not finished"
+    *most, last = map(names.task, missing)
+    return f"needs {', '.join(most)} and {last}, which are not finished"
+
+
+def _at(state: State, group: int, member: int, names: Names) -> str:
+    if state.ready_set.numbers.is_known(group):
+        return names.task(state.task_of(group, member))
+    return f"{state.graph.groups[group].name}, whose tasks are not known yet"
+
+
+def _tasks(count: int) -> str:
+    return "1 task goes" if count == 1 else f"{count} tasks go"
+
+
+def _plain(state: State, task: int) -> str:
+    group, member = state.place(task)
+    name = state.graph.groups[group].name
+    return name if len(state.ready_set.numbers.members(group)) == 1 else f"{name}[{member}]"
