@@ -1,0 +1,404 @@
+"""The journal as a SQLite file: its tables, and one transaction at a time.
+
+Laws:
+- A transaction belongs to an epoch: when the file says another one, somebody has taken over, and
+  nothing more is written here.
+- Everything is appended in order. Keys and digests are random, and an index over them would write
+  a page per task; so a task's row has a number, and bodies are found by reading their digests.
+- The numbers of rows and events have no gaps: what is lost is noticed.
+- A statement writes many rows. Each one lets go of the interpreter, and gets it back only when
+  the event loop pauses.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from itertools import chain, starmap
+from typing import Final
+
+from headway.core.engine.record import Entry, Header, Row, digest
+from headway.errors import InternalError, JournalError, WireError
+from headway.runtime import codec
+from headway.runtime.journal_rows import (
+    BODY_COLUMNS,
+    EVENT_COLUMNS,
+    ROW_COLUMNS,
+    Values,
+    event_values,
+    row_values,
+)
+
+NAME: Final = "journal.db"
+BODIES: Final = "bodies"
+HEADER: Final = "header.json"
+"""A second copy of what the run is: without it nothing can be resumed."""
+
+SCHEMA: Final = 1
+"""Of the tables below. A newer one is refused."""
+APPLICATION: Final = 0x68647779
+"""`hdwy`: whose file it is."""
+
+MARK: Final = "durable"
+"""How many events are on the disk, as it was after the last commit. Never synced, so it may say
+less than there is, but not more: a file that has fewer has lost some."""
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""Larger ones become files: SQLite is faster than a file system below, and slower above."""
+RECENT_MAX: Final = 4096
+"""Digests remembered, so that a result that many tasks give is kept once."""
+CHECKPOINT_PAGES: Final = 4096
+"""The log of changes is copied into the file when it is so long: 16 MiB."""
+VARIABLES_MAX: Final = 999
+"""Of one statement, in the oldest SQLite that is met."""
+STEP: Final = 16
+"""Statements exist for every number of rows up to this, and for its multiples: so they are few."""
+
+TABLES: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, started_s REAL, ended_s REAL,
+    input_tokens REAL, output_tokens REAL, spent_microusd INTEGER, reserved_microusd INTEGER,
+    data BLOB
+);
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY, at_s REAL, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
+);
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, digest BLOB, data BLOB);
+"""
+_UPSERT: Final = (
+    " ON CONFLICT(id) DO UPDATE SET "
+    + ",".join(f"{name}=excluded.{name}" for name in ROW_COLUMNS[2:])
+    + " WHERE key=excluded.key"
+)
+
+
+def path_of(folder: str) -> str:
+    return os.path.join(folder, NAME)
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection that writes; what it commits is on the disk."""
+    database = sqlite3.connect(
+        path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+    return database
+
+
+def make(folder: str, header: Header) -> None:
+    """A new file with its tables, for its user alone whatever the umask says.
+
+    Nothing waits for the disk here, so that a run begins at once: `settle` does, before anything
+    is said to be durable.
+    """
+    path = path_of(folder)
+    parent = os.path.dirname(os.path.abspath(folder))
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.chmod(folder, 0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.fchmod(handle, 0o600)  # SQLite gives the files beside it the same mode.
+    os.close(handle)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA synchronous=OFF")
+        begin(database, header)
+    text = codec.encode(header)
+    content = digest(text).hex().encode() + b"\n" + text
+    write_file(os.path.join(folder, HEADER), content, is_synced=False)
+
+
+def settle(folder: str) -> None:
+    """What `make` left to the disk is on it."""
+    for name in (path_of(folder), os.path.join(folder, HEADER)):
+        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    synced(folder)
+    synced(os.path.dirname(os.path.abspath(folder)))
+
+
+def begin(database: sqlite3.Connection, header: Header) -> None:
+    """The tables, and what the run is."""
+    text = codec.encode(header).decode()
+    database.execute("PRAGMA journal_mode=WAL")
+    database.executescript(
+        f"BEGIN IMMEDIATE;{TABLES}PRAGMA application_id={APPLICATION};PRAGMA user_version={SCHEMA};"
+    )
+    say(database, header=text, header_digest=digest(text.encode()), epoch=0)
+    say(database, is_clean=1, tasks=0, events=0)
+    database.execute("COMMIT")
+
+
+def say(database: sqlite3.Connection, **facts: object) -> None:
+    """What is said of the whole file."""
+    database.executemany("REPLACE INTO meta VALUES(?, ?)", facts.items())
+
+
+def read_meta(database: sqlite3.Connection) -> dict[str, object]:
+    """What is said of the whole file; JournalError if it is not a journal that is known here."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise JournalError("this file is not the journal of a run")
+    if schema > SCHEMA:
+        raise JournalError(
+            f"this journal has version {schema} and was written by a newer headway",
+            detail=f"this one reads versions up to {SCHEMA}",
+            hint="use the headway that wrote it, or a newer one",
+        )
+    return dict(database.execute("SELECT name, value FROM meta"))
+
+
+def number_in(meta: dict[str, object], name: str) -> int:
+    """A number that is said of the whole file."""
+    found = meta.get(name)
+    if not isinstance(found, int):
+        raise JournalError(f"it does not say its number of {name}")
+    return found
+
+
+def header_of(meta: dict[str, object]) -> Header:
+    """What the run is."""
+    text = meta.get("header")
+    if not isinstance(text, str) or digest(text.encode()) != meta.get("header_digest"):
+        raise JournalError("the description of the run is spoilt")
+    try:
+        return codec.decode(Header, text.encode())
+    except WireError as fault:
+        raise JournalError(f"the description of the run cannot be read: {fault.detail}") from None
+
+
+def read_header_copy(folder: str) -> Header:
+    """What the run is, from the copy beside the journal."""
+    try:
+        with open(os.path.join(folder, HEADER), encoding="utf-8") as file:
+            name, _, text = file.read().partition("\n")
+        return header_of({"header": text, "header_digest": bytes.fromhex(name)})
+    except (OSError, ValueError, JournalError):
+        raise JournalError(
+            "nothing is left that says what the run is", where=os.path.join(folder, HEADER)
+        ) from None
+
+
+def read_mark(folder: str) -> int:
+    """How many events there are at least; 0 if nobody can tell."""
+    try:
+        with open(os.path.join(folder, MARK), "rb") as file:
+            return int(file.read(32))
+    except (OSError, ValueError):
+        return 0
+
+
+def body_path(folder: str, name: bytes) -> str:
+    return os.path.join(folder, BODIES, name.hex())
+
+
+def synced(folder: str) -> None:
+    """The names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class JournalFile:
+    """The writing end of a file whose lock this process holds. Used by one thread at a time."""
+
+    __slots__ = (
+        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_recent",
+        "_seq", "epoch", "header",
+    )  # fmt: skip
+
+    def __init__(self, folder: str, database: sqlite3.Connection) -> None:
+        """Take over: from here on the file is of a new epoch."""
+        self._folder = folder
+        self._database = database
+        meta = read_meta(database)
+        self.header = header_of(meta)
+        self.epoch = number_in(meta, "epoch") + 1
+        self._keeps_bodies = self.header.keeps_bodies
+        # The first commit that is waited for takes this one to the disk with it.
+        database.execute("PRAGMA synchronous=OFF")
+        database.execute("BEGIN IMMEDIATE")
+        say(database, epoch=self.epoch, is_clean=0)
+        database.execute("COMMIT")
+        database.execute("PRAGMA synchronous=FULL")
+        (self._seq,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        (last,) = database.execute("SELECT coalesce(max(id), 0) FROM tasks").fetchone()
+        self._next_id = last + 1
+        self._known: dict[bytes, int] = dict(database.execute("SELECT key, id FROM tasks"))
+        """Rows that were there when this process came, until their task is met."""
+        self._ids = array("q")
+        """By a task's number in this run: eight bytes each, where a table of keys takes 150."""
+        self._recent: dict[bytes, None] = {}
+        self._mark = os.open(
+            os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        os.fchmod(self._mark, 0o600)
+        self._note()
+
+    def __repr__(self) -> str:
+        return f"<JournalFile {self._folder}, epoch {self.epoch}, {self._seq} events>"
+
+    def statistics(self) -> tuple[int, int]:
+        """How many events and rows there are."""
+        return self._seq, self._next_id - 1
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Write these in one transaction that is on the disk when this returns."""
+        events: list[Values] = []
+        rows: dict[int, Row] = {}
+        seq = self._seq
+        for entry in entries:
+            seq += 1
+            events.append(event_values(seq, entry.key, entry.event))
+            if entry.row is not None:
+                rows[self._number(entry)] = entry.row
+        bodies = self._new_bodies(entries)
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_epoch()
+            self._insert("events", EVENT_COLUMNS, events)
+            last = starmap(row_values, rows.items())
+            if self._insert("tasks", ROW_COLUMNS, last, _UPSERT) != len(rows):
+                raise InternalError("two tasks of this run have the same number")
+            self._insert("bodies", BODY_COLUMNS[1:], bodies.items())
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        self._seq = seq
+        self._remember(bodies)
+        self._note()
+
+    def close(self, is_clean: bool) -> None:
+        """Say that everything is there, if it is, and let go of the file."""
+        try:
+            if is_clean:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._check_epoch()
+                say(self._database, is_clean=1, tasks=self._next_id - 1, events=self._seq)
+                self._database.execute("COMMIT")
+        finally:
+            os.close(self._mark)
+            self._database.close()
+
+    def _note(self) -> None:
+        """Always as long, so that it needs no room on a full disk."""
+        with suppress(OSError):
+            os.pwrite(self._mark, b"%20d\n" % self._seq, 0)
+
+    def _check_epoch(self) -> None:
+        found = self._database.execute("SELECT value FROM meta WHERE name='epoch'").fetchone()
+        if found != (self.epoch,):
+            raise JournalError(
+                "another process has taken this run over",
+                where=path_of(self._folder),
+                hint="let the other one finish",
+            )
+
+    def _number(self, entry: Entry) -> int:
+        """The number of the task's row: given once, in the order of first writing."""
+        task = getattr(entry.event, "task", None)
+        if task is None:
+            raise InternalError(f"{type(entry.event).__name__} is about no task, and has a row")
+        ids = self._ids
+        if task >= len(ids):
+            ids.frombytes(bytes(ids.itemsize * (task + 1 - len(ids))))
+        number: int = ids[task]
+        if not number:
+            known = self._known.pop(entry.key, None)
+            number = ids[task] = self._next_id if known is None else known
+            self._next_id += known is None
+        return number
+
+    def _new_bodies(self, entries: Sequence[Entry]) -> dict[bytes, bytes]:
+        """Texts that have not been seen lately; the large ones are on the disk already."""
+        found: dict[bytes, bytes] = {}
+        if not self._keeps_bodies:
+            return found
+        for body in chain.from_iterable(entry.bodies for entry in entries if entry.bodies):
+            name = digest(body)
+            if name in self._recent:
+                continue
+            if len(body) > BODY_BYTES_MAX:
+                write_body(self._folder, name, body)
+            else:
+                found[name] = body
+        return found
+
+    def _remember(self, bodies: Iterable[bytes]) -> None:
+        recent = self._recent
+        for name in bodies:
+            recent[name] = None
+        while len(recent) > RECENT_MAX:
+            del recent[next(iter(recent))]
+
+    def _insert(
+        self, table: str, columns: tuple[str, ...], rows: Iterable[Values], tail: str = ""
+    ) -> int:
+        """How many rows were written, in as few statements as there can be."""
+        flat = list(chain.from_iterable(rows))
+        width = len(columns)
+        left, at, changed = len(flat) // width, 0, 0
+        most = VARIABLES_MAX // width // STEP * STEP
+        while left:
+            count = left if left <= STEP else min(left // STEP * STEP, most)
+            end = at + count * width
+            changed += self._database.execute(
+                _statement(table, columns, count, tail), flat[at:end]
+            ).rowcount
+            left, at = left - count, end
+        return changed
+
+
+def write_body(folder: str, name: bytes, body: bytes) -> None:
+    """A text as a file of its own: whole and on the disk, or not there."""
+    path = body_path(folder, name)
+    if os.path.exists(path):
+        return
+    parent = os.path.dirname(path)
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    os.chmod(parent, 0o700)
+    write_file(path, body)
+    synced(parent)
+    synced(folder)
+
+
+def write_file(path: str, data: bytes, is_synced: bool = True) -> None:
+    """For its user alone; whole and on the disk, or not there."""
+    draft = f"{path}.draft"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        if is_synced:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(draft, path)
+
+
+def _statement(table: str, columns: tuple[str, ...], count: int, tail: str) -> str:
+    known = _STATEMENTS.get((table, count))
+    if known is None:
+        places = f"({','.join('?' * len(columns))})"
+        known = _STATEMENTS[table, count] = (
+            f"INSERT INTO {table}({','.join(columns)}) VALUES{','.join([places] * count)}{tail}"
+        )
+    return known
+
+
+_STATEMENTS: Final[dict[tuple[str, int], str]] = {}

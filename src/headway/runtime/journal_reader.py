@@ -1,0 +1,200 @@
+"""Looks into a run's journal, also while another process writes it; changes nothing.
+
+Laws:
+- What is read is what was written, or a JournalError: rows, events and bodies carry their checks.
+- A reader never writes and never checkpoints: SQLite is exact with one writer only.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+from urllib.parse import quote
+
+from headway.core.engine.record import Fact, Header, Row, TaskState
+from headway.core.engine.record import digest as digest_of
+from headway.errors import JournalError
+from headway.runtime.journal_check import placed, spoilt
+from headway.runtime.journal_file import body_path, header_of, path_of, read_meta
+from headway.runtime.journal_rows import EVENT_COLUMNS, ROW_READ_COLUMNS, read_event, read_row
+from headway.runtime.owner import Owner, look
+
+_ROWS: Final = f"SELECT {','.join(ROW_READ_COLUMNS)} FROM tasks"
+_EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event with its place in the journal."""
+
+    seq: int
+    key: bytes
+    """Of the task that it is about; empty if it is about the run."""
+    event: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in a few numbers."""
+
+    counts: dict[TaskState, int]
+    """Of tasks that were started, by where they are."""
+    input_tokens: float
+    output_tokens: float
+    """Of the last attempts that ended."""
+    spent_microusd: int
+    reserved_microusd: int
+    first_s: float
+    """When its first event was."""
+    last_s: float
+    events: int
+
+
+class JournalReader:
+    """A context manager over one connection that only reads."""
+
+    __slots__ = ("_bodies", "_bodies_to", "_database", "_folder", "_seen", "header")
+
+    def __init__(self, folder: str) -> None:
+        """JournalError if there is no journal, or none that can be read."""
+        self._folder = folder
+        path = os.path.abspath(path_of(folder))
+        if not os.path.exists(path):
+            raise JournalError(f"there is no journal in {folder}")
+        with self._guarded():
+            self._database = sqlite3.connect(
+                f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, timeout=5.0
+            )
+        self._bodies: dict[bytes, int] = {}
+        self._bodies_to = 0
+        self._seen = -1
+        try:
+            with self._guarded():
+                self.header: Header = header_of(read_meta(self._database))
+        except JournalError:
+            self._database.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<JournalReader {self._folder}>"
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def rows(self, state: TaskState | None = None, name: str | None = None) -> Iterator[Row]:
+        """Tasks in the order in which they first started; all, or those in a state or of a name."""
+        wanted = {"state=?": state, "name=?": name}
+        given = {test: value for test, value in wanted.items() if value is not None}
+        where = f" WHERE {' AND '.join(given)}" if given else ""
+        last = 0
+        with self._guarded():
+            for values in self._database.execute(
+                f"{_ROWS}{where} ORDER BY id", tuple(given.values())
+            ):
+                if not given and values[0] != last + 1:
+                    raise JournalError(f"between tasks {last} and {values[0]} something is missing")
+                last = values[0]
+                yield read_row(values)
+
+    def row(self, key: bytes) -> Row | None:
+        """Where one task is; None if it was not started yet."""
+        with self._guarded():
+            found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()
+            return None if found is None else read_row(found)
+
+    def events(self, after: int = 0, key: bytes | None = None) -> Iterator[Recorded]:
+        """Events with a number above `after`, in order; of one task only, if asked."""
+        only, values = ("", (after,)) if key is None else (" AND key=?", (after, key))
+        with self._guarded():
+            for found in self._database.execute(f"{_EVENTS}{only} ORDER BY seq", values):
+                if key is None and found[0] != after + 1:
+                    raise JournalError(f"between events {after} and {found[0]} one is missing")
+                after = found[0]
+                yield Recorded(after, found[4], read_event(found))
+
+    def has_changed(self) -> bool:
+        """Whether somebody wrote since this was last asked, or it is asked first.
+
+        Cheap enough for ten times a second: a run is followed by asking, then reading
+        `events(after=...)` from where one was."""
+        with self._guarded():
+            # The number of the last event, not `data_version`, which a checkpoint changes too.
+            (last,) = self._database.execute("SELECT max(seq) FROM events").fetchone()
+        before, self._seen = self._seen, int(last or 0)
+        return before != self._seen
+
+    def body(self, digest: bytes) -> bytes | None:
+        """A text by its digest; None if it is not kept."""
+        with self._guarded():
+            number = self._bodies.get(digest)
+            if number is None:
+                self._learn_bodies()
+                number = self._bodies.get(digest)
+            if number is not None:
+                (data,) = self._database.execute(
+                    "SELECT data FROM bodies WHERE id=?", (number,)
+                ).fetchone()
+            else:
+                try:
+                    with open(body_path(self._folder, digest), "rb") as file:
+                        data = file.read()
+                except FileNotFoundError:
+                    return None
+            if not isinstance(data, bytes) or digest_of(data) != digest:
+                raise JournalError(f"the body {digest.hex()} is spoilt: its digest does not fit")
+            return data
+
+    def summary(self) -> Summary:
+        """A run in a few numbers."""
+        with self._guarded():
+            states = self._database.execute(
+                "SELECT state, count(*), sum(input_tokens), sum(output_tokens),"
+                " sum(spent_microusd), sum(reserved_microusd) FROM tasks GROUP BY state"
+            ).fetchall()
+            first, last, events = self._database.execute(
+                "SELECT (SELECT at_s FROM events ORDER BY seq LIMIT 1),"
+                " (SELECT at_s FROM events ORDER BY seq DESC LIMIT 1), max(seq) FROM events"
+            ).fetchone()
+        totals = [sum(column) for column in list(zip(*states, strict=True))[2:]] or [0, 0, 0, 0]
+        return Summary(
+            {found[0]: found[1] for found in states}, float(totals[0]), float(totals[1]),
+            totals[2], totals[3], first or 0.0, last or 0.0, events or 0,
+        )  # fmt: skip
+
+    def owner(self) -> Owner | None:
+        """Who owns the run, or did last."""
+        return look(self._folder)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def statistics(self) -> int:
+        """How many bodies it knows the place of."""
+        return len(self._bodies)
+
+    def _learn_bodies(self) -> None:
+        """Their places, since last time: there is no index, which would cost a page per body."""
+        for number, name in self._database.execute(
+            "SELECT id, digest FROM bodies WHERE id>?", (self._bodies_to,)
+        ):
+            self._bodies[name] = self._bodies_to = number
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except JournalError as fault:
+            raise placed(self._folder, fault) from None
+        except (sqlite3.Error, OSError) as fault:
+            raise spoilt(self._folder, str(fault)) from None

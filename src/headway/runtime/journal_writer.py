@@ -1,0 +1,202 @@
+"""The thread that makes entries durable: it commits at once when idle, and whatever came meanwhile
+is the next batch.
+
+Laws:
+- Entries become durable in the order in which they were given, and nobody is told before.
+- Nothing is dropped: what cannot be written is kept and tried again, and said at the end.
+- The first failure gives the reserved room back, so that what is in flight still has a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from headway.core.engine.record import Entry
+from headway.errors import JournalError
+from headway.runtime import journal_space as space
+from headway.runtime.journal_file import JournalFile, settle
+
+RETRY_S: Final = 1.0
+"""How often a full disk is looked at again."""
+BATCH_ENTRIES_MAX: Final = 4096
+BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A transaction is no larger, so that the first in it need not wait for a long one."""
+WAITING_MAX: Final = 1_000_000
+"""Writings that are kept while the disk does not take them; nothing starts meanwhile, so what is
+in flight is far less."""
+
+Then = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Entries that belong together, and whom to tell."""
+
+    entries: Sequence[Entry]
+    then: Then | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatistics:
+    """A writer at an instant."""
+
+    entries: int
+    """Written and synced by this process."""
+    commits: int
+    waiting: int
+    """Writings that are not durable yet."""
+    fault: str
+
+
+class JournalWriter:
+    """One thread, one queue, one file."""
+
+    def __init__(
+        self, file: JournalFile, folder: str, on_fault: Callable[[str, bool], None]
+    ) -> None:
+        """`on_fault(reason, is_stuck)` is called in the loop: stuck is what could not be written,
+        and no reason means that all is well again."""
+        self._file = file
+        self._folder = folder
+        self._on_fault = on_fault
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: SimpleQueue[Writing | None] = SimpleQueue()
+        self._waiting: deque[Writing] = deque()
+        self._fault = ""
+        self._is_over = False
+        """Something is wrong that trying again does not help."""
+        self._entries = 0
+        self._commits = 0
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<JournalWriter {self._entries} entries in {self._commits} commits{self._fault}>"
+
+    @property
+    def fault(self) -> str:
+        """Why entries are not becoming durable, or soon may not; empty when all is well."""
+        return self._fault
+
+    def put(self, entries: Sequence[Entry], then: Then | None) -> None:
+        """Give entries to the thread, from any other."""
+        if self._fault and self._queue.qsize() + len(self._waiting) > WAITING_MAX:
+            raise JournalError(f"too much waits for the disk: {self._fault}")
+        self._queue.put(Writing(entries, then))
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to write, and to tell the loop."""
+        self._loop = loop
+        if not space.hold(self._folder):
+            self._failed("the disk is full", is_stuck=False)
+        self._thread.start()
+
+    def stop(self) -> list[Entry]:
+        """Write what is left, once more if need be, and end; what is not durable."""
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join()
+        return [entry for writing in self._waiting for entry in writing.entries]
+
+    def statistics(self) -> WriterStatistics:
+        waiting = self._queue.qsize() + len(self._waiting)
+        return WriterStatistics(self._entries, self._commits, waiting, self._fault)
+
+    def _run(self) -> None:
+        is_last = False
+        try:
+            settle(self._folder)
+        except OSError as fault:
+            self._failed(in_words(fault), is_stuck=True)
+        while not is_last:
+            is_last = self._collect()
+            while self._waiting and not self._is_over:
+                if not self._write(self._batch()):
+                    break
+            if self._fault and not self._waiting and space.hold(self._folder):
+                self._fault = ""
+                self._tell(self._on_fault, "", False)
+
+    def _collect(self) -> bool:
+        """Take all that has come, waiting for the first; whether it is the end."""
+        try:
+            found = self._queue.get(timeout=RETRY_S if self._fault else None)
+            while found is not None:
+                self._waiting.append(found)
+                found = self._queue.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    def _batch(self) -> list[Writing]:
+        batch: list[Writing] = []
+        entries = size = 0
+        for writing in self._waiting:
+            batch.append(writing)
+            entries += len(writing.entries)
+            for entry in writing.entries:
+                if entry.bodies:
+                    size += sum(map(len, entry.bodies))
+            if entries >= BATCH_ENTRIES_MAX or size >= BATCH_BYTES_MAX:
+                break
+        return batch
+
+    def _write(self, batch: list[Writing]) -> bool:
+        entries = [entry for writing in batch for entry in writing.entries]
+        while True:
+            try:
+                if entries:
+                    self._file.commit(entries)
+                    self._commits += 1
+            except (sqlite3.Error, OSError) as fault:
+                has_room = space.give(self._folder)
+                self._failed(in_words(fault), is_stuck=not has_room)
+                if has_room:
+                    continue
+                return False
+            except Exception as fault:
+                # The thread's boundary: whatever it is, its entries are kept and it is said.
+                self._is_over = True
+                self._failed(f"{fault}", is_stuck=True)
+                return False
+            break
+        self._entries += len(entries)
+        for _ in batch:
+            self._waiting.popleft()
+        thens = [writing.then for writing in batch if writing.then is not None]
+        if thens:
+            self._tell(self._settle, thens)
+        return True
+
+    def _failed(self, reason: str, is_stuck: bool) -> None:
+        self._fault = reason
+        self._tell(self._on_fault, reason, is_stuck)
+
+    def _settle(self, thens: list[Then]) -> None:
+        """In the loop: one that raises does not keep the others from being told."""
+        for at, then in enumerate(thens):
+            try:
+                then()
+            except BaseException:
+                self._tell(self._settle, thens[at + 1 :])
+                raise
+
+    def _tell(self, what: Callable[..., None], *args: object) -> None:
+        if self._loop is not None:
+            # The loop may be closed by now: then nobody is left to be told.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(what, *args)
+
+
+def in_words(fault: sqlite3.Error | OSError) -> str:
+    """Why the disk did not take it."""
+    if isinstance(fault, OSError):
+        return fault.strerror or str(fault)
+    return str(fault)

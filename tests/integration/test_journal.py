@@ -1,0 +1,320 @@
+"""A journal makes things durable before anybody acts, has one owner, and can be read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from headway.core.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
+from headway.core.engine.record import Entry, ReplyKept, digest, fold
+from headway.errors import InternalError, JournalError
+from headway.runtime.journal import Journal
+from headway.runtime.journal_check import wal_bug
+from headway.runtime.journal_file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
+from headway.runtime.journal_reader import JournalReader
+from tests.integration.journal_scene import (
+    HEADER,
+    began,
+    body_of,
+    ended,
+    key_of,
+    rows_by_fold,
+    whole,
+    written,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "runs" / HEADER.run)
+
+
+@pytest.fixture
+def journal(folder: str) -> Iterator[Journal]:
+    made = Journal.create(folder, HEADER)
+    yield made
+    with suppress(JournalError):
+        made.close()
+
+
+def run(journal: Journal, act: Callable[[], Awaitable[None]]) -> None:
+    """Start the journal in a loop and act."""
+
+    async def inside() -> None:
+        journal.start(asyncio.get_running_loop())
+        await act()
+
+    asyncio.run(inside())
+
+
+def test_what_is_told_to_be_durable_is_in_the_file_by_then(folder: str, journal: Journal) -> None:
+    async def act() -> None:
+        told = asyncio.Event()
+        journal.write(whole([1]), told.set)
+        await told.wait()
+        with JournalReader(folder) as reader:
+            assert [row.state for row in reader.rows()] == ["finished"]
+            assert reader.body(digest(body_of(1))) == body_of(1)
+            assert journal.body(digest(body_of(1))) == body_of(1)
+
+    run(journal, act)
+
+
+def test_those_who_wait_are_told_in_order_and_in_the_loop(journal: Journal) -> None:
+    told: list[tuple[int, int]] = []
+
+    def tell(task: int) -> None:
+        told.append((task, threading.get_ident()))
+
+    async def act() -> None:
+        for task in range(300):
+            journal.write([began(task)], partial(tell, task))
+        await journal.flush()
+
+    run(journal, act)
+    assert told == [(task, threading.get_ident()) for task in range(300)]
+    assert journal.statistics().commits < 300
+    assert journal.statistics().entries == 300
+
+
+def test_one_that_raises_does_not_keep_the_others_from_being_told(journal: Journal) -> None:
+    told: list[str] = []
+    said: list[object] = []
+
+    async def act() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: said.append(what))
+        journal.write([began(1)], lambda: told.append("first"))
+        journal.write([began(2)], lambda: told.remove("nobody"))
+        journal.write([began(3)], lambda: told.append("third"))
+        await journal.flush()
+
+    run(journal, act)
+    assert told == ["first", "third"]
+    assert len(said) == 1
+
+
+def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
+    written(folder, range(500))
+    with JournalReader(folder) as reader:
+        rows = list(reader.rows())
+        assert [row.name for row in rows] == [f"review[{task}]" for task in range(500)]
+        assert {row.key: row for row in rows} == rows_by_fold(reader)
+
+
+def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal) -> None:
+    start = began(3)
+    assert start.row is not None
+    strange = replace(
+        start.row,
+        name="file[\udcff\u00e9]",
+        fault="broken: \ud800 caf\u00e9",
+        kept=(b"a" * 16,) * 3,
+    )
+    event = ReplyKept(3, 1, 2.0, b"a" * 16)
+
+    async def act() -> None:
+        journal.write([Entry(event, start.key, strange)])
+        await journal.flush()
+
+    run(journal, act)
+    with JournalReader(folder) as reader:
+        assert list(reader.rows()) == [strange]
+        assert reader.row(start.key) == strange
+        assert reader.row(b"nobody") is None
+
+
+def test_a_resumed_journal_goes_on_with_rows_and_events(folder: str) -> None:
+    written(folder, range(10))
+    journal = Journal.open(folder)
+    assert (journal.epoch, journal.header) == (2, HEADER)
+    before = {row.key: row for row in journal.rows()}
+    # In an edited plan the same task has another number; its key finds its row.
+    event = TaskStarted(77, 2, 99.0, "again")
+    again = fold(before[key_of(4)], event, key_of(4), "review[4]")
+
+    async def act() -> None:
+        journal.write([Entry(event, key_of(4), again), *whole([10])])
+        await journal.flush()
+
+    run(journal, act)
+    journal.close()
+    with JournalReader(folder) as reader:
+        rows = list(reader.rows())
+        assert len(rows) == 11
+        assert rows[4] == again
+        assert {row.key: row for row in rows} == rows_by_fold(reader)
+
+
+def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    old = os.umask(0)
+    try:
+        journal = Journal.create(folder, HEADER)
+
+        async def act() -> None:
+            large = b"x" * (BODY_BYTES_MAX + 1)
+            journal.write([replace(ended(began(1)), bodies=(large,))])
+            await journal.flush()
+            assert journal.body(digest(large)) == large
+            for place, folders, files in os.walk(folder):
+                assert stat.S_IMODE(os.stat(place).st_mode) == 0o700
+                for name in files:
+                    mode = stat.S_IMODE(os.stat(os.path.join(place, name)).st_mode)
+                    assert mode == 0o600, name
+                assert not folders or folders == ["bodies"]
+
+        run(journal, act)
+        journal.close()
+    finally:
+        os.umask(old)
+
+
+def test_without_bodies_only_their_digests_are_kept(folder: str) -> None:
+    journal = Journal.create(folder, replace(HEADER, keeps_bodies=False))
+
+    async def act() -> None:
+        journal.write(whole([1]))
+        await journal.flush()
+
+    run(journal, act)
+    journal.close()
+    with JournalReader(folder) as reader:
+        (row,) = reader.rows()
+        assert row.ending.body == digest(body_of(1))
+        assert reader.body(row.ending.body) is None
+
+
+def test_a_result_that_many_tasks_give_is_kept_once(folder: str, journal: Journal) -> None:
+    async def act() -> None:
+        for task in range(100):
+            journal.write([replace(began(task), bodies=(b"ok",))])
+            if task % 10 == 0:
+                await journal.flush()
+        await journal.flush()
+
+    run(journal, act)
+    database = connect(path_of(folder))
+    assert database.execute("SELECT count(*) FROM bodies").fetchone() == (1,)
+    database.close()
+
+
+def test_a_second_owner_is_told_who_the_first_is(folder: str, journal: Journal) -> None:
+    with pytest.raises(JournalError, match=f"owned by process {os.getpid()}"):
+        Journal.open(folder)
+    with JournalReader(folder) as reader:
+        owner = reader.owner()
+        assert owner is not None
+        assert (owner.pid, owner.is_alive) == (os.getpid(), True)
+        journal.close()
+        owner = reader.owner()
+        assert owner is not None
+        assert not owner.is_alive
+    again = Journal.open(folder)
+    assert again.epoch == 2
+    again.close()
+
+
+def test_who_was_taken_over_writes_nothing_more(folder: str, journal: Journal) -> None:
+    database = connect(path_of(folder))
+    say(database, epoch=journal.epoch + 1)
+    database.close()
+    faults: list[str] = []
+
+    async def act() -> None:
+        journal.start(asyncio.get_running_loop(), faults.append)
+        journal.write(whole([1]))
+        with pytest.raises(JournalError, match="taken this run over"):
+            await journal.flush()
+
+    asyncio.run(act())
+    assert len(faults) == 1
+    assert journal.fault
+    with pytest.raises(JournalError, match="2 events of this run are not on the disk") as caught:
+        journal.close()
+    assert caught.value.detail == "tasks: review[1]"
+    with JournalReader(folder) as reader:
+        assert list(reader.rows()) == []
+
+
+def test_two_tasks_with_one_number_are_noticed(folder: str) -> None:
+    Journal.create(folder, HEADER).close()
+    file = JournalFile(folder, connect(path_of(folder)))
+    file.commit([began(1)])
+    with pytest.raises(InternalError, match="same number"):
+        file.commit([replace(began(2), event=TaskStarted(1, 1, 5.0, ""))])
+    with pytest.raises(InternalError, match="about no task"):
+        file.commit([replace(began(2), event=RunBegan(1.0, "waves"))])
+    file.commit([began(3)])
+    assert file.statistics() == (2, 2)
+    file.close(is_clean=True)
+
+
+def test_events_may_be_followed_while_they_are_written(folder: str, journal: Journal) -> None:
+    async def act() -> None:
+        with JournalReader(folder) as reader:
+            journal.write([Entry(RunBegan(1.0, "adaptive")), began(1)])
+            await journal.flush()
+            assert reader.has_changed()
+            first = list(reader.events())
+            assert [recorded.seq for recorded in first] == [1, 2]
+            assert not reader.has_changed()
+            journal.write([Entry(CallWaited(1, 1.5), key_of(1))])
+            await journal.flush()
+            assert reader.has_changed()
+            (more,) = reader.events(after=first[-1].seq)
+            assert more.event == CallWaited(1, 1.5)
+            of_one = [recorded.seq for recorded in reader.events(key=key_of(1))]
+            assert of_one == [2, 3]
+
+    run(journal, act)
+
+
+def test_a_summary_counts_tasks_by_state(folder: str, journal: Journal) -> None:
+    async def act() -> None:
+        with JournalReader(folder) as reader:
+            assert reader.summary().counts == {}
+        journal.write([*whole(range(5)), began(5), Entry(RunFinished(50.0, 5, 0, 0, 1))])
+        await journal.flush()
+        with JournalReader(folder) as reader:
+            found = reader.summary()
+            assert found.counts == {"finished": 5, "started": 1}
+            assert (found.input_tokens, found.spent_microusd, found.events) == (45.0, 350, 12)
+            assert (found.first_s, found.last_s) == (1.0, 50.0)
+            assert [row.name for row in reader.rows(state="started")] == ["review[5]"]
+            assert [row.state for row in reader.rows(name="review[2]")] == ["finished"]
+
+    run(journal, act)
+
+
+def test_a_journal_is_made_once_and_found_only_where_it_is(folder: str, journal: Journal) -> None:
+    journal.close()
+    with pytest.raises(JournalError, match="there already"):
+        Journal.create(folder, HEADER)
+    for look in (Journal.open, JournalReader):
+        with pytest.raises(JournalError, match="no journal"):
+            look(os.path.join(folder, "elsewhere"))
+
+
+def test_a_newer_journal_is_refused(folder: str) -> None:
+    written(folder, range(3))
+    database = connect(path_of(folder))
+    database.execute("PRAGMA user_version=2")
+    database.close()
+    with pytest.raises(JournalError, match="newer headway"):
+        Journal.open(folder)
+
+
+def test_the_bug_of_the_log_is_in_versions_up_to_its_repair() -> None:
+    assert [wal_bug(version) for version in [(3, 6, 23), (3, 7, 0), (3, 40, 1), (3, 51, 2)]] == [
+        False, True, True, True,
+    ]  # fmt: skip
+    assert not wal_bug((3, 51, 3))

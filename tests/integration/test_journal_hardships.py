@@ -1,0 +1,252 @@
+"""What may happen to a journal: its writer is killed, the disk is full, the file is spoilt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from headway.core.engine.record import Row, digest
+from headway.errors import JournalError
+from headway.runtime import journal_space
+from headway.runtime.journal import Journal
+from headway.runtime.journal_file import MARK, path_of
+from headway.runtime.journal_reader import JournalReader, Recorded
+from headway.runtime.journal_salvage import salvage
+from tests.integration import journal_scene
+from tests.integration.journal_scene import HEADER, body_of, key_of, rows_by_fold, whole, written
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOON_S = 20.0
+
+
+def killed_at(folder: str, first: int, commits: int) -> list[int]:
+    """Write in another process, and kill it when it has said this often what is durable."""
+    program = subprocess.Popen(
+        [sys.executable, journal_scene.__file__, folder, str(first)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+    )
+    durable: list[int] = []
+    assert program.stdout is not None
+    with program.stdout as lines:
+        for _ in range(commits):
+            durable += map(int, lines.readline().split())
+        program.send_signal(signal.SIGKILL)
+        program.wait(SOON_S)
+        durable += map(int, lines.read().split())
+    return durable
+
+
+def test_whatever_was_told_to_be_durable_is_there_after_a_kill(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    chance = random.Random(4)
+    durable: list[int] = []
+    for kill in range(20):
+        durable += killed_at(folder, first=kill * 10_000, commits=chance.randint(1, 8))
+        with JournalReader(folder) as reader:
+            rows = {row.key: row for row in reader.rows()}
+            assert all(rows[key_of(task)].state == "finished" for task in durable)
+            assert rows == rows_by_fold(reader)
+            for task in durable[-50:]:
+                assert reader.body(digest(body_of(task))) == body_of(task)
+            owner = reader.owner()
+            assert owner is not None
+            assert not owner.is_alive
+    journal = Journal.open(folder)
+    assert journal.epoch == 21
+    journal.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[str]:
+    """A disk of 12 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        pytest.skip("only a superuser can make a disk")
+    yield str(place)
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(place: str) -> Path:
+    """Take all that is left."""
+    path = Path(place) / "ballast"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return path
+
+
+def test_a_full_disk_is_said_and_results_in_flight_still_find_room(small_disk: str) -> None:
+    folder = os.path.join(small_disk, "run")
+    journal = Journal.create(folder, HEADER)
+    faults: list[str] = []
+
+    async def act() -> None:
+        journal.start(asyncio.get_running_loop(), faults.append)
+        journal.write(whole(range(10)))
+        await journal.flush()
+        ballast = fill(small_disk)
+        for task in range(10, 200):
+            journal.write(whole([task]))
+        await journal.flush()
+        assert faults == ["database or disk is full"]
+        assert journal.fault
+        ballast.unlink()
+        # With room again it says so by itself.
+        end_s = time.monotonic() + SOON_S
+        while journal.fault and time.monotonic() < end_s:
+            journal.write(())
+            await journal.flush()
+        assert faults[-1] == ""
+        journal.write(whole([200]))
+        await journal.flush()
+
+    asyncio.run(act())
+    journal.close()
+    with JournalReader(folder) as reader:
+        assert len(list(reader.rows(state="finished"))) == 201
+
+
+def test_what_found_no_room_at_all_is_kept_and_said(small_disk: str) -> None:
+    folder = os.path.join(small_disk, "run")
+    journal = Journal.create(folder, HEADER)
+
+    async def act() -> None:
+        journal.start(asyncio.get_running_loop())
+        journal.write(whole([1]))
+        await journal.flush()
+        journal_space.give(folder)
+        ballast = fill(small_disk)
+        tasks = range(2, 400)
+        for task in tasks:
+            journal.write(whole([task]))
+        with pytest.raises(JournalError, match="not on the disk"):
+            await journal.flush()
+        assert journal.statistics().waiting > 0
+        ballast.unlink()
+        await journal.flush()
+        fill(small_disk)
+        journal_space.give(folder)
+        fill(small_disk)
+        for task in range(400, 1000):
+            journal.write(whole([task]))
+
+    asyncio.run(act())
+    with pytest.raises(JournalError, match="events of this run are not on the disk") as caught:
+        journal.close()
+    assert "and" in str(caught.value.detail)
+    (Path(small_disk) / "ballast").unlink()
+    again = Journal.open(folder)
+    assert len([row for row in again.rows() if row.state == "finished"]) >= 399
+    again.close()
+
+
+def test_a_journal_is_not_begun_on_a_full_disk(small_disk: str) -> None:
+    fill(small_disk)
+    with pytest.raises(JournalError, match=r"cannot be|can be made"):
+        Journal.create(os.path.join(small_disk, "run"), HEADER)
+
+
+def everything(folder: str) -> tuple[list[Row], list[Recorded], list[bytes | None]]:
+    with JournalReader(folder) as reader:
+        rows = list(reader.rows())
+        named = [row.ending.body for row in rows if row.ending.body]
+        return rows, list(reader.events()), [reader.body(name) for name in named]
+
+
+def resumed(folder: str) -> list[Row]:
+    journal = Journal.open(folder)
+    try:
+        return list(journal.rows())
+    finally:
+        journal.close()
+
+
+def copied(source: str, target: Path) -> str:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    return str(target)
+
+
+def left_open(folder: str, tasks: int) -> None:
+    """A journal whose writer was killed: much of it is in the log of changes only.
+
+    Not between a commit and its mark: what nobody was told of may be lost with a spoilt file.
+    """
+    while True:
+        killed_at(folder, 0, tasks)
+        with JournalReader(folder) as reader:
+            events = sum(1 for _ in reader.events())
+        if int((Path(folder) / MARK).read_bytes()) == events:
+            return
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_spoilt_file_is_whole_or_an_error_and_what_is_readable_is_saved(
+    tmp_path: Path, was_killed: bool
+) -> None:
+    good = str(tmp_path / "good")
+    if was_killed:
+        left_open(good, 3)
+    else:
+        written(good, range(150))
+    reference = everything(copied(good, tmp_path / "read"))
+    by_key = {row.key: row for row in reference[0]}
+    known = {(found.key, found.event) for found in reference[1]}
+    chance = random.Random(7)
+    places: list[tuple[str | None, str | None]] = []
+    shares: list[float] = []
+    for trial in range(24):
+        folder = copied(good, tmp_path / "bad")
+        spoil(folder, chance, trial)
+        try:
+            rows = resumed(folder)
+            assert everything(folder) == reference
+            assert rows == reference[0]
+        except JournalError as error:
+            places.append((error.where, error.hint))
+            saved = salvage(folder)
+            assert os.path.exists(saved.kept_as)
+            rows, events = resumed(folder), everything(folder)[1]
+            assert (len(rows), len(events)) == (saved.rows, saved.events)
+            assert {(found.key, found.event) for found in events} <= known
+            assert all(row.key in by_key for row in rows)
+            shares.append(len(rows) / len(by_key))
+    assert len(shares) > 5
+    assert all(where and hint for where, hint in places)
+    # Half of the trials spoil a page or two, of which each holds a few rows.
+    assert median(shares) > 0.8
+
+
+def spoil(folder: str, chance: random.Random, trial: int) -> None:
+    """Change or cut a file at a random place."""
+    files = [path for path in (path_of(folder), f"{path_of(folder)}-wal") if os.path.exists(path)]
+    path = chance.choice([each for each in files if os.path.getsize(each) > 0])
+    size = os.path.getsize(path)
+    if trial % 4 == 0:
+        os.truncate(path, chance.randrange(size))
+        return
+    with open(path, "r+b") as file:
+        for _ in range(chance.choice((1, 1, 30))):
+            file.seek(chance.randrange(size))
+            file.write(chance.randbytes(chance.choice((1, 64, 4096))))
