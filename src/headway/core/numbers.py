@@ -1,4 +1,4 @@
-"""Numbers as people write them: 100k, 5M, 50 %, and back."""
+"""Numbers as people write them: 100k, 5M, 50 %, 10m, and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 MULTIPLES: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
 ENDLESS: Final = ("inf", ".inf", "never")
+UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def number_of(text: str) -> float | None:
@@ -29,6 +30,14 @@ def share_of(text: str) -> float | None:
         return None
     share = number / 100.0 if text.endswith("%") else number
     return share if 0.0 < share <= 1.0 else None
+
+
+def seconds_of(text: str) -> float | None:
+    """`90s`, `10m`, `2h`, `1d`; a number without a unit is no duration."""
+    unit = UNITS_S.get(text[-1:])
+    if unit is None or not text[:-1].replace(".", "", 1).isdecimal():
+        return None
+    return float(text[:-1]) * unit
 
 
 def short(number: float) -> str:

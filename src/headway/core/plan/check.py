@@ -1,0 +1,155 @@
+"""What `headway check` says about a plan: its shape, its orders, its size, and what looks odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.plan.content import prompt_paths, used_variables
+from headway.core.plan.expand import Expanded, GroupPlan, graph_of
+from headway.core.plan.spec import Prompt, Python, Run, text_of
+
+BYTES_PER_TOKEN: Final = 4.0
+"""Of English text; a first guess that the first calls correct."""
+
+SAMPLE_MAX: Final = 1_000
+"""Members whose prompts are measured; the others are taken to be like them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeReport:
+    """One group before another, and why."""
+
+    before: str
+    after: str
+    key: str
+    """`needs`, `each`, `reduce`, or `reads`: an edge by reads, which was not declared."""
+    memberwise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One declared task."""
+
+    name: str
+    kind: str
+    """`run`, `prompt` or `python`."""
+    count: int | None
+    level: int
+    is_independent: bool
+    """It waits for no other group of its level: not even for a turn in a queue."""
+    input_tokens: float
+    """Expected of all members together, without results that are not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """A plan, seen from outside."""
+
+    name: str
+    tasks: int
+    """As far as is known before the run."""
+    groups: tuple[GroupReport, ...]
+    edges: tuple[EdgeReport, ...]
+    levels: int
+    width: int
+    critical_path: tuple[str, ...]
+    prompts: int
+    commands: int
+    functions: int
+    input_tokens: float
+    warnings: tuple[str, ...]
+
+
+def check(expanded: Expanded) -> CheckReport:
+    """The report on a plan that was expanded and ordered."""
+    graph = graph_of(expanded)
+    level: dict[int, int] = {}
+    for one in graph.order:
+        level[one] = 1 + max((level[need] for need in graph.needs[one]), default=-1)
+    turns = Counter((level[group.index], group.task.queue) for group in expanded.groups)
+    groups = tuple(
+        GroupReport(
+            name=group.name,
+            kind=_kind(group),
+            count=group.count,
+            level=level[group.index],
+            is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
+            input_tokens=_input_tokens(expanded, group),
+        )
+        for group in expanded.groups
+    )
+    # Without durations every task weighs the same, so the longest chain is the one with most tasks.
+    _, path = graph.critical_path([1.0] * len(graph))
+    shape = graph.statistics()
+    kinds: Counter[str] = Counter()
+    for report in groups:
+        kinds[report.kind] += report.count or 0
+    return CheckReport(
+        name=expanded.spec.name,
+        tasks=shape.tasks,
+        groups=groups,
+        edges=tuple(
+            EdgeReport(expanded.groups[edge.group].name, group.name, edge.key, edge.memberwise)
+            for group in expanded.groups
+            for edge in group.edges
+        ),
+        levels=shape.levels,
+        width=shape.width,
+        critical_path=tuple(expanded.groups[one].name for one in path),
+        prompts=kinds["prompt"],
+        commands=kinds["run"],
+        functions=kinds["python"],
+        input_tokens=sum(report.input_tokens for report in groups),
+        warnings=_warnings(expanded),
+    )
+
+
+def _kind(group: GroupPlan) -> str:
+    match group.task.work:
+        case Run():
+            return "run"
+        case Python():
+            return "python"
+    return "prompt"
+
+
+def _input_tokens(expanded: Expanded, group: GroupPlan) -> float:
+    """Bytes of the prompts and of the items in them, as tokens."""
+    work = group.task.work
+    if not isinstance(work, Prompt) or group.members is None:
+        return 0.0
+    files = expanded.sources.files
+    texts = [files[path] for path in prompt_paths(group)] if work.file else [work.text]
+    members = group.members
+    size = sum(len(text.encode()) for text in texts) / len(texts)
+    if members.items is not None and any("item" in text for text in texts):
+        sample = members.items[:SAMPLE_MAX]
+        size += sum(len(text_of(item).encode()) for item in sample) / len(sample)
+    return size * members.count / BYTES_PER_TOKEN
+
+
+def _warnings(expanded: Expanded) -> tuple[str, ...]:
+    spec = expanded.spec
+    found: list[str] = []
+    used = {name for group in expanded.groups for name in _used(expanded, group)}
+    found += (f"`vars.{name}` is used by no task" for name, _ in spec.vars if name not in used)
+    for group in expanded.groups:
+        if isinstance(group.task.work, Prompt):
+            own = used_variables(expanded, group)
+            found += (
+                f"`tasks.{group.name}.vars.{name}` is not used by its prompt"
+                for name, _ in group.task.vars
+                if name not in own
+            )
+            if not (group.task.work.model or spec.model):
+                found.append(f"`{group.name}` names no model: the default one answers")
+    return tuple(found)
+
+
+def _used(expanded: Expanded, group: GroupPlan) -> frozenset[str]:
+    """A command or a function gets every variable, so it may use any."""
+    if isinstance(group.task.work, Prompt):
+        return used_variables(expanded, group)
+    return frozenset(name for name, _ in expanded.spec.vars)

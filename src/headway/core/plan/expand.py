@@ -1,0 +1,317 @@
+"""The groups of a plan: how many members each has, what they are called, and who needs whom.
+
+Laws:
+- A member is computed from its number; no list of members is made, whatever their count.
+- Members vary in declared order: items slowest, then the axes of the matrix, the last one fastest.
+- A group that follows another (`each: TASK`) has its members: same items, same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from json import JSONDecodeError, loads
+from math import prod
+from typing import Final
+
+from headway.core.plan.graph import Graph, Group, Need
+from headway.core.plan.links import links_of
+from headway.core.plan.scope import leaders_of
+from headway.core.plan.section import Faults
+from headway.core.plan.spec import Fields, PlanSpec, Prompt, Run, TaskSpec, Value, frozen, text_of
+from headway.core.plan.template import Broken, Ref, Template, parse_template
+from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
+
+MEMBERS_MAX: Final = 1_000_000
+"""Tasks of one run: as many as fit into memory with room to spare."""
+
+LABEL_CHARS_MAX: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a plan's patterns and files gave when they were read."""
+
+    globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Prompts and schemas by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The values of one task."""
+
+    index: int
+    item: Value = None
+    matrix: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """All combinations of items and matrix values."""
+
+    items: tuple[Value, ...] | None = None
+    """`None` if there is no `each`; the one member then has no item."""
+    matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    occurrences: tuple[int, ...] = ()
+    """How many equal items stand before each, if any item is there twice."""
+
+    @classmethod
+    def of(
+        cls,
+        items: tuple[Value, ...] | None,
+        matrix: tuple[tuple[str, tuple[Value, ...]], ...] = (),
+    ) -> Members:
+        """Members of these items, with equal ones counted."""
+        texts = [text_of(item) for item in items or ()]
+        if len(set(texts)) == len(texts):
+            return cls(items, matrix)
+        seen: dict[str, int] = {}
+        occurrences: list[int] = []
+        for text in texts:
+            occurrences.append(seen.get(text, 0))
+            seen[text] = occurrences[-1] + 1
+        return cls(items, matrix, tuple(occurrences))
+
+    @property
+    def combinations(self) -> int:
+        """Members per item."""
+        return prod([len(values) for _, values in self.matrix])
+
+    @property
+    def count(self) -> int:
+        """How many members there are."""
+        return (1 if self.items is None else len(self.items)) * self.combinations
+
+    def place(self, index: int) -> tuple[int, tuple[int, ...]]:
+        """The numbers of a member's item and of its value on each axis."""
+        places: list[int] = []
+        for _, values in reversed(self.matrix):
+            index, place = divmod(index, len(values))
+            places.append(place)
+        return index, tuple(reversed(places))
+
+    def member(self, index: int) -> Member:
+        """The values of a member."""
+        item, places = self.place(index)
+        axes = zip(self.matrix, places, strict=True)
+        matrix = tuple((name, values[place]) for (name, values), place in axes)
+        return Member(index, None if self.items is None else self.items[item], matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A group that must be done first, and which key says so."""
+
+    group: int
+    memberwise: bool
+    key: str
+    """`needs`, `each`, `reduce`, or `reads`: the last one was not declared but follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One declared task with its members."""
+
+    index: int
+    task: TaskSpec
+    members: Members | None
+    """`None` until a task that it is spread over has ended."""
+    leader: int
+    """The group whose members it has: itself, unless it follows another."""
+    edges: tuple[Edge, ...] = ()
+    vars: Mapping[str, Template | Value] = field(default_factory=dict)
+    """Of the plan and of the task; a template where the task's own is one."""
+
+    @property
+    def name(self) -> str:
+        """As declared."""
+        return self.task.name
+
+    @property
+    def count(self) -> int | None:
+        """How many members; `None` if that is found at run time."""
+        return None if self.members is None else self.members.count
+
+    @property
+    def known(self) -> Members:
+        """The members of a group whose members are known."""
+        if self.members is None:
+            raise InternalError(f"the members of `{self.name}` are not known yet")
+        return self.members
+
+    def label(self, index: int) -> str:
+        """A member as people read it: `review[security]`; no two of a group are alike."""
+        if not self.task.is_group:
+            return self.name
+        members = self.known
+        member = members.member(index)
+        values = [] if members.items is None else [member.item]
+        texts = [text_of(value) for value in (*values, *(value for _, value in member.matrix))]
+        text = ", ".join(texts)
+        shown = text
+        if not text.isprintable():
+            shown = "".join(char if char.isprintable() else " " for char in text)
+        is_unclear = shown != text or len(text) > LABEL_CHARS_MAX or not text.strip()
+        is_unclear |= bool(members.occurrences) or "#" in text
+        is_unclear |= len(texts) > 1 and any(", " in part for part in texts)
+        if not is_unclear:
+            return f"{self.name}[{text}]"
+        short = shown if len(shown) <= LABEL_CHARS_MAX else "…" + shown[1 - LABEL_CHARS_MAX :]
+        return f"{self.name}[{short} #{index + 1}]"
+
+    def fill(
+        self, template: Template, member: Member, results: Callable[[str], str] | None = None
+    ) -> str:
+        """A template of this task with the values of one member; `results` gives those of tasks."""
+
+        def value(ref: Ref) -> str:
+            names = ref.names
+            if ref.task:
+                if results is None:
+                    raise InternalError(f"{{{{ {ref} }}}} is not known yet")
+                return results(ref.task)
+            if names[0] == "index":
+                return str(member.index)
+            if names[0] == "matrix":
+                return text_of(dict(member.matrix)[names[1]])
+            if names[0] == "item":
+                return text_of(_dug(member.item, names[1:], self.name))
+            found = self.vars[names[1]]
+            return found.render(value) if isinstance(found, Template) else text_of(found)
+
+        return template.render(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A plan with its groups, in declared order."""
+
+    spec: PlanSpec
+    groups: tuple[GroupPlan, ...]
+    sources: Sources
+
+    @property
+    def count(self) -> int:
+        """How many tasks there are, as far as is known."""
+        return sum(group.count or 0 for group in self.groups)
+
+
+def expand(spec: PlanSpec, sources: Sources) -> Expanded:
+    """The groups of a plan. Raises `PlanTooLargeError` if they have too many members."""
+    index = {task.name: place for place, task in enumerate(spec.tasks)}
+    leaders = leaders_of(spec)
+    by_leader: dict[str, Members | None] = {}
+    groups: list[GroupPlan] = []
+    for place, task in enumerate(spec.tasks):
+        leader = leaders[task.name]
+        if leader.name not in by_leader:
+            by_leader[leader.name] = _members(leader, sources)
+        edges = tuple(
+            Edge(index[link.name], link.key == "each" and leader is not task, link.key)
+            for link in links_of(task)
+        )
+        members = by_leader[leader.name]
+        variables = _variables(spec, task)
+        groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
+    expanded = Expanded(spec, tuple(groups), sources)
+    _check_size(expanded)
+    return expanded
+
+
+def found(expanded: Expanded, index: int, items: tuple[Value, ...]) -> Expanded:
+    """The plan when the items of a group have become known: those who follow it have them too."""
+    members = Members.of(items, expanded.groups[index].task.matrix)
+    groups = tuple(
+        replace(group, members=members) if group.leader == index else group
+        for group in expanded.groups
+    )
+    return replace(expanded, groups=groups)
+
+
+def items_of(text: str) -> tuple[Value, ...]:
+    """The items that a result gives: elements of a JSON array, or lines that are not empty."""
+    if text.lstrip().startswith("["):
+        try:
+            values = frozen(loads(text))
+        except (JSONDecodeError, RecursionError, ValueError):
+            values = None
+        if isinstance(values, tuple):
+            return values
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def graph_of(expanded: Expanded) -> Graph:
+    """The graph that the engine runs."""
+    spec = expanded.spec
+    return Graph(
+        Group(
+            name=group.name,
+            count=group.count,
+            needs=tuple(Need(edge.group, edge.memberwise) for edge in group.edges),
+            priority=group.task.priority,
+            queue=group.task.queue,
+            retries=_retries(spec, group.task),
+            is_local=isinstance(group.task.work, Run),
+        )
+        for group in expanded.groups
+    )
+
+
+def _retries(spec: PlanSpec, task: TaskSpec) -> int | None:
+    """A call that the provider failed is tried again by itself; a command or function is not."""
+    declared = spec.retries if task.retries is None else task.retries
+    return 0 if declared is None and not isinstance(task.work, Prompt) else declared
+
+
+def _members(task: TaskSpec, sources: Sources) -> Members | None:
+    each = task.each
+    if each is None:
+        return Members.of(None, task.matrix)
+    match each.kind:
+        case "items":
+            return Members.of(each.items, task.matrix)
+        case "glob":
+            return Members.of(sources.globs[each.source], task.matrix)
+        case "lines":
+            return Members.of(sources.lines[each.source], task.matrix)
+    return None
+
+
+def _variables(spec: PlanSpec, task: TaskSpec) -> Mapping[str, Template | Value]:
+    return {
+        name: _template(value) if isinstance(value, str) else value
+        for name, value in (*spec.vars, *task.vars)
+    }
+
+
+def _template(text: str) -> Template:
+    """A text of a plan that was checked."""
+    parsed = parse_template(text)
+    if isinstance(parsed, Broken):
+        raise InternalError(f"a template was not checked: {parsed.reason}")
+    return parsed
+
+
+def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
+    for name in names:
+        if not isinstance(value, Fields) or name not in dict(value.pairs):
+            path = ".".join(names)
+            raise TemplateError(f"`{task}`: an item has no field `{path}`")
+        value = value.get(name)
+    return value
+
+
+def _check_size(expanded: Expanded) -> None:
+    """A plan that is too large is so by its largest group."""
+    if expanded.count <= MEMBERS_MAX:
+        return
+    task = max(expanded.groups, key=lambda group: group.count or 0).task
+    key = "each" if task.each is not None else "matrix"
+    place = task.spot(key).key
+    message = f"the plan has {expanded.count:,} tasks, most of them in `{task.name}`"
+    faults = Faults(expanded.spec.file)
+    hint = f"shorten `{key}` or remove it: there can be {MEMBERS_MAX:,}"
+    faults.add(PlanTooLargeError, place, message, hint, Fix("remove", place))
+    faults.check()

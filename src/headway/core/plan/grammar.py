@@ -1,0 +1,224 @@
+"""The keys that a plan can have: one table, from which checks, JSON Schema and manual are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal
+
+Holder = Literal["plan", "task", "budget", "each"]
+"""The mapping that a key stands in."""
+
+Takes = Literal[
+    "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
+    "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
+]  # fmt: skip
+"""What a key takes; `schema.py` reads each of them."""
+
+KEYS_MAX: Final = 30
+"""As many as fit on a page. A new one takes the place of another."""
+
+NAME_CHARS_MAX: Final = 60
+TEXT_CHARS_MAX: Final = 200_000
+"""Longer text belongs into a file."""
+
+TASK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,59}", re.ASCII)
+VARIABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,59}", re.ASCII)
+"""Lower case, because commands get it as an environment variable: never `PATH`."""
+
+TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+STRATEGY: Final = re.compile(
+    r"(?P<word>adaptive|all-at-once)|(?P<sized>waves|fixed)(?:\(|:)(?P<size>[1-9]\d{0,5})\)?",
+    re.ASCII,
+)
+WORK: Final = ("run", "prompt", "prompt_file", "python")
+"""What a task does: exactly one of these."""
+
+RESERVED: Final = ("item", "index")
+"""Names that every command has already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: where it stands, what it takes, what it is for."""
+
+    name: str
+    holders: tuple[Holder, ...]
+    takes: Takes
+    about: str
+    example: str
+    """A value as it is written in a plan, in JSON so that it fits everywhere."""
+
+
+_BOTH: Final[tuple[Holder, ...]] = ("plan", "task")
+_TASK: Final[tuple[Holder, ...]] = ("task",)
+KEYS: Final = (
+    Key("headway", ("plan",), "version", "the grammar's version: always 1", "1"),
+    Key("name", ("plan",), "name", "what its runs are called; the file's name otherwise",
+        '"review-pr"'),
+    Key("tasks", ("plan",), "tasks", "what is to be done, by name, in declared order",
+        '{"hello": {"run": "echo hello"}}'),
+    Key("strategy", ("plan",), "strategy",
+        "how many tasks are active: adaptive, waves(N), fixed(N), all-at-once", '"adaptive"'),
+    Key("vars", _BOTH, "vars", "named values; those of a task may contain {{ }}",
+        '{"tone": "brief"}'),
+    Key("budget", _BOTH, "budget", "the most that may be spent, in dollars or tokens", '"$6"'),
+    Key("model", _BOTH, "model", "who answers prompts: provider/model",
+        '"anthropic/claude-sonnet-4"'),
+    Key("timeout", _BOTH, "duration", "how long one attempt may take: 90s, 10m, 2h", '"10m"'),
+    Key("retries", _BOTH, "count", "how often a failed attempt is tried again", "2"),
+    Key("run", _TASK, "text", "a shell command; values are environment variables",
+        '"git diff HEAD"'),
+    Key("prompt", _TASK, "text", "a call of a model with this text", '"Say hello."'),
+    Key("prompt_file", _TASK, "path", "the same, with the text in a file", '"prompts/code.md"'),
+    Key("python", _TASK, "target", "a function, as module:name", '"package.module:function"'),
+    Key("each", _TASK, "each", "a member for each item, file, line, or result of a task",
+        '["a", "b"]'),
+    Key("matrix", _TASK, "matrix", "a member for each combination of these values",
+        '{"view": ["code", "security"]}'),
+    Key("needs", _TASK, "needs", "tasks that must be done before", '"parse"'),
+    Key("reads", _TASK, "paths", "paths that it reads; orders it after those who write them",
+        '"data"'),
+    Key("writes", _TASK, "paths", "paths that it writes", '"build"'),
+    Key("reduce", _TASK, "group", "one call that is given all results of that task", '"review"'),
+    Key("context", _TASK, "tokens", "the most tokens that a reduction may send", '"120k"'),
+    Key("max_tokens", _TASK, "tokens", "the longest answer of a prompt", "4000"),
+    Key("output", _TASK, "path", "the file that the result is put into, once it is there",
+        '"REVIEW.md"'),
+    Key("schema", _TASK, "path", "a JSON Schema that the result must meet",
+        '"schemas/findings.json"'),
+    Key("verify", _TASK, "text", "a shell command that must accept the result",
+        '"python -m json.tool"'),
+    Key("repairs", _TASK, "count", "how often the model may correct a result that was refused",
+        "1"),
+    Key("queue", _TASK, "name", "tasks of one queue run one at a time, in declared order",
+        '"deploys"'),
+    Key("priority", _TASK, "priority", "among those that could start, the higher one does", "5"),
+    Key("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
+    Key("usd", ("budget",), "money", "dollars", "6"),
+    Key("tokens", ("budget",), "tokens", "tokens, input and output together", '"5M"'),
+)  # fmt: skip
+
+
+@cache
+def keys_of(holder: Holder) -> Mapping[str, Key]:
+    """The keys that a mapping can have."""
+    return {key.name: key for key in KEYS if holder in key.holders}
+
+
+def json_schema() -> dict[str, object]:
+    """The grammar for editors; what needs the whole plan to be judged is left to the check."""
+    plan = _object("plan", ("headway", "tasks"))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "headway plan",
+        **plan,
+        "$defs": {"task": _task_schema()},
+    }
+
+
+def key_table() -> str:
+    """The table of the manual."""
+    rows = ["| key | in | what for | example |", "|---|---|---|---|"]
+    for key in KEYS:
+        example = f"{key.name}: {key.example}".replace("|", "\\|")
+        holders = ", ".join(key.holders)
+        rows.append(f"| `{key.name}` | {holders} | {key.about} | `{example}` |")
+    return "\n".join(rows) + "\n"
+
+
+def _task_schema() -> dict[str, object]:
+    alternatives: list[dict[str, object]] = [{"required": [work]} for work in WORK]
+    return {**_object("task", ()), "oneOf": alternatives}
+
+
+def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:
+    properties = {
+        key.name: {"description": key.about, **_SCHEMAS[key.takes]}
+        for key in keys_of(holder).values()
+    }
+    shape: dict[str, object] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return {**shape, "required": list(required)} if required else shape
+
+
+def _whole(pattern: re.Pattern[str]) -> str:
+    """A pattern as JSON Schema has it: the whole text, and groups without names."""
+    return f"^(?:{re.sub(r'[?]P<[a-z]+>', '', pattern.pattern)})$"
+
+
+_TEXT: Final[dict[str, object]] = {"type": "string", "minLength": 1}
+_TOKENS: Final[dict[str, object]] = {
+    "oneOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": r"^[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
+    ]
+}
+_MONEY: Final[dict[str, object]] = {
+    "oneOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
+    ]
+}
+_ONE_OR_MORE: Final[dict[str, object]] = {
+    "oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
+}
+_VARIABLES: Final[dict[str, object]] = {"pattern": _whole(VARIABLE_NAME)}
+_SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
+    "version": {"const": 1},
+    "text": _TEXT,
+    "path": _TEXT,
+    "model": _TEXT,
+    "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
+    "group": {"type": "string", "pattern": _whole(TASK_NAME)},
+    "target": {"type": "string", "pattern": _whole(TARGET)},
+    "strategy": {"type": "string", "pattern": _whole(STRATEGY)},
+    "duration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?[smhd]$"},
+    "count": {"type": "integer", "minimum": 0, "maximum": 100},
+    "priority": {"type": "number"},
+    "tokens": _TOKENS,
+    "money": _MONEY,
+    "needs": _ONE_OR_MORE,
+    "paths": _ONE_OR_MORE,
+    "vars": {"type": "object", "propertyNames": _VARIABLES},
+    "matrix": {
+        "type": "object",
+        "propertyNames": _VARIABLES,
+        "minProperties": 1,
+        "additionalProperties": {"type": "array", "minItems": 1},
+    },
+    "budget": {
+        "oneOf": [
+            {"type": "string", "pattern": r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$"},
+            {
+                "type": "object",
+                "properties": {"usd": _MONEY, "tokens": _TOKENS},
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+    "each": {
+        "oneOf": [
+            _TEXT,
+            {"type": "array", "minItems": 1},
+            {
+                "type": "object",
+                "properties": {"lines": _TEXT},
+                "additionalProperties": False,
+                "required": ["lines"],
+            },
+        ]
+    },
+    "tasks": {
+        "type": "object",
+        "propertyNames": {"pattern": _whole(TASK_NAME)},
+        "additionalProperties": {"$ref": "#/$defs/task"},
+        "minProperties": 1,
+    },
+}

@@ -1,0 +1,313 @@
+"""Which names each task's templates can use, and whether they use others.
+
+Laws:
+- A path, a model and the name of a file are known before a run: they use no results.
+- A command is not a template. Values reach it as environment variables, so that no value is ever
+  read by a shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final
+
+from headway.core.plan.grammar import VARIABLE_NAME
+from headway.core.plan.links import links_of, with_need
+from headway.core.plan.section import Faults, shown
+from headway.core.plan.spec import (
+    Fields,
+    Keyed,
+    Leaf,
+    Located,
+    PlanSpec,
+    Prompt,
+    Run,
+    TaskSpec,
+    Value,
+)
+from headway.core.plan.template import (
+    ESCAPED,
+    Broken,
+    Ref,
+    Scope,
+    Template,
+    parse_template,
+    references,
+)
+from headway.errors import Fix, Place, TemplateError
+
+ROOTS: Final = ("item", "index", "matrix", "vars", "tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """What the templates of one task can use, by what they are for."""
+
+    text: Scope
+    """A prompt."""
+    var: Scope
+    """A variable of the task."""
+    path: Scope
+    """What is known before the task starts."""
+    file: Scope
+    """What is known before the run starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that is to be a template, and where it stands."""
+
+    text: str
+    place: Place
+    key: str
+    is_path: bool = False
+    file: str = ""
+    """The file that it is the content of, if it does not stand in the plan."""
+    owner: str = ""
+    """The task that it belongs to."""
+
+    @property
+    def path(self) -> str:
+        """How messages call it."""
+        return f"tasks.{self.owner}.{self.key}" if self.owner else self.key
+
+    def at(self, words: str) -> Place:
+        """Where words of it stand: in a plan, where the text begins."""
+        if not self.file:
+            return self.place
+        before = self.text[: max(self.text.find(words), 0)]
+        return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+    def fix(self, repaired: str) -> Fix:
+        """The edit that puts another text in its place."""
+        if self.file:
+            return Fix("text", Place(1, 1), value=repaired, file=self.file)
+        return Fix("replace", self.place, value=repaired or "out")
+
+
+def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
+    """For every task, the one whose items and matrix it has: itself, unless it follows a group."""
+    named = {task.name: task for task in spec.tasks}
+    leaders: dict[str, TaskSpec] = {}
+    for task in spec.tasks:
+        path: list[str] = []
+        seen: set[str] = set()
+        while task.name not in leaders and task.name not in seen:
+            path.append(task.name)
+            seen.add(task.name)
+            followed = _followed(task, named)
+            if followed is None:
+                break
+            task = followed  # noqa: PLW2901
+        leader = leaders.get(task.name, task)
+        leaders.update((name, leader) for name in path)
+    return leaders
+
+
+def scopes_of(spec: PlanSpec) -> Mapping[str, Scopes]:
+    """For every task the names that its templates can use."""
+    leaders = leaders_of(spec)
+    shared = tuple(name for name, _ in spec.vars)
+    return {task.name: _scopes(task, leaders[task.name], shared) for task in spec.tasks}
+
+
+def check_templates(spec: PlanSpec, shared: Located | None, faults: Faults) -> None:
+    """Note every name that cannot be filled."""
+    if isinstance(shared, Keyed):
+        for key, value in shared.pairs:
+            if isinstance(value, Leaf) and isinstance(value.value, str):
+                text = Text(value.value, value.place, f"vars.{key.text}")
+                check_text(spec.tasks, None, Scope(), text, faults)
+            else:
+                _check_nested(spec.vars, key.text, value.place, faults)
+    scopes = scopes_of(spec)
+    for task in spec.tasks:
+        if task.is_sound:
+            for scope, text in _texts(task, scopes[task.name]):
+                check_text(spec.tasks, task, scope, text, faults)
+            _check_commands(task, scopes[task.name].text, faults)
+
+
+def check_text(
+    tasks: tuple[TaskSpec, ...],
+    task: TaskSpec | None,
+    scope: Scope,
+    text: Text,
+    faults: Faults,
+) -> Template | None:
+    """The template that a text is, or a note of what is wrong with it."""
+    found = parse_template(text.text)
+    if isinstance(found, Broken):
+        hint = f"write `{ESCAPED}` for the braces themselves"
+        place = text.at(text.text[found.offset :])
+        message = f"{found.reason} (`{text.path}`)"
+        faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
+        return None
+    wrong = [ref for ref in dict.fromkeys(found.refs) if not scope.has(ref)]
+    for ref in wrong:
+        written = [hole for hole, other in references(text.text) if other == ref]
+        place = text.at(written[0])
+        if task is not None and _is_forgotten(ref, task, tasks, text):
+            message = (
+                f"`{{{{ {ref} }}}}` in `{text.path}`: `{task.name}` does not need `{ref.task}`"
+            )
+            fix = with_need(task, ref.task)
+            faults.add(TemplateError, place, message, f"add `needs: {ref.task}`", fix)
+            continue
+        near = scope.nearest(ref)
+        message = f"`{{{{ {shown(str(ref))} }}}}` in `{text.path}` is not known there"
+        gone = "" if text.is_path else f"{ESCAPED} {ref} }}}}"
+        new = f"{{{{ {near} }}}}" if near else gone
+        hint = f"did you mean `{near}`?" if near else _choices(scope, text)
+        repaired = text.text
+        for hole in dict.fromkeys(written):
+            repaired = repaired.replace(hole, new)
+        faults.add(TemplateError, place, message, hint, text.fix(repaired))
+    return None if wrong else found
+
+
+def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
+    each = task.each
+    if each is None or each.kind != "task" or not named[each.source].is_group:
+        return None
+    return named[each.source]
+
+
+def _scopes(task: TaskSpec, leader: TaskSpec, shared: tuple[str, ...]) -> Scopes:
+    each = leader.each
+    own = dict(task.vars)
+    late = {name for name, value in own.items() if _uses_results(value)}
+    text = Scope(
+        fields=_fields(leader),
+        has_item=each is not None,
+        has_index=task.is_group,
+        matrix=tuple(name for name, _ in leader.matrix),
+        vars=tuple(dict.fromkeys((*shared, *own))),
+        tasks=tuple(dict.fromkeys(link.name for link in links_of(task))),
+    )
+    path = replace(text, tasks=(), vars=tuple(name for name in text.vars if name not in late))
+    is_late = each is not None and each.kind == "task"
+    file = replace(path, has_item=path.has_item and not is_late, has_index=False)
+    return Scopes(text, replace(text, vars=shared), path, file)
+
+
+def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
+    """The fields that every item has."""
+    each = leader.each
+    if each is not None and each.kind == "task":
+        return None
+    items = each.items if each is not None else ()
+    if not items or not all(isinstance(item, Fields) for item in items):
+        return ()
+    names = [[name for name, _ in item.pairs] for item in items if isinstance(item, Fields)]
+    common = set(names[0]).intersection(*names)
+    return tuple(name for name in names[0] if name in common)
+
+
+def _uses_results(value: Value) -> bool:
+    return isinstance(value, str) and any(ref.task for _, ref in references(value))
+
+
+def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
+    """Everything in a task that is a template."""
+    spots = dict(task.spots)
+    found: list[tuple[Scope, str, str]] = [
+        (scopes.var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
+    ]
+    for key, paths in (("reads", task.reads), ("writes", task.writes)):
+        for number, path in enumerate(paths):
+            inner = f"{key}.{number}"
+            found.append((scopes.path, inner if inner in spots else key, path))
+    found += ((scopes.path, "output", task.output), (scopes.file, "schema", task.schema))
+    if isinstance(task.work, Prompt):
+        found += (
+            (scopes.text, "prompt", task.work.text),
+            (scopes.path, "model", task.work.model),
+            (scopes.file, "prompt_file", task.work.file),
+        )
+    for scope, key, text in found:
+        is_path = scope is scopes.path or scope is scopes.file
+        if "{{" in text:
+            yield scope, Text(text, task.spot(key).value, key, is_path, owner=shown(task.name))
+
+
+def _check_nested(
+    pairs: tuple[tuple[str, Value], ...], name: str, place: Place, faults: Faults
+) -> None:
+    value = dict(pairs).get(name)
+    if "{{" in repr(value):
+        message = f"`vars.{name}`: only a text of its own can contain `{{{{ }}}}`"
+        faults.add(TemplateError, place, message)
+
+
+def _is_forgotten(ref: Ref, task: TaskSpec, tasks: tuple[TaskSpec, ...], text: Text) -> bool:
+    """A result of a task that is there, and is not needed."""
+    can = text.key == "prompt" or text.key.startswith("vars.") or text.file
+    return bool(can and ref.task and ref.task != task.name) and any(
+        other.name == ref.task for other in tasks
+    )
+
+
+def _choices(scope: Scope, text: Text) -> str:
+    what = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
+    return f"{what}; what is known there: {scope.shown()}"
+
+
+def _check_commands(task: TaskSpec, scope: Scope, faults: Faults) -> None:
+    commands = [("verify", task.verify)]
+    if isinstance(task.work, Run):
+        commands.append(("run", task.work.command))
+    for key, command in commands:
+        seen: set[str] = set()
+        for hole, ref in references(command):
+            near = get_close_matches(ref.names[0], ROOTS, n=1, cutoff=0.7)
+            if near and str(ref) not in seen:
+                seen.add(str(ref))
+                _no_template(task, key, (command, hole, ref), scope, faults)
+
+
+def _no_template(
+    task: TaskSpec, key: str, what: tuple[str, str, Ref], scope: Scope, faults: Faults
+) -> None:
+    """Values never meet a shell as text: the variable to use instead is the hint."""
+    command, hole, ref = what
+    place = task.spot(key).value
+    name, is_new = _variable(ref, scope)
+    message = f"`{shown(hole)}` in `tasks.{task.name}.{key}`: a command is no template, and values "
+    message += "never meet a shell"
+    fixed = _quoted(command, hole, name)
+    for other, same in references(fixed):
+        fixed = _quoted(fixed, other, name) if same == ref else fixed
+    fixes = [Fix("replace", place, value=fixed)]
+    hint = f'write `"${name}"`'
+    if is_new:
+        hint = f'add `vars: {{{name}: "{{{{ {ref} }}}}"}}` and {hint}'
+        text = f"{{{{ {ref} }}}}"
+        inner = Fix("add", task.spot("vars").value, name, text)
+        fixes.append(inner if task.vars else Fix("add", task.body, f"vars.{name}", text))
+    faults.add(TemplateError, place, message, hint, *fixes)
+
+
+def _variable(ref: Ref, scope: Scope) -> tuple[str, bool]:
+    """The environment variable that has the value, and whether it must be declared first."""
+    match ref.names:
+        case ("item",) | ("index",):
+            return ref.names[0], False
+        case ("matrix" | "vars", name) if VARIABLE_NAME.fullmatch(name):
+            return name, False
+    last = ref.task or ref.names[-1]
+    stem = re.sub(r"[^a-z0-9_]+", "_", last.lower()).strip("_")
+    name = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem[:40]}"
+    while name in (*scope.vars, *scope.matrix, "item", "index"):
+        name += "_"
+    return name, True
+
+
+def _quoted(command: str, hole: str, name: str) -> str:
+    """The command with the variable in place of the hole, in quotes exactly once."""
+    for quotes in (f"'{hole}'", f'"{hole}"', hole):
+        command = command.replace(quotes, f'"${name}"')
+    return command

@@ -1,0 +1,208 @@
+"""What a user asked for, as records: a plan file after it was checked, before it is expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from json import dumps
+from typing import Literal
+
+from headway.errors import Place
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A mapping, frozen: keys and values as they were written."""
+
+    pairs: tuple[tuple[str, Value], ...] = ()
+
+    def get(self, name: str) -> Value:
+        """The value of a key; nothing if it is not there."""
+        return next((value for key, value in self.pairs if key == name), None)
+
+
+Value = Scalar | tuple["Value", ...] | Fields
+"""What a YAML or JSON document holds, frozen: a list is a tuple."""
+
+Spread = Literal["items", "glob", "lines", "task"]
+"""Where the members of a group come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value of a document, where it stands."""
+
+    value: Scalar
+    text: str
+    """As it was written: `120k`, `$6`."""
+    place: Place
+    end: Place
+    style: str = ""
+    """The character that it is quoted or folded by, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of a document."""
+
+    items: tuple[Located, ...]
+    place: Place
+    end: Place
+    is_flow: bool = False
+    """Written between brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A mapping of a document; no key is there twice."""
+
+    pairs: tuple[tuple[Leaf, Located], ...]
+    place: Place
+    end: Place
+    is_flow: bool = False
+
+
+Located = Leaf | Listing | Keyed
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file as it was read: its name as people wrote it, and what it holds."""
+
+    name: str
+    root: Located
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a key of a task stands, and where its value does."""
+
+    key: Place
+    value: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """One member for each of these."""
+
+    kind: Spread
+    items: tuple[Value, ...] = ()
+    source: str = ""
+    """The pattern, the file of lines, or the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command for the shell; values reach it as environment variables."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A call of a model."""
+
+    text: str = ""
+    file: str = ""
+    model: str = ""
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """A function: `module:name`, imported when the run starts and never before."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that may be spent: micro-dollars, tokens, or both."""
+
+    microusd: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One entry under `tasks`."""
+
+    name: str
+    place: Place
+    """Of its name in the file; line 0 if it is in none."""
+    work: Run | Prompt | Python
+    each: Each | None = None
+    matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    reduce: str = ""
+    """The group whose results this task is given all together."""
+    context_tokens: int | None = None
+    vars: tuple[tuple[str, Value], ...] = ()
+    output: str = ""
+    schema: str = ""
+    verify: str = ""
+    repairs: int = 1
+    queue: str = ""
+    timeout_s: float | None = None
+    retries: int | None = None
+    budget: Budget | None = None
+    priority: float = 0.0
+    body: Place = Place(0, 0)
+    """Of its first key: where another one can be added."""
+    spots: tuple[tuple[str, Spot], ...] = ()
+    """Where each of its keys stands."""
+    is_sound: bool = True
+    """Off while a plan is checked that will be refused for this task."""
+
+    def spot(self, key: str) -> Spot:
+        """Where a key stands, or the task itself if the key is not there."""
+        return next((spot for name, spot in self.spots if name == key), Spot(self.place, self.body))
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it has members: more than one, none, or one by chance."""
+        return self.each is not None or bool(self.matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpec:
+    """A whole plan."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    vars: tuple[tuple[str, Value], ...] = ()
+    budget: Budget | None = None
+    strategy: str = ""
+    """As the engine knows it: `adaptive`, `waves:4`."""
+    model: str = ""
+    timeout_s: float | None = None
+    retries: int | None = None
+    file: str = ""
+    """The plan's file as people wrote it; empty if it has none."""
+
+
+def text_of(value: Value) -> str:
+    """A value where text is wanted: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else dumps(plain(value), ensure_ascii=False)
+
+
+def plain(value: Value) -> object:
+    """A value as programs outside the core know it: lists and dictionaries."""
+    if isinstance(value, Fields):
+        return {key: plain(inner) for key, inner in value.pairs}
+    return [plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def frozen(value: object) -> Value:
+    """The opposite of `plain`: what a JSON parser gives, as a value that cannot change."""
+    match value:
+        case dict():
+            return Fields(tuple((str(key), frozen(inner)) for key, inner in value.items()))
+        case list() | tuple():
+            return tuple(frozen(inner) for inner in value)
+        case str() | bool() | int() | float() | None:
+            return value
+    return str(value)

@@ -1,0 +1,147 @@
+"""Who touches which path: what a plan declares to read and to write, by path and by member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.plan.expand import Expanded, GroupPlan
+from headway.core.plan.paths import WILD, above, fixed_part, inside, led_back
+from headway.core.plan.section import Faults, shown
+from headway.core.plan.template import Template, parse_template
+from headway.errors import Fix, PlanTooLargeError, SourceError
+
+PAIRS_MAX: Final = 1_000_000
+"""Overlaps between groups that are looked at: as many as take about a second."""
+
+Who = int | str
+"""A member by number; by the text of a path that every member fills differently; or anyone."""
+
+ANYONE: Final = -1
+
+Entries = dict[str, dict[int, Who]]
+"""By path, who touches it: groups, and the member of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedStatistics:
+    """How many paths are read and written, and how many overlaps were looked at."""
+
+    read: int
+    written: int
+    pairs: int
+
+
+class Touched:
+    """All paths that a plan declares, and who touches them."""
+
+    __slots__ = ("_below", "_file", "_pairs", "reads", "writes")
+
+    def __init__(self, file: str = "") -> None:
+        self._file = file
+        self.reads: Final[Entries] = {}
+        self.writes: Final[Entries] = {}
+        self._pairs = 0
+        self._below: dict[str, tuple[dict[int, Who], dict[int, Who]]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Touched {len(self.reads)} read, {len(self.writes)} written>"
+
+    def statistics(self) -> TouchedStatistics:
+        """Counts so far."""
+        return TouchedStatistics(len(self.reads), len(self.writes), self._pairs)
+
+    def count(self, pairs: int) -> None:
+        """So many overlaps are looked at."""
+        self._pairs += pairs
+        if self._pairs > PAIRS_MAX:
+            message = f"more than {PAIRS_MAX:,} overlaps between `reads` and `writes`"
+            raise PlanTooLargeError(message, where=self._file)
+
+    def put(self, entries: Entries, path: str, group: int, who: Who) -> None:
+        """A member touches a path."""
+        _merge(entries.setdefault(path, {}), group, who)
+
+    def below(self, path: str) -> tuple[dict[int, Who], dict[int, Who]]:
+        """Who reads and who writes something within a declared path."""
+        if self._below is None:
+            self._below = {}
+            for place, entries in enumerate((self.reads, self.writes)):
+                for inner, groups in entries.items():
+                    self._lift(inner, groups, place)
+        return self._below.get(path, ({}, {}))
+
+    def _lift(self, inner: str, groups: dict[int, Who], place: int) -> None:
+        """Whoever touches a path touches something in every declared folder above it."""
+        for outer in above(inner):
+            if self._below is not None and (outer in self.reads or outer in self.writes):
+                merged = self._below.setdefault(outer, ({}, {}))[place]
+                for group, who in groups.items():
+                    _merge(merged, group, who)
+
+
+def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
+    """One member of a group, or with a second one of it: anyone."""
+    before = groups.get(group, who)
+    is_one = before == who or (isinstance(before, str) and isinstance(who, str))
+    groups[group] = before if is_one else ANYONE
+
+
+def touched_by(expanded: Expanded, faults: Faults) -> Touched:
+    """All paths of a plan; notes those that lead out of its folder."""
+    touched = Touched(expanded.spec.file)
+    for group in expanded.groups:
+        task = group.task
+        for key, text in (
+            *(("reads", path) for path in task.reads),
+            *(("writes", path) for path in task.writes),
+            *((("output", task.output),) if task.output else ()),
+        ):
+            entries = touched.reads if key == "reads" else touched.writes
+            for path, who in _paths(group, key, text, faults):
+                touched.put(entries, path, group.index, who)
+    return touched
+
+
+def _paths(group: GroupPlan, key: str, text: str, faults: Faults) -> Iterator[tuple[str, Who]]:
+    """The paths that one text stands for, and who touches each."""
+    template = parse_template(text)
+    if not isinstance(template, Template) or not template.refs:
+        plain = template.render(str) if isinstance(template, Template) else text
+        path = inside(plain)
+        if path is None:
+            _leads_out(group, key, plain, faults)
+        else:
+            yield fixed_part(path), 0 if group.count == 1 else ANYONE
+        return
+    if group.members is None:
+        path = inside(fixed_part(text, WILD + "{"))
+        if path is None:
+            _leads_out(group, key, text, faults)
+            return
+        has_vars = any(ref.var for ref in template.refs)
+        yield path, f"{group.index}:{text}" if has_vars else text
+        return
+    is_wild = any(char in part for part in template.parts if isinstance(part, str) for char in WILD)
+    for index in range(group.members.count):
+        filled = group.fill(template, group.members.member(index))
+        path = inside(filled)
+        if path is None:
+            message = f"`{shown(filled)}` in `{key}` of `{group.label(index)}`"
+            faults.add(
+                SourceError, group.task.spot(key).value, f"{message} leads out of the plan's folder"
+            )
+            return
+        yield fixed_part(path) if is_wild else path, index
+
+
+def _leads_out(group: GroupPlan, key: str, text: str, faults: Faults) -> None:
+    task = group.task
+    texts: Sequence[str] = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
+    better = tuple(led_back(other) if other == text else other for other in texts)
+    place = task.spot(key).value
+    message = f"`{shown(text)}` in `{key}` of `{task.name}` leads out of the plan's folder"
+    value = better if len(better) > 1 else better[0]
+    hint = f"write `{shown(led_back(text))}`"
+    faults.add(SourceError, place, message, hint, Fix("replace", place, value=value))

@@ -1,0 +1,15 @@
+"""A plan's file on its way to the core: YAML with places, the files that it names, and repairs."""
+
+from headway.planfile.document import parse_document, read_document
+from headway.planfile.fixes import apply_fix, apply_fixes
+from headway.planfile.load import Loaded, load_plan, plan_from
+
+__all__ = [
+    "Loaded",
+    "apply_fix",
+    "apply_fixes",
+    "load_plan",
+    "parse_document",
+    "plan_from",
+    "read_document",
+]
