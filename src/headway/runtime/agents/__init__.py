@@ -1,0 +1,1 @@
+"""Who performs tasks: one file for each kind of agent."""

@@ -1,0 +1,97 @@
+"""The agent that is a program: a command under the run's shim, its output as the result."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from headway.core.values import Fault, FaultKind
+from headway.runtime.shell import (
+    Command,
+    Ended,
+    OutputTooLongError,
+    Shim,
+    ShimGoneError,
+    read_shim_log,
+)
+from headway.runtime.work import AttemptError, Result
+
+DETAIL_BYTES_MAX: Final = 2_000
+DETAIL_LINES_MAX: Final = 5
+"""Of what a failed command said: enough to see why, little enough to read in a table."""
+
+
+async def perform_command(shim: Shim, command: Command) -> Result:
+    """Execute one attempt; raises AttemptError if it does not end with 0."""
+    try:
+        ended = await shim.run(command)
+    except ShimGoneError as gone:
+        raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
+    return judged(ended)
+
+
+def judged(ended: Ended) -> Result:
+    """What an attempt gave, or the AttemptError that says why it is lost."""
+    kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
+    try:
+        body = ended.stdout.read()
+    except (OutputTooLongError, OSError) as fault:
+        lost = Result(b"", exit_code=shell_code(ended.code))
+        raise AttemptError(Fault("command", detail=str(fault)), lost) from None
+    result = Result(body, exit_code=shell_code(ended.code))
+    if ended.reason == "exit" and ended.code == 0:
+        return result
+    raise AttemptError(Fault(kind, detail=_detail(ended)), result)
+
+
+def adopt(
+    folder: str, is_wanted: Callable[[bytes, int], bool]
+) -> dict[tuple[bytes, int], Result | AttemptError]:
+    """Attempts that ended while nobody was there to journal it, by key and number.
+
+    `is_wanted` says for a key and an attempt's number that the journal does not know its end. What
+    the shim itself ended, because headway was gone, is no end: it is executed again.
+    """
+    found: dict[tuple[bytes, int], Result | AttemptError] = {}
+    for name, ended in read_shim_log(folder, is_wanted).items():
+        if ended.reason in ("exit", "timeout"):
+            try:
+                found[name] = judged(ended)
+            except AttemptError as lost:
+                found[name] = lost
+    return found
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell gives it: 128 and the signal for what died of one."""
+    return code if code >= 0 else 128 - code
+
+
+def _detail(ended: Ended) -> str:
+    said = _last_lines(ended)
+    how = f"exit code {ended.code}"
+    if ended.reason == "timeout":
+        how = f"ended after {ended.took_ms / 1000:.1f} s"
+    elif ended.reason == "refused":
+        how = "could not be started"
+    elif ended.reason != "exit":
+        how = f"{ended.reason} after {ended.took_ms / 1000:.1f} s"
+    elif ended.code < 0:
+        how = f"ended by {_signal_name(-ended.code)}"
+    return f"{how}: {said}" if said else how
+
+
+def _last_lines(ended: Ended) -> str:
+    try:
+        text = ended.stderr.tail(DETAIL_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.rstrip().splitlines()[-DETAIL_LINES_MAX:])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
