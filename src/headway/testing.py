@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 from collections import deque
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from headway.core.quota.book import Outcome
 from headway.core.values import Amounts, Demand, Permit, Reading
 from headway.errors import HeadwayError, QueueDeadlineError
 from headway.runtime.client import CallRequest
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+REAL_WAIT_S: Final = 0.01
+"""How long a virtual loop waits for another thread before it looks whether it still has to."""
 
 
 @dataclass(slots=True, eq=False)
@@ -159,3 +168,90 @@ class FakeAdmission:
         ticket = FakeTicket(call, permit)
         self.tickets.append(ticket)
         return ticket
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualStatistics:
+    """How a virtual loop came to its time."""
+
+    now_s: float
+    jumps: int
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer as soon as there is nothing else to do.
+
+    Five hours of waiting take milliseconds. What happens in other threads takes real time: while
+    a function that the loop itself has put into a thread runs, and while anything that was given
+    to `waits_for` says that it is busy, the clock stands still. Sockets to other processes and
+    threads that nobody told the loop of are not waited for: a test that needs a journal uses one
+    in memory, or `waits_for(lambda: journal.is_busy)`.
+    """
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+        self._jumps = 0
+        self._in_threads = 0
+        self._busy: list[Callable[[], bool]] = []
+        super().__init__(_JumpingSelector(self))
+
+    def __repr__(self) -> str:
+        return f"<VirtualLoop at {self._now_s:.3f} s, {self._jumps} jumps>"
+
+    def time(self) -> float:
+        """Virtual seconds; a clock of the wall can be made of it by adding a date."""
+        return self._now_s
+
+    def waits_for(self, is_busy: Callable[[], bool]) -> None:
+        """Let no time pass while this is so."""
+        self._busy.append(is_busy)
+
+    def jump(self, by_s: float) -> None:
+        """Let time pass."""
+        self._now_s += by_s
+        self._jumps += 1
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs in real time that the loop has to wait for."""
+        return self._in_threads > 0 or any(is_busy() for is_busy in self._busy)
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """As every loop, and counted."""
+        running = super().run_in_executor(executor, func, *args)
+        self._in_threads += 1
+        running.add_done_callback(self._came_back)
+        return running
+
+    def statistics(self) -> VirtualStatistics:
+        return VirtualStatistics(self._now_s, self._jumps)
+
+    def _came_back(self, _: object) -> None:
+        self._in_threads -= 1
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Looks for what is ready, and lets time pass instead of waiting for it."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        while not ready and (timeout is None or timeout > 0):
+            if self._loop.is_busy or timeout is None:
+                # With no timer at all, only another thread can wake the loop.
+                ready = super().select(REAL_WAIT_S)
+            else:
+                self._loop.jump(timeout)
+                break
+        return list(ready)
+
+
+def run_virtual(main: Coroutine[Any, Any, T], start_s: float = 0.0) -> T:
+    """Run a coroutine in virtual time."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start_s)) as runner:
+        return runner.run(main)

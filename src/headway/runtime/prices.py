@@ -6,6 +6,7 @@ Importing it takes half a second, so it waits until somebody has a budget in mon
 from __future__ import annotations
 
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 from headway.core.quota.demand import Price
@@ -13,6 +14,9 @@ from headway.errors import UsageError
 
 SAMPLE_TOKENS: Final = 1000
 """Prices with steps start with their lowest one; no step is below this."""
+
+LONG_TOKENS: Final = 100_000
+"""No price has a step below this, except for inputs of all sizes."""
 
 MICRO: Final = 1_000_000
 MODELS_MAX: Final = 1024
@@ -49,6 +53,29 @@ def price_of(model: str) -> Price | None:
         return None
     tokens_in, tokens_out, cached = (_microusd_per_mtok(float(one)) for one in cost)
     return Price(tokens_in, tokens_out, cached)
+
+
+def price_at(model: str, input_tokens: int) -> Price | None:
+    """The price of a model for an input of this size: long ones can be twice as dear, and so is
+    then the answer."""
+    return price_of(model) if input_tokens <= LONG_TOKENS else _long_price(model, input_tokens)
+
+
+@lru_cache(maxsize=MODELS_MAX)
+def _long_price(model: str, input_tokens: int) -> Price | None:
+    usual = price_of(model)
+    if usual is None:
+        return None
+    from genai_prices import Usage, calc_price
+
+    alone = float(calc_price(Usage(input_tokens=input_tokens), model).total_price)
+    both = Usage(input_tokens=input_tokens, output_tokens=SAMPLE_TOKENS)
+    cached = Usage(input_tokens=input_tokens, cache_read_tokens=input_tokens)
+    return Price(
+        ceil(alone / input_tokens * 1e6 * MICRO),
+        _microusd_per_mtok(float(calc_price(both, model).total_price) - alone),
+        ceil(float(calc_price(cached, model).total_price) / input_tokens * 1e6 * MICRO),
+    )
 
 
 def _microusd_per_mtok(sample_usd: float) -> int:

@@ -11,6 +11,7 @@ Laws:
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from math import inf
@@ -23,7 +24,7 @@ from headway.core.quota.leader import Leaders
 from headway.core.quota.purse import Purse
 from headway.core.quota.quota import Decision
 from headway.core.quota.terms import CallId, Claim
-from headway.core.values import Permit
+from headway.core.values import Permit, Wait
 from headway.errors import (
     AccountClosedError,
     BudgetReachedError,
@@ -36,6 +37,9 @@ BUDGETED: Final = "what calls in flight leave of the budget"
 
 Door = tuple[str, str] | str
 """What parked calls wait for together: a beginning, or an account's budget."""
+
+_WORDS: Final = re.compile(r"(\S+) \((.*); ([0-9]+\.[0-9]) s; [0-9]+ waiting\)")
+"""What a call that gives up is told it waited for: see `_in_words`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +272,9 @@ def _in_words(lane: Lane, now: float) -> str:
         return "its turn"
     left = "until a call ends" if wait.until_s == inf else f"{max(0.0, wait.until_s - now):.1f} s"
     return f"{wait.resource} ({wait.reason}; {left}; {lane.queued} waiting)"
+
+
+def wait_in(words: str, now: float) -> Wait | None:
+    """The record that such words were made of; `None` if they do not say how long it takes."""
+    found = _WORDS.search(words)
+    return None if found is None else Wait(found[1], now + float(found[3]), found[2])

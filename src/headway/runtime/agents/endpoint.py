@@ -1,0 +1,112 @@
+"""Where calls to a model go, and with which key: read from the environment, once, at the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from headway.errors import BadValueError, UsageError
+from headway.wire.ask import VERSION
+from headway.wire.values import WireName
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+OPENAI_URL: Final = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Who answers for a model."""
+
+    wire: WireName
+    model: str
+    """Its name there, without our prefix."""
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    """The key is among them: never shown."""
+    key_variable: str
+    """Where a key is looked for."""
+    has_key: bool
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is on this machine, where nobody asks for a key."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def says_completion(self) -> bool:
+        """Whether it wants `max_completion_tokens`: OpenAI does, its imitators need not know it."""
+        return (urlsplit(self.url).hostname or "").endswith("openai.com")
+
+
+def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
+    """`anthropic/claude-sonnet-4`, `openai/gpt-5-mini`; without a prefix, `claude*` is Anthropic's.
+
+    Everything else speaks Chat Completions, which most providers and local servers do.
+    """
+    prefix, slash, name = model.partition("/")
+    if not slash or prefix not in ("anthropic", "openai"):
+        prefix, name = ("anthropic" if model.startswith("claude") else "openai"), model
+    if not name:
+        raise BadValueError(f"`model: {model}` names no model", hint="write openai/gpt-5-mini")
+    found = _anthropic(name, environment) if prefix == "anthropic" else _openai(name, environment)
+    parts = urlsplit(found.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        variable = found.key_variable.replace("API_KEY", "BASE_URL")
+        raise BadValueError(
+            f"{variable} is not the address of a server", hint=f"export {variable}=http://HOST:PORT"
+        )
+    return found
+
+
+def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Refuse to start when the key of any of these models is missing, before anything is spent."""
+    missing: dict[str, list[str]] = {}
+    for model in dict.fromkeys(models):
+        found = endpoint_of(model, environment)
+        if not found.has_key and not found.is_loopback:
+            missing.setdefault(found.key_variable, []).append(model)
+    if missing:
+        keyless = [model for models in missing.values() for model in models]
+        raise UsageError(
+            f"there is no key for {_listed(keyless)}",
+            detail=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            hint=" ".join(["export", *(f"{name}=..." for name in missing)]),
+        )
+
+
+def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:
+    base = environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
+    key, bearer = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
+    headers = {"anthropic-version": VERSION}
+    if key:
+        headers["x-api-key"] = key
+    elif bearer:
+        headers["authorization"] = f"Bearer {bearer}"
+    url = f"{base.rstrip('/').removesuffix('/v1')}/v1/messages"
+    return Endpoint("anthropic", model, url, headers, "ANTHROPIC_API_KEY", bool(key or bearer))
+
+
+def _openai(model: str, environment: Mapping[str, str]) -> Endpoint:
+    base = environment.get("OPENAI_BASE_URL") or OPENAI_URL
+    key = environment.get("OPENAI_API_KEY")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    for header, variable in (
+        ("openai-organization", "OPENAI_ORG_ID"),
+        ("openai-project", "OPENAI_PROJECT_ID"),
+    ):
+        if value := environment.get(variable):
+            headers[header] = value
+    url = f"{base.rstrip('/')}/chat/completions"
+    return Endpoint("openai-chat", model, url, headers, "OPENAI_API_KEY", bool(key))
+
+
+def _listed(models: list[str]) -> str:
+    shown = ", ".join(f"`{model}`" for model in models[:5])
+    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"

@@ -1,0 +1,179 @@
+"""Performs tasks that are Python functions: on the loop, in threads, or in processes.
+
+Laws:
+- An asynchronous function is awaited where it is: no task, no thread, no copy of its context.
+- A synchronous one runs in a bounded number of threads with the context of its caller, or in
+  processes if the user asks for them. What it returns may be awaitable, and then is awaited here.
+- What a function raises is its task's fault and nobody else's; so is the death of its process,
+  which is replaced.
+- Nothing outlives `aclose`. A thread cannot be ended from outside: it is waited for. A process can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from inspect import isawaitable, iscoroutinefunction
+from types import TracebackType
+from typing import Final
+
+from headway.core.values import Fault
+from headway.runtime.agents.process import (
+    ProcessDiedError,
+    Worker,
+    WorkerRaisedError,
+    packed,
+    tail_of,
+)
+from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError
+
+THREADS_MAX: Final = 64
+"""Synchronous functions that run at once; more of them mostly wait for the interpreter."""
+
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionStatistics:
+    """Where functions run now."""
+
+    threads: int
+    processes: int
+    processes_died: int
+    """Processes that ended in the middle of a function."""
+
+
+class FunctionAgent:
+    """Calls functions for the tasks of one run, on one event loop. Close it when the run ends."""
+
+    def __init__(self, threads: int = THREADS_MAX, processes: int = 1) -> None:
+        """At most so many of each at once; they are made when they are needed."""
+        self._threads_max = max(1, threads)
+        self._processes_max = max(1, processes)
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: set[Future[object]] = set()
+        self._free: asyncio.LifoQueue[Worker | None] | None = None
+        """A process, or the right to start one, for each that may run."""
+        self._busy = 0
+        self._died = 0
+
+    def __repr__(self) -> str:
+        return f"<FunctionAgent {self.statistics()}>"
+
+    async def __aenter__(self) -> FunctionAgent:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def perform(
+        self, function: Callable[..., object], *arguments: object, in_processes: bool = False
+    ) -> Result:
+        """Call it, wherever it belongs. Raises AttemptError."""
+        try:
+            if in_processes:
+                value = await self._in_process(function, arguments)
+            elif iscoroutinefunction(function):
+                value = await function(*arguments)
+            else:
+                value = await self._in_thread(function, arguments)
+                if isawaitable(value):
+                    value = await value
+        except (AttemptError, OverBudgetError, WindowEmptyError):
+            raise
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise AttemptError(Fault("function", detail="it was cancelled from inside")) from None
+        except ProcessDiedError as error:
+            raise AttemptError(Fault("broken", detail=str(error))) from error
+        except WorkerRaisedError as error:
+            raise AttemptError(Fault("function", detail=str(error))) from error
+        # The user's code may raise anything, and `sys.exit` ends a task, not the run.
+        except (Exception, SystemExit) as error:
+            raise AttemptError(Fault("function", detail=tail_of(error))) from error
+        return result_of(value)
+
+    async def aclose(self) -> None:
+        """End the processes, and wait for the threads that still run. Nothing is performed now."""
+        free, self._free = self._free, None
+        while free is not None and not free.empty():
+            worker = free.get_nowait()
+            if worker is not None:
+                worker.kill()
+        pool, self._threads = self._threads, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+            running = [asyncio.wrap_future(one) for one in list(self._running)]
+            await asyncio.gather(*running, return_exceptions=True)
+            # Nothing runs in them any more, so that this does not block.
+            pool.shutdown(wait=True)
+
+    def statistics(self) -> FunctionStatistics:
+        return FunctionStatistics(len(self._running), self._busy, self._died)
+
+    async def _in_thread(
+        self, function: Callable[..., object], arguments: tuple[object, ...]
+    ) -> object:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._threads_max, "headway-function")
+        running = self._threads.submit(copy_context().run, function, *arguments)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        # Cancelled before it began, it never begins; after that it goes on unheard until `aclose`.
+        return await asyncio.wrap_future(running)
+
+    async def _in_process(
+        self, function: Callable[..., object], arguments: tuple[object, ...]
+    ) -> object:
+        if self._free is None:
+            # The one that was used last is taken first: it is warm.
+            self._free = asyncio.LifoQueue()
+            for _ in range(self._processes_max):
+                self._free.put_nowait(None)
+        free, call = self._free, packed(function, arguments)
+        worker = await free.get()
+        self._busy += 1
+        spare: Worker | None = None
+        try:
+            worker = worker or Worker()
+            value = await worker.call(call)
+            spare = worker
+        except WorkerRaisedError:
+            spare = worker
+            raise
+        except ProcessDiedError:
+            self._died += 1
+            raise
+        finally:
+            self._busy -= 1
+            if worker is not None and spare is None:
+                worker.kill()
+            free.put_nowait(spare)
+        return value
+
+
+def result_of(value: object) -> Result:
+    """A value as a result: as JSON, or in this process only."""
+    try:
+        body = _ENCODER.encode(value).encode()
+    except (TypeError, ValueError, RecursionError):
+        return Result(b"", value, is_durable=False)
+    return Result(body, value)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody outside wants the task that runs here to end."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,0 +1,193 @@
+"""The port of calls that headway makes itself: an attempt says when it waits, and hears the end.
+
+Laws:
+- Every call is asked for under the path of its own attempt, whichever connection it goes through.
+- Whoever waits behind an empty usage window learns that within seconds, and does not go on waiting.
+- What admission says for good becomes the attempt's own error; nothing here makes a response of it.
+
+The transport asks for a permit inside the task of the attempt, so that a context variable says
+whose call it is. A wait is cut into slices: after each, admission says what the call waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headway.core.quota.book import Outcome
+from headway.core.quota.waiting import wait_in
+from headway.core.values import Fault, Reading
+from headway.errors import (
+    AccountClosedError,
+    BrokerUnavailableError,
+    BudgetReachedError,
+    DemandTooLargeError,
+    HeadwayError,
+    InternalError,
+    QueueDeadlineError,
+)
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import Held, Port
+from headway.runtime.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
+
+FIRST_SLICE_S: Final = 2.0
+SLICE_S: Final = 60.0
+"""A call that leaves the line to ask what it waits for loses its place: soon once, then rarely."""
+
+USAGE: Final = "usage/"
+"""How the resource of a usage window begins."""
+
+FULL: Final = 1.0
+"""The share of a usage window at which its provider answers nothing more."""
+
+Window = Callable[[float, str], None]
+"""Told at once that a usage window is empty: until when by the wall clock, and in words."""
+
+
+@dataclass(slots=True)
+class Calling:
+    """One call of an attempt, from the first permit that it asks for to its end."""
+
+    attempt: Attempt
+    path: tuple[str, ...]
+    outcome: Outcome | None = None
+    """How the exchange with the provider ended, as it told admission."""
+    sent: int = 0
+    """How often it got a permit."""
+
+
+CALLING: Final[ContextVar[Calling]] = ContextVar("headway calling")
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    """What went through."""
+
+    admitted: int
+    windows: int
+
+
+class Gate:
+    """Stands between the transport and whoever admits."""
+
+    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows")
+
+    def __init__(
+        self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
+    ) -> None:
+        """`inner` admits; without it, the process's own port."""
+        self._inner = inner
+        self._window = window
+        self._wall = wall
+        self._admitted = self._windows = 0
+
+    def __repr__(self) -> str:
+        return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
+
+    def admit(self, call: CallRequest, deadline_s: float | None) -> Held:  # noqa: ARG002 - a port
+        raise InternalError("a call of an attempt is made on its loop")
+
+    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> Held:  # noqa: ARG002 - attempts have timeouts of their own
+        """A permit for the call of the attempt that runs here."""
+        calling = CALLING.get()
+        calling.attempt.waits()
+        held = await self._asked(replace(call, path=calling.path))
+        try:
+            calling.attempt.goes()
+        except BaseException:
+            # Whoever is told may be ending everything: the permit is not for them to keep.
+            held.settle(Outcome("unused"))
+            raise
+        calling.outcome = None
+        calling.sent += 1
+        self._admitted += 1
+        return _Watched(held, calling, self)
+
+    def read(self, reading: Reading) -> None:
+        """A response spoke of limits: a usage window that is used up is everybody's business."""
+        for told in reading.limits:
+            if told.utilization is None or told.period_s is None or told.utilization < FULL:
+                continue
+            lasts_s = told.period_s if told.reset_s is None else told.reset_s
+            self._closed(self._wall() + lasts_s, f"usage window is {told.utilization:.0%} used")
+
+    def statistics(self) -> GateStatistics:
+        return GateStatistics(self._admitted, self._windows)
+
+    async def _asked(self, call: CallRequest) -> Held:
+        port, slice_s = self._port(), FIRST_SLICE_S
+        while True:
+            try:
+                return await port.admit_async(call, slice_s)
+            except QueueDeadlineError as error:
+                now_s = self._wall()
+                wait = wait_in(error.detail or "", now_s)
+                if wait is not None and wait.resource.startswith(USAGE):
+                    self._closed(wait.until_s, wait.reason)
+                    raise WindowEmptyError(wait.until_s, wait.reason) from None
+            except HeadwayError as error:
+                raise _in_attempts_words(error) from error
+            call, slice_s = replace(call, is_resent=True), SLICE_S
+
+    def _port(self) -> Port:
+        if self._inner is not None:
+            return self._inner
+        from headway.runtime.admission import admission
+
+        return admission()
+
+    def _closed(self, until_wall_s: float, detail: str) -> None:
+        self._windows += 1
+        if self._window is not None:
+            self._window(until_wall_s, detail)
+
+
+class _Watched:
+    """A permit in use, of which the attempt wants to know how it ends."""
+
+    __slots__ = ("_calling", "_gate", "_held")
+
+    def __init__(self, held: Held, calling: Calling, gate: Gate) -> None:
+        self._held = held
+        self._calling = calling
+        self._gate = gate
+
+    def __repr__(self) -> str:
+        return f"<_Watched {self._held!r}>"
+
+    def began(self, reading: Reading, dialect: str) -> None:
+        self._held.began(reading, dialect)
+        self._gate.read(reading)
+
+    def progressed(self, output_tokens: float) -> None:
+        self._held.progressed(output_tokens)
+
+    def still_alive(self) -> None:
+        self._held.still_alive()
+
+    def settle(self, outcome: Outcome) -> None:
+        self._calling.outcome = outcome
+        self._held.settle(outcome)
+        self._gate.read(outcome.reading)
+
+    def statistics(self) -> Outcome | None:
+        """How it ended."""
+        return self._calling.outcome
+
+
+def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
+    """What admission refuses for good, as what it means for the attempt."""
+    said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
+    if isinstance(error, BudgetReachedError):
+        return OverBudgetError(said)
+    if isinstance(error, AccountClosedError):
+        return AttemptError(Fault("billing", detail=said))
+    if isinstance(error, DemandTooLargeError):
+        return AttemptError(Fault("request", detail=said))
+    if isinstance(error, BrokerUnavailableError):
+        # Nothing was sent, and the next attempt may find a broker.
+        return AttemptError(Fault("connection", detail=said))
+    return AttemptError(Fault("request", detail=said))

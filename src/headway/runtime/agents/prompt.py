@@ -1,0 +1,421 @@
+"""Performs tasks that are prompts: calls a model through the quota until its answer fits.
+
+Laws:
+- No call is sent before the most that it can cost is set aside. That is a true ceiling: a token is
+  at least one byte of text, and no answer is longer than its call allows.
+- A call that was lost after it was sent is in doubt and costs its ceiling. One of which not a byte
+  was sent, or that was refused, costs nothing.
+- A reply that has to be examined is durable before it is examined, and is never paid for again.
+- An answer that was cut, declined or damaged is never a result.
+
+A plan that gives no `max_tokens` gets `MAX_TOKENS`. It is not fitted to earlier answers: the same
+task sends the same bytes, whatever ran before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Final
+
+import httpx2
+
+from headway.core.quota.demand import Price
+from headway.core.values import Amounts, Fault, FaultKind, Tally
+from headway.errors import BudgetReachedError
+from headway.runtime.agents.endpoint import Endpoint, endpoint_of
+from headway.runtime.agents.gate import CALLING, Calling, Gate, Window
+from headway.runtime.exchange import Port
+from headway.runtime.pacing import Pacing
+from headway.runtime.prices import price_at
+from headway.runtime.schemas import Fitting, Misfit, Schema
+from headway.runtime.transport import AsyncPacedTransport
+from headway.runtime.work import (
+    Attempt,
+    AttemptError,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+)
+from headway.wire.answer import TextReader
+from headway.wire.ask import Question, body_of, size_bytes
+
+MAX_TOKENS: Final = 4096
+"""The longest answer where a plan names none: every current model accepts it."""
+
+CONNECT_S_MAX: Final = 30.0
+QUIET_S_MAX: Final = 600.0
+"""How long a provider may say nothing at all, as in its own clients: thinking takes minutes."""
+
+KEEPALIVE_MAX: Final = 100
+"""Idle connections that are kept. How many are in use is admission's business."""
+
+OVERHEAD_TOKENS: Final = 64
+TURN_TOKENS: Final = 16
+"""What formats add around a conversation and each of its turns; 3 to 8 tokens are usual."""
+
+DETAIL_CHARS: Final = 500
+
+Prices = Callable[[str, int], Price | None]
+"""What a model's tokens cost in a call whose input has so many, where that is known."""
+
+Verify = Callable[[str], Awaitable[str | None]]
+"""Looks at an answer: what is wrong with it, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCall:
+    """What one task asks of a model."""
+
+    prompt: str
+    model: str
+    max_tokens: int | None = None
+    system: str = ""
+    schema: Schema | None = None
+    verify: Verify | None = None
+    repairs: int = 1
+    """How often the model is told what is wrong and asked again."""
+    may_be_cut: bool = False
+    """Whether an answer that ends at `max_tokens` will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that a call can take."""
+
+    tokens: int
+    microusd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an agent reaches models."""
+
+    run: str
+    """Fairness is between runs, and within a run between its tasks."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    port: Port | None = None
+    """Who admits; `None` is the process's own port."""
+    window: Window | None = None
+    """Told of an empty usage window as soon as any response shows it."""
+    prices: Prices = price_at
+    must_be_priced: bool = False
+    """Whether a budget in money counts: then a call whose price nobody knows is not made."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent along with every call."""
+    quiet_s: float = QUIET_S_MAX
+    transport: httpx2.AsyncBaseTransport | None = None
+    """Who carries calls; `None` is the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStatistics:
+    """What an agent has done so far."""
+
+    calls: int
+    in_flight: int
+    repairs: int
+    in_doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """An answer, and what it took."""
+
+    text: str
+    is_cut: bool = False
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    microusd: int = 0
+
+    def encoded(self) -> bytes:
+        return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
+
+    @staticmethod
+    def decoded(data: bytes) -> _Reply:
+        """What was paid for it was charged to the attempt that was interrupted."""
+        text, is_cut = json.loads(data)
+        return _Reply(str(text), bool(is_cut))
+
+
+class PromptAgent:
+    """Calls models for the tasks of one run, on one event loop. Close it when the run ends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._gate = Gate(settings.port, settings.window)
+        self._client: httpx2.AsyncClient | None = None
+        self._endpoints: dict[str, Endpoint] = {}
+        self._priced: set[str] = set()
+        self._calls = self._in_flight = self._repairs = self._in_doubt = 0
+
+    def __repr__(self) -> str:
+        return f"<PromptAgent of {self._settings.run}: {self.statistics()}>"
+
+    async def __aenter__(self) -> PromptAgent:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
+        """Ask, examine, and ask again with what is wrong, as often as the call allows."""
+        turns: list[tuple[str, str]] = [("user", _asked(call))]
+        kept = deque(attempt.kept)
+        spent = Result(b"")
+        is_examined = call.schema is not None or call.verify is not None
+        problem = ""
+        for _ in range(1 + (max(0, call.repairs) if is_examined else 0)):
+            if kept:
+                reply = _Reply.decoded(kept.popleft())
+            else:
+                reply = await self._paid(call, turns, attempt, spent, problem)
+                spent = _plus(spent, reply)
+                if is_examined:
+                    await attempt.keep(reply.encoded())
+            fit = await _examined(call, reply)
+            if isinstance(fit, Fitting):
+                return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)
+            problem = fit.reason
+            turns += [("assistant", reply.text or "(nothing)"), ("user", _complaint(problem))]
+        said = replace(spent, body=reply.text.encode("utf-8", "replace"))
+        raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
+
+    def statistics(self) -> PromptStatistics:
+        return PromptStatistics(self._calls, self._in_flight, self._repairs, self._in_doubt)
+
+    async def _paid(
+        self,
+        call: PromptCall,
+        turns: list[tuple[str, str]],
+        attempt: Attempt,
+        spent: Result,
+        problem: str,
+    ) -> _Reply:
+        """One call; what is lost with it is reported with what the attempt took before."""
+        self._repairs += bool(problem)
+        try:
+            return await self._call(call, turns, attempt)
+        except AttemptError as error:
+            lost = error.result or Result(b"")
+            total = _sum(spent, lost)
+            raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
+        except (OverBudgetError, WindowEmptyError) as error:
+            if not spent.calls:
+                raise
+            # Something was paid: the attempt has to be accounted for, whatever becomes of the run.
+            kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
+            detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
+            raise AttemptError(Fault(kind, detail=detail), spent) from error
+
+    async def _call(
+        self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
+    ) -> _Reply:
+        endpoint = self._endpoint(call.model)
+        question = Question(
+            endpoint.model, tuple(turns), call.max_tokens or MAX_TOKENS, call.system,
+            endpoint.says_completion,
+        )  # fmt: skip
+        price = await self._price(endpoint.model, most_input(question))
+        if price is None and self._settings.must_be_priced:
+            raise AttemptError(Fault("request", detail=_unpriced(call.model).render()))
+        ceiling = ceiling_of(question, price)
+        await attempt.reserve(ceiling.microusd, ceiling.tokens)
+        calling = Calling(attempt, (self._settings.run, attempt.name))
+        token = CALLING.set(calling)
+        self._in_flight += 1
+        try:
+            reader = await self._sent(endpoint, question, calling, ceiling)
+        finally:
+            self._in_flight -= 1
+            self._calls += calling.sent > 0
+            CALLING.reset(token)
+        outcome = calling.outcome
+        tally = outcome.tally if outcome is not None else Tally(known="unknown")
+        if outcome is not None and outcome.fault is not None:
+            raise self._lost(outcome.fault, calling, ceiling)
+        read = tally.input_tokens + tally.cache_read_tokens
+        price = await self._price(endpoint.model, int(read))
+        reply = _Reply(
+            reader.text, reader.finish == "length", read, tally.output_tokens,
+            _cost(price, tally, ceiling),
+        )  # fmt: skip
+        if reader.is_damaged or not (reader.finish or reader.is_over):
+            fault = Fault("broken", detail="the answer broke off or cannot be read")
+            raise self._lost(fault, calling, ceiling)
+        if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
+            why = f"the model gave no answer ({reader.finish})"
+            raise AttemptError(Fault("unfit", detail=why), _plus(Result(b""), reply))
+        return reply
+
+    async def _sent(
+        self, endpoint: Endpoint, question: Question, calling: Calling, ceiling: Ceiling
+    ) -> TextReader:
+        """Send the call when it may be sent, and read all of its answer."""
+        headers = {"content-type": "application/json", **endpoint.headers, **self._settings.headers}
+        client = self._http()
+        content = body_of(endpoint.wire, question)
+        request = client.build_request("POST", endpoint.url, content=content, headers=headers)
+        try:
+            response = await client.send(request, stream=True)
+            try:
+                kind = response.headers.get("content-type", "").lower()
+                reader = TextReader(endpoint.wire, is_stream="event-stream" in kind)
+                async for data in response.aiter_bytes():
+                    reader.feed(data)
+                reader.end()
+            finally:
+                await response.aclose()
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            outcome = calling.outcome
+            fault = outcome.fault if outcome is not None else None
+            fault = fault or Fault("connection" if outcome is None else "broken")
+            said = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+            raise self._lost(said, calling, ceiling) from error
+        return reader
+
+    def _lost(self, fault: Fault, calling: Calling, ceiling: Ceiling) -> AttemptError:
+        """Why there is no answer, and what that costs: nothing, or in doubt the most."""
+        outcome = calling.outcome
+        if outcome is None or outcome.how != "used":
+            return AttemptError(fault, Result(b"", calls=calling.sent))
+        self._in_doubt += 1
+        tally = outcome.tally
+        taken = Result(
+            b"", None, tally.input_tokens + tally.cache_read_tokens, tally.output_tokens,
+            ceiling.microusd, calling.sent,
+        )  # fmt: skip
+        return AttemptError(fault, taken, is_in_doubt=True)
+
+    def _http(self) -> httpx2.AsyncClient:
+        """The client of all calls, with proxies and certificates as the user has set them."""
+        if self._client is None:
+            client = httpx2.AsyncClient(
+                transport=self._settings.transport,
+                timeout=httpx2.Timeout(self._settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEEPALIVE_MAX),
+            )
+            pacing = Pacing(admission=self._gate)
+            client._transport = AsyncPacedTransport(client._transport, pacing)
+            for pattern, transport in client._mounts.items():
+                if transport is not None:
+                    client._mounts[pattern] = AsyncPacedTransport(transport, pacing)
+            self._client = client
+        return self._client
+
+    def _endpoint(self, model: str) -> Endpoint:
+        found = self._endpoints.get(model)
+        if found is None:
+            found = self._endpoints[model] = endpoint_of(model, self._settings.environment)
+        return found
+
+    async def _price(self, model: str, input_tokens: int) -> Price | None:
+        if model not in self._priced:
+            # To load the price data takes half a second, and not on this loop.
+            await asyncio.to_thread(self._settings.prices, model, 0)
+            self._priced.add(model)
+        return self._settings.prices(model, input_tokens)
+
+
+def must_have_ceilings(
+    models: Iterable[str],
+    environment: Mapping[str, str],
+    prices: Prices = price_at,
+) -> None:
+    """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
+    for model in dict.fromkeys(models):
+        if prices(endpoint_of(model, environment).model, 0) is None:
+            raise _unpriced(model)
+
+
+def _unpriced(model: str) -> BudgetReachedError:
+    return BudgetReachedError(
+        f"there is a budget, and nobody knows what a call to `{model}` can cost",
+        hint="use a model with a known price, or budget in tokens",
+    )
+
+
+def most_input(question: Question) -> int:
+    """The most tokens that an input can have: a token is a byte at least."""
+    return size_bytes(question) + TURN_TOKENS * len(question.turns) + OVERHEAD_TOKENS
+
+
+def ceiling_of(question: Question, price: Price | None) -> Ceiling:
+    """The most that a call can take, whatever the model's vocabulary and however long it speaks."""
+    most_in = most_input(question)
+    amounts = Amounts(float(most_in), float(question.max_tokens))
+    cost = 0 if price is None else price.cost_microusd(amounts)
+    return Ceiling(most_in + question.max_tokens, cost)
+
+
+def _cost(price: Price | None, tally: Tally, ceiling: Ceiling) -> int:
+    """What a call cost: what nobody reported, its ceiling."""
+    if price is None or tally.known != "reported":
+        return ceiling.microusd
+    amounts = Amounts(tally.input_tokens, tally.output_tokens)
+    return price.cost_microusd(amounts, tally.cache_read_tokens)
+
+
+def _asked(call: PromptCall) -> str:
+    if call.schema is None:
+        return call.prompt
+    wanted = "Answer with JSON that fits this JSON Schema, and with nothing else:"
+    return f"{call.prompt}\n\n{wanted}\n{call.schema.text}"
+
+
+def _complaint(problem: str) -> str:
+    return (
+        f"Your answer cannot be used:\n{problem}\n\n"
+        "Give the whole answer again, corrected, and nothing else."
+    )
+
+
+async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
+    """What the answer is worth to the task."""
+    if reply.is_cut and not call.may_be_cut:
+        longest = call.max_tokens or MAX_TOKENS
+        return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
+    fit: Fitting | Misfit = Fitting(reply.text, reply.text)
+    if call.schema is not None:
+        fit = call.schema.fit(reply.text)
+    if isinstance(fit, Fitting) and call.verify is not None:
+        problem = await call.verify(fit.text)
+        if problem is not None:
+            return Misfit(problem)
+    return fit
+
+
+def _plus(spent: Result, reply: _Reply) -> Result:
+    return replace(
+        spent,
+        input_tokens=spent.input_tokens + reply.input_tokens,
+        output_tokens=spent.output_tokens + reply.output_tokens,
+        spend_microusd=spent.spend_microusd + reply.microusd,
+        calls=spent.calls + 1,
+    )
+
+
+def _sum(spent: Result, lost: Result) -> Result:
+    return replace(
+        lost,
+        input_tokens=spent.input_tokens + lost.input_tokens,
+        output_tokens=spent.output_tokens + lost.output_tokens,
+        spend_microusd=spent.spend_microusd + lost.spend_microusd,
+        calls=spent.calls + lost.calls,
+    )

@@ -1,0 +1,129 @@
+"""The text of an answer, out of its bytes: what headway needs of calls that it makes itself.
+
+Laws:
+- Never raises: what cannot be read is not text, and an answer that ends badly is not complete.
+- Text does not depend on how the bytes were split.
+- What the model thought, and calls of tools, are not the answer.
+
+How much an answer consumed and why it failed is read by the exchange that the bytes pass through.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from headway.wire.excerpt import Excerpt
+from headway.wire.loose import Fields, fields, items, parsed, text_of
+from headway.wire.openai_chat import DONE
+from headway.wire.sse import Event, EventReader
+from headway.wire.values import WireName
+
+Finish = Literal["", "stop", "length", "refusal", "tool"]
+"""Why the text is over: it is complete, at its longest, declined, or a tool was wanted; or it is
+not over."""
+
+TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
+"""A hundred times the longest answer of current models; a longer one is damaged."""
+
+_FINISHES: Final[dict[str, Finish]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "stop": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "length": "length",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "tool_use": "tool",
+    "tool_calls": "tool",
+    "function_call": "tool",
+}
+
+
+class TextReader:
+    """Reads one answer, streamed or whole, in Anthropic Messages or Chat Completions."""
+
+    __slots__ = ("_body", "_chars", "_events", "_parts", "_wire", "finish",
+                 "is_damaged", "is_over")  # fmt: skip
+
+    def __init__(self, wire: WireName, is_stream: bool = True) -> None:
+        self._wire = wire
+        self._events = EventReader() if is_stream else None
+        self._body = Excerpt()
+        self._parts: list[str] = []
+        self._chars = 0
+        self.finish: Finish = ""
+        self.is_over = False
+        """Whether the last event was seen."""
+        self.is_damaged = False
+        """Whether something came that cannot be read: some of the text may be missing."""
+
+    def __repr__(self) -> str:
+        return f"<TextReader {self._wire}, {self._chars} characters, {self.finish or 'not over'}>"
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._parts)
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes came, not compressed."""
+        if self._events is None:
+            self._body.add(data)
+            return
+        for event in self._events.feed(data):
+            self._hear(event)
+
+    def end(self) -> None:
+        """No more bytes come."""
+        if self._events is not None:
+            for event in self._events.end():
+                self._hear(event)
+        else:
+            self._hear_whole(fields(parsed(self._body.take())))
+
+    def statistics(self) -> tuple[int, Finish]:
+        """How many characters there are, and why there are no more."""
+        return self._chars, self.finish
+
+    def _hear(self, event: Event) -> None:
+        if event.data.startswith(DONE):
+            self.is_over = True
+            return
+        top = fields(parsed(event.data))
+        self.is_damaged = self.is_damaged or not top
+        if self._wire == "anthropic":
+            delta = fields(top.get("delta"))
+            if delta.get("type") == "text_delta":
+                self._add(delta.get("text"))
+            self._finished(delta.get("stop_reason"))
+            self.is_over = self.is_over or top.get("type") == "message_stop"
+            return
+        for choice in map(fields, items(top.get("choices"))):
+            self._add(fields(choice.get("delta")).get("content"))
+            self._finished(choice.get("finish_reason"))
+
+    def _hear_whole(self, body: Fields) -> None:
+        if self._wire == "anthropic":
+            for block in map(fields, items(body.get("content"))):
+                if block.get("type") == "text":
+                    self._add(block.get("text"))
+            self._finished(body.get("stop_reason"))
+        else:
+            for choice in map(fields, items(body.get("choices"))):
+                self._add(fields(choice.get("message")).get("content"))
+                self._finished(choice.get("finish_reason"))
+        self.is_over = bool(self.finish)
+
+    def _add(self, value: object) -> None:
+        text = text_of(value)
+        if len(text) + self._chars > TEXT_CHARS_MAX:
+            self.is_damaged = True
+        elif text:
+            self._parts.append(text)
+            self._chars += len(text)
+
+    def _finished(self, reason: object) -> None:
+        """A reason that nobody has heard of ends the text all the same."""
+        if reason:
+            self.finish = _FINISHES.get(text_of(reason), "stop")
