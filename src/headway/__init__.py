@@ -36,12 +36,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headway.api import pace
+    from headway.api.clients import pace
+    from headway.api.maps import as_completed, map, map_async, run_in_waves, run_in_waves_async
+    from headway.api.plans import Plan, Run
     from headway.errors import (
         BrokerUnavailableError,
         BudgetReachedError,
         HeadwayError,
         QueueDeadlineError,
+        TasksFailedError,
     )
 
 __version__ = "0.1.0"
@@ -50,17 +53,33 @@ __all__ = [
     "BrokerUnavailableError",
     "BudgetReachedError",
     "HeadwayError",
+    "Plan",
     "QueueDeadlineError",
+    "Run",
+    "TasksFailedError",
     "__version__",
+    "as_completed",
+    "map",
+    "map_async",
     "pace",
+    "run_in_waves",
+    "run_in_waves_async",
 ]
 
 _HOMES = {
     "BrokerUnavailableError": "headway.errors",
     "BudgetReachedError": "headway.errors",
     "HeadwayError": "headway.errors",
+    "Plan": "headway.api.plans",
     "QueueDeadlineError": "headway.errors",
-    "pace": "headway.api",
+    "Run": "headway.api.plans",
+    "TasksFailedError": "headway.errors",
+    "as_completed": "headway.api.maps",
+    "map": "headway.api.maps",
+    "map_async": "headway.api.maps",
+    "pace": "headway.api.clients",
+    "run_in_waves": "headway.api.maps",
+    "run_in_waves_async": "headway.api.maps",
 }
 """Where each public name lives; at most 20 of them."""
 

@@ -1,4 +1,4 @@
-"""The Python front door: give headway the client that you have, and go on using it."""
+"""`pace`: give headway the client that you have, and go on using it."""
 
 from __future__ import annotations
 

@@ -18,3 +18,13 @@ def month() -> str:
 
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def wall_s() -> float:
+    """The time on the wall, made non-decreasing: a clock that is set back stands still for us."""
+    global _latest_s  # noqa: PLW0603 - one wall for the whole process
+    _latest_s = max(_latest_s, time.time())
+    return _latest_s
+
+
+_latest_s = 0.0

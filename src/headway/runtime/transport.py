@@ -25,6 +25,7 @@ from headway.core.quota.refusal import BODY_BYTES_MAX
 from headway.errors import HeadwayError, InternalError
 from headway.runtime.exchange import Asked, Exchange
 from headway.runtime.pacing import Pacing, explain, open_exchange
+from headway.runtime.work import waiting_for_permit
 
 
 class PacedStream(httpx2.SyncByteStream):
@@ -97,7 +98,9 @@ class PacedTransport(httpx2.BaseTransport):
         exchange = open_exchange(request, self.pacing)
         while exchange is not None:
             try:
-                exchange.granted(self.pacing.port().admit(exchange.call, exchange.left_s()))
+                with waiting_for_permit():
+                    ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
+                exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.asked.call.account):
                     break
@@ -159,7 +162,9 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         while exchange is not None:
             try:
                 port = self.pacing.port()
-                exchange.granted(await port.admit_async(exchange.call, exchange.left_s()))
+                with waiting_for_permit():
+                    ticket = await port.admit_async(exchange.call, exchange.left_s())
+                exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.asked.call.account):
                     break

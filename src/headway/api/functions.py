@@ -1,0 +1,255 @@
+"""Functions as the work of a group: a member for each item, or each result of another task."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from json import JSONDecodeError, dumps, loads
+from types import CodeType
+from typing import Final
+
+from headway.core.values import Fault
+from headway.errors import BadValueError
+from headway.runtime.agents.function import FunctionAgent
+from headway.runtime.work import TELL_WAIT, Attempt, AttemptError, Needed, Result
+
+KEY_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Another group whose results are arguments."""
+
+    work: FunctionWork
+    is_own: bool
+    """The result of the same member; otherwise of all, as a list where there can be several."""
+
+
+@dataclass(slots=True)
+class FunctionWork:
+    """One function over items. Values stay objects within the process."""
+
+    name: str
+    function: Callable[..., object] | None
+    """None: the items are the functions."""
+    agent: FunctionAgent
+    items: Sequence[object] | None = None
+    """None: a single task without an item, or one spread over another's result."""
+    sources: tuple[Source, ...] = ()
+    spread_over: FunctionWork | None = None
+    timeout_s: float | None = None
+    in_processes: bool = False
+    is_durable: bool = False
+    is_local: bool = False
+    publishes: bool = False
+    values: dict[int, object] = field(default_factory=dict)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+    size: int = 0
+    """How many members it had when the run ended."""
+    _salt: bytes = b""
+    _seen: dict[bytes, int] = field(default_factory=dict)
+    _keys: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it has one member that has no number."""
+        return self.items is None and self.spread_over is None and not self._follows()
+
+    def begin(self, is_durable: bool) -> None:
+        """Forget what an earlier run of the same plan left behind."""
+        self.is_durable = is_durable
+        self.values, self.errors, self.size = {}, {}, 0
+        if self.spread_over is not None:
+            self.items = None
+            self._keys, self._seen = {}, {}
+
+    def label(self, member: int) -> str:
+        return self.name if self.is_single else f"{self.name}[{member}]"
+
+    def key(self, member: int) -> bytes:
+        """Without a journal any number will do; with one, what is called with what."""
+        if not self.is_durable:
+            return member.to_bytes(KEY_BYTES - 1, "big") + b"\0"
+        found = self._keys.get(member)
+        if found is None:
+            found = self._keys[member] = self._content_key(member)
+        return found
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        """One member for each element of the result that it is spread over."""
+        if self.spread_over is None:
+            return 1
+        needed(self.spread_over.name)
+        value = self.spread_over.value(0, needed)
+        if not isinstance(value, list | tuple):
+            raise BadValueError(
+                f"`{self.name}` is spread over `{self.spread_over.name}`, which gave no list",
+                hint="return a list from it",
+            )
+        self.items = value
+        return len(value)
+
+    def publish(self, member: int, body: bytes) -> None:
+        """Results of functions are returned, not shown."""
+
+    async def perform(self, attempt: Attempt) -> Result:
+        TELL_WAIT.set(partial(_tell, asyncio.get_running_loop(), attempt))
+        try:
+            given = self._given(attempt)
+            if self.function is None:
+                (function,) = given
+                result = await self.agent.perform(function)  # type: ignore[arg-type]
+            else:
+                result = await self.agent.perform(
+                    self.function, *given, in_processes=self.in_processes
+                )
+        except AttemptError as lost:
+            self.errors[attempt.member] = lost.__cause__ or lost
+            raise
+        if self.is_durable and not result.body:
+            raise AttemptError(_not_json(self.name, result.value))
+        self.errors.pop(attempt.member, None)
+        self.values[attempt.member] = result.value
+        return result
+
+    def value(self, member: int, needed: Callable[[str], list[Needed]]) -> object:
+        """The result of a member: the object, or what its body says if another process made it."""
+        if member not in self.values:
+            self.recall(needed(self.name))
+        return self.values[member]
+
+    def note(self, failures: Iterable[tuple[int, Fault]]) -> None:
+        """Why members failed, of which nobody here saw an error: they took too long, say."""
+        for member, fault in failures:
+            self.errors.setdefault(member, AttemptError(fault))
+
+    def recall(self, found: Iterable[Needed]) -> None:
+        """Take over values that earlier processes had."""
+        for one in found:
+            if one.member not in self.values:
+                self.values[one.member] = decoded(one.body)
+
+    def _given(self, attempt: Attempt) -> list[object]:
+        given: list[object] = [] if self.items is None else [self.items[attempt.member]]
+        for source in self.sources:
+            if source.is_own:
+                given.append(source.work.value(attempt.member, attempt.needed))
+            else:
+                given.append(source.work.all_values(attempt.needed))
+        return given
+
+    def all_values(self, needed: Callable[[str], list[Needed]]) -> object:
+        """Every result in declared order; of a single task just that."""
+        if self.is_single:
+            return self.value(0, needed)
+        return [self.value(one.member, needed) for one in needed(self.name)]
+
+    def _follows(self) -> bool:
+        return any(source.is_own for source in self.sources)
+
+    def _content_key(self, member: int) -> bytes:
+        if not self._salt:
+            self._salt = b"\0".join((self.name.encode(), _identity(self.function)))
+        item = b"" if self.items is None else _identity(self.items[member])
+        plain = blake2b(self._salt + b"\0" + item, digest_size=KEY_BYTES).digest()
+        if self.items is None:
+            return blake2b(plain + member.to_bytes(8, "big"), digest_size=KEY_BYTES).digest()
+        # The same item again is another task: the second of its kind.
+        again = self._seen[plain] = self._seen.get(plain, -1) + 1
+        if not again:
+            return plain
+        return blake2b(plain + again.to_bytes(8, "big"), digest_size=KEY_BYTES).digest()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool) -> None:
+    """From whatever thread the call is made in; a run that is over need not know."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(attempt.waits if waits else attempt.goes)
+
+
+def decoded(body: bytes) -> object:
+    """A value from its JSON."""
+    try:
+        return loads(body) if body else None
+    except JSONDecodeError:
+        return body.decode("utf-8", "replace")
+
+
+def _identity(thing: object) -> bytes:
+    """What tells one item or function from another, in any process."""
+    if type(thing) is str:  # The usual items first.
+        return b"s" + thing.encode("utf-8", "surrogatepass")
+    if type(thing) is int:
+        return b"%d" % thing
+    if isinstance(thing, partial):
+        given = (thing.args, tuple(sorted(thing.keywords.items())))
+        return _identity(thing.func) + b"\0" + _given(given)
+    if isinstance(getattr(thing, "__code__", None), CodeType):
+        return _function(thing)
+    if callable(thing):
+        return getattr(thing, "__qualname__", type(thing).__qualname__).encode()
+    try:
+        return dumps(thing, sort_keys=True).encode()
+    except (TypeError, ValueError):
+        return _pickled(thing)
+
+
+def _function(thing: object) -> bytes:
+    """A function's code, and the values that it was made with."""
+    made = [getattr(thing, "__defaults__", None), getattr(thing, "__kwdefaults__", None)]
+    for cell in getattr(thing, "__closure__", None) or ():
+        with suppress(ValueError):  # An empty one: what it names is made later.
+            made.append(cell.cell_contents)
+    return _code(thing) + b"\0".join(map(_given, made))
+
+
+def _code(thing: object) -> bytes:
+    code: CodeType = getattr(thing, "__code__")  # noqa: B009 - of no class that typing knows
+    name: str = getattr(thing, "__qualname__", "")
+    names = repr(code.co_names).encode()
+    return name.encode() + code.co_code + names + _constants(code)
+
+
+def _given(value: object) -> bytes:
+    """A value that a function holds: what may change, like a list or a client, by its type only."""
+    if isinstance(getattr(value, "__code__", None), CodeType):
+        return _code(value)  # Without what it holds itself, which may be the first one.
+    if isinstance(value, str | int | float | bytes | None):
+        return repr(value).encode()
+    if isinstance(value, tuple):
+        return b"(" + b",".join(map(_given, value)) + b")"
+    return type(value).__qualname__.encode()
+
+
+def _constants(code: CodeType) -> bytes:
+    """Constants of a function, without the addresses of functions within it."""
+    parts = [
+        _constants(one) + one.co_code if isinstance(one, CodeType) else _constant(one)
+        for one in code.co_consts
+    ]
+    return b"\0".join(parts)
+
+
+def _constant(value: object) -> bytes:
+    """A set is written in another order by every process."""
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value).encode()
+
+
+def _pickled(thing: object) -> bytes:
+    try:
+        return pickle.dumps(thing)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise BadValueError(
+            f"a {type(thing).__name__} cannot be recognised in another process: {error}",
+            hint="give items that JSON or pickle can hold, or leave out `durable`",
+        ) from None
+
+
+def _not_json(name: str, value: object) -> Fault:
+    kind = type(value).__name__
+    return Fault("request", detail=f"`{name}` gave a {kind}, which JSON cannot hold: not durable")

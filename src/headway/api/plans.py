@@ -1,0 +1,241 @@
+"""`Plan`: tasks that need each other, as Python functions; `Run`: one execution, as it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Unpack
+
+from headway.api.functions import FunctionWork, Source
+from headway.api.how import How, journal_of, launch_of, must_be_known, wait_for
+from headway.core.engine.events import Event
+from headway.core.plan.graph import Graph, Group, Need
+from headway.core.plan.ready import DONE
+from headway.errors import BadValueError, DuplicateTaskError, TasksFailedError, did_you_mean
+from headway.runtime.agents.function import FunctionAgent
+from headway.runtime.driver import RunOutcome
+from headway.runtime.launch import launch
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHandle:
+    """A task of a plan, for `each` and `needs` of later ones."""
+
+    name: str
+    index: int
+
+
+@dataclass(slots=True)
+class _Declared:
+    work: FunctionWork
+    group: Group
+
+
+class Plan:
+    """Functions that need each other's results. Each starts when its own needs are done.
+
+    plan = headway.Plan("records")
+    parsed = plan.task("parse", parse, each=files)        # parse(file)
+    checked = plan.task("check", check, each=parsed)      # check(result), as each is parsed
+    plan.task("report", report, needs=checked)            # report([result, ...])
+    results = plan.run(retries=2).results
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._agent = FunctionAgent()
+        self._declared: list[_Declared] = []
+        self._names: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.name!r}, {len(self._declared)} tasks>"
+
+    def task(
+        self,
+        name: str,
+        function: Callable[..., object],
+        *,
+        each: Sequence[object] | TaskHandle | None = None,
+        needs: TaskHandle | Sequence[TaskHandle] = (),
+        queue: str = "",
+        timeout_s: float | None = None,
+    ) -> TaskHandle:
+        """Add a task, or one for each item, or one for each result of another task.
+
+        Its function is given the item, then the results of what it needs, in this order.
+        """
+        if name in self._names:
+            raise DuplicateTaskError(f"two tasks have the name `{name}`", hint="rename one of them")
+        work = FunctionWork(name, function, self._agent, timeout_s=timeout_s)
+        edges: list[Need] = []
+        count: int | None = 1
+        if isinstance(each, TaskHandle):
+            count = self._over(work, self._must_know(each), edges)
+        elif each is not None:
+            work.items, count = each, len(each)
+        for need in (needs,) if isinstance(needs, TaskHandle) else needs:
+            other = self._must_know(need)
+            work.sources += (Source(other.work, is_own=False),)
+            edges.append(Need(need.index))
+        group = Group(name, count, tuple(edges), queue=queue)
+        handle = TaskHandle(name, len(self._declared))
+        self._names[name] = handle.index
+        self._declared.append(_Declared(work, group))
+        return handle
+
+    def run(self, **how: Unpack[How]) -> Run:
+        """Perform it to its end; TasksFailedError if something failed."""
+        return wait_for(self.run_async(**how), "plan.run_async")
+
+    async def run_async(self, **how: Unpack[How]) -> Run:
+        """`run`, for code that runs in an event loop."""
+        run = Run(self, how)
+        await run.perform()
+        return run.checked()
+
+    def start(self, **how: Unpack[How]) -> Run:
+        """Perform it in a thread of its own; look at `run.events()`, and `wait` for it."""
+        run = Run(self, how)
+        run.begin()
+        return run
+
+    @property
+    def graph(self) -> Graph:
+        """Its tasks, checked."""
+        return Graph(declared.group for declared in self._declared)
+
+    @property
+    def works(self) -> tuple[FunctionWork, ...]:
+        return tuple(declared.work for declared in self._declared)
+
+    def _over(self, work: FunctionWork, other: _Declared, edges: list[Need]) -> int | None:
+        """Spread over a group: one for each of its members; over one task: for each of its list."""
+        index = self._names[other.work.name]
+        if other.work.is_single:
+            work.spread_over = other.work
+            edges.append(Need(index))
+            return None
+        work.sources = (Source(other.work, is_own=True),)
+        edges.append(Need(index, memberwise=True))
+        return other.group.count
+
+    def _must_know(self, handle: TaskHandle) -> _Declared:
+        if self._names.get(handle.name) != handle.index:
+            raise BadValueError(
+                f"`{handle.name}` is not a task of this plan",
+                hint=did_you_mean(handle.name, self._names) if self._names else None,
+            )
+        return self._declared[handle.index]
+
+
+@dataclass(slots=True)
+class Run:
+    """One execution of a plan."""
+
+    plan: Plan
+    how: How
+    outcome: RunOutcome | None = None
+    """How it ended; None while it goes on."""
+    _told: list[Event] = field(default_factory=list)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+    _thread: threading.Thread | None = None
+    _error: BaseException | None = None
+
+    @property
+    def results(self) -> Mapping[str, object]:
+        """By task: its result, or the list of its members' in order; None where there is none."""
+        return {work.name: _result(work) for work in self.plan.works}
+
+    @property
+    def errors(self) -> Mapping[str, BaseException]:
+        """By label, of what failed."""
+        return {
+            work.label(member): error
+            for work in self.plan.works
+            for member, error in sorted(work.errors.items())
+        }
+
+    def events(self) -> Iterator[Event]:
+        """Everything that happened and, until it ends, happens."""
+        told = 0
+        while True:
+            while told < len(self._told):
+                yield self._told[told]
+                told += 1
+            with self._news:
+                while told == len(self._told):
+                    if self._has_ended:
+                        return
+                    self._news.wait()
+
+    def begin(self) -> None:
+        """Perform it in the background."""
+        self._thread = threading.Thread(target=self._background, name="headway-run", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> Run:
+        """Until it has ended; TasksFailedError if something failed."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self.checked()
+
+    async def perform(self) -> None:
+        """Perform it here."""
+        must_be_known(self.how)
+        retries = self.how.get("retries", 0)
+        graph = Graph(replace(group, retries=retries) for group in self.plan.graph.groups)
+        works = self.plan.works
+        for work in works:
+            work.begin(bool(self.how.get("durable")))
+        async with self.plan._agent:
+            with journal_of(self.how, sum(group.count or 0 for group in graph.groups)) as journal:
+                done = await launch(launch_of(graph, works, self.how, self._watch), journal)
+                ready_set = done.driver.state.ready_set
+                for index, work in enumerate(works):
+                    tasks = ready_set.numbers.members(index)
+                    work.size = len(tasks)
+                    states = enumerate(ready_set.states[tasks.start : tasks.stop])
+                    ended = [member for member, state in states if state == DONE]
+                    work.recall(done.saved.recall(work, ended))
+                    failed = done.driver.failures.items()
+                    work.note((task - tasks.start, why) for task, why in failed if task in tasks)
+        with self._news:
+            self.outcome = done.outcome
+            self._news.notify_all()
+
+    def checked(self) -> Run:
+        """Itself, if nothing failed."""
+        errors = self.errors
+        if errors and not self.how.get("return_exceptions"):
+            name, first = next(iter(errors.items()))
+            error = TasksFailedError(f"{len(errors)} tasks failed", detail=f"{name}: {first!r}")
+            error.results = dict(self.results)
+            raise error from first
+        return self
+
+    def _watch(self, events: Sequence[Event]) -> None:
+        with self._news:
+            self._told.extend(events)
+            self._news.notify_all()
+
+    def _background(self) -> None:
+        try:
+            asyncio.run(self.perform())
+        except BaseException as error:
+            with self._news:
+                self._error = error
+                self._news.notify_all()
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.outcome is not None or self._error is not None
+
+
+def _result(work: FunctionWork) -> object:
+    if work.is_single:
+        return work.values.get(0)
+    return [work.values.get(member) for member in range(work.size)]

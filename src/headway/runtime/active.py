@@ -1,0 +1,198 @@
+"""An attempt in flight, and what its work may ask of the driver: results, money, durability."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from headway.core.engine.budget import Later, Never, Purse
+from headway.core.engine.engine import State
+from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
+from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, digest, fold
+from headway.core.plan.graph import Graph
+from headway.runtime.crash import crash_point
+from headway.runtime.keeping import Record
+from headway.runtime.results import Results
+from headway.runtime.work import Attempt, Needed, OverBudgetError, Result, Work
+
+
+@dataclass(slots=True)
+class Active:
+    """An attempt that has started and not ended."""
+
+    task: int
+    group: int
+    member: int
+    key: bytes
+    name: str
+    row: Row | None
+    """None until its first event is written."""
+    number: int = 0
+    inputs: bytes = b""
+    journalled: int = 0
+    """The last attempt of this task whose end the journal knows."""
+    runner: asyncio.Task[None] | None = None
+    reserved_microusd: int = 0
+    is_sent: bool = False
+    """Whether a call of it had its permit: what became of that, its work alone knows."""
+
+    @property
+    def ending(self) -> Ending:
+        return self.row.ending if self.row is not None else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class DeskStatistics:
+    """Who waits for money."""
+
+    waiting: int
+
+
+class Desk:
+    """Serves the attempts of a run."""
+
+    __slots__ = ("_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works")
+
+    def __init__(
+        self, graph: Graph, works: Sequence[Work], results: Results, purse: Purse | None,
+        record: Record,
+    ) -> None:  # fmt: skip
+        self._graph = graph
+        self._works = works
+        self._results = results
+        self._purse = purse
+        self._record = record
+        self._holders: set[int] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Desk of {len(self._works)} groups, {len(self._waiters)} wait for money>"
+
+    def statistics(self) -> DeskStatistics:
+        return DeskStatistics(len(self._waiters))
+
+    def attempt(
+        self, active: Active, state: State, feed: Callable[[Input], None],
+        now: Callable[[], float],
+    ) -> Attempt:  # fmt: skip
+        """An attempt as its work sees it."""
+        attempt = _Attempt(self, active, state, feed, now)
+        if active.row is not None and active.row.kept:
+            given = active.inputs
+            replies = map(self._results.body, active.row.kept)
+            attempt.kept = tuple(
+                reply[len(given) :] for reply in replies if reply.startswith(given)
+            )
+        return attempt
+
+    def needed(self, state: State, group: int, member: int, name: str) -> list[Needed]:
+        """The results of a group that a task needs, in declared order."""
+        graph, results = self._graph, self._results
+        for need in graph.groups[group].needs:
+            if graph.groups[need.group].name == name:
+                work = self._works[need.group]
+                every = range(len(state.ready_set.numbers.members(need.group)))
+                members = (member,) if need.memberwise else every
+                return [
+                    Needed(name, one, work.label(one), results.get(need.group, one))
+                    for one in members
+                ]
+        return []
+
+    def settle(self, active: Active, result: Result, *, is_in_doubt: bool = False) -> int:
+        """An attempt has ended: what it cost, and others may have the rest of its money."""
+        spent = result.spend_microusd
+        if is_in_doubt:
+            spent = max(spent, active.reserved_microusd)
+        if self._purse is None or active.task not in self._holders:
+            return spent
+        tokens = round(result.input_tokens + result.output_tokens)
+        self._holders.discard(active.task)
+        self._purse.settle(active.task, spent, tokens, is_in_doubt=is_in_doubt)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _fulfil(waiter)
+        return spent
+
+    async def reserve(
+        self, active: Active, now: Callable[[], float], microusd: int, tokens: int
+    ) -> None:
+        """Set money aside, and make that durable before it can be spent."""
+        purse = self._purse
+        if purse is None:
+            return
+        self._holders.add(active.task)
+        name = self._graph.groups[active.group].name
+        while isinstance(answer := purse.reserve(active.task, microusd, tokens, name), Later):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if isinstance(answer, Never):
+            raise OverBudgetError(answer.reason)
+        active.reserved_microusd += microusd
+        fact = MoneyReserved(active.task, active.number, now(), active.reserved_microusd)
+        await self._written(active, fact)
+        crash_point("reserved")
+
+    async def keep(self, active: Active, now: Callable[[], float], reply: bytes) -> None:
+        """Make a reply durable in the middle of an attempt, with what it is a reply to."""
+        body = active.inputs + reply
+        fact = ReplyKept(active.task, active.number, now(), digest(body))
+        await self._written(active, fact, body)
+        crash_point("kept")
+
+    async def _written(
+        self, active: Active, fact: MoneyReserved | ReplyKept, *bodies: bytes
+    ) -> None:
+        durable = asyncio.get_running_loop().create_future()
+        active.row = fold(active.row, fact, active.key, active.name)
+        entry = Entry(fact, active.key, active.row, bodies)
+        self._record.write((entry,), partial(_fulfil, durable))
+        await durable
+
+
+class _Attempt(Attempt):
+    """Its verbs are methods: one is made for every attempt, and most use none of them."""
+
+    __slots__ = ("_active", "_desk", "_feed", "_now", "_state")
+
+    def __init__(
+        self, desk: Desk, active: Active, state: State, feed: Callable[[Input], None],
+        now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.task = active.task
+        self.member = active.member
+        self.number = active.number
+        self.key = active.key
+        self.name = active.name
+        self.inputs = active.inputs
+        self.journalled = active.journalled
+        self.kept = ()
+        self._desk = desk
+        self._active = active
+        self._state = state
+        self._feed = feed
+        self._now = now
+
+    def needed(self, name: str) -> list[Needed]:
+        return self._desk.needed(self._state, self._active.group, self.member, name)
+
+    def waits(self) -> None:
+        self._feed(Waiting(self.task))
+
+    def goes(self) -> None:
+        self._active.is_sent = True
+        self._feed(Admitted(self.task))
+
+    def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
+        return self._desk.reserve(self._active, self._now, microusd, tokens)
+
+    def keep(self, reply: bytes) -> Awaitable[None]:
+        return self._desk.keep(self._active, self._now, reply)
+
+
+def _fulfil(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

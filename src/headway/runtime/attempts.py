@@ -1,0 +1,203 @@
+"""Attempts of tasks as asyncio tasks: how each begins, and the one way in which it ends.
+
+Laws:
+- Every attempt ends in exactly one way: finished, reused, failed, put back. Permits and process
+  groups end with it: its work is cancelled and waited for, never abandoned.
+- A result is durable before the engine hears of it; a failure need not be.
+- A call that was sent, and of which nobody knows what became, costs all that was set aside for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headway.core.engine.engine import decide
+from headway.core.engine.events import (
+    Admitted,
+    Ending,
+    Event,
+    Failed,
+    Finished,
+    Reused,
+    TaskFinished,
+)
+from headway.core.engine.record import Entry, Row, digest, fold
+from headway.core.values import Fault
+from headway.runtime.active import Active, Desk
+from headway.runtime.crash import crash_point
+from headway.runtime.roster import Roster
+from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError, Work
+
+if TYPE_CHECKING:
+    from headway.runtime.driver import Driver, Setup
+
+NO_RESULT: Final = Result(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptsStatistics:
+    """How many results are being written, and how many calls were lost after they were sent."""
+
+    ending: int
+    in_doubt: int
+
+
+class Attempts:
+    """Begins attempts for a driver, and tells it how they end."""
+
+    def __init__(self, driver: Driver, setup: Setup, roster: Roster) -> None:
+        self._driver = driver
+        self._setup = setup
+        self._state = driver.state
+        self._results = driver.results
+        self._roster = roster
+        self.desk = Desk(setup.graph, setup.works, self._results, setup.purse, setup.record)
+        self.ending = 0
+        """Results that are being written."""
+        self._in_doubt = 0
+
+    def __repr__(self) -> str:
+        return f"<Attempts {self.statistics()}>"
+
+    def statistics(self) -> AttemptsStatistics:
+        return AttemptsStatistics(self.ending, self._in_doubt)
+
+    def start(self, active: Active) -> None:
+        """Begin the attempt, unless its result is there already."""
+        crash_point("started")
+        work = self._setup.works[active.group]
+        if work.is_local:
+            self._driver.feed(Admitted(active.task))
+        needs = self._setup.graph.groups[active.group].needs
+        if needs:
+            numbers = self._state.ready_set.numbers
+            active.inputs = self._results.inputs(needs, active.member, numbers)
+        saved = self._setup.saved
+        if saved.rows:
+            row = saved.result_of(active.key, active.inputs)
+            is_there = saved.keeps_bodies or not self._results.is_needed(active.group)
+            if row is not None and is_there:
+                self._reuse(active, row)
+                return
+        loop = asyncio.get_running_loop()
+        active.runner = loop.create_task(self._attempt(active, work))
+
+    def cancel_all(self) -> None:
+        """Let every attempt end now."""
+        for active in self._roster.active.values():
+            # Once: a second time would end the cleanup that the first one began.
+            if active.runner is not None and not active.runner.cancelling():
+                active.runner.cancel()
+
+    async def end_all(self) -> None:
+        """Wait until every attempt has given back what it holds."""
+        self.cancel_all()
+        every = self._roster.active.values()
+        runners = [active.runner for active in every if active.runner is not None]
+        await asyncio.gather(*runners, return_exceptions=True)
+
+    def _reuse(self, active: Active, row: Row) -> None:
+        """What was paid for once is not asked for again."""
+        self._results.put(active.group, active.member, row.ending.body, None)
+        if self._setup.works[active.group].publishes:
+            self._driver.publish(active.group, active.member, self._setup.saved.body(row))
+        self._driver.feed(Reused(active.task, active.number))
+        asyncio.get_running_loop().call_soon(self._leave, active)
+
+    def _leave(self, active: Active) -> None:
+        self._roster.active.pop(active.task, None)
+        self._driver.ended(active.group)
+
+    async def _attempt(self, active: Active, work: Work) -> None:
+        """Perform one attempt and report how it ended."""
+        attempt = self.desk.attempt(active, self._state, self._driver.feed, self._setup.clock)
+        try:
+            if work.timeout_s is None:
+                result = await work.perform(attempt)
+            else:
+                async with asyncio.timeout(work.timeout_s):
+                    result = await work.perform(attempt)
+        except AttemptError as lost:
+            self._lost(active, lost.fault, lost.result or NO_RESULT, lost.is_in_doubt)
+        except TimeoutError:
+            detail = f"it took more than {work.timeout_s} s"
+            self._lost(active, Fault("timeout", detail=detail), NO_RESULT, active.is_sent)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            fault = Fault("broken", detail="it was cancelled from inside")
+            self._lost(active, fault, NO_RESULT, active.is_sent)
+        except WindowEmptyError as empty:
+            self._driver.window_empty(empty.resets_at_s, empty.detail)
+            self._put_back(active, empty.detail)
+        except OverBudgetError as over:
+            self._driver.stop("budget", str(over))
+            self._put_back(active, str(over))
+        except Exception as bug:
+            # The boundary: what a work lets through ends this attempt, not the run.
+            detail = f"a bug in headway: {type(bug).__name__}: {bug}"
+            self._lost(active, Fault("request", detail=detail), NO_RESULT, active.is_sent)
+        else:
+            self._finished(active, result)
+
+    def _finished(self, active: Active, result: Result) -> None:
+        """Make a result durable; the engine hears of it then."""
+        crash_point("result")
+        ending = _ending(result, digest(result.body), active.inputs)
+        now = self._setup.clock()
+        events = decide(self._state, Finished(active.task, active.number, ending), now)
+        is_heard = bool(events)
+        # What the run has taken back and still has a result keeps it: it is not paid again.
+        event = events[0] if is_heard else TaskFinished(active.task, active.number, now, ending)
+        active.row = fold(active.row, event, active.key, active.name)
+        entry = Entry(event, active.key, active.row, (result.body,))
+        self.ending += is_heard
+        then = partial(self._durable, active, events, result) if is_heard else None
+        self._setup.record.write((entry,), then)
+        crash_point("written")
+
+    def _durable(self, active: Active, events: list[Event], result: Result) -> None:
+        """A result is durable: now others may know."""
+        crash_point("durable")
+        self.ending -= 1
+        self.desk.settle(active, result)
+        self._results.put(active.group, active.member, active.ending.body, result.body)
+        driver = self._driver
+        if self._setup.works[active.group].publishes:
+            driver.publish(active.group, active.member, result.body)
+        del self._roster.active[active.task]
+        if self._setup.watch is not None:
+            driver.tell(events)
+        driver.feed(events)
+        driver.ended(active.group)
+
+    def _lost(self, active: Active, fault: Fault, result: Result, is_in_doubt: bool) -> None:
+        crash_point("lost")
+        self._in_doubt += is_in_doubt
+        spent = self.desk.settle(active, result, is_in_doubt=is_in_doubt)
+        ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
+        self._driver.feed(Failed(active.task, active.number, fault, ending))
+
+    def _put_back(self, active: Active, why: str) -> None:
+        """Not the task's fault: it waits for another time, and no attempt counts."""
+        self.desk.settle(active, NO_RESULT)
+        self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why)))
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody outside wants the attempt that runs here to end."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _ending(
+    result: Result, body: bytes, inputs: bytes, spent: int | None = None, is_in_doubt: bool = False
+) -> Ending:
+    return Ending(
+        body, inputs, result.input_tokens, result.output_tokens,
+        result.spend_microusd if spent is None else spent,
+        result.calls, result.exit_code, is_in_doubt,
+    )  # fmt: skip

@@ -1,0 +1,229 @@
+"""Whether this machine is fit for headway: one finding for each thing that runs depend on.
+
+Laws:
+- Looking changes nothing that lasts: no broker is started, no run is touched.
+- The value of a key is never read into a finding, only whether there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from headway.core.numbers import short
+from headway.errors import HeadwayError
+from headway.runtime.configuration import read_configuration
+from headway.runtime.folders import Folders, folders, prepare
+from headway.runtime.journal_check import wal_bug
+from headway.runtime.runs import list_runs
+
+Judgement = Literal["ok", "warn", "fail"]
+
+PYTHON_MIN: Final = (3, 11)
+WAL_SINCE: Final = (3, 7, 0)
+"""The first with a write-ahead log."""
+
+DISK_WARN_BYTES: Final = 1_000_000_000
+DISK_FAIL_BYTES: Final = 100_000_000
+FILES_MIN: Final = 1024
+"""Open files: each call in flight and each command needs a few."""
+
+SKEW_S_MAX: Final = 2.0
+EARLIEST_S: Final = 1_735_689_600.0
+"""2025-01-01: a clock before it was never set."""
+
+KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"))
+"""File systems where a write-ahead log is not safe: two machines do not share memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    about: str
+    judgement: Judgement
+    detail: str
+    fix: str = ""
+
+
+def check_up(environ: Mapping[str, str]) -> list[Finding]:
+    """Look at everything; nothing that is wrong keeps the rest from being looked at."""
+    place = folders(environ)
+    looks: tuple[Callable[[], Finding], ...] = (
+        _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
+        lambda: _disk(place), _files_open, lambda: _broker(place),
+        lambda: _keys(environ), _prices, lambda: _clock(place),
+    )  # fmt: skip
+    return [look() for look in looks]
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON_MIN:
+        return Finding("Python", "fail", found, "install Python 3.11 or newer")
+    return Finding("Python", "ok", found)
+
+
+def _sqlite() -> Finding:
+    found = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info < WAL_SINCE:
+        return Finding("SQLite", "fail", f"{found} is too old", "install a newer Python")
+    if wal_bug(sqlite3.sqlite_version_info):
+        return Finding(
+            "SQLite", "warn",
+            f"{found} can lose a commit when several processes write one database; headway writes "
+            "a journal with one",
+            "do not open a journal for writing while its run goes on; SQLite 3.51.3 has it mended",
+        )  # fmt: skip
+    return Finding("SQLite", "ok", found)
+
+
+def _configuration(environ: Mapping[str, str]) -> Finding:
+    try:
+        configured = read_configuration(environ)
+    except HeadwayError as error:
+        return Finding("configuration", "fail", error.message, error.hint or "")
+    there = configured.path if configured.is_there else f"none, defaults ({configured.path})"
+    return Finding("configuration", "ok", there)
+
+
+def _writable(place: Folders) -> Finding:
+    try:
+        prepare(place)
+        with tempfile.TemporaryFile(dir=place.state) as file:
+            file.write(b"headway")
+            os.fsync(file.fileno())
+    except HeadwayError as error:
+        return Finding("folders", "fail", error.message, error.hint or "")
+    except OSError as fault:
+        return Finding(
+            "folders", "fail", f"{place.state}: {fault.strerror}",
+            "set HEADWAY_STATE_DIR to a folder of your own",
+        )  # fmt: skip
+    kind = _file_system(place.state)
+    if kind in REMOTE:
+        return Finding(
+            "folders", "warn", f"{place.state} is on {kind}: journals are not safe there",
+            "set HEADWAY_STATE_DIR to a folder on a disk of this machine",
+        )  # fmt: skip
+    return Finding("folders", "ok", f"{place.state}, {place.runtime}")
+
+
+def _disk(place: Folders) -> Finding:
+    try:
+        free = shutil.disk_usage(_existing(place.state)).free
+    except OSError as fault:
+        return Finding("disk", "warn", f"{place.state}: {fault.strerror}")
+    detail = f"{short(free / 1e6)} MB free"
+    fix = "headway doctor --prune 30d, or set HEADWAY_STATE_DIR to a larger disk"
+    if free < DISK_FAIL_BYTES:
+        return Finding("disk", "fail", detail, fix)
+    return Finding("disk", "warn", detail, fix) if free < DISK_WARN_BYTES else Finding(
+        "disk", "ok", detail
+    )  # fmt: skip
+
+
+def _files_open() -> Finding:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    detail = "as many as wanted" if soft == resource.RLIM_INFINITY else f"{soft:,} at once"
+    if soft != resource.RLIM_INFINITY and soft < FILES_MIN:
+        more = "ulimit -n 4096" if hard == resource.RLIM_INFINITY else f"ulimit -n {hard}"
+        return Finding("open files", "warn", detail, more)
+    return Finding("open files", "ok", detail)
+
+
+def _broker(place: Folders) -> Finding:
+    import socket
+
+    if not os.path.exists(place.socket):
+        return Finding("broker", "ok", "not running; the first call starts it")
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(1.0)
+    try:
+        line.connect(place.socket)
+    except ConnectionRefusedError:
+        return Finding("broker", "ok", "not running (it left its socket); the first call starts it")
+    except OSError as fault:
+        return Finding(
+            "broker", "fail", f"{place.socket}: {fault.strerror or fault}",
+            f"end the process that holds {place.lock}",
+        )  # fmt: skip
+    finally:
+        line.close()
+    return Finding("broker", "ok", f"running at {place.socket}")
+
+
+def _keys(environ: Mapping[str, str]) -> Finding:
+    there = [name for name in KEYS if environ.get(name)]
+    missing = [name for name in KEYS if not environ.get(name)]
+    if not there:
+        return Finding(
+            "keys", "warn", f"neither {' nor '.join(KEYS)} is set",
+            "export the key of your provider, if tasks of yours have prompts",
+        )  # fmt: skip
+    absent = f"; not set: {', '.join(missing)}" if missing else ""
+    return Finding("keys", "ok", f"set: {', '.join(there)}{absent}")
+
+
+def _prices() -> Finding:
+    try:
+        return Finding("prices", "ok", f"genai-prices {version('genai-prices')}")
+    except PackageNotFoundError:
+        return Finding(
+            "prices", "warn", "no price data: budgets in money are refused",
+            "pip install 'headway[prices]'",
+        )  # fmt: skip
+
+
+def _clock(place: Folders) -> Finding:
+    now_s = time.time()
+    fix = "set the clock of this machine (NTP): resets of usage windows are times on the wall"
+    if now_s < EARLIEST_S:
+        return Finding("clock", "fail", time.strftime("%Y-%m-%d", time.gmtime(now_s)), fix)
+    try:
+        newest = next(iter(list_runs(place.state, 1)), None)
+    except HeadwayError:
+        newest = None  # What is wrong with the folder is a finding of its own.
+    if newest is not None and newest.created_s > now_s + SKEW_S_MAX:
+        ahead = newest.created_s - now_s
+        return Finding("clock", "warn", f"run {newest.id} began {ahead:.0f} s from now", fix)
+    return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now_s)))
+
+
+def _existing(path: str) -> str:
+    """The nearest folder above that is there."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _file_system(path: str) -> str:
+    """The kind of file system that a path is on, where the kernel tells."""
+    best, kind = "", ""
+    for point, name in _mounts():
+        under = os.path.join(os.path.realpath(path), "")
+        if under.startswith(os.path.join(point, "")) and len(point) >= len(best):
+            best, kind = point, name
+    return kind
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    try:
+        with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                fields = line.split()
+                if len(fields) > 2:
+                    yield fields[1], fields[2]
+    except OSError:
+        return

@@ -1,0 +1,81 @@
+"""Who performs the tasks of a plan: a shim, models, functions; each is made when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headway.runtime.adoption import Adopted, shim_key
+from headway.runtime.shell import Command, Shim
+from headway.runtime.work import Attempt
+
+if TYPE_CHECKING:
+    from headway.runtime.agents.function import FunctionAgent
+    from headway.runtime.agents.prompt import PromptAgent
+    from headway.runtime.driver import Driver
+
+
+@dataclass(slots=True)
+class Crew:
+    """Who performs the tasks of one run; each is made when it is first needed."""
+
+    folder: str
+    """Of the plan: where commands run and paths begin."""
+    run_folder: str
+    """Of the run: where commands leave their output."""
+    run: str
+    environment: Mapping[str, str]
+    adopted: Adopted | None = None
+    """Ends of commands that an interrupted process did not come to journal."""
+    must_be_priced: bool = False
+    """Whether there is a budget in money, towards which every call must count."""
+    window: Callable[[float, str], None] | None = None
+    """Told when an answer shows that the account's usage window is empty."""
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _shim: Shim | None = None
+    _prompts: PromptAgent | None = None
+    _functions: FunctionAgent | None = None
+    _numbers: int = 0
+
+    def command(self, attempt: Attempt, script: str, environment: Mapping[str, str]) -> Command:
+        """A text for a shell, as the shim takes it."""
+        argv = ("/bin/sh", "-c", script)
+        return Command(shim_key(attempt), attempt.number, argv, environment, self.folder)
+
+    def next_number(self) -> int:
+        """Tells commands apart that are part of one attempt."""
+        self._numbers += 1
+        return self._numbers
+
+    def shim(self) -> Shim:
+        if self._shim is None:
+            self._shim = Shim(self.run_folder)
+            self._stack.push_async_callback(self._shim.close)
+        return self._shim
+
+    async def prompts(self) -> PromptAgent:
+        if self._prompts is None:
+            from headway.runtime.agents.prompt import PromptAgent, Settings
+
+            settings = Settings(
+                self.run, self.environment, window=self.window, must_be_priced=self.must_be_priced
+            )
+            self._prompts = await self._stack.enter_async_context(PromptAgent(settings))
+        return self._prompts
+
+    async def functions(self) -> FunctionAgent:
+        if self._functions is None:
+            from headway.runtime.agents.function import FunctionAgent
+
+            self._functions = await self._stack.enter_async_context(FunctionAgent())
+        return self._functions
+
+    def meet(self, driver: Driver) -> None:
+        """Whoever finds the usage window empty tells the run at once."""
+        self.window = driver.window_empty
+
+    async def aclose(self) -> None:
+        """End everything that was started."""
+        await self._stack.aclose()

@@ -1,0 +1,293 @@
+"""The loop around the engine: performs its effects, and reports to it what happened.
+
+Laws:
+- Whoever has a result makes it durable before anything else: the engine hears of it after.
+- Writing never waits for the limiter, and nothing but durability waits for writing.
+- A task that has not started is a number in the engine; only attempts are asyncio tasks.
+- Inputs are taken one after another, and nothing here recurses into the engine.
+- A run that cannot go on ends with an error; it never hangs, and never goes on in silence.
+- The driver decides nothing: which task, when, whether again are the engine's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Final, Literal
+
+from headway.core.engine.budget import Purse
+from headway.core.engine.engine import Rules, State, Step, advance, begin, step
+from headway.core.engine.events import (
+    Began,
+    Continued,
+    Event,
+    Held,
+    Input,
+    LocalRoom,
+    RunFinished,
+    Start,
+    Stopping,
+    Ticked,
+    WakeAt,
+)
+from headway.core.engine.local import LocalLaw
+from headway.core.plan.graph import Graph
+from headway.errors import HeadwayError, InternalError
+from headway.runtime.alarm import Alarm
+from headway.runtime.attempts import Attempts
+from headway.runtime.keeping import Record
+from headway.runtime.machine import Machine, cores
+from headway.runtime.results import Results
+from headway.runtime.roster import Roster
+from headway.runtime.spread import Spread
+from headway.runtime.takeover import Saved, Takeover
+from headway.runtime.work import Work
+
+LOOK_S: Final = 0.5
+"""How often the machine is looked at while tasks use it."""
+
+RESET_S: Final = 1.0
+"""A usage window is tried this long after its reset: clocks differ."""
+
+Cause = Literal["", "budget", "window", "interrupted", "halt", "journal"]
+"""Why a run ended before everything was done; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One run: what, how, and who is told."""
+
+    graph: Graph
+    works: Sequence[Work]
+    rules: Rules
+    record: Record
+    clock: Callable[[], float]
+    saved: Saved = Saved()
+    purse: Purse | None = None
+    waits_until_s: float = inf
+    """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
+    watch: Callable[[Sequence[Event]], None] | None = None
+    """Told of every event, after the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended."""
+
+    finished: RunFinished
+    cause: Cause = ""
+    detail: str = ""
+    until_s: float = 0.0
+    """When the usage window resets that it did not wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatistics:
+    """What is going on."""
+
+    active: int
+    ending: int
+    in_doubt: int
+
+
+class Driver:
+    """One run, from its first start to its last end."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.state: State = begin(setup.graph, setup.rules)
+        self.saved = setup.saved
+        self.clock = setup.clock
+        self.results = Results(setup.graph, setup.saved.fetch)
+        self._roster = Roster(self.state, setup.works, setup.saved)
+        self.failures = self._roster.failures
+        self._attempts = Attempts(self, setup, self._roster)
+        self._spread = Spread(setup.graph, setup.works)
+        self.alarm = Alarm(setup.clock, partial(_ticked, self))
+        self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
+        self._is_stopping_now = False
+        self._is_over = False
+        self._done: asyncio.Future[RunFinished] | None = None
+        self._inbox: deque[Input | list[Event]] = deque()
+        """What happened, and facts that are durable."""
+        self._is_feeding = False
+        self._error: Exception | None = None
+        """Why the run ends with an exception, once everything that was started has ended."""
+
+    def __repr__(self) -> str:
+        return f"<Driver {self.statistics()}>"
+
+    def statistics(self) -> DriverStatistics:
+        attempts = self._attempts.statistics()
+        return DriverStatistics(len(self._roster.active), attempts.ending, attempts.in_doubt)
+
+    async def run(self) -> RunOutcome:
+        """Perform everything, or as much as may be."""
+        setup = self._setup
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        is_local = any(work.is_local for work in setup.works)
+        looker = loop.create_task(_look(self)) if is_local else None
+        try:
+            takeover = Takeover(setup.graph, setup.works, setup.saved, self.results, self.publish)
+            takeover.apply_to(self.state)
+            self.feed(Began())
+            self._expand(range(len(setup.graph.groups)))
+            finished = await self._done
+        finally:
+            self._is_over = True
+            self.alarm.cancel()
+            if looker is not None:
+                looker.cancel()
+            await self._attempts.end_all()
+        await setup.record.flush()
+        if self._error is not None:
+            raise self._error
+        return RunOutcome(finished, *self._outcome)
+
+    def stop(
+        self, cause: Cause, detail: str, *, is_now: bool = False, until_s: float = 0.0
+    ) -> None:
+        """Start nothing more; with `is_now` end what is started, but never what has a result."""
+        if not self._outcome[0]:
+            self._outcome = (cause, detail, until_s)
+        self._is_stopping_now = self._is_stopping_now or is_now
+        self.feed(Stopping(detail, is_now and not self._attempts.ending))
+
+    def hold(self, reason: str, until_s: float = inf) -> None:
+        """Start nothing more for now."""
+        self.feed(Held(until_s, reason))
+
+    def go_on(self) -> None:
+        """Start tasks again."""
+        self.feed(Continued())
+
+    def window_empty(self, resets_at_s: float, detail: str) -> None:
+        """The account is empty for hours: nothing starts before its reset, if it may wait."""
+        until_s = resets_at_s + RESET_S
+        if until_s > self._setup.waits_until_s:
+            self.stop("window", detail, until_s=resets_at_s)
+        elif until_s > max(self._setup.clock(), self.state.held_until_s):
+            self.feed(Held(until_s, detail))
+
+    def feed(self, happened: Input | list[Event]) -> None:
+        """Report what need not be durable before it is acted upon, or facts that are."""
+        if self._is_over:
+            return  # The run ended, or was cancelled: nothing may start any more.
+        self._inbox.append(happened)
+        if self._is_feeding:
+            return  # Whoever feeds now comes to it.
+        self._is_feeding = True
+        state, inbox, clock = self.state, self._inbox, self._setup.clock
+        try:
+            while inbox:
+                one = inbox.popleft()
+                if isinstance(one, list):
+                    self._perform(advance(state, one, clock()))
+                else:
+                    self._perform(step(state, one, clock()))
+        except Exception as error:
+            # The boundary: most callers are callbacks, whose errors nobody would ever hear of.
+            inbox.clear()
+            if self._done is None:
+                raise
+            if not self._done.done():
+                self._done.set_exception(error)
+        finally:
+            self._is_feeding = False
+
+    def ended(self, group: int) -> None:
+        """A task of this group has its result."""
+        self._expand(self._spread.after(group))
+        if self._is_stopping_now and not self._attempts.ending:
+            self.feed(Stopping(self._outcome[1], is_now=True))
+
+    def publish(self, group: int, member: int, body: bytes | None) -> None:
+        """A result that cannot be shown is not lost, but the run cannot go on as if it were."""
+        work = self._setup.works[group]
+        try:
+            if body is not None:
+                work.publish(member, body)
+        except OSError as fault:
+            name = work.label(member)
+            self.stop("journal", f"the output of {name} cannot be written: {fault.strerror}")
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Whoever watches must not be able to break what is being watched in the middle."""
+        if self._setup.watch is None or self._error is not None:
+            return
+        try:
+            self._setup.watch(events)
+        except Exception as error:
+            # The boundary: a view that fails, a pipe that is closed. It is told at the end.
+            self._end_with(error)
+
+    def _perform(self, taken: Step) -> None:
+        """Write down what happened and do what is asked for."""
+        events = taken.events
+        if events:
+            entry = self._roster.entry
+            self._setup.record.write([entry(event) for event in events])
+            if self._setup.watch is not None:
+                self.tell(events)
+        for effect in taken.effects:
+            if isinstance(effect, Start):
+                self._attempts.start(self._roster.active[effect.task])
+            elif isinstance(effect, WakeAt):
+                self.alarm.set_to(effect.at_s)
+            else:
+                self._attempts.cancel_all()
+        if self.state.over and self._done is not None and not self._done.done():
+            self._done.set_result(_last(events))
+
+    def _end_with(self, error: Exception) -> None:
+        """Start nothing more, and raise this when what is started has ended."""
+        if self._error is None:
+            self._error = error
+            self.stop("halt", str(error))
+
+    def _expand(self, groups: Sequence[int]) -> None:
+        """Groups whose size is found at run time, once their needs are there."""
+        later: list[int] = []
+        try:
+            for happened in self._spread.found(groups, self.state, self._attempts.desk):
+                self.feed(happened)
+                # An empty group has no result that would make others known.
+                later += self._spread.after(happened.group)
+        except HeadwayError as error:
+            self._end_with(error)
+            return
+        if later:
+            self._expand(later)
+
+
+def _ticked(driver: Driver) -> None:
+    """A time has come that was asked for; there may be further ones."""
+    driver.feed(Ticked())
+    state = driver.state
+    if state.over:
+        return
+    if state.wakes:
+        driver.alarm.set_to(state.wakes[0][0])
+    if state.held_until_s > driver.clock():
+        driver.alarm.set_to(state.held_until_s)
+
+
+async def _look(driver: Driver) -> None:
+    """Tell the engine what the machine has room for."""
+    machine, law = Machine(), LocalLaw(cores())
+    while True:
+        driver.feed(LocalRoom(law.places))
+        await asyncio.sleep(LOOK_S)
+        law.observe(machine.look(driver.state.local), driver.clock())
+
+
+def _last(events: Sequence[Event]) -> RunFinished:
+    for event in reversed(events):
+        if isinstance(event, RunFinished):
+            return event
+    raise InternalError("a run is over without an end")

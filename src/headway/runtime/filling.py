@@ -1,0 +1,143 @@
+"""One task of a plan with its values filled in: texts, environment, results that it is given.
+
+Law: values never meet a shell as text. A command gets them as environment variables and files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from json import JSONDecodeError
+from typing import Final
+
+from headway.core.plan.expand import GroupPlan, Member
+from headway.core.plan.spec import Value, text_of
+from headway.core.plan.template import Broken, Template, parse_template
+from headway.errors import ContextTooSmallError, InternalError, UsageError
+from headway.runtime.work import Attempt, Needed
+
+VALUE_BYTES_MAX: Final = 100_000
+"""The longest value that is given as an environment variable: systems refuse 128 KiB."""
+
+BYTES_PER_TOKEN: Final = 3.5
+"""Of ordinary text, on the safe side: what does not fit is refused before it is paid for."""
+
+ANSWER_TOKENS: Final = 1024
+"""Room that a reduction leaves for its answer where the plan does not say how long it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What one attempt of a task is about."""
+
+    group: GroupPlan
+    member: Member
+    attempt: Attempt
+    folder: str
+    """Where values are put that a command reads from files."""
+
+    def text(self, source: str) -> str:
+        """A template of the plan with everything filled in."""
+        return filled(self.group, source, self.member, self._result)
+
+    def variables(self) -> dict[str, str]:
+        """The plan's and the task's own variables, as texts."""
+        return {name: self._variable(value) for name, value in self.group.vars.items()}
+
+    def environment(self, run: str) -> dict[str, str]:
+        """What a command is told."""
+        group = self.group
+        told: dict[str, str] = {"HEADWAY_TASK": self.attempt.name, "HEADWAY_RUN": run}
+        if group.known.items is not None:
+            told["item"] = text_of(self.member.item)
+        if group.task.is_group:
+            told["index"] = str(self.member.index)
+        told |= {name: text_of(value) for name, value in self.member.matrix}
+        for name, value in self.variables().items():
+            template = group.vars[name]
+            is_late = isinstance(template, Template) and any(ref.task for ref in template.refs)
+            if is_late:
+                told[f"{name}_file"] = self.as_file(name, value)
+            if len(value.encode()) <= VALUE_BYTES_MAX:
+                told[name] = value
+            elif not is_late:
+                raise UsageError(
+                    f"`{name}` has {len(value):,} characters: too many for an environment variable",
+                    hint="put it into a file and give the file's name",
+                )
+        return {name: value.replace("\0", "") for name, value in told.items()}
+
+    def as_file(self, name: str, value: str) -> str:
+        """A value in a file of its own: its path."""
+        folder = os.path.join(self.folder, "values")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        path = os.path.join(folder, f"{self.attempt.key.hex()}.{name}")
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(value)
+        return path
+
+    def with_results(self, text: str, max_tokens: int | None) -> str:
+        """One call that is given every result of a group; refused if that does not fit."""
+        results = self.attempt.needed(self.group.task.reduce)
+        parts = [text, *(f"## {one.name}\n{text_in(one.body).strip()}" for one in results)]
+        whole = "\n\n".join(parts)
+        context = self.group.task.context_tokens
+        need = len(whole.encode()) / BYTES_PER_TOKEN + (max_tokens or ANSWER_TOKENS)
+        if context is not None and need > context:
+            raise ContextTooSmallError(
+                f"`{self.group.name}` needs about {need:,.0f} tokens; its context is {context:,}",
+                detail=f"{len(results)} results and room for the answer",
+                hint=f"set `context: {round(need * 1.05)}`, or reduce in two steps",
+            )
+        return whole
+
+    def _variable(self, value: Template | Value) -> str:
+        if isinstance(value, Template):
+            return self.group.fill(value, self.member, self._result)
+        return text_of(value)
+
+    def _result(self, task: str) -> str:
+        """The result of a task as text; of a group, as a JSON array."""
+        results = self.attempt.needed(task)
+        is_one = len(results) == 1 and (
+            "[" not in results[0].name or results[0].member == self.attempt.member
+        )
+        if is_one:
+            return text_in(results[0].body)
+        return json.dumps([value_in(one.body) for one in results], ensure_ascii=False)
+
+
+def filled(
+    group: GroupPlan, text: str, member: Member, results: Callable[[str], str] | None = None
+) -> str:
+    """A template of a plan that was checked."""
+    template = parse_template(text)
+    if isinstance(template, Broken):
+        raise InternalError(f"a template was not checked: {template.reason}")
+    return group.fill(template, member, results)
+
+
+def lines_of(results: list[Needed]) -> bytes:
+    """Results for a command that reduces: one JSON object a line."""
+    told = [
+        json.dumps({"task": one.name, "output": value_in(one.body)}, ensure_ascii=False)
+        for one in results
+    ]
+    return "".join(f"{line}\n" for line in told).encode()
+
+
+def text_in(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
+
+
+def value_in(body: bytes) -> object:
+    """What a body means: JSON where it is some, otherwise its text."""
+    text = text_in(body)
+    if text[:1] in '{["-0123456789tfn':
+        try:
+            return json.loads(text)
+        except (JSONDecodeError, RecursionError):
+            pass
+    return text.removesuffix("\n")

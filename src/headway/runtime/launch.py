@@ -1,0 +1,142 @@
+"""Opens a run: journal, purse, signals and driver come together here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from headway.core.engine.budget import Cost, Purse
+from headway.core.engine.engine import Rules
+from headway.core.engine.events import Event
+from headway.core.engine.record import Row
+from headway.core.plan.graph import Graph
+from headway.core.plan.spec import Budget
+from headway.runtime.clock import wall_s
+from headway.runtime.driver import Driver, RunOutcome, Setup
+from headway.runtime.journal import Journal
+from headway.runtime.keeping import Memory
+from headway.runtime.takeover import Saved
+from headway.runtime.work import Work
+
+EXIT_FAILED: Final = 1
+EXITS: Final = {"budget": 4, "window": 75, "interrupted": 130, "halt": 1, "journal": 2}
+"""By why a run ended early. The first three can be resumed as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that is about to begin."""
+
+    graph: Graph
+    works: Sequence[Work]
+    rules: Rules = Rules()
+    budget: Budget | None = None
+    group_budgets: Mapping[str, Budget] = field(default_factory=dict)
+    waits_until_s: float = inf
+    watch: Callable[[Sequence[Event]], None] | None = None
+    meets: tuple[Callable[[Driver], None], ...] = ()
+    """Who wants to know the driver before anything starts."""
+    closes: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """Who performs tasks and must be let go at the end, in this order."""
+    heeds_signals: bool = False
+    """Whether an interrupt drains the run instead of ending the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A run that is over, with what it left in this process."""
+
+    outcome: RunOutcome
+    driver: Driver
+    saved: Saved
+
+    @property
+    def exit_code(self) -> int:
+        """As the shell is told."""
+        finished, cause = self.outcome.finished, self.outcome.cause
+        if cause:
+            return EXITS[cause]
+        return EXIT_FAILED if finished.failed or finished.skipped or finished.left else 0
+
+
+async def launch(
+    run: Launch, journal: Journal | None = None, began: Callable[[Driver], None] | None = None
+) -> Launched:
+    """Perform a run to its end. The journal, if there is one, is closed by whoever opened it.
+
+    `began` is told the driver before anything starts.
+    """
+    rows = {row.key: row for row in journal.rows()} if journal is not None else {}
+    saved = Saved() if journal is None else Saved(rows, journal.body, journal.header.keeps_bodies)
+    driver = Driver(
+        Setup(
+            run.graph, run.works, run.rules, journal or Memory(), wall_s, saved,
+            _purse(run, rows.values()), run.waits_until_s, run.watch,
+        )
+    )  # fmt: skip
+    if journal is not None:
+        journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
+    for meet in (*run.meets, *([began] if began is not None else [])):
+        meet(driver)
+    try:
+        with _signals(driver, run.heeds_signals):
+            return Launched(await driver.run(), driver, saved)
+    finally:
+        for close in run.closes:
+            await close()
+
+
+def _purse(run: Launch, rows: Iterable[Row]) -> Purse | None:
+    """What may be spent, less what was; what was in flight at an end is charged as if all used."""
+    if run.budget is None and not run.group_budgets:
+        return None
+    purse = Purse(run.budget or Budget(), run.group_budgets)
+    for row in rows:
+        tokens = round(row.ending.input_tokens + row.ending.output_tokens)
+        group = row.name.partition("[")[0]
+        purse.restore(Cost(row.spent_microusd, tokens), Cost(row.reserved_microusd), group)
+    return purse
+
+
+def _disk(driver: Driver, reason: str) -> None:
+    """A disk that takes nothing more holds the run: what cannot be kept must not be bought."""
+    if reason:
+        driver.hold(f"the journal cannot be written: {reason}")
+    else:
+        driver.go_on()
+
+
+@contextmanager
+def _signals(driver: Driver, heeds: bool) -> Iterator[None]:
+    """One interrupt drains, two stop now; a run can be paused from elsewhere."""
+    if not heeds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    interrupts = 0
+
+    def interrupted() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        driver.stop("interrupted", "interrupted", is_now=interrupts > 1)
+
+    handlers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGINT: interrupted,
+        signal.SIGTERM: lambda: driver.stop("interrupted", "terminated", is_now=True),
+        signal.SIGHUP: lambda: driver.stop("interrupted", "the terminal is gone", is_now=True),
+        signal.SIGUSR1: lambda: driver.hold("paused by the user"),
+        signal.SIGUSR2: driver.go_on,
+    }
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,165 @@
+"""A plan as a run that can be launched: its graph, its works, its budgets, and who performs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Final
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import parse
+from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
+from headway.core.plan.expand import Expanded, GroupPlan, graph_of
+from headway.core.plan.spec import Budget, Prompt
+from headway.errors import UsageError
+from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
+from headway.runtime.crew import Crew
+from headway.runtime.launch import Launch
+from headway.runtime.planwork import Plans, TaskWork
+from headway.runtime.prices import price_of
+
+SOURCE_NAME: Final = "plan.json"
+"""In the run's folder: the plan as it is performed now, which an edit may have changed."""
+
+MAX_TOKENS_GUESS: Final = 4096
+"""How long an answer may be where a plan does not say, for what it may cost."""
+
+UNKNOWN_MEMBERS: Final = 10
+"""Members that a group of unknown size is taken to have, for what it may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """All that a resume needs: the plan's text, where it came from, and how it is run."""
+
+    path: str
+    text: str
+    strategy: str = "adaptive"
+    jobs: float | None = None
+    retries: int | None = None
+    budget: Budget | None = None
+    model: str = ""
+    may_leave: bool = False
+
+    def encoded(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> PlanSource:
+        told = json.loads(text)
+        budget = told.pop("budget")
+        return PlanSource(**told, budget=None if budget is None else Budget(**budget))
+
+    def save(self, run_folder: str) -> None:
+        """Replace what is kept beside the journal."""
+        draft = os.path.join(run_folder, f"{SOURCE_NAME}.draft")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(self.encoded())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, os.path.join(run_folder, SOURCE_NAME))
+
+    @staticmethod
+    def kept(run_folder: str, first: str) -> PlanSource:
+        """The plan as it was last performed; `first` is as it began."""
+        try:
+            with open(os.path.join(run_folder, SOURCE_NAME), encoding="utf-8") as file:
+                return PlanSource.decoded(file.read())
+        except (OSError, ValueError, TypeError, KeyError):
+            return PlanSource.decoded(first)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """A plan, ready to be launched."""
+
+    launch: Launch
+    plans: Plans
+    works: tuple[TaskWork, ...]
+    crew: Crew
+
+    @property
+    def tasks(self) -> int:
+        return self.plans.expanded.count
+
+
+def plan_run(
+    expanded: Expanded, source: PlanSource, crew: Crew, waits_until_s: float = inf
+) -> PlanRun:
+    """Put a plan together. Nothing is started, imported or read."""
+    spec = expanded.spec
+    if source.model and not spec.model:
+        expanded = replace(expanded, spec=replace(spec, model=source.model))
+    plans = Plans.of(expanded)
+    works = tuple(TaskWork(index, plans, crew) for index in range(len(expanded.groups)))
+    retries = source.retries if source.retries is not None else spec.retries
+    rules = Rules(
+        parse(spec.strategy or source.strategy),
+        3 if retries is None else retries,
+        ceiling=source.jobs or inf,
+        is_patient=True,
+    )
+    budget = source.budget or spec.budget
+    budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
+    crew.must_be_priced = any(
+        one is not None and one.microusd is not None for one in (budget, *budgets.values())
+    )
+    launch = Launch(
+        graph_of(expanded), works, rules, budget, budgets, waits_until_s,
+        meets=(crew.meet,), closes=(crew.aclose,),
+    )  # fmt: skip
+    return PlanRun(launch, plans, works, crew)
+
+
+def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
+    """Refuse what cannot work before anything is spent: a model or a key that is missing."""
+    models = list(models_of(run.plans.expanded))
+    must_be_ready(models, environment)
+    if run.crew.must_be_priced:
+        from headway.runtime.agents.prompt import must_have_ceilings
+
+        must_have_ceilings(models, environment)
+
+
+def models_of(expanded: Expanded) -> Iterator[str]:
+    """Every model that a plan names."""
+    for group in expanded.groups:
+        work = group.task.work
+        if isinstance(work, Prompt):
+            model = work.model or expanded.spec.model
+            if not model:
+                raise UsageError(
+                    f"`{group.name}` does not say which model to ask",
+                    hint="add `model: openai/gpt-5-mini` to it or to the plan, or pass --model",
+                )
+            if "{{" not in model:
+                yield model
+
+
+def price_guess(expanded: Expanded, environment: Mapping[str, str]) -> PriceGuess:
+    """What a plan will cost, as far as can be known before it runs."""
+    return guess_price(_askings(expanded, environment))
+
+
+def _askings(expanded: Expanded, environment: Mapping[str, str]) -> Iterator[Asking]:
+    for group in expanded.groups:
+        work = group.task.work
+        if not isinstance(work, Prompt):
+            continue
+        members = UNKNOWN_MEMBERS if group.count is None else group.count
+        model = endpoint_of(work.model or expanded.spec.model, environment).model
+        yield Asking(
+            model, price_of(model), members, _prompt_bytes(expanded, group) * members,
+            work.max_tokens or MAX_TOKENS_GUESS, group.task.repairs if group.task.schema else 0,
+        )  # fmt: skip
+
+
+def _prompt_bytes(expanded: Expanded, group: GroupPlan) -> int:
+    work = group.task.work
+    if not isinstance(work, Prompt):
+        return 0
+    files = expanded.sources.files.values() if work.file else ()
+    return len(work.text.encode()) + max((len(one) for one in files), default=0)

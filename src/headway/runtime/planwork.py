@@ -1,0 +1,205 @@
+"""The tasks of a plan as work: a command, a model or a function, with the values filled in.
+
+Law: a result is visible under `output` by one rename, after it is durable, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from headway.core.plan.content import Keys, keys_of
+from headway.core.plan.expand import Expanded, GroupPlan, found, items_of
+from headway.core.plan.spec import Prompt, Python, Run, plain
+from headway.core.values import Fault
+from headway.errors import HeadwayError, InternalError, UsageError
+from headway.runtime.crew import Crew
+from headway.runtime.filling import Filling, filled, lines_of, text_in, value_in
+from headway.runtime.work import Attempt, AttemptError, Needed, Result
+
+if TYPE_CHECKING:
+    from headway.runtime.schemas import Schema
+
+
+@dataclass(slots=True)
+class Plans:
+    """The plan of a run as far as it is expanded: groups become known while it runs."""
+
+    expanded: Expanded
+    keys: tuple[Keys | None, ...]
+
+    @classmethod
+    def of(cls, expanded: Expanded) -> Plans:
+        return cls(expanded, keys_of(expanded))
+
+    def grow(self, group: int, text: str) -> int:
+        """The result that a group is spread over is known."""
+        self.expanded = found(self.expanded, group, items_of(text))
+        self.keys = keys_of(self.expanded)
+        return self.expanded.groups[group].known.count
+
+
+class TaskWork:
+    """One declared task of a plan."""
+
+    def __init__(self, index: int, plans: Plans, crew: Crew) -> None:
+        self._index = index
+        self._plans = plans
+        self._crew = crew
+        spec, task = plans.expanded.spec, plans.expanded.groups[index].task
+        self.name = task.name
+        self.is_local = isinstance(task.work, Run)
+        self.publishes = bool(task.output)
+        self.timeout_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
+        self._schema: Schema | None = None
+        self._function: Callable[..., object] | None = None
+
+    def __repr__(self) -> str:
+        return f"<TaskWork {self.name}>"
+
+    @property
+    def group(self) -> GroupPlan:
+        return self._plans.expanded.groups[self._index]
+
+    def statistics(self) -> int | None:
+        """How many tasks it is, as far as is known."""
+        return self.group.count
+
+    def label(self, member: int) -> str:
+        return self.group.label(member)
+
+    def key(self, member: int) -> bytes:
+        keys = self._plans.keys[self._index]
+        if keys is None:
+            raise InternalError(f"the members of `{self.name}` are not known yet")
+        return keys.key(member)
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        each = self.group.task.each
+        if each is None:
+            raise InternalError(f"`{self.name}` is not spread over anything")
+        (source,) = needed(each.source)
+        return self._plans.grow(self.group.leader, text_in(source.body))
+
+    def publish(self, member: int, body: bytes) -> None:
+        """Let a durable result be seen under the path that the plan gives it."""
+        group = self.group
+        name = filled(group, group.task.output, group.known.member(member))
+        path = os.path.join(self._crew.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        draft = f"{path}.{os.getpid()}.draft"
+        with open(draft, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+
+    async def perform(self, attempt: Attempt) -> Result:
+        group = self.group
+        filling = Filling(group, group.known.member(attempt.member), attempt, self._crew.run_folder)
+        work = group.task.work
+        try:
+            if isinstance(work, Run):
+                return await self._command(work, filling)
+            if isinstance(work, Prompt):
+                return await self._prompt(work, filling)
+            return await self._python(work, filling)
+        except HeadwayError as error:
+            raise AttemptError(Fault("request", detail=error.render())) from error
+
+    async def _command(self, work: Run, filling: Filling) -> Result:
+        """Under the shim; what an interrupted process did not come to journal is not done again."""
+        from headway.runtime.agents.command import judged, perform_command
+
+        attempt, task = filling.attempt, self.group.task
+        adopted = self._crew.adopted
+        ended = adopted.take(attempt) if adopted is not None else None
+        if ended is not None:
+            return judged(ended)
+        stdin = lines_of(attempt.needed(task.reduce)) if task.reduce else None
+        command = self._crew.command(attempt, work.command, filling.environment(self._crew.run))
+        return await perform_command(self._crew.shim(), command.given(stdin, self.timeout_s))
+
+    async def _prompt(self, work: Prompt, filling: Filling) -> Result:
+        from headway.runtime.agents.prompt import PromptCall
+
+        task, expanded = self.group.task, self._plans.expanded
+        source = work.text
+        if work.file:
+            source = expanded.sources.files[filling.text(work.file)]
+        text = filling.text(source)
+        if task.reduce:
+            text = filling.with_results(text, work.max_tokens)
+        call = PromptCall(
+            text, filling.text(work.model or expanded.spec.model), work.max_tokens,
+            schema=self._schema_of(filling), repairs=task.repairs,
+            verify=self._verifier(filling) if task.verify else None,
+        )  # fmt: skip
+        agent = await self._crew.prompts()
+        return await agent.perform(call, filling.attempt)
+
+    async def _python(self, work: Python, filling: Filling) -> Result:
+        """Given the item, then the results that it needs; matrix values and variables by name."""
+        group, groups = self.group, self._plans.expanded.groups
+        if self._function is None:
+            self._function = function_of(work.target, self._crew.folder)
+        given: list[object] = [] if group.known.items is None else [plain(filling.member.item)]
+        for edge in group.edges:
+            if edge.key != "reads":
+                other = groups[edge.group]
+                values = [value_in(one.body) for one in filling.attempt.needed(other.name)]
+                is_one = edge.memberwise or not other.task.is_group
+                given.append(values[0] if is_one else values)
+        named = {name: plain(value) for name, value in filling.member.matrix}
+        function = partial(self._function, **named, **filling.variables())
+        agent = await self._crew.functions()
+        return await agent.perform(function, *given)
+
+    def _verifier(self, filling: Filling) -> Callable[[str], Awaitable[str | None]]:
+        """Runs the plan's `verify` on an answer: what it says when it is not content."""
+        from headway.runtime.agents.command import perform_command
+
+        attempt, task = filling.attempt, self.group.task
+
+        async def verify(text: str) -> str | None:
+            told = filling.environment(self._crew.run)
+            told["answer_file"] = filling.as_file("answer", text)
+            command = self._crew.command(attempt, task.verify, told).given(
+                text.encode("utf-8", "replace"), self.timeout_s
+            )
+            try:
+                await perform_command(self._crew.shim(), command.apart(self._crew.next_number()))
+            except AttemptError as lost:
+                said = text_in(lost.result.body).strip() if lost.result is not None else ""
+                return said or lost.fault.detail or "it is not right"
+            return None
+
+        return verify
+
+    def _schema_of(self, filling: Filling) -> Schema | None:
+        task = self.group.task
+        if task.schema and self._schema is None:
+            from headway.runtime.schemas import read_schema
+
+            path = filling.text(task.schema)
+            self._schema = read_schema(self._plans.expanded.sources.files[path], path)
+        return self._schema
+
+
+def function_of(target: str, folder: str) -> Callable[..., object]:
+    """The function that `module:name` means, as seen from a plan's folder."""
+    module, _, name = target.partition(":")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise UsageError(f"`python: {target}` cannot be imported: {error}", where=folder) from error
+    if not callable(function):
+        raise UsageError(f"`python: {target}` is no function")
+    return cast("Callable[..., object]", function)

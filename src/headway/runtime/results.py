@@ -1,0 +1,107 @@
+"""The results that later tasks need: kept in memory while they fit, read from the journal after.
+
+Laws:
+- A result that nothing needs is not kept.
+- What a task was given is one digest: with the same digest it would be given the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from headway.core.plan.graph import Graph, Need, Numbering
+
+BYTES_MAX: Final = 256 * 1024 * 1024
+"""Results in memory; beyond it they are read from the journal when they are needed."""
+
+DIGEST_BYTES: Final = 16
+
+Fetch = Callable[[bytes], bytes | None]
+"""The body of a digest, from where bodies are durable; None if it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsStatistics:
+    """How much is kept."""
+
+    tasks: int
+    bytes_in_memory: int
+
+
+class Results:
+    """Digests of all results that something needs, and the bodies of most."""
+
+    __slots__ = (
+        "_bodies", "_bytes", "_digests", "_fetch", "_inputs", "_needed",
+    )  # fmt: skip
+
+    def __init__(self, graph: Graph, fetch: Fetch | None = None) -> None:
+        self._fetch = fetch
+        self._needed = {need.group for group in graph.groups for need in group.needs}
+        self._digests: dict[tuple[int, int], bytes] = {}
+        self._bodies: dict[bytes, bytes] = {}
+        self._inputs: dict[int, bytes] = {}
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Results of {len(self._digests)} tasks, {self._bytes} bytes in memory>"
+
+    def is_needed(self, group: int) -> bool:
+        """Whether anything is given this group's results."""
+        return group in self._needed
+
+    def put(self, group: int, member: int, digest: bytes, body: bytes | None) -> None:
+        """A task has its result; without a body it is one from before."""
+        if group not in self._needed:
+            return
+        self._digests[group, member] = digest
+        if body is None:
+            return
+        if digest in self._bodies:
+            return
+        if self._fetch is None or self._bytes + len(body) <= BYTES_MAX:
+            self._bodies[digest] = body
+            self._bytes += len(body)
+
+    def get(self, group: int, member: int) -> bytes:
+        """The body of a result."""
+        return self.body(self._digests[group, member])
+
+    def body(self, digest: bytes) -> bytes:
+        """The body of a digest; empty if nobody kept it."""
+        body = self._bodies.get(digest)
+        if body is None and self._fetch is not None:
+            body = self._fetch(digest)
+        return body or b""
+
+    def has(self, needs: tuple[Need, ...], member: int) -> bool:
+        """Whether the results of its own member are there, where a need is memberwise."""
+        return all((need.group, member) in self._digests for need in needs if need.memberwise)
+
+    def inputs(self, needs: tuple[Need, ...], member: int, numbers: Numbering) -> bytes:
+        """The digest of everything that a task with these needs is given; empty for nothing."""
+        if not needs:
+            return b""
+        whole = blake2b(digest_size=DIGEST_BYTES)
+        for need in needs:
+            if need.memberwise:
+                whole.update(self._digests[need.group, member])
+            else:
+                whole.update(self._of_all(need.group, len(numbers.members(need.group))))
+        return whole.digest()
+
+    def statistics(self) -> ResultsStatistics:
+        return ResultsStatistics(len(self._digests), self._bytes)
+
+    def _of_all(self, group: int, count: int) -> bytes:
+        """One digest over a whole group, which has finished and so does not change."""
+        found = self._inputs.get(group)
+        if found is None:
+            whole = blake2b(digest_size=DIGEST_BYTES)
+            for member in range(count):
+                whole.update(self._digests[group, member])
+            found = self._inputs[group] = whole.digest()
+        return found

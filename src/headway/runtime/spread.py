@@ -1,0 +1,68 @@
+"""Groups whose members are found at run time: one for each line or element of another's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from headway.core.engine.engine import State
+from headway.core.engine.events import Expanded
+from headway.core.plan.graph import Graph
+from headway.core.plan.ready import DONE
+from headway.runtime.active import Desk
+from headway.runtime.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadStatistics:
+    """How many groups are not known yet when a run begins."""
+
+    groups: int
+
+
+class Spread:
+    """Finds out which groups have become known."""
+
+    __slots__ = ("_after", "_graph", "_works")
+
+    def __init__(self, graph: Graph, works: Sequence[Work]) -> None:
+        self._graph = graph
+        self._works = works
+        self._after: dict[int, list[int]] = {}
+        for index, group in enumerate(graph.groups):
+            if group.count is None:
+                for need in group.needs:
+                    self._after.setdefault(need.group, []).append(index)
+
+    def __repr__(self) -> str:
+        return f"<Spread over {len(self._after)} groups>"
+
+    def statistics(self) -> SpreadStatistics:
+        return SpreadStatistics(len({index for some in self._after.values() for index in some}))
+
+    def after(self, group: int) -> Sequence[int]:
+        """Those that a result of this group may make known."""
+        return self._after.get(group, ())
+
+    def found(self, groups: Sequence[int], state: State, desk: Desk) -> Iterator[Expanded]:
+        """The sizes of those that have become known."""
+        if not self._after:
+            return
+        for index in groups:
+            if not state.ready_set.numbers.is_known(index):
+                count = self._count(index, state, desk)
+                if count is not None:
+                    yield Expanded(index, count)
+
+    def _count(self, index: int, state: State, desk: Desk) -> int | None:
+        """How many members a group has; None while that cannot be known."""
+        numbers, states = state.ready_set.numbers, state.ready_set.states
+        for need in self._graph.groups[index].needs:
+            # Whoever follows a group member by member is made known with it, by the engine.
+            if need.memberwise or not numbers.is_known(need.group):
+                return None
+            members = numbers.members(need.group)
+            if states.count(DONE, members.start, members.stop) < len(members):
+                return None
+        return self._works[index].count(partial(desk.needed, state, index, 0))

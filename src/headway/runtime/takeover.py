@@ -1,0 +1,105 @@
+"""What a run takes over from an interrupted one: every result that nothing has changed for.
+
+Laws:
+- A stored result is taken if its task has the same content key and was given the same results;
+  so an edited plan runs again only what changed, and what depends on it if its result changed.
+- Rows are read once; nothing is executed to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headway.core.engine.engine import State
+from headway.core.engine.record import Row
+from headway.core.engine.restore import restore
+from headway.core.plan.graph import Graph
+from headway.runtime.results import Results
+from headway.runtime.work import Needed, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What an interrupted run left behind."""
+
+    rows: Mapping[bytes, Row] = field(default_factory=dict)
+    """By content key."""
+    fetch: Callable[[bytes], bytes | None] | None = None
+    """The body of a digest."""
+    keeps_bodies: bool = True
+    """Whether results are there, and not only that they were."""
+
+    def result_of(self, key: bytes, inputs: bytes) -> Row | None:
+        """A row of this key that has a result and was given the same."""
+        row = self.rows.get(key)
+        # What it gave last still holds if it was started again, or passed over, and never ended.
+        is_same = row is not None and row.ending.body and row.ending.inputs == inputs
+        return row if is_same else None
+
+    def body(self, row: Row) -> bytes | None:
+        """The result of a row, if it is kept."""
+        return None if self.fetch is None else self.fetch(row.ending.body)
+
+    def recall(self, work: Work, members: Iterable[int]) -> Iterator[Needed]:
+        """The results of these tasks that were there before."""
+        for member in members:
+            row = self.rows.get(work.key(member))
+            if row is not None and row.state == "finished":
+                yield Needed(work.name, member, row.name, self.body(row) or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What is needed to look at every task once."""
+
+    graph: Graph
+    works: Sequence[Work]
+    saved: Saved
+    results: Results
+    publish: Callable[[int, int, bytes | None], None]
+    """By group and member: a process may have ended between making a result durable and visible."""
+
+    def apply_to(self, state: State) -> int:
+        """Tell the engine what is finished already; how many tasks that are."""
+        if not self.saved.rows:
+            return 0
+        finished: list[int] = []
+        attempts: dict[int, int] = {}
+        complete: set[int] = set()
+        for index in self.graph.order:
+            count = self.graph.groups[index].count
+            if count is not None:
+                done = self._group(state, index, complete, attempts)
+                if len(done) == count:
+                    complete.add(index)
+                finished += done
+        restore(state, finished, attempts)
+        return len(finished)
+
+    def _group(
+        self, state: State, index: int, complete: set[int], attempts: dict[int, int]
+    ) -> list[int]:
+        """The tasks of one group that are finished; what was tried of the others is noted."""
+        needs, work = self.graph.groups[index].needs, self.works[index]
+        rows, results = self.saved.rows, self.results
+        is_fed = all(need.group in complete for need in needs if not need.memberwise)
+        # Whoever needs a result that was not kept must not be given nothing instead.
+        is_gone = not self.saved.keeps_bodies and results.is_needed(index)
+        numbers = state.ready_set.numbers
+        done: list[int] = []
+        for member, task in enumerate(numbers.members(index)):
+            row = rows.get(work.key(member))
+            if row is None:
+                continue
+            attempts[task] = row.attempt
+            if row.state != "finished" or not is_fed or not results.has(needs, member):
+                continue
+            if is_gone:
+                continue
+            if row.ending.inputs == results.inputs(needs, member, numbers):
+                results.put(index, member, row.ending.body, None)
+                done.append(task)
+                if work.publishes:
+                    self.publish(index, member, self.saved.body(row))
+        return done

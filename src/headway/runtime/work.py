@@ -1,0 +1,158 @@
+"""What a run is made of, for whoever drives it: work to perform, attempts, results.
+
+A driver knows nothing of plans, prompts or commands: it asks a `Work` for names, keys and results.
+Each group of the graph has one `Work`; a task is a member of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headway.core.values import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an attempt gave, and what it took."""
+
+    body: bytes
+    """What is kept, and what others that need it are given."""
+    value: object = None
+    """The same for callers in this process, where it never was bytes."""
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    spend_microusd: int = 0
+    calls: int = 0
+    exit_code: int | None = None
+    is_durable: bool = True
+    """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
+
+
+class AttemptError(Exception):
+    """An attempt is lost: why, and what it took all the same."""
+
+    def __init__(
+        self, fault: Fault, result: Result | None = None, is_in_doubt: bool = False
+    ) -> None:
+        super().__init__(f"{fault.kind}: {fault.detail}")
+        self.fault = fault
+        self.result = result
+        """Output and consumption of the failed attempt, if there were any."""
+        self.is_in_doubt = is_in_doubt
+
+
+class WindowEmptyError(Exception):
+    """The account's usage window is empty: nothing was sent, and nothing is worth sending."""
+
+    def __init__(self, resets_at_s: float, detail: str) -> None:
+        super().__init__(detail)
+        self.resets_at_s = resets_at_s
+        """By the wall clock."""
+        self.detail = detail
+
+
+class OverBudgetError(Exception):
+    """The budget has no room for what this attempt may cost, and none will become free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The result of a task that this one needs."""
+
+    group: str
+    member: int
+    name: str
+    body: bytes
+
+
+class Reserve(Protocol):
+    """Sets aside what an attempt may still cost."""
+
+    def __call__(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]: ...
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try of a task, as its work sees it. The driver makes it and provides the verbs."""
+
+    task: int
+    member: int
+    number: int
+    key: bytes
+    name: str
+    needed: Callable[[str], list[Needed]]
+    """The results of a group that this task needs, in declared order; of its own member only,
+    where the need is memberwise."""
+    waits: Callable[[], None]
+    """Say that a call asked for a permit."""
+    goes: Callable[[], None]
+    """Say that a call has its permit."""
+    reserve: Reserve
+    """Set the most aside, in micro-dollars and tokens, that this attempt may cost on top of what is
+    set aside for it; returns when that is durable. Raises OverBudgetError. What was not used comes
+    back when the attempt ends."""
+    keep: Callable[[bytes], Awaitable[None]]
+    """Make a provider's reply durable before anything else is done with it; only needed when more
+    calls follow in this attempt."""
+    inputs: bytes = b""
+    """The digest of the results that it is given."""
+    journalled: int = 0
+    """The last attempt of this task whose end the journal knows."""
+    kept: tuple[bytes, ...] = ()
+    """Replies that an interrupted attempt of this task had kept, in order: not to be paid again."""
+
+
+TELL_WAIT: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("tell_wait", default=None)
+"""Set where a task's own code runs: calls through a paced client tell the task, from any thread,
+whether it waits for a permit."""
+
+
+@contextmanager
+def waiting_for_permit() -> Iterator[None]:
+    """Around the wait of a call: the task that it is part of, if there is one, knows."""
+    tell = TELL_WAIT.get()
+    if tell is None:
+        yield
+        return
+    tell(True)
+    yield
+    tell(False)
+
+
+class Work(Protocol):
+    """What the tasks of one group are and how one is performed."""
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it uses this machine's processors rather than an account's quota."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether `publish` shows results anywhere."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long one attempt may take."""
+
+    def label(self, member: int) -> str:
+        """A task's name as people read it: `review[security]`, or the group's own."""
+
+    def key(self, member: int) -> bytes:
+        """A task's content key: 16 bytes, over everything that it is declared to depend on."""
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        """For a group whose size is found at run time: how many members these results give."""
+
+    def publish(self, member: int, body: bytes) -> None:
+        """Show a durable result to the world, where the plan says so; again does no harm."""
+
+    async def perform(self, attempt: Attempt) -> Result:
+        """Do it. Raises AttemptError, WindowEmptyError or OverBudgetError; nothing else."""
