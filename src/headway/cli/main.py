@@ -1,8 +1,12 @@
 """The one boundary of the command line: arguments in, exit code out, every error as text.
 
-A verb's module is imported only when that verb is asked for, so `--help` stays instant. Such a
-module exposes `register(subparsers)`, which adds the verb's own commands; each of them sets
-`run`, a function from the parsed arguments to an exit code.
+A verb's module is imported only when that verb is asked for, so `--help` stays instant. What it
+exposes says what kind of verb it is:
+- `register(subparsers)` adds the verb's own commands; each sets `run`, a function from the parsed
+  arguments to an exit code.
+- `arguments(parser)` makes it a plain command: it adds the arguments and returns that function.
+- `main(arguments)` takes all words after the verb as they are, and returns the exit code.
+A module of several verbs names which one a function is for: `headway.cli.control:stop`.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, UsageError, did_you_mean
 
 EXIT_OK: Final = 0
-EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 
@@ -27,12 +31,15 @@ DEBUG_VARIABLE: Final = "HEADWAY_DEBUG"
 
 EXAMPLES: Final = """\
 examples:
-  headway sim demo          many agents on one small account, in virtual time
-  headway sim --help        everything that can be simulated
+  headway each 'claude -p "Find races in {}"' ::: src/*.py
+  headway run plan.yaml     perform a plan, at the width that the account allows
+  headway                   your runs, and which can be resumed
+  headway status            the last run: how far, what it took, what failed
   headway limits            your accounts: limits, use, callers, budget
+  headway sim demo          many agents on one small account, in virtual time
 
 exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reached,
-            69 no broker, 70 a bug, 130 interrupted
+            69 no broker, 70 a bug, 75 usage window empty, 130 interrupted
 """
 
 
@@ -42,16 +49,31 @@ class Verb:
 
     name: str
     module: str
+    """With `:function` where several verbs share one."""
     summary: str
     stands_alone: bool = False
-    """Whether it means something without a command; `register` returns what."""
+    """Of a verb with commands: whether it means something without one; `register` returns what."""
 
 
 VERBS: Final = (
+    Verb("each", "headway.cli.each", "run a command for each of many inputs"),
+    Verb("run", "headway.cli.run", "perform a plan"),
+    Verb("check", "headway.cli.check", "what a plan would do; performs nothing"),
+    Verb("resume", "headway.cli.resume", "go on with a run, or let a paused one go on"),
+    Verb("stop", "headway.cli.control:stop", "let a run end early; it can be resumed"),
+    Verb("pause", "headway.cli.control:pause", "let a run start nothing more for now"),
+    Verb("status", "headway.cli.status", "how far a run is, what it took, what failed"),
+    Verb("why", "headway.cli.why", "why a task has not started, or failed, or when it started"),
+    Verb("timeline", "headway.cli.timeline", "who waited, who worked: time to the right"),
+    Verb("results", "headway.cli.results", "what the tasks gave, in declared order"),
+    Verb("logs", "headway.cli.logs", "what happened, line by line"),
+    Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
     Verb(
         "sim", "headway.cli.sim", "run a workload against a simulated provider, without a network"
     ),
-    Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
+    Verb("doctor", "headway.cli.doctor", "whether this machine is fit, and what to mend"),
+    Verb("config", "headway.cli.config", "the configuration in force, and the plan's schema", True),
+    Verb("completion", "headway.cli.completion", "complete commands in bash, zsh or fish"),
 )
 
 
@@ -95,21 +117,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    parser = _parser(arguments)
+    if not arguments:
+        from headway.cli.status import show_runs
+
+        return show_runs()
+    asked = next((word for word in arguments if not word.startswith("-")), "")
+    verb = next((verb for verb in VERBS if verb.name == asked), None)
+    module = None if verb is None else import_module(verb.module.partition(":")[0])
+    if module is not None and hasattr(module, "main") and arguments[0] == asked:
+        code: int = module.main(arguments[1:])
+        return code
+    parser = build_parser(verb, module)
     try:
         parsed = parser.parse_args(arguments)
     except SystemExit:
         # Only `--help` and `--version` end this way: mistakes are raised as `UsageError`.
         return EXIT_OK
-    run: Callable[[argparse.Namespace], int] | None = getattr(parsed, "run", None)
-    if run is None:
-        parser.print_help(sys.stderr)
-        return EXIT_USAGE
+    run: Callable[[argparse.Namespace], int] = parsed.run
     return run(parsed)
 
 
-def _parser(arguments: list[str]) -> Parser:
-    """All verbs by name; only the one that is asked for with its commands."""
+def build_parser(asked: Verb | None = None, module: ModuleType | None = None) -> Parser:
+    """All verbs by name; only the one that is asked for with what it takes."""
     parser = Parser(
         prog="headway",
         description="Run many agents on one account as fast as its limits allow.",
@@ -118,21 +147,28 @@ def _parser(arguments: list[str]) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"headway {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb")
-    asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in VERBS:
         verb_parser = verbs.add_parser(verb.name, help=verb.summary, description=verb.summary)
-        if verb.name == asked:
-            commands = verb_parser.add_subparsers(
-                title="commands", metavar="COMMAND", dest="command", required=not verb.stands_alone
-            )
-            module = import_module(verb.module)
-            alone = module.register(commands)
-            verb_parser.epilog = getattr(module, "EXAMPLES", None)
-            verb_parser.formatter_class = argparse.RawDescriptionHelpFormatter
-            if verb.stands_alone:
-                verb_parser.add_argument("--json", action="store_true", help="for a program")
-                verb_parser.set_defaults(run=alone)
+        if verb is asked and module is not None and not hasattr(module, "main"):
+            fill_parser(verb_parser, verb, module)
     return parser
+
+
+def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType) -> None:
+    """Give a verb's parser its commands or its arguments."""
+    parser.epilog = getattr(module, "EXAMPLES", None)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = getattr(module, verb.module.partition(":")[2] or "arguments", None)
+    if add is not None:
+        parser.set_defaults(run=add(parser))
+        return
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=not verb.stands_alone
+    )
+    alone = module.register(commands)
+    if verb.stands_alone:
+        parser.add_argument("--json", action="store_true", help="for a program")
+        parser.set_defaults(run=alone)
 
 
 def _tell(error: HeadwayError, debug: bool) -> int:

@@ -61,7 +61,19 @@ class Ending(Protocol):
         """Whether it gave a result."""
 
 
-class Ran(Protocol):
+class Drawn(Protocol):
+    """As much of a run as a timeline needs."""
+
+    @property
+    def tasks(self) -> Sequence[Ending]:
+        """Every end of an attempt, in order."""
+
+    @property
+    def spans(self) -> Sequence[Stay]:
+        """Every stay of a task, in the order in which they ended."""
+
+
+class Ran(Drawn, Protocol):
     """What a run leaves behind."""
 
     @property
@@ -87,14 +99,6 @@ class Ran(Protocol):
     @property
     def in_flight_most(self) -> int:
         """The most calls that were in service at once."""
-
-    @property
-    def tasks(self) -> Sequence[Ending]:
-        """Every end of an attempt, in order."""
-
-    @property
-    def spans(self) -> Sequence[Stay]:
-        """Every stay of a task, in the order in which they ended."""
 
     @property
     def calls(self) -> Sequence[tuple[float, float]]:
@@ -184,15 +188,16 @@ def row_of(strategy: str, outcomes: Sequence[Outcome]) -> Row:
     )  # fmt: skip
 
 
-def timeline(ran: Ran, tasks: int, until_s: float, columns: int) -> tuple[Lane, ...]:
+def timeline(ran: Drawn, tasks: int, until_s: float, columns: int) -> tuple[Lane, ...]:
     """One lane per task, `columns` cells that together last `until_s`.
 
-    A cell shows what filled most of it. The cell after a task's end tells how it ended.
+    A cell shows what filled most of it. The cell after a task's end tells how it ended. Tasks
+    beyond `tasks` are left out.
     """
     step_s = until_s / columns
     spent = [[[0.0, 0.0] for _ in range(columns)] for _ in range(tasks)]
     for stay in ran.spans:
-        if stay.kind != "here":
+        if stay.kind != "here" and stay.task < tasks:
             _spread(stay, spent[stay.task], step_s)
     endings = {ending.task: ending for ending in ran.tasks}
     return tuple(

@@ -1,0 +1,333 @@
+"""The `each` verb: a command for each of many inputs, in GNU parallel's grammar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, inf
+from typing import TYPE_CHECKING, Final
+
+from headway.cli.main import Parser
+from headway.errors import BadValueError, UsageError
+
+if TYPE_CHECKING:
+    from headway.core.engine.engine import Halt
+    from headway.core.engine.events import Event
+    from headway.core.plan.arguments import ArgumentPlan, NamedSource
+    from headway.runtime.eachwork import EachWork
+    from headway.runtime.journal import Journal
+    from headway.watch.outputs import Outputs
+    from headway.watch.watcher import Watcher
+
+EXAMPLES: Final = """\
+examples:
+  headway each 'printf "%s\\n" {}' ::: a b c
+  headway each -j 4 --retries 2 'claude -p "Find races in {}" > {/.}.md' ::: src/*.py
+  headway each -k --tag wc -l ::: *.txt              in the order of the inputs, each line named
+  headway each 'convert {1} -resize {2} {1.}-{2}.png' ::: *.jpg ::: 100 200
+  headway each 'cp {1} {2}' ::: a b :::+ x y         linked, not combined
+  find . -name '*.log' | headway each gzip           inputs from a pipe
+  headway each --resume 'work {}' :::: items.txt     only what is not done yet
+
+replacement strings: {} the input; {.} without its extension; {/} its name; {//} its folder;
+  {/.} its name without extension; {#} its number; {1} {2.} ... of one source
+inputs: ::: values, :::: files with a value on each line (- is the pipe), :::+ ::::+ linked
+exit codes: 0 all done, 1 some failed, 2 usage, 130 interrupted (go on with `headway resume`)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EachSource:
+    """All that a resume needs to know of an `each`."""
+
+    template: str
+    axes: tuple[tuple[tuple[str, ...], ...], ...]
+    arguments_max: int | None = None
+    column_separator: str | None = None
+    is_quoted: bool = False
+    jobs: float = inf
+    retries: int = 0
+    timeout_s: float | None = None
+    halt: str = ""
+    keeps_order: bool = False
+    tags: bool = False
+    joblog: str = ""
+    results: str = ""
+
+    def encoded(self) -> str:
+        told = asdict(self)
+        if self.jobs == inf:
+            del told["jobs"]
+        return json.dumps(told)
+
+    @staticmethod
+    def decoded(text: str) -> EachSource:
+        told = json.loads(text)
+        told["axes"] = tuple(tuple(map(tuple, axis)) for axis in told["axes"])
+        return EachSource(**told)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Words after the options belong to the command, whatever they look like."""
+    own, words = _split(list(arguments))
+    try:
+        parsed = _parser().parse_args(own)
+    except SystemExit:
+        return 0
+    source = _source(parsed, words)
+    if parsed.dry_run:
+        plan = plan_of(source)
+        for member in range(plan.count()):
+            print(plan.display(member))
+        return 0
+    return perform(source, _journal(parsed, source), parsed)
+
+
+def perform(source: EachSource, journal: Journal, shown: argparse.Namespace | None = None) -> int:
+    """Run it on this journal."""
+    from headway.cli.running import Show, conduct
+    from headway.core.engine.engine import Rules
+    from headway.core.engine.strategy import Adaptive
+    from headway.core.plan.graph import Graph, Group
+    from headway.runtime.adoption import Adopted
+    from headway.runtime.eachwork import EachWork
+    from headway.runtime.launch import Launch
+    from headway.runtime.shell import Shim
+
+    plan = plan_of(source)
+    folder = journal.header.folder
+    shim = Shim(journal.folder)
+    work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder))
+    outputs = _outputs(source, plan)
+    graph = Graph((Group("each", plan.count(), retries=source.retries, is_local=True),))
+    halt = halt_of(source.halt, plan.count())
+    rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
+    wants_view = bool(shown is not None and (shown.eta or shown.bar or shown.progress))
+    show = Show(wants_view, wants_view, bool(shown is not None and shown.json))
+    teller = _Teller(work, outputs)
+    run = Launch(graph, (work,), rules, closes=(shim.close,))
+    return conduct(run, journal, show, teller.told, teller.ended)
+
+
+class _Teller:
+    """Shows the output of each command when its end is durable."""
+
+    def __init__(self, work: EachWork, outputs: Outputs) -> None:
+        self._work = work
+        self._outputs = outputs
+
+    def told(self, events: Sequence[Event], watcher: Watcher | None) -> None:
+        from headway.cli.running import aside_of
+        from headway.core.engine.events import TaskFailed, TaskFinished, TaskReused
+
+        for event in events:
+            if isinstance(event, TaskFinished | TaskFailed | TaskReused):
+                done = self._work.ended.pop(event.task, None)
+                self._outputs.ended(event.task, done, lambda: aside_of(watcher))
+
+    def ended(self) -> None:
+        from contextlib import nullcontext
+
+        self._outputs.close(nullcontext)
+
+
+def plan_of(source: EachSource) -> ArgumentPlan:
+    """The tasks of a source."""
+    from headway.core.plan.arguments import ArgumentPlan, Arrangement
+
+    arrangement = Arrangement(source.arguments_max, source.column_separator, source.is_quoted)
+    return ArgumentPlan(source.template, source.axes, arrangement)
+
+
+def halt_of(text: str, tasks: int) -> Halt | None:
+    """`now,fail=1`, `soon,fail=10%`, `never`."""
+    from headway.core.engine.engine import Halt
+
+    if text in ("", "never", "0"):
+        return None
+    if text in ("1", "2"):  # As GNU parallel still understands them.
+        return Halt(1, text == "2")
+    when, _, rest = text.partition(",")
+    what, _, amount = rest.partition("=")
+    number = amount.removesuffix("%")
+    if when not in ("now", "soon") or what != "fail" or not number.isdecimal() or not int(number):
+        raise BadValueError(f"--halt {text} is not understood", hint="--halt now,fail=1")
+    count = ceil(tasks * int(number) / 100) if amount.endswith("%") else int(number)
+    return Halt(max(1, count), when == "now")
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Our options come first; the first word that is none begins the command."""
+    takes_value = {
+        flag
+        for action in _parser()._actions
+        if action.nargs is None
+        for flag in action.option_strings
+    }
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-") and arguments[index] != "-":
+        if arguments[index] == "--":
+            return arguments[:index], arguments[index + 1 :]
+        index += 2 if arguments[index] in takes_value else 1
+    return arguments[:index], arguments[index:]
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="headway each",
+        usage="headway each [options] COMMAND... [::: INPUT...] [:::: FILE...]",
+        description="run a command for each of many inputs",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("-j", "--jobs", metavar="N", help="never more than N at once (default: as many as fit)")
+    add("-k", "--keep-order", action="store_true", help="outputs in the order of the inputs")
+    add("-n", "--max-args", "-N", type=int, metavar="N", help="so many inputs to each command")
+    add("-a", "--arg-file", metavar="FILE", action="append", help="inputs, one a line")
+    add("-0", "--null", action="store_true", help="inputs are separated by zero bytes")
+    add("-r", "--no-run-if-empty", action="store_true", help="skip empty inputs")
+    add("-q", "--quote", action="store_true", help="the command's words are not text for a shell")
+    add("-C", "--colsep", metavar="REGEX", help="split each input into {1}, {2} ...")
+    add("--tag", action="store_true", help="begin each line of output with its input")
+    add("--dry-run", action="store_true", help="print the commands, run nothing")
+    add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
+    add("--timeout", metavar="TIME", help="end a command after 90s, 10m ...")
+    add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
+    add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
+    add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")
+    add("--resume", action="store_true", help="go on with the last run of the same command")
+    add("--eta", action="store_true", help="show the view of a run on a terminal")
+    add("--bar", action="store_true", help=argparse.SUPPRESS)
+    add("--progress", action="store_true", help=argparse.SUPPRESS)
+    add("--json", action="store_true", help="print a summary for a program at the end, on stdout")
+    return parser
+
+
+def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
+    from headway.core.plan.arguments import Arrangement, arrange, parse
+
+    asked = parse(words)
+    named = list(asked.sources)
+    sources = [
+        *(_file_source(name, parsed) for name in parsed.arg_file or ()),
+        *(_read(source, parsed) for source in named),
+    ]
+    if not sources:
+        sources = [_file_source("-", parsed)]
+    arrangement = Arrangement(parsed.max_args, parsed.colsep, parsed.quote)
+    plan = arrange(asked.template, sources, arrangement)
+    axes = tuple(tuple(tuple(values) for values in axis) for axis in plan.axes)
+    return EachSource(
+        plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
+        max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
+        parsed.tag, _absolute(parsed.joblog), _absolute(parsed.results),
+    )  # fmt: skip
+
+
+def _read(source: NamedSource, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from headway.core.plan.arguments import Source
+
+    if source.kind == "values":
+        return Source(source.words, source.is_linked)
+    return replace(_file_source(source.words[0], parsed), is_linked=source.is_linked)
+
+
+def _file_source(name: str, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from headway.core.plan.arguments import Source, lines
+
+    if name == "-" and sys.stdin.isatty():
+        raise UsageError(
+            "there are no inputs", hint="headway each 'echo {}' ::: a b c, or pipe them in"
+        )
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(name, "rb") as file:
+                data = file.read()
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    return Source(lines(os.fsdecode(data), parsed.null, parsed.no_run_if_empty))
+
+
+def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
+    from headway.cli.running import begin_journal
+    from headway.core.engine.record import Header
+
+    if parsed.resume:
+        found = _earlier(source)
+        if found is not None:
+            return found
+    here, tasks = os.getcwd(), plan_of(source).count()
+    return begin_journal(
+        lambda run, now_s: Header(
+            run, _title(source.template), "each", source.encoded(), here, tasks, now_s
+        )
+    )
+
+
+def _earlier(source: EachSource) -> Journal | None:
+    """The last run of the same command on the same inputs, from the same folder."""
+    from headway.errors import JournalError
+    from headway.runtime.folders import folders
+    from headway.runtime.journal import Journal
+    from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.runs import list_runs
+
+    for place in list_runs(folders(os.environ).state):
+        try:
+            with JournalReader(place.folder) as reader:
+                header = reader.header
+        except JournalError:
+            continue
+        if header.kind == "each" and header.folder == os.getcwd():
+            before = EachSource.decoded(header.source)
+            if before.template == source.template:
+                return Journal.open(place.folder)
+    return None
+
+
+def _outputs(source: EachSource, plan: ArgumentPlan) -> Outputs:
+    from headway.watch.outputs import Names, Outputs, Style
+
+    style = Style(source.keeps_order, source.tags, source.joblog, source.results)
+    return Outputs(style, Names(plan.display, plan.arguments), sys.stdout.buffer, sys.stderr.buffer)
+
+
+def _jobs(text: str | None) -> float:
+    """`4`, `+2`, `50%` of the cores; 0 is as many as fit."""
+    from headway.runtime.machine import cores
+
+    if text is None or text == "0":
+        return inf
+    number = text.removesuffix("%").lstrip("+-")
+    if not number.isdecimal():
+        raise BadValueError(f"-j {text} is not a number", hint="-j 4")
+    count = int(number)
+    if text.endswith("%"):
+        return max(1, round(cores() * count / 100))
+    if text[0] in "+-":
+        return max(1, cores() + int(text))
+    return max(1, count)
+
+
+def _timeout(text: str | None) -> float | None:
+    from headway.runtime.windows import span_s
+
+    if text is None:
+        return None
+    return float(text) if text.replace(".", "", 1).isdecimal() else span_s(text)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if path else ""
+
+
+def _title(template: str) -> str:
+    line = " ".join(template.split())
+    return line if len(line) <= 60 else line[:59] + "…"

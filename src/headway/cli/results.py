@@ -1,0 +1,56 @@
+"""The `results` verb: what the tasks of a run gave."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Final
+
+EXAMPLES: Final = """\
+examples:
+  headway results                              JSON Lines of the last run, in declared order
+  headway results RUN --parse | jq .output     results that are JSON as such, not as text
+  headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
+  headway results RUN --folder out             one file per result
+  headway results RUN --task review verdict    only these tasks or groups
+
+Of a run that is not complete, what there is; stderr says how many are missing. Exits with 1 then.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What `headway results` takes."""
+    parser.add_argument("name", metavar="RUN", nargs="?", default="last", help="default: the last")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--format", choices=("jsonl", "csv"), default="jsonl", help="default: jsonl")
+    form.add_argument("--folder", metavar="DIR", help="one file per result, in this folder")
+    parser.add_argument("--parse", action="store_true", help="results that are JSON, as JSON")
+    parser.add_argument("--task", metavar="NAME", nargs="+", action="extend", default=[],
+                        help="only these tasks, or all of these groups")  # fmt: skip
+    parser.add_argument("--json", action="store_const", dest="format", const="jsonl",
+                        help="the same as --format jsonl")  # fmt: skip
+    return _results
+
+
+def _results(parsed: argparse.Namespace) -> int:
+    from headway.watch.glance import look, opened
+    from headway.watch.harvest import harvest, write_folder, write_lines, write_table
+
+    with opened(parsed.name) as (_, reader):
+        found = harvest(reader, parsed.task)
+        if parsed.folder is not None:
+            done = write_folder(parsed.folder, found)
+            print(f"{done} files in {parsed.folder}", file=sys.stderr)
+        elif parsed.format == "csv":
+            done = write_table(sys.stdout, found)
+        else:
+            done = write_lines(sys.stdout, found, is_parsed=parsed.parse)
+        glance = look(reader)
+    missing = 0 if parsed.task else glance.total - glance.of("finished")
+    if missing:
+        again = f"headway resume {glance.header.run}"
+        print(f"{missing} of {glance.total} results are missing: {glance.verdict.state}. "
+              f"See `headway status {glance.header.run}`, or go on with `{again}`",
+              file=sys.stderr)  # fmt: skip
+    return 1 if missing else 0

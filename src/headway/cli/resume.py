@@ -1,0 +1,138 @@
+"""The `resume` verb: goes on with a run that was interrupted, or lets a paused one go on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headway.errors import UsageError
+
+if TYPE_CHECKING:
+    from headway.planfile import Loaded
+    from headway.runtime.journal import Journal
+    from headway.runtime.planrun import PlanSource
+
+EXAMPLES: Final = """\
+examples:
+  headway resume                     the last run
+  headway resume 20261116-0423-a7f
+  headway resume RUN --changed       with the plan's file as it is now: only what changed runs again
+  headway resume RUN --keep          with the plan as it was
+
+What is finished is not executed again. Failed tasks are tried again.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What the verb takes."""
+    from headway.cli.run import add_common
+
+    parser.add_argument(
+        "run_id", nargs="?", default="last", metavar="RUN", help="default: the last"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--changed", action="store_true", help="use the plan's file as it is now")
+    which.add_argument("--keep", action="store_true", help="use the plan as it was")
+    add_common(parser)
+    return _resume
+
+
+def _resume(parsed: argparse.Namespace) -> int:
+    from headway.runtime.control import tell
+    from headway.runtime.folders import folders
+    from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.runs import find_run
+
+    place = find_run(folders(os.environ).state, parsed.run_id)
+    with JournalReader(place.folder) as reader:
+        owner, header = reader.owner(), reader.header
+        if owner is not None and owner.is_alive:
+            told = tell(reader, place.id, "continue")
+            print(told.words, file=sys.stderr)
+            return 0 if told.was_told else 1
+    if header.kind == "python":
+        raise UsageError(
+            f"{place.id} was started by a Python program, which alone knows its functions",
+            hint=f"run the program again: `durable={header.name!r}` goes on where it was",
+        )
+    from headway.runtime.journal import Journal
+
+    os.chdir(header.folder)
+    journal = Journal.open(place.folder)
+    _say_in_flight(journal)
+    if header.kind == "each":
+        from headway.cli.each import EachSource, perform
+
+        return perform(EachSource.decoded(header.source), journal)
+    return _plan(journal, parsed)
+
+
+def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
+    from headway.cli.run import budget_of, environment_of, perform
+    from headway.runtime.planrun import PlanSource
+
+    source = PlanSource.kept(journal.folder, journal.header.source)
+    if parsed.budget:
+        source = replace(source, budget=budget_of(parsed.budget))
+    try:
+        loaded, source = _chosen(journal, source, parsed)
+        with environment_of(parsed) as environment:
+            return perform(loaded, source, journal, parsed, environment)
+    finally:
+        journal.close()
+
+
+def _chosen(
+    journal: Journal, source: PlanSource, parsed: argparse.Namespace
+) -> tuple[Loaded, PlanSource]:
+    """The plan as it was, or as it is now if the user says so."""
+    from headway.planfile import plan_from
+
+    path = Path(source.path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        text = source.text
+    if parsed.keep or (text == source.text and not parsed.changed):
+        return plan_from(source.text, path.parent, path.name, source.may_leave), source
+    loaded = plan_from(text, path.parent, path.name, source.may_leave)
+    if text != source.text:
+        words = _what_changes(journal, loaded)
+        print(f"{path.name} was edited: {words}", file=sys.stderr)
+        if not parsed.changed:
+            raise UsageError(
+                f"{path.name} is not the plan that this run began with",
+                detail=words,
+                hint=f"headway resume {journal.header.run} --changed, or --keep for the old plan",
+            )
+    return loaded, replace(source, text=text)
+
+
+def _what_changes(journal: Journal, loaded: Loaded) -> str:
+    """What an edited plan would have to do again."""
+    from headway.core.plan.content import keys_of
+
+    keys: set[bytes] = set()
+    for group, known in zip(loaded.expanded.groups, keys_of(loaded.expanded), strict=True):
+        if known is not None:
+            keys |= {known.key(member) for member in range(group.count or 0)}
+    finished = [row for row in journal.rows() if row.state == "finished"]
+    holds = sum(row.key in keys for row in finished)
+    spent = sum(row.spent_microusd for row in finished if row.key not in keys)
+    paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
+    return f"{holds} of {len(finished)} results still hold; {len(finished) - holds} do not{paid}"
+
+
+def _say_in_flight(journal: Journal) -> None:
+    """Attempts in flight may be executed a second time: nobody knows how far they came."""
+    started = [row.name for row in journal.rows() if row.state == "started"]
+    if started:
+        shown = ", ".join(started[:5]) + (
+            f" and {len(started) - 5} more" if len(started) > 5 else ""
+        )
+        print(f"in flight when it ended, so tried again: {shown}", file=sys.stderr)

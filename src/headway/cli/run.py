@@ -1,0 +1,223 @@
+"""The `run` verb: performs a plan."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headway.errors import BadValueError
+
+if TYPE_CHECKING:
+    from headway.core.plan.spec import Budget
+    from headway.planfile import Loaded
+    from headway.runtime.journal import Journal
+    from headway.runtime.planrun import PlanRun, PlanSource
+
+EXAMPLES: Final = """\
+examples:
+  headway run plan.yaml
+  headway run plan.yaml --budget '$6'                stop before a seventh dollar could be spent
+  headway run plan.yaml --budget 5M --no-wait        tokens; ends with 75 at an empty usage window
+  headway run plan.yaml -j 8 --strategy waves:4
+  headway run plan.yaml --sim script.yaml            against the simulated provider, free of charge
+
+The results of the last tasks are printed; all of them with `headway results`.
+exit codes: 0 all done, 1 some failed, 2 usage, 3 plan refused, 4 budget reached,
+            75 usage window empty, 130 interrupted; the last three go on with `headway resume`
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What the verb takes."""
+    parser.add_argument("plan", metavar="PLAN", help="the plan's file")
+    parser.add_argument("--strategy", metavar="S", help="adaptive, waves:4, fixed:8, all-at-once")
+    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="never more tasks at once")
+    parser.add_argument("--retries", type=int, metavar="N", help="attempts after the first")
+    parser.add_argument("--model", default="", metavar="M", help="for prompts that name none")
+    parser.add_argument("--outside", action="store_true",
+                        help="allow paths outside of the plan's folder")  # fmt: skip
+    add_common(parser)
+    return _run
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Options that a resume has too."""
+    parser.add_argument("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
+    parser.add_argument("--wait", metavar="TIME", help="wait at most so long for a usage window")
+    parser.add_argument("--until", metavar="TIME", help="wait for a usage window until 18:00")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for a usage window")
+    parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
+                        help="use the simulated provider; its models follow a script")  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="do not ask, whatever it may cost")
+    parser.add_argument("--quiet", "-q", action="store_true", help="show nothing while it runs")
+    parser.add_argument("--json", action="store_true", help="a summary for a program, on stdout")
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from headway.cli.running import begin_journal
+    from headway.core.engine.record import Header
+    from headway.planfile import load_plan
+    from headway.runtime.configuration import read_configuration
+    from headway.runtime.planrun import PlanSource
+
+    path = Path(parsed.plan)
+    loaded = load_plan(path, parsed.plan, parsed.outside)
+    settings = read_configuration(os.environ).values
+    source = PlanSource(
+        str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
+        parsed.retries, budget_of(parsed.budget), parsed.model, parsed.outside,
+    )  # fmt: skip
+    spec = loaded.expanded.spec
+    if parsed.strategy:
+        loaded = replace(
+            loaded,
+            expanded=replace(loaded.expanded, spec=replace(spec, strategy=parsed.strategy)),
+        )
+    with environment_of(parsed) as environment:
+        must_be_worth_it(loaded, source, parsed, environment)
+        journal = begin_journal(
+            lambda run, now_s: Header(
+                run,
+                spec.name or path.stem,
+                "plan",
+                source.encoded(),
+                str(loaded.folder.resolve()),
+                loaded.expanded.count,
+                now_s,
+                settings.keep_results,
+            )
+        )
+        return perform(loaded, source, journal, parsed, environment)
+
+
+def perform(
+    loaded: Loaded,
+    source: PlanSource,
+    journal: Journal,
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+) -> int:
+    """Perform a plan on this journal, and print what its last tasks gave."""
+    from headway.cli.running import Show, conduct
+    from headway.runtime.adoption import Adopted
+    from headway.runtime.crew import Crew
+    from headway.runtime.planrun import must_be_possible, plan_run
+
+    folder = str(loaded.folder.resolve())
+    crew = Crew(folder, journal.folder, journal.header.run, environment, Adopted(journal.folder))
+    run = plan_run(loaded.expanded, source, crew, _deadline_s(parsed))
+    try:
+        must_be_possible(run, environment)
+    except BaseException:
+        journal.close()
+        raise
+    source.save(journal.folder)
+    code = conduct(run.launch, journal, Show(not parsed.quiet, not parsed.quiet, parsed.json))
+    if not parsed.json:
+        print_last(run, journal.folder)
+    return code
+
+
+def print_last(run: PlanRun, folder: str) -> None:
+    """The results that no task needed: what the plan was for."""
+    from headway.runtime.journal_reader import JournalReader
+
+    groups = run.plans.expanded.groups
+    needed = {edge.group for group in groups for edge in group.edges}
+    with JournalReader(folder) as reader:
+        for index, group in enumerate(groups):
+            if index in needed or group.task.output or group.count is None:
+                continue
+            for member in range(group.count):
+                row = reader.row(run.works[index].key(member))
+                body = reader.body(row.ending.body) if row is not None and row.ending.body else None
+                if body and row is not None and row.state == "finished":
+                    sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
+    """The environment that a run's prompts and commands see; with `--sim` its provider is ours."""
+    if parsed.sim is None:
+        yield dict(os.environ)
+        return
+    from headway.simulator.launch import launched
+
+    script = ("--script", parsed.sim) if parsed.sim else ()
+    with launched(*script) as url:
+        told = {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "simulated",
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_KEY": "simulated",
+        }
+        os.environ.update(told)
+        yield dict(os.environ)
+
+
+def must_be_worth_it(
+    loaded: Loaded,
+    source: PlanSource,
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+) -> None:
+    """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
+    from headway.cli.running import must_be_terminal_or
+    from headway.runtime.configuration import read_configuration
+    from headway.runtime.planrun import models_of, price_guess
+
+    expanded = loaded.expanded
+    if source.model and not expanded.spec.model:
+        expanded = replace(expanded, spec=replace(expanded.spec, model=source.model))
+    if (
+        parsed.sim is not None
+        or source.budget
+        or expanded.spec.budget
+        or not [*models_of(expanded)]
+    ):
+        return
+    guess = price_guess(expanded, environment)
+    above = round(read_configuration(os.environ).values.ask_above_usd * 1e6)
+    if guess.is_above(above):
+        usd = guess.expected_microusd / 1e6
+        must_be_terminal_or(
+            parsed.yes,
+            f"this plan will cost about ${usd:.2f}, at most ${guess.ceiling_microusd / 1e6:.2f}, "
+            "and has no budget",
+            f"--budget '${max(1, round(usd * 2))}', or --yes",
+        )
+
+
+def budget_of(text: str | None) -> Budget | None:
+    """`$6` is money, `5M` tokens."""
+    from headway.core.numbers import number_of
+    from headway.core.plan.spec import Budget
+
+    if text is None:
+        return None
+    number = number_of(text.removeprefix("$"))
+    if number is None or number <= 0:
+        raise BadValueError(f"--budget {text} is not an amount", hint="--budget '$6' or 5M")
+    if text.startswith("$"):
+        return Budget(microusd=round(number * 1_000_000))
+    return Budget(tokens=round(number))
+
+
+def _deadline_s(parsed: argparse.Namespace) -> float:
+    """Until when a usage window is waited for: as the command line says, or the configuration."""
+    from headway.runtime.configuration import read_configuration
+    from headway.runtime.windows import deadline_s
+
+    now_s = time.time()
+    if parsed.wait or parsed.until or parsed.no_wait:
+        return deadline_s(parsed.wait, parsed.until, parsed.no_wait, now_s)
+    wait = read_configuration(os.environ).values.wait
+    return deadline_s(None if wait in ("no", "forever") else wait, None, wait == "no", now_s)

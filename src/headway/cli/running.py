@@ -1,0 +1,175 @@
+"""What `each`, `run` and `resume` share: a journal, a view, the run itself, and its last words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from headway.core.engine.events import Event
+from headway.core.engine.record import Header
+from headway.core.progress import Cast
+from headway.errors import UsageError
+from headway.runtime.journal import Journal
+from headway.runtime.launch import Launch, Launched, launch
+
+if TYPE_CHECKING:
+    from headway.watch.watcher import Watcher
+
+CLOSED: Final = {
+    "budget": "the budget is reached",
+    "window": "the usage window is empty",
+    "interrupted": "interrupted",
+    "halt": "halted",
+    "journal": "the run cannot be written down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What is shown of a run while it goes on, and after."""
+
+    view: bool = True
+    summary: bool = True
+    is_json: bool = False
+
+
+def begin_journal(header: Callable[[str, float], Header]) -> Journal:
+    """The journal of a new run; `header` is told its id and the time."""
+    from headway.runtime.folders import folders
+    from headway.runtime.runs import new_run
+
+    now_s = time.time()
+    place = new_run(folders(os.environ).state, now_s)
+    return Journal.create(place.folder, header(place.id, now_s))
+
+
+def take_over(word: str) -> Journal:
+    """The journal of an earlier run."""
+    from headway.runtime.folders import folders
+    from headway.runtime.runs import find_run
+
+    return Journal.open(find_run(folders(os.environ).state, word).folder)
+
+
+def conduct(
+    run: Launch,
+    journal: Journal,
+    show: Show,
+    told: Callable[[Sequence[Event], Watcher | None], None] | None = None,
+    ended: Callable[[], None] | None = None,
+) -> int:
+    """Perform a run and say how it went; its exit code."""
+    watcher: Watcher | None = None
+
+    def watch(events: Sequence[Event]) -> None:
+        if watcher is not None:
+            watcher.events(events)
+        if told is not None:
+            told(events, watcher)
+
+    def began(driver: object) -> None:
+        nonlocal watcher
+        if show.view and not show.is_json:
+            watcher = _watcher(run, journal.header.name, driver)
+
+    from dataclasses import replace
+
+    async def perform() -> Launched:
+        return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
+
+    try:
+        launched = asyncio.run(perform())
+    finally:
+        if ended is not None:
+            ended()
+        if watcher is not None:
+            watcher.close()
+        journal.close()
+    if show.is_json:
+        print(json.dumps(_summary(launched, journal.header)))
+    elif show.summary or launched.exit_code:
+        _say(launched, journal.header)
+    return launched.exit_code
+
+
+def aside_of(watcher: Watcher | None):  # type: ignore[no-untyped-def]
+    """Room for somebody who writes to the same terminal."""
+    return nullcontext() if watcher is None else watcher.aside()
+
+
+def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
+    """Ask on a terminal; refuse where nobody can answer."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(question, hint=hint)
+    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed", hint=hint)
+
+
+def _watcher(run: Launch, title: str, driver: object) -> Watcher:
+    from headway.runtime.driver import Driver
+    from headway.watch.live import own_lanes
+    from headway.watch.watcher import watcher_for
+
+    assert isinstance(driver, Driver)
+    state = driver.state
+
+    def label(task: int) -> str:
+        group, member = state.place(task)
+        return run.works[group].label(member)
+
+    budget = run.budget
+    cast = Cast(
+        title, tuple(group.name for group in run.graph.groups),
+        tuple(group.count for group in run.graph.groups),
+        state.ready_set.numbers.group_of, label,
+        budget.microusd if budget is not None else None,
+        budget.tokens if budget is not None else None,
+    )  # fmt: skip
+    is_remote = any(not work.is_local for work in run.works)
+    return watcher_for(sys.stderr, cast, own_lanes() if is_remote else None)
+
+
+def _summary(launched: Launched, header: Header) -> dict[str, object]:
+    outcome = launched.outcome
+    return {
+        "run": header.run,
+        "name": header.name,
+        **{key: value for key, value in asdict(outcome.finished).items() if key != "at_s"},
+        "cause": outcome.cause,
+        "detail": outcome.detail,
+        "until_s": outcome.until_s,
+        "seconds": round(outcome.finished.at_s - header.created_s, 3),
+        "exit_code": launched.exit_code,
+    }
+
+
+def _say(launched: Launched, header: Header) -> None:
+    finished, outcome = launched.outcome.finished, launched.outcome
+    parts = [f"{finished.finished} done"]
+    for count, word in (
+        (finished.failed, "failed"),
+        (finished.skipped, "skipped"),
+        (finished.left, "not started"),
+    ):
+        if count:
+            parts.append(f"{count} {word}")
+    line = f"{header.run}: {', '.join(parts)}"
+    if outcome.cause:
+        line += f"; {CLOSED[outcome.cause]}"
+        if outcome.detail and outcome.cause != "interrupted":
+            line += f": {outcome.detail}"
+    if outcome.until_s:
+        line += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(outcome.until_s))
+    print(line, file=sys.stderr)
+    if finished.left or finished.failed:
+        print(f"hint: headway resume {header.run}", file=sys.stderr)

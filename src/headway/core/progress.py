@@ -1,0 +1,292 @@
+"""A run while it goes on: counts, what is running, what it took, and how long the rest takes.
+
+Laws:
+- It is a fold: facts in, numbers out; one fact costs the same however many tasks there are.
+- No time to the end is told without the quota's bound for the rest beside it. Where a limit that
+  may bind is not known, the bound is not known, and that is said instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headway.core.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    Event,
+    GroupExpanded,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    RunStopping,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReused,
+    TaskSkipped,
+    TaskStarted,
+    WaveBegan,
+)
+from headway.core.story import TURNED_AWAY, Standing, stand
+from headway.core.values import Limit, Resource
+
+RECENT_S: Final = 60.0
+"""The speed of now is that of the last minute: limits are counted by it."""
+
+SAMPLES_MAX: Final = 240
+"""Of the count of finished tasks; four a second, as often as a screen is drawn."""
+
+SAMPLE_S: Final = RECENT_S / SAMPLES_MAX
+
+ENDS_MIN: Final = 3
+"""Fewer ends say nothing of a speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who takes part in a run: groups by number, and the names of tasks."""
+
+    title: str
+    groups: tuple[str, ...]
+    counts: tuple[int | None, ...]
+    """Members of each group; None until they are known."""
+    group_of: Callable[[int], int]
+    label: Callable[[int], str]
+    budget_microusd: int | None = None
+    budget_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """How far one group is."""
+
+    name: str
+    total: int | None
+    finished: int = 0
+    failed: int = 0
+    skipped: int = 0
+    active: int = 0
+
+    @property
+    def ended(self) -> int:
+        return self.finished + self.failed + self.skipped
+
+
+@dataclass(slots=True)
+class Running:
+    """An attempt in flight."""
+
+    task: int
+    attempt: int
+    started_s: float
+    admitted_s: float | None = None
+    """None while it waits for a permit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long what is left takes, by the speed of now and by the quota at best."""
+
+    left: int
+    eta_s: float | None = None
+    per_s: float | None = None
+    bound_s: float | None = None
+    binding: str = ""
+    """The limit that the bound comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressStatistics:
+    """The run at an instant."""
+
+    total: int
+    is_total_known: bool
+    finished: int
+    reused: int
+    failed: int
+    skipped: int
+    running: int
+    waiting: int
+    """Of the running ones: those that wait for a permit."""
+    delayed: int
+    retries: int
+    refused: int
+    input_tokens: float
+    output_tokens: float
+    spent_microusd: int
+    paid_twice_microusd: int
+    """By attempts that gave nothing."""
+
+
+class Progress:
+    """Folds the facts of a run that goes on."""
+
+    def __init__(self, cast: Cast) -> None:
+        self.cast = cast
+        self.groups = [
+            Group(name, count) for name, count in zip(cast.groups, cast.counts, strict=True)
+        ]
+        self.running: dict[int, Running] = {}
+        self.standing = Standing()
+        self.first_s: float | None = None
+        self._delayed: set[int] = set()
+        self._waiting = 0
+        self._reused = self._retries = self._refused = self._calls = 0
+        self._input = self._output = self._busy_s = 0.0
+        self._spent = self._wasted = 0
+        self._performed = 0
+        self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
+
+    def __repr__(self) -> str:
+        now = self.statistics()
+        return f"<Progress {now.finished}/{now.total}, {now.running} running>"
+
+    def restored(self, counts: Sequence[int]) -> None:
+        """So many members of each group were finished before this process took over."""
+        for group, count in zip(self.groups, counts, strict=True):
+            group.finished += count
+            self._reused += count
+
+    def hear(self, events: Iterable[Event]) -> None:
+        """Take facts, in order."""
+        for event in events:
+            if self.first_s is None:
+                self.first_s = event.at_s
+            self._one(event)
+
+    def statistics(self) -> ProgressStatistics:
+        groups = self.groups
+        return ProgressStatistics(
+            sum(group.total or 0 for group in groups),
+            all(group.total is not None for group in groups),
+            sum(group.finished for group in groups), self._reused,
+            sum(group.failed for group in groups), sum(group.skipped for group in groups),
+            len(self.running), self._waiting, len(self._delayed), self._retries, self._refused,
+            self._input, self._output, self._spent, self._wasted,
+        )  # fmt: skip
+
+    def rest(self, limits: Sequence[tuple[Limit, float]], now_s: float) -> Rest:
+        """What is left; `limits` are of the accounts in use, with how much of each is used."""
+        ended = sum(group.ended for group in self.groups)
+        left = sum(group.total or 0 for group in self.groups) - ended
+        per_s = self._per_s(now_s)
+        if per_s is None or any(group.total is None for group in self.groups):
+            return Rest(left, per_s=per_s)
+        bound_s, binding = self._bound(left, limits)
+        return Rest(left, left / per_s, per_s, bound_s, binding)
+
+    def _per_s(self, now_s: float) -> float | None:
+        """Tasks that ended per second, lately."""
+        samples = [sample for sample in self._samples if sample[0] >= now_s - RECENT_S]
+        if not samples or self._performed < ENDS_MIN:
+            return None
+        from_s, before = samples[0]
+        done, passed_s = self._performed - before, now_s - from_s
+        return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
+
+    def _bound(self, left: int, limits: Sequence[tuple[Limit, float]]) -> tuple[float | None, str]:
+        """The least time in which the limits let through what is left, if it is like the rest."""
+        share = left / self._performed
+        demand: dict[Resource, float] = {
+            "requests": self._calls * share,
+            "input": self._input * share,
+            "output": self._output * share,
+            "tokens": (self._input + self._output) * share,
+            "concurrency": self._busy_s * share,
+        }
+        found = [
+            (_least_s(limit, used, demand[limit.resource]), limit.name)
+            for limit, used in limits
+            if limit.resource in demand
+        ]
+        return max(found) if found and self._calls else (None, "")
+
+    def _one(self, event: Event) -> None:
+        match event:
+            case TaskStarted():
+                self._started(event)
+            case CallWaited(task=task) | CallAdmitted(task=task):
+                self._admission(task, event)
+            case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed():
+                self._ended(event)
+            case TaskSkipped(task=task):
+                self._group(task).skipped += 1
+            case GroupExpanded(group=group, count=count):
+                self.groups[group].total = count
+            case WaveBegan() | RunHeld() | RunContinued() | RunStopping() | RunFinished():
+                self.standing = stand(self.standing, event)
+            case _:
+                pass
+
+    def _started(self, event: TaskStarted) -> None:
+        self._delayed.discard(event.task)
+        self._group(event.task).active += 1
+        self._waiting += 1
+        self._sample(event.at_s)
+        self.running[event.task] = Running(event.task, event.attempt, event.at_s)
+
+    def _admission(self, task: int, event: CallWaited | CallAdmitted) -> None:
+        running = self.running.get(task)
+        if running is None:
+            return
+        was_waiting = running.admitted_s is None
+        if isinstance(event, CallAdmitted):
+            running.admitted_s = event.at_s
+            self._waiting -= was_waiting
+        elif running.admitted_s is not None:
+            self._busy_s += event.at_s - running.admitted_s
+            running.admitted_s = None
+            self._waiting += 1
+
+    def _ended(self, event: TaskFinished | TaskReused | TaskDelayed | TaskFailed) -> None:
+        group = self._group(event.task)
+        running = self.running.pop(event.task, None)
+        if running is not None:
+            group.active -= 1
+            if running.admitted_s is None:
+                self._waiting -= 1
+            else:
+                self._busy_s += event.at_s - running.admitted_s
+        if isinstance(event, TaskReused):
+            group.finished += 1
+            self._reused += 1
+            return
+        self._took(event.ending)
+        if isinstance(event, TaskFinished):
+            group.finished += 1
+            self._performed += 1
+            self._sample(event.at_s)
+            return
+        self._wasted += event.ending.spend_microusd
+        if event.fault.kind in TURNED_AWAY:
+            self._refused += 1
+        if isinstance(event, TaskDelayed):
+            self._retries += 1
+            self._delayed.add(event.task)
+        else:
+            group.failed += 1
+
+    def _took(self, ending: Ending) -> None:
+        self._input += ending.input_tokens
+        self._output += ending.output_tokens
+        self._spent += ending.spend_microusd
+        self._calls += ending.calls
+
+    def _sample(self, at_s: float) -> None:
+        if not self._samples or at_s - self._samples[-1][0] >= SAMPLE_S:
+            self._samples.append((at_s, self._performed))
+
+    def _group(self, task: int) -> Group:
+        return self.groups[self.cast.group_of(task)]
+
+
+def _least_s(limit: Limit, used: float, demand: float) -> float:
+    """The least time in which a limit lets a demand through: what is free, then its rate."""
+    if limit.kind == "gauge":
+        return demand / limit.amount
+    free = max(0.0, limit.capacity - used)
+    return max(0.0, demand - free) / limit.rate_per_s

@@ -1,0 +1,103 @@
+"""A run at a glance: what its journal says, its state and its numbers, for every reader of runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
+from math import inf
+from typing import Final
+
+from headway.core.engine.record import Header, Row, TaskState
+from headway.core.story import Standing, stand
+from headway.core.verdict import Verdict, verdict
+from headway.runtime.folders import folders
+from headway.runtime.journal_reader import JournalReader, Summary
+from headway.runtime.runs import RunPlace, find_run
+
+LISTED_MAX: Final = 10
+"""Tasks that failed, or were slow, that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What there is to say of a run without reading all that happened."""
+
+    header: Header
+    standing: Standing
+    verdict: Verdict
+    summary: Summary
+    pid: int | None
+    now_s: float
+
+    @property
+    def total(self) -> int:
+        """Tasks, as far as they are known."""
+        return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
+
+    @property
+    def elapsed_s(self) -> float:
+        """From its first fact to its last, or to now while it goes on."""
+        if not self.summary.events:
+            return 0.0
+        end_s = self.now_s if self.verdict.is_live else self.summary.last_s
+        return max(0.0, end_s - self.summary.first_s)
+
+    def of(self, state: TaskState) -> int:
+        """How many tasks are in a state."""
+        return self.summary.counts.get(state, 0)
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> str:
+    """Where this user's runs are."""
+    return folders(environ).state
+
+
+@contextmanager
+def opened(word: str) -> Iterator[tuple[RunPlace, JournalReader]]:
+    """The run that a word names, and its journal to read."""
+    place = find_run(state_folder(), word)
+    with JournalReader(place.folder) as reader:
+        yield place, reader
+
+
+def look(reader: JournalReader) -> Glance:
+    """A run as it is now."""
+    standing = Standing()
+    for recorded in reader.events(key=b""):
+        standing = stand(standing, recorded.event)
+    owner = reader.owner()
+    now_s = time.time()
+    is_owned = owner is not None and owner.is_alive
+    return Glance(
+        reader.header, standing, verdict(standing, is_owned, now_s), reader.summary(),
+        owner.pid if owner is not None and is_owned else None, now_s,
+    )  # fmt: skip
+
+
+def find_row(reader: JournalReader, word: str) -> Row | None:
+    """The task of a name, or the only one whose name has the word in it."""
+    found = next(reader.rows(name=word), None)
+    if found is not None:
+        return found
+    near = list(islice((row for row in reader.rows() if word in row.name), 2))
+    return near[0] if len(near) == 1 else None
+
+
+def slowest(reader: JournalReader, count: int = 3) -> list[tuple[Row, float]]:
+    """The finished tasks whose last attempt took longest."""
+    took = ((row, row.ended_s - row.started_s) for row in reader.rows("finished"))
+    return nlargest(count, took, key=lambda pair: pair[1])
+
+
+def finite(value: object) -> object:
+    """JSON has no infinity: what has no end is null."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if value in (inf, -inf) else value

@@ -1,0 +1,82 @@
+"""How times, money and other people's text are written for people."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from math import inf
+from typing import Final
+
+from headway.core.values import DAY_S, HOUR_S, MINUTE_S
+
+MICRO: Final = 1_000_000
+
+SEQUENCES: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[P\]X^_].*?(?:\x1b\\|\x07|\x9c|$)"  # OSC, DCS and other strings: titles, clipboard
+    r"|\x1b[ -/]*[0-~]"  # every other escape
+    r"|\x9b[0-?]*[ -/]*[@-~]",  # CSI in one byte
+    re.DOTALL,
+)
+CONTROLS: Final = dict.fromkeys(
+    [*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F),
+     *range(0x2066, 0x206A), 0x2028, 0x2029]
+)  # fmt: skip
+"""Neither printed nor obeyed: control characters, and those that turn the writing around."""
+
+
+def clean(text: str) -> str:
+    """Text of a task as a terminal may show it: nothing in it is obeyed. Lines stay lines."""
+    plain = SEQUENCES.sub("", text).translate(CONTROLS)
+    return plain.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def one_line(text: str, cells_max: int) -> str:
+    """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
+    from rich.cells import cell_len, set_cell_size
+
+    line = " ".join(clean(text).split())
+    if cell_len(line) <= cells_max:
+        return line
+    return set_cell_size(line, max(0, cells_max - 1)).rstrip() + "…"
+
+
+def duration(time_s: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if time_s == inf:
+        return "forever"
+    if time_s < 10.0:
+        return f"{max(0.0, time_s):.1f} s"
+    seconds = round(time_s)
+    if seconds < MINUTE_S:
+        return f"{seconds} s"
+    if seconds < HOUR_S:
+        return _two(seconds, MINUTE_S, "min", 1.0, "s")
+    minutes = round(seconds / MINUTE_S) * MINUTE_S
+    if minutes < DAY_S:
+        return _two(minutes, HOUR_S, "h", MINUTE_S, "min")
+    return _two(round(seconds / HOUR_S) * HOUR_S, DAY_S, "d", HOUR_S, "h")
+
+
+def clock(at_s: float, now_s: float) -> str:
+    """A time of this day as `14:05:09`, of another with its date; in local time."""
+    at, now = datetime.fromtimestamp(at_s), datetime.fromtimestamp(now_s)
+    return at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def usd(microusd: int) -> str:
+    """`$1,234.50`; below a dollar with four digits, because a call costs less than a cent."""
+    dollars = microusd / MICRO
+    return f"${dollars:,.2f}" if abs(dollars) >= 1.0 or not microusd else f"${dollars:.4f}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `22 tasks`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) -> str:
+    """`3 min 20 s`: two units, the second only if there is something of it."""
+    whole, rest = divmod(time_s, unit_s)
+    first = f"{whole:.0f} {unit}"
+    return f"{first} {rest / small_s:.0f} {small}" if rest >= small_s else first
