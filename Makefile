@@ -11,8 +11,8 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LLM := $(VENV)/.llm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost picture \
-	soak clean check-python
+.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
+	bench-engine bench-chaos picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ bench-sharing: $(DEV) ## one account for threads and processes, over HTTP
 
 bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
 	@$(BIN)/python -m bench.cost
+
+bench-engine: $(RUNTIME) ## what the engine takes, beside its peers, which are installed on the way
+	@$(BIN)/python -m bench.engine
+
+bench-chaos: $(RUNTIME) ## what is done again after a kill, beside its peers
+	@$(BIN)/python -m bench.chaos
 
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import headway
 from headway.cli import main
+from headway.cli.main import VERBS
 from headway.errors import BadValueError
 
 VerbBody = Callable[[argparse.Namespace], int]
@@ -44,11 +46,60 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"headway {headway.__version__}\n"
 
 
-def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
+def test_without_a_command_there_are_runs_or_how_to_begin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
+    assert main([]) == 0
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("usage: headway")
+    assert out.startswith("No runs yet.")
+    assert "headway --help" in out
+    assert err == ""
+
+
+def test_a_verb_may_take_its_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[str]] = []
+
+    def take(arguments: list[str]) -> int:
+        taken.append(arguments)
+        return 3
+
+    module = ModuleType("headway.cli.sim")
+    vars(module)["main"] = take
+    monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
+    assert main(["sim", "-x", "--help", "--", ":::", "a"]) == 3
+    assert taken == [["-x", "--help", "--", ":::", "a"]]
+
+
+def test_a_verb_may_be_a_plain_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def arguments(parser: argparse.ArgumentParser) -> VerbBody:
+        parser.add_argument("number", metavar="NUMBER", type=int)
+        return lambda parsed: int(parsed.number)
+
+    module = ModuleType("headway.cli.sim")
+    vars(module).update(arguments=arguments, EXAMPLES="examples:\n  headway sim 3")
+    monkeypatch.setitem(sys.modules, "headway.cli.sim", module)
+    assert main(["sim", "4"]) == 4
+    assert main(["sim"]) == 2
+    assert "NUMBER" in capsys.readouterr().err
+    assert main(["sim", "--help"]) == 0
+    assert "headway sim 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_every_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"usage: headway {verb}" in out
+    assert "examples:" in out or "COMMAND" in out
+
+
+def test_every_verb_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {verb.name}" in out and verb.summary[:40] in out for verb in VERBS)
 
 
 def test_arguments_come_from_the_process_by_default(

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from headway.core.numbers import number_of, share_of, short
+from headway.core.numbers import number_of, seconds_of, share_of, short
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,15 @@ def test_a_share_is_above_nothing_and_at_most_everything(text: str) -> None:
 )  # fmt: skip
 def test_a_number_is_written_with_three_digits(number: float, text: str) -> None:
     assert short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0), ("1d", 86400.0)]
+)
+def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "s", "-5s", "1e3s", "soon", "1.2.3s"])
+def test_a_number_without_a_unit_is_no_duration(text: str) -> None:
+    assert seconds_of(text) is None

@@ -1,0 +1,143 @@
+"""Five hundred prompts to a provider with every fault there is: nothing ends without a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.core.engine.record import Header, Row
+from headway.core.foresight.account import Terms
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.values import FaultKind
+from headway.planfile import plan_from
+from headway.runtime.access import dial_own
+from headway.runtime.admission import Admission
+from headway.runtime.agents.prompt import PromptAgent, Settings
+from headway.runtime.crew import Crew
+from headway.runtime.exchange import Port
+from headway.runtime.folders import Folders
+from headway.runtime.journal import Journal
+from headway.runtime.launch import Launched, launch
+from headway.runtime.planrun import PlanSource, plan_run
+from headway.simulator.mischief import parse_shares
+from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.testing import FakeAdmission
+
+LATENCY = Latency(0.01, 0.0005)
+FAULTS = (
+    "429-bare", "429-misleading", "429-text", "500", "503-html", "529", "billing", "spend-cap",
+    "error-event", "cut", "hang", "stall", "malformed", "slow-start", "gzip",
+)  # fmt: skip
+SHARE = 0.2
+PLAN = """\
+headway: 1
+retries: 3
+tasks:
+  ask:
+    each: {lines: items.txt}
+    prompt: 'say something about {{ item }}'
+    model: openai/tokens-5-40
+    max_tokens: 64
+  read:
+    each: ask
+    prompt: 'and about {{ item }}: {{ tasks.ask.output }}'
+    model: anthropic/tokens-5-40
+    max_tokens: 64
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a plan ended, and what its journal says."""
+
+    launched: Launched
+    rows: list[Row]
+
+    @property
+    def tokens(self) -> tuple[float, float]:
+        rows = self.rows
+        return (
+            sum(row.ending.input_tokens for row in rows),
+            sum(row.ending.output_tokens for row in rows),
+        )
+
+
+def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ran:
+    """Run the plan over so many items; each is asked twice."""
+    (folder / "items.txt").write_text("".join(f"thing {n}\n" for n in range(count)))
+    loaded = plan_from(PLAN, folder, "plan.yaml", False)
+    environment = {
+        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": strategy,
+        "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": strategy,
+    }  # fmt: skip
+    place = str(folder / strategy.replace(":", "-"))
+    journal = Journal.create(place, Header("r", "p", "plan", "", str(folder), 2 * count, 0.0))
+
+    async def main() -> Launched:
+        crew = Crew(str(folder), place, "r", environment)
+        how = Settings("r", environment, port, quiet_s=0.5, prices=lambda *_: None)
+        async with PromptAgent(how) as crew._prompts:
+            run = plan_run(loaded.expanded, PlanSource("", PLAN, strategy), crew)
+            return await launch(run.launch, journal)
+
+    launched = asyncio.run(main())
+    rows = list(journal.rows())
+    journal.close()
+    return Ran(launched, rows)
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[Admission]:
+    place = Folders(str(tmp_path), str(tmp_path))
+    port = Admission(lambda client: dial_own(client, place))
+    yield port
+    port.close()
+
+
+def test_500_tasks_with_every_fault_end_with_a_result_or_a_reason(tmp_path: Path) -> None:
+    """Admission lets everything through, so that nothing but the tasks themselves is looked at."""
+    mischief = parse_shares([f"{kind}={SHARE / len(FAULTS):.5f}" for kind in FAULTS])
+    admission = FakeAdmission()
+    with serving(
+        ProviderSpec("t", Terms(), LATENCY), ServeOptions(seed=4, mischief=mischief)
+    ) as url:
+        ran = perform(tmp_path, url, admission, "fixed:32", 250)
+        told = truth_of(url, "?arrivals=all")
+    finished = ran.launched.outcome.finished
+    assert finished.left == 0
+    assert finished.finished + finished.failed + finished.skipped == 500
+    assert finished.failed > 0
+    assert ran.launched.exit_code == 1
+    states = Counter(row.state for row in ran.rows)
+    assert states == {
+        "finished": finished.finished, "failed": finished.failed, "skipped": finished.skipped
+    }  # fmt: skip
+    for row in ran.rows:
+        kind = row.fault.partition(":")[0]
+        assert (row.state == "failed") == bool(row.fault), row
+        assert not row.fault or kind in FaultKind.__args__, row.fault  # type: ignore[attr-defined]
+        assert (row.state == "finished") == bool(row.ending.body)
+    met = {fault for one in told["arrivals"] for fault in one["faults"]}
+    assert met == set(FAULTS)
+    assert admission.statistics().unsettled == 0
+
+
+def test_every_strategy_settles_the_same_tokens(tmp_path: Path, port: Admission) -> None:
+    found: dict[str, Any] = {}
+    with serving(ProviderSpec("t", Terms(), LATENCY)) as url:
+        for strategy in ("fixed:1", "waves:4", "fixed:8", "adaptive"):
+            ran = perform(tmp_path, url, port, strategy, 40)
+            assert ran.launched.exit_code == 0
+            told = truth_of(url, "?arrivals=0")["accounts"][account_of(strategy)]
+            reported = told["reported"]
+            assert ran.tokens == (reported["input_tokens"], reported["output_tokens"])
+            assert (told["calls"], told["whole"]) == (80, 80)
+            found[strategy] = ran.tokens
+    assert len(set(found.values())) == 1
+    assert min(found["adaptive"]) > 0

@@ -1,0 +1,138 @@
+"""The live view on a terminal: drawn, aligned, and gone without a trace when the run is over."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import pytest
+
+from headway.core.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
+from headway.core.progress import Cast
+from headway.core.quota.view import LaneView
+from headway.errors import BrokerUnavailableError
+from headway.watch.lines import Lines
+from headway.watch.live import LiveView
+from headway.watch.watcher import watcher_for
+
+NAMES = ("코드 경로 탐색", "path 1", "path 2")
+DEADLINE_S = 10.0
+
+
+class Terminal:
+    """Both ends of a terminal: one to draw on, one to see what arrives."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        self.stream: TextIO = os.fdopen(slave, "w", encoding="utf-8")
+        self.seen = ""
+
+    def until(self, is_there: Callable[[str], bool]) -> str:
+        """Read until the text is as wanted."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not is_there(self.seen):
+            left_s = deadline_s - time.monotonic()
+            assert left_s > 0, self.seen[-2000:]
+            if select.select([self.master], [], [], left_s)[0]:
+                self.seen += os.read(self.master, 65536).decode("utf-8", "replace")
+        return self.seen
+
+    def close(self) -> None:
+        self.stream.close()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "40")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def cast() -> Cast:
+    return Cast("find bugs", ("탐색",), (3,), lambda task: 0, NAMES.__getitem__)
+
+
+def feed(view: LiveView) -> None:
+    now_s = time.time()
+    view.events([TaskStarted(0, 1, now_s, "room"), CallAdmitted(0, now_s)])
+    view.events([TaskStarted(1, 1, now_s, "room")])
+    view.events([TaskStarted(2, 1, now_s, "room"), CallAdmitted(2, now_s)])
+    view.events([TaskFinished(2, 1, now_s, Ending(b"", b"", 1200.0, 80.0, 4100, 1))])
+
+
+def test_a_run_is_drawn_and_the_picture_is_gone_at_the_end(terminal: Terminal) -> None:
+    view = watcher_for(terminal.stream, cast())
+    assert isinstance(view, LiveView)
+    feed(view)
+    seen = terminal.until(lambda text: "코드 경로 탐색" in text and "1/3" in text)
+    assert "waits for a permit" in terminal.until(lambda text: "refused" in text)
+    assert "\x1b[?25l" in seen
+    view.close()
+    terminal.stream.flush()
+    ended = terminal.until(lambda text: text.rstrip().endswith("\x1b[2K") or "\x1b[?25h" in text)
+    assert "\x1b[?25h" in ended
+    assert view.statistics().finished == 1
+
+
+def test_somebody_else_may_write_in_between(terminal: Terminal) -> None:
+    view = LiveView(cast(), terminal.stream)
+    feed(view)
+    terminal.until(lambda text: "1/3" in text)
+    with view.aside():
+        terminal.stream.write("a result of somebody\n")
+        terminal.stream.flush()
+    terminal.until(lambda text: "탐색" in text.partition("a result of somebody")[2])
+    view.close()
+
+
+def test_no_colours_where_none_are_wanted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    view = LiveView(cast(), terminal.stream)
+    feed(view)
+    seen = terminal.until(lambda text: "refused" in text)
+    view.close()
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7][0-9;]*m", seen)
+
+
+def test_a_terminal_that_is_dumb_gets_lines(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    view = watcher_for(terminal.stream, cast())
+    view.close()
+    assert isinstance(view, Lines)
+
+
+def test_a_broker_that_does_not_answer_costs_the_gauges_and_nothing_else(
+    terminal: Terminal,
+) -> None:
+    def gone() -> list[LaneView]:
+        raise BrokerUnavailableError("the broker does not answer")
+
+    view = LiveView(cast(), terminal.stream, gone)
+    feed(view)
+    terminal.until(lambda text: "the broker does not answer" in text and "1/3" in text)
+    view.close()
+
+
+def test_pictures_are_rare_while_little_happens(terminal: Terminal) -> None:
+    view = LiveView(cast(), terminal.stream)
+    feed(view)
+    terminal.until(lambda text: "refused" in text)
+    since_s = time.monotonic()
+    terminal.until(lambda text: text.count("find bugs") >= 4)
+    assert time.monotonic() - since_s >= 1.0, "pictures are drawn too often"
+    view.close()

@@ -1,0 +1,279 @@
+"""Prompts against the simulated provider over real sockets: answers, faults, windows, money."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from headway.core.engine.budget import RUN, Later, Never, Purse
+from headway.core.foresight.account import Terms
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.plan.spec import Budget
+from headway.core.quota.demand import Price
+from headway.runtime.access import dial_own
+from headway.runtime.admission import Admission
+from headway.runtime.agents.prompt import PromptAgent, PromptCall, Settings
+from headway.runtime.folders import Folders
+from headway.runtime.schemas import read_schema
+from headway.runtime.work import (
+    Attempt,
+    AttemptError,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+)
+from headway.simulator.mischief import parse_shares
+from headway.simulator.models import Models
+from headway.simulator.script import read_script
+from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from tests.unit.attempts import Told
+from tests.unit.paced_provider import Body, PacedProvider, events
+
+LATENCY = Latency(0.01, 0.0005)
+PRICE = Price(3_000_000, 15_000_000)
+WIRES = ("anthropic", "openai")
+SCRIPT = """
+rules:
+  - contains: Your answer cannot be used
+    json: {sum: sum}
+  - contains: add up
+    answer: 'the sum is {sum}'
+"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    script = tmp_path_factory.mktemp("script") / "rules.yaml"
+    script.write_text(SCRIPT)
+    models = Models(script=read_script(str(script)))
+    with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(models=models)) as found:
+        yield found
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[Admission]:
+    """A port of its own. Every permit has to be settled in the end."""
+    place = Folders(str(tmp_path), str(tmp_path))
+    port = Admission(lambda client: dial_own(client, place))
+    yield port
+    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
+    port.close()
+
+
+def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> Settings:
+    environment = {
+        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": key,
+        "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key,
+    }  # fmt: skip
+    headers = {"x-sim-fault": fault} if fault else {}
+    return Settings("run-1", environment, port, headers=headers, prices=lambda _, __: PRICE, **how)
+
+
+async def perform(how: Settings, call: PromptCall, told: Told | None = None) -> Result:
+    async with PromptAgent(how) as agent:
+        return await agent.perform(call, (told or Told()).attempt())
+
+
+def account(url: str, key: str) -> dict[str, Any]:
+    until_s = time.monotonic() + 20.0
+    while True:
+        found: dict[str, Any] = truth_of(url)["accounts"][account_of(key)]
+        if found["in_flight"] == 0 or time.monotonic() > until_s:
+            return found
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_many_prompts_at_once_are_answered_and_counted(
+    url: str, port: Admission, wire: str
+) -> None:
+    texts = [f"Nummer {n}, 東京\n\t\\" for n in range(30)]
+
+    async def main() -> list[Result]:
+        async with PromptAgent(settings(url, port, f"many-{wire}")) as agent:
+            calls = [PromptCall(text, f"{wire}/echo") for text in texts]
+            return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
+
+    results = asyncio.run(main())
+    assert [result.body.decode() for result in results] == texts
+    told = account(url, f"many-{wire}")
+    assert (told["calls"], told["whole"]) == (30, 30)
+    assert told["reported"]["input_tokens"] == sum(result.input_tokens for result in results)
+    assert told["reported"]["output_tokens"] == sum(result.output_tokens for result in results)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_answer_is_repaired_by_a_model_that_reads_the_reason(
+    url: str, port: Admission, wire: str
+) -> None:
+    schema = read_schema('{"type": "object", "required": ["sum"]}')
+    told = Told()
+    call = PromptCall("add up 3 and 4", f"{wire}/script", schema=schema)
+    result = asyncio.run(perform(settings(url, port, f"repair-{wire}"), call, told))
+    assert isinstance(result.value, dict)
+    assert list(result.value) == ["sum"]
+    assert result.calls == 2
+    assert json.loads(told.kept[0])[0].startswith("the sum is 7")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("fault", "kind", "is_in_doubt"),
+    [
+        ("cut", "broken", True), ("gzip, cut", "broken", True), ("malformed", "broken", True),
+        ("error-event", "overload", True), ("hang", "timeout", True), ("stall", "timeout", True),
+        ("500", "server", True), ("billing", "billing", False), ("spend-cap", "spend_cap", False),
+    ],
+)  # fmt: skip
+def test_every_fault_has_its_kind_and_settles_its_permit(
+    url: str, port: Admission, wire: str, fault: str, kind: str, is_in_doubt: bool
+) -> None:
+    how = settings(url, port, f"{fault}-{wire}", fault, quiet_s=0.3)
+    told = Told()
+    with pytest.raises(AttemptError) as caught:
+        asyncio.run(perform(how, PromptCall("x", f"{wire}/tokens-40", 50), told))
+    error = caught.value
+    assert (error.fault.kind, error.is_in_doubt) == (kind, is_in_doubt), error.fault
+    assert error.result is not None
+    assert error.result.spend_microusd == (told.reserved[0][0] if is_in_doubt else 0)
+    assert told.said == ["reserve", "waits", "goes"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_no_fault_is_no_fault(url: str, port: Admission, wire: str) -> None:
+    how = settings(url, port, f"gzip-{wire}", "gzip, slow-start")
+    assert asyncio.run(perform(how, PromptCall("hello", f"{wire}/echo"))).body == b"hello"
+
+
+def test_nobody_listening_is_a_connection_that_costs_nothing(port: Admission) -> None:
+    how = settings("http://127.0.0.1:9", port, "nobody")
+    with pytest.raises(AttemptError) as caught:
+        asyncio.run(perform(how, PromptCall("x", "claude-x")))
+    assert (caught.value.fault.kind, caught.value.is_in_doubt) == ("connection", False)
+
+
+def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
+    mischief = parse_shares(["529=0.2", "429-bare=0.2"])
+    with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(mischief=mischief)) as url:
+        results = asyncio.run(_several(settings(url, port, "k"), 4))
+        assert [result.calls for result in results] == [1] * 4
+        assert account(url, "k")["whole"] == 4
+
+
+async def _several(how: Settings, count: int) -> list[Result]:
+    async with PromptAgent(how) as agent:
+        calls = [PromptCall(f"n{n}", "openai/tokens-5") for n in range(count)]
+        return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
+
+
+def test_an_empty_usage_window_ends_the_wait_with_its_reset(port: Admission) -> None:
+    """By a port of its own, which learns of the window from the headers of an answer."""
+    resets_at_s = round(time.time()) + 2 * 3600
+    seen: list[tuple[float, str]] = []
+    provider = PacedProvider(*(_used(share, resets_at_s) for share in (0.5, 1.0)))
+    environment = {"ANTHROPIC_BASE_URL": "http://provider.test", "ANTHROPIC_API_KEY": "k"}
+    how = Settings(
+        "run-1", environment, port, lambda *told: seen.append(told), transport=provider.transport
+    )
+
+    async def main() -> None:
+        async with PromptAgent(how) as agent:
+            for _ in range(2):
+                await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
+            assert [told[0] for told in seen] == [pytest.approx(resets_at_s, abs=2)]
+            for _ in range(2):
+                with pytest.raises(WindowEmptyError) as caught:
+                    await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
+                assert caught.value.resets_at_s == pytest.approx(resets_at_s, abs=2)
+
+    asyncio.run(main())
+    assert len(provider.requests) == 2
+
+
+def _used(share: float, resets_at_s: int) -> httpx2.Response:
+    headers = {
+        "content-type": "text/event-stream",
+        "anthropic-ratelimit-unified-5h-utilization": str(share),
+        "anthropic-ratelimit-unified-5h-reset": str(resets_at_s),
+    }
+    return httpx2.Response(200, headers=headers, stream=Body(events("anthropic")))
+
+
+class Money:
+    """A purse with coroutines that wait for it, as a driver has one."""
+
+    def __init__(self, microusd: int) -> None:
+        self.purse = Purse(Budget(microusd))
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def attempt(self, id: int) -> Attempt:
+        attempt = Told().attempt(f"t{id}")
+        attempt.reserve = lambda microusd, tokens=0, /: self.reserve(id, microusd, tokens)
+        return attempt
+
+    async def reserve(self, id: int, microusd: int, tokens: int) -> None:
+        while True:
+            answer = self.purse.reserve(id, microusd, tokens)
+            if isinstance(answer, Never):
+                raise OverBudgetError(answer.reason)
+            if not isinstance(answer, Later):
+                return
+            waiter = asyncio.get_running_loop().create_future()
+            self.waiters.append(waiter)
+            await waiter
+
+    def settle(self, id: int, microusd: int, is_in_doubt: bool = False) -> None:
+        self.purse.settle(id, microusd, is_in_doubt=is_in_doubt)
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter.set_result(None)
+
+
+def test_a_hard_budget_holds_to_the_micro_dollar_with_64_calls_at_their_longest(
+    port: Admission,
+) -> None:
+    budget = 50_000
+    money = Money(budget)
+    mischief = parse_shares(["cut=0.1"])
+    ended: list[str] = []
+
+    async def one(agent: PromptAgent, id: int) -> None:
+        call = PromptCall(f"{id}: " + "{}[]();" * 20, "anthropic/tokens-60", max_tokens=50,
+                          may_be_cut=True)  # fmt: skip
+        try:
+            result = await agent.perform(call, money.attempt(id))
+        except OverBudgetError:
+            ended.append("budget")
+        except AttemptError as error:
+            taken = error.result or Result(b"")
+            money.settle(id, taken.spend_microusd, error.is_in_doubt)
+            ended.append(error.fault.kind)
+        else:
+            money.settle(id, result.spend_microusd)
+            ended.append("done")
+        pot = dict(money.purse.statistics().pots)[RUN]
+        assert pot.spent.microusd + pot.reserved.microusd <= budget
+
+    async def main(url: str) -> None:
+        async with PromptAgent(settings(url, port, "k")) as agent:
+            for batch in range(3):
+                await asyncio.gather(*(one(agent, 64 * batch + n) for n in range(64)))
+
+    spec = ProviderSpec("t", Terms(), LATENCY)
+    with serving(spec, ServeOptions(mischief=mischief)) as url:
+        asyncio.run(main(url))
+        told = account(url, "k")
+    real = told["charged"]["input"] * 3 + told["charged"]["output"] * 15
+    pot = dict(money.purse.statistics().pots)[RUN]
+    assert real <= pot.spent.microusd <= budget
+    assert pot.overrun.microusd == 0
+    assert pot.spent.microusd > 0.9 * budget
+    assert ended.count("budget") > 20
+    assert ended.count("broken") > 0
+    assert len(ended) == 192

@@ -1,0 +1,260 @@
+"""Real processes of `headway run` and `headway each`: how signals, budgets and windows end them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import headway
+from headway.core.engine.record import Row
+from headway.core.foresight.account import Terms
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.quota.demand import Price
+from headway.core.values import Amounts
+from headway.runtime.journal_reader import JournalReader
+from headway.runtime.prices import price_of
+from headway.runtime.runs import list_runs
+from headway.simulator.models import Models
+from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+
+SOON_S = 30.0
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder for plans, with its own state and broker."""
+
+    folder: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        (self.folder / "r").mkdir(exist_ok=True, mode=0o700)
+        return {
+            **os.environ,
+            "PYTHONPATH": str(Path(headway.__file__).parents[1]),
+            "HEADWAY_STATE_DIR": str(self.folder / "state"),
+            "HEADWAY_RUNTIME_DIR": str(self.folder / "r"),
+            **more,
+        }
+
+    def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headway", *words], cwd=self.folder, text=True,
+            env=self.environment(**more), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, *words: str, **more: str) -> tuple[int, str, str]:
+        with self.start(*words, **more) as process:
+            said, complained = process.communicate(timeout=60)
+        return process.returncode, said, complained
+
+    def rows(self) -> list[Row]:
+        (place,) = list_runs(str(self.folder / "state"))
+        with JournalReader(place.folder) as reader:
+            return list(reader.rows())
+
+    def lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def until(is_so: Callable[[], bool], within_s: float = SOON_S) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"not so after {within_s} s"
+        time.sleep(0.02)
+
+
+WAITS = "echo {} >> began; while [ ! -e go ]; do sleep 0.05; done; echo {} >> ended"
+
+
+def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
+    process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
+    until(lambda: len(home.lines("began")) == 2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    (home.folder / "go").touch()
+    _, complained = process.communicate(timeout=SOON_S)
+    assert process.returncode == 130, complained
+    assert sorted(home.lines("ended")) == ["a", "b"]
+    assert "headway resume" in complained
+    code, _, complained = home.run("resume")
+    assert code == 0, complained
+    assert sorted(home.lines("began")) == sorted(home.lines("ended")) == list("abcdef")
+
+
+def test_two_interrupts_end_it_now(home: Home) -> None:
+    process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
+    until(lambda: len(home.lines("began")) == 2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SOON_S)
+    assert process.returncode == 130
+    (home.folder / "go").touch()
+    assert home.lines("ended") == []
+    assert {row.state for row in home.rows()} == {"started"}
+    assert home.run("resume")[0] == 0
+    assert sorted(home.lines("ended")) == list("abcdef")
+
+
+def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
+    process = home.start("each", "-j", "1", WAITS, ":::", *"abc")
+    until(lambda: len(home.lines("began")) == 1)
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.2)
+    (home.folder / "go").touch()
+    until(lambda: len(home.lines("ended")) == 1)
+    time.sleep(0.5)
+    assert home.lines("began") == ["a"]
+    process.send_signal(signal.SIGUSR2)
+    process.communicate(timeout=SOON_S)
+    assert process.returncode == 0
+    assert home.lines("ended") == ["a", "b", "c"]
+
+
+def test_a_plan_is_interrupted_and_resumed(home: Home) -> None:
+    (home.folder / "plan.yaml").write_text(
+        "headway: 1\n"
+        "tasks:\n"
+        "  first:\n"
+        "    each: [a, b, c]\n"
+        "    run: 'echo $item >> began; while [ ! -e go ]; do sleep 0.05; done; echo $item'\n"
+        "  second: {needs: first, run: echo all >> last}\n"
+    )
+    process = home.start("run", "plan.yaml", "-j", "1")
+    until(lambda: len(home.lines("began")) == 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    (home.folder / "go").touch()
+    _, complained = process.communicate(timeout=SOON_S)
+    assert process.returncode == 130, complained
+    assert home.lines("began") == ["a"]
+    code, _, complained = home.run("resume")
+    assert code == 0, complained
+    assert home.lines("began") == ["a", "b", "c"]
+    assert home.lines("last") == ["all"]
+
+
+PROMPTS = """\
+headway: 1
+tasks:
+  ask:
+    each: {{lines: items.txt}}
+    prompt: "say something about {{{{ item }}}}"
+    model: openai/{model}
+    max_tokens: {max_tokens}
+"""
+
+
+def prompts(home: Home, count: int, model: str, max_tokens: int) -> None:
+    (home.folder / "plan.yaml").write_text(PROMPTS.format(model=model, max_tokens=max_tokens))
+    (home.folder / "items.txt").write_text("".join(f"item-{n}\n" for n in range(count)))
+
+
+def test_a_hard_budget_is_not_exceeded_by_a_microdollar(home: Home) -> None:
+    """Every answer is as long as it may be; the judge is what the provider reported."""
+    pytest.importorskip("genai_prices")
+    prompts(home, 200, "gpt-5-mini", 1000)
+    price = price_of("gpt-5-mini")
+    assert price is not None
+    spec = ProviderSpec("t", Terms(), Latency(0.3, 0.0001))
+    with serving(spec, ServeOptions(models=Models(default="tokens-1000"))) as url:
+        more = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
+        words = ("run", "plan.yaml", "--json", "--strategy", "fixed:64", "--budget", "$0.2")
+        code, said, complained = home.run(*words, **more)
+        assert code == 4, (said, complained)
+        assert json.loads(said)["cause"] == "budget"
+        told = truth_of(url, "?arrivals=0")["accounts"][account_of("k")]
+        spent = _cost(told["reported"], price)
+        assert 0.15e6 < spent <= 200_000
+        assert spent <= sum(row.spent_microusd for row in home.rows()) <= 200_000
+        code, said, complained = home.run("resume", "--budget", "$2", "--json", **more)
+        assert (code, json.loads(said)["finished"]) == (0, 200), complained
+        told = truth_of(url, "?arrivals=0")["accounts"][account_of("k")]
+        assert told["calls"] == 200
+
+
+def _cost(reported: dict[str, float], price: Price) -> int:
+    return price.cost_microusd(Amounts(reported["input_tokens"], reported["output_tokens"]))
+
+
+@contextmanager
+def windowed(answers: int, resets_at_s: int) -> Iterator[tuple[str, list[float]]]:
+    """A provider whose account has so many answers left in its window of five hours."""
+    asked: list[float] = []
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            with lock:
+                asked.append(time.time())
+                used = len(asked) / answers
+            body = json.dumps(
+                {
+                    "id": "m", "type": "message", "role": "assistant", "model": "claude-x",
+                    "content": [{"type": "text", "text": "yes"}], "stop_reason": "end_turn",
+                    "usage": {"input_tokens": 5, "output_tokens": 1},
+                }
+            ).encode()  # fmt: skip
+            self.send_response(200 if used <= 1 else 429)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            prefix = "anthropic-ratelimit-unified-5h"
+            self.send_header(f"{prefix}-status", "rejected" if used >= 1 else "allowed")
+            self.send_header(f"{prefix}-utilization", f"{min(1.0, used):.2f}")
+            self.send_header(f"{prefix}-reset", str(resets_at_s))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(home: Home) -> None:
+    resets_at_s = round(time.time()) + 2 * 3600
+    prompts(home, 30, "x", 50)
+    plan = home.folder / "plan.yaml"
+    plan.write_text(plan.read_text().replace("openai/x", "anthropic/claude-x"))
+    with windowed(5, resets_at_s) as (url, asked):
+        more = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+        words = ("run", "plan.yaml", "--yes", "--no-wait", "--strategy", "fixed:1")
+        code, _, complained = home.run(*words, **more)
+        assert code == 75, complained
+        assert len(asked) == 5
+        shown = time.strftime("%Y-%m-%d %H:%M", time.localtime(resets_at_s))
+        assert f"it resets at {shown}" in complained
+        states = [row.state for row in home.rows()]
+        assert states.count("finished") == 5
+        assert "failed" not in states

@@ -1,0 +1,127 @@
+"""Why a task has not started, from a journal alone; and words that reach a run's process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.events import RunBegan, TaskStarted
+from headway.core.plan.graph import Graph, Group, Need
+from headway.errors import BadValueError
+from headway.runtime.control import tell
+from headway.runtime.journal_reader import JournalReader
+from headway.watch.cause import Known, cause_of
+from tests.integration.written_runs import BEGAN_S, Writer
+
+NAMES = ("probe[a]", "probe[b]", "verdict")
+
+OWNER = """
+import signal, sys
+from headway.runtime import owner
+lock = owner.take(sys.argv[1])
+signal.signal(signal.SIGUSR1, lambda *_: print("paused", flush=True))
+signal.signal(signal.SIGUSR2, lambda *_: print("goes on", flush=True))
+signal.signal(signal.SIGINT, lambda *_: print("stops", flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def known(is_local: bool = False) -> Known:
+    graph = Graph((Group("probe", 2, is_local=is_local), Group("verdict", 1, (Need(0),))))
+    return Known(graph, Rules(), lambda group, member: NAMES[2 * group + member])
+
+
+def written(state: Path) -> Writer:
+    writer = Writer(state, NAMES).tell(RunBegan(BEGAN_S, "fixed:1"))
+    return writer.tell(TaskStarted(0, 1, BEGAN_S, "room"))
+
+
+def test_a_task_that_has_not_started_is_told_what_keeps_it(tmp_path: Path) -> None:
+    async def whole() -> None:
+        writer = written(tmp_path)
+        journal = await writer.write()
+        try:
+            with JournalReader(writer.place.folder) as reader:
+                verdict = cause_of(reader, "verd", known)
+                second = cause_of(reader, "probe[b]", known)
+                here = cause_of(reader, "probe[b]", lambda: known(is_local=True))
+        finally:
+            journal.close()
+        assert (verdict.state, verdict.task) == ("not started", "verdict")
+        assert "needs probe[a] and probe[b], which are not finished" in verdict.because
+        assert second.because == "all 1 places are taken"
+        assert here.because == "all 1 places are taken"
+
+    asyncio.run(whole())
+
+
+def test_a_machine_without_room_is_named(tmp_path: Path) -> None:
+    async def whole() -> None:
+        writer = Writer(tmp_path, NAMES).tell(RunBegan(BEGAN_S, "adaptive"))
+        journal = await writer.tell(TaskStarted(0, 1, BEGAN_S, "room")).write()
+        try:
+            with JournalReader(writer.place.folder) as reader:
+                here = cause_of(reader, "probe[b]", lambda: known(is_local=True))
+        finally:
+            journal.close()
+        assert here.because == "this machine has no room beside 1 task of this run"
+
+    asyncio.run(whole())
+
+
+def test_without_a_process_nothing_starts(tmp_path: Path) -> None:
+    writer = written(tmp_path)
+    run = writer.close()
+    with JournalReader(writer.place.folder) as reader:
+        cause = cause_of(reader, "verdict", known)
+    assert cause.because.startswith("no process performs the run (interrupted")
+    assert "needs probe[a] and probe[b]" in cause.because
+    assert cause.advice == f"headway resume {run}"
+
+
+@pytest.mark.parametrize("word", ["nobody", "probe["])
+def test_a_name_that_fits_none_or_several_is_refused(tmp_path: Path, word: str) -> None:
+    writer = written(tmp_path)
+    writer.close()
+    with JournalReader(writer.place.folder) as reader:
+        if word == "nobody":
+            with pytest.raises(BadValueError, match="no task `nobody`"):
+                cause_of(reader, word, known)
+            with pytest.raises(BadValueError, match="no task `nobody`"):
+                cause_of(reader, word, lambda: None)
+        else:
+            assert cause_of(reader, word, known).task == "probe[a]"
+
+
+def test_words_reach_the_process_of_a_run(tmp_path: Path) -> None:
+    writer = written(tmp_path)
+    writer.close()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, writer.place.folder], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        with JournalReader(writer.place.folder) as reader:
+            for word, heard in (("pause", "paused"), ("continue", "goes on"), ("stop", "stops")):
+                told = tell(reader, writer.place.id, word)
+                assert (told.was_told, told.pid) == (True, owner.pid)
+                assert owner.stdout.readline() == f"{heard}\n"
+            assert tell(reader, writer.place.id, "end").was_told
+            assert owner.wait(10) == -signal.SIGTERM
+            assert not tell(reader, writer.place.id, "pause").was_told
+    finally:
+        owner.kill()
+        owner.wait()
+        if owner.stdout is not None:
+            owner.stdout.close()

@@ -1,0 +1,42 @@
+"""Attempts without a driver: every verb is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+
+from headway.runtime.work import Attempt, OverBudgetError
+
+
+@dataclass(slots=True)
+class Told:
+    """What an attempt said, in order."""
+
+    said: list[str] = field(default_factory=list)
+    reserved: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[bytes] = field(default_factory=list)
+    reservations_max: int = 1000
+
+    def attempt(self, name: str = "task", kept: tuple[bytes, ...] = ()) -> Attempt:
+        return Attempt(
+            0, 0, 1, b"k" * 16, name,
+            needed=lambda _: [],
+            waits=lambda: self.said.append("waits"),
+            goes=lambda: self.said.append("goes"),
+            reserve=self.reserve,
+            keep=self.keep,
+            kept=kept,
+        )  # fmt: skip
+
+    def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
+        return self._reserve(microusd, tokens)
+
+    async def _reserve(self, microusd: int, tokens: int) -> None:
+        if len(self.reserved) >= self.reservations_max:
+            raise OverBudgetError("the budget is spent")
+        self.said.append("reserve")
+        self.reserved.append((microusd, tokens))
+
+    async def keep(self, reply: bytes) -> None:
+        self.said.append("keep")
+        self.kept.append(reply)

@@ -1,0 +1,346 @@
+"""The driver's laws: durable before known, isolated failures, ends that are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headway.core.engine.events import (
+    Event,
+    GroupExpanded,
+    RunContinued,
+    RunHeld,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskSkipped,
+)
+from headway.core.plan.graph import Graph, Group, Need
+from headway.errors import BadValueError
+from headway.runtime.driver import Driver
+from headway.runtime.work import Attempt, Needed, Result
+from headway.testing import run_virtual
+from tests.unit.driven import (
+    Scene,
+    ScriptedWork,
+    SlowRecord,
+    after,
+    chain,
+    echo,
+    fails,
+    flat,
+    passes,
+    settle,
+    spread,
+)  # fmt: skip
+
+
+def test_a_dependent_starts_only_when_what_it_needs_is_durable() -> None:
+    first, second = ScriptedWork("first"), ScriptedWork("second")
+    scene = Scene(chain(first, second), (first, second), record=SlowRecord(delay_s=None))
+
+    async def meanwhile(driver: Driver) -> None:
+        await settle()
+        assert (first.performed, second.performed) == ([0], [])
+        assert not scene.finished()
+        assert driver.statistics().ending == 1
+        scene.record.release()
+        await settle()
+        assert second.performed == [0]
+        assert scene.finished() == [0]
+        scene.record.release()
+
+    assert scene.run(meanwhile).finished.finished == 2
+
+
+def test_a_dependent_gets_the_results_of_what_it_needs() -> None:
+    given: list[list[Needed]] = []
+
+    async def act(attempt: Attempt) -> Result:
+        given.append(attempt.needed("first"))
+        assert attempt.needed("a stranger") == []
+        return Result(b"")
+
+    first, second = ScriptedWork("first"), ScriptedWork("second", act)
+    scene = Scene(chain(first, second, count=3), (first, second))
+    assert scene.run().finished.finished == 6
+    assert sorted(given, key=lambda one: one[0].member) == [
+        [Needed("first", n, f"first[{n}]", f"first[{n}]".encode())] for n in range(3)
+    ]
+
+
+def test_every_start_is_written_before_the_end_and_an_end_with_its_row_and_body() -> None:
+    graph, work = flat(2)
+    scene = Scene(graph, (work,))
+    scene.run()
+    kinds = [type(entry.event).__name__ for entry in scene.record.durable]
+    assert kinds == [
+        "RunBegan", "TaskStarted", "TaskStarted", "TaskFinished", "TaskFinished", "RunFinished"
+    ]  # fmt: skip
+    finished = [e for e in scene.record.durable if isinstance(e.event, TaskFinished)]
+    for entry in finished:
+        assert entry.row is not None
+        assert (entry.row.state, entry.bodies) == ("finished", (entry.row.name.encode(),))
+
+
+def test_a_failure_is_its_own_and_takes_only_what_needs_it() -> None:
+    first, second = ScriptedWork("first", fails(1)), ScriptedWork("second")
+    scene = Scene(chain(first, second, count=3), (first, second))
+    finished = scene.run().finished
+    assert (finished.finished, finished.failed, finished.skipped) == (4, 1, 1)
+    assert second.performed == [0, 2]
+    assert [e.task for e in scene.told if isinstance(e, TaskSkipped)] == [4]
+
+
+def test_what_a_work_should_not_raise_is_a_failure_with_a_reason() -> None:
+    async def act(attempt: Attempt) -> Result:
+        if attempt.member == 1:
+            raise ZeroDivisionError("one by nothing")
+        return await echo(attempt)
+
+    graph, work = flat(3, act=act)
+    scene = Scene(graph, (work,), retries=3)
+    assert scene.run().finished.failed == 1
+    (failed,) = [event for event in scene.told if isinstance(event, TaskFailed)]
+    assert failed.fault.kind == "request"
+    assert "bug in headway: ZeroDivisionError: one by nothing" in failed.fault.detail
+
+
+def test_a_work_that_cancels_itself_fails_and_does_not_hang_the_run() -> None:
+    async def act(attempt: Attempt) -> Result:
+        if attempt.member:
+            raise asyncio.CancelledError
+        return await echo(attempt)
+
+    graph, work = flat(2, act=act)
+    finished = Scene(graph, (work,)).run().finished
+    assert (finished.finished, finished.failed) == (1, 1)
+
+
+def test_an_attempt_that_takes_too_long_is_ended_and_tried_again() -> None:
+    ended: list[float] = []
+
+    async def act(attempt: Attempt) -> Result:
+        if attempt.number == 2:
+            return Result(b"quick")
+        try:
+            await passes(100)
+        finally:
+            ended.append(asyncio.get_running_loop().time())
+        raise AssertionError
+
+    graph, work = flat(1, act=act, timeout_s=7.0)
+    scene = Scene(graph, (work,), retries=1)
+    assert scene.run().finished.finished == 1
+    assert ended == [7.0]
+    (delayed,) = [event for event in scene.told if isinstance(event, TaskDelayed)]
+    assert (delayed.fault.kind, delayed.fault.detail) == ("timeout", "it took more than 7.0 s")
+
+
+def test_a_drained_run_ends_what_is_started_and_starts_nothing() -> None:
+    graph, work = flat(10, act=after(5.0))
+    scene = Scene(graph, (work,), "fixed:3")
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(1.0)
+        driver.stop("interrupted", "enough")
+        driver.stop("budget", "a later reason does not count")
+
+    outcome = scene.run(meanwhile)
+    assert (outcome.finished.finished, outcome.finished.left) == (3, 7)
+    assert (outcome.cause, outcome.detail, outcome.finished.at_s) == ("interrupted", "enough", 5.0)
+
+
+def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
+    cleaned: list[float] = []
+
+    async def act(attempt: Attempt) -> Result:
+        try:
+            await passes(1000)
+        finally:
+            await passes(3.0)
+            cleaned.append(asyncio.get_running_loop().time())
+        return await echo(attempt)
+
+    graph, work = flat(10, act=act)
+    scene = Scene(graph, (work,), "fixed:3")
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(1.0)
+        driver.stop("interrupted", "now", is_now=True)
+
+    outcome = scene.run(meanwhile)
+    assert (outcome.finished.finished, outcome.finished.left) == (0, 10)
+    assert cleaned == [4.0] * 3
+    assert set(scene.record.states().values()) == {"started"}
+
+
+def test_a_result_that_is_being_written_is_not_lost_by_a_stop() -> None:
+    async def act(attempt: Attempt) -> Result:
+        if attempt.member:
+            await passes(1000)
+        return Result(b"mine")
+
+    graph, work = flat(2, act=act)
+    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+
+    async def meanwhile(driver: Driver) -> None:
+        await settle()
+        assert driver.statistics().ending == 1
+        driver.stop("interrupted", "now", is_now=True)
+        await settle()
+        assert driver.statistics().active == 2
+        scene.record.release()
+
+    finished = scene.run(meanwhile).finished
+    assert (finished.finished, finished.left) == (1, 1)
+    assert scene.record.states() == {"one[0]": "finished", "one[1]": "started"}
+
+
+def test_a_result_that_comes_in_spite_of_a_stop_is_kept() -> None:
+    async def act(attempt: Attempt) -> Result:
+        try:
+            await passes(1000)
+        except asyncio.CancelledError:
+            return Result(b"it was almost there")
+        raise AssertionError
+
+    graph, work = flat(1, act=act)
+    scene = Scene(graph, (work,))
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(1.0)
+        driver.stop("interrupted", "now", is_now=True)
+
+    scene.run(meanwhile)
+    assert scene.record.states() == {"one[0]": "finished"}
+    assert list(scene.record.bodies.values()) == [b"it was almost there"]
+
+
+def test_cancelling_a_run_from_outside_ends_its_attempts_first() -> None:
+    cleaned: list[int] = []
+
+    async def act(attempt: Attempt) -> Result:
+        try:
+            await passes(1000)
+        finally:
+            await passes(1)
+            cleaned.append(attempt.member)
+        return Result(b"")
+
+    graph, work = flat(2, act=act)
+    scene = Scene(graph, (work,))
+
+    async def main() -> None:
+        async with asyncio.timeout(5):
+            await scene.driver().run()
+
+    with pytest.raises(TimeoutError):
+        run_virtual(main())
+    assert cleaned == [0, 1]
+
+
+def test_a_held_run_starts_nothing_until_it_goes_on() -> None:
+    graph, work = flat(4, act=after(10.0))
+    scene = Scene(graph, (work,), "fixed:1")
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(5.0)
+        driver.hold("paused by the user")
+        await passes(95.0)
+        assert len(scene.started()) == 1
+        driver.go_on()
+
+    scene.run(meanwhile)
+    assert list(scene.starts_s().values()) == [0.0, 100.0, 110.0, 120.0]
+    assert [type(event) for event in scene.told if isinstance(event, RunHeld | RunContinued)] == [
+        RunHeld, RunContinued
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [b"a b c", b""])
+def test_members_are_found_at_run_time_even_none(body: bytes) -> None:
+    graph, works = spread(body)
+    scene = Scene(graph, works)
+    found = len(body.split())
+    assert scene.run().finished.finished == 2 + 2 * found
+    assert sorted(works[1].performed) == sorted(works[2].performed) == list(range(found))
+    assert works[3].performed == [0]
+    assert [e.count for e in scene.told if isinstance(e, GroupExpanded)] == [found, found]
+
+
+def test_a_group_that_also_needs_an_empty_one_is_still_found() -> None:
+    works = (
+        ScriptedWork("quick", after(1.0, b"a b"), is_group=False),
+        ScriptedWork("slow", after(5.0, b""), is_group=False),
+        ScriptedWork("none", spread_over="slow"),
+        ScriptedWork("word", spread_over="quick"),
+    )
+    graph = Graph(
+        (
+            Group("quick", 1),
+            Group("slow", 1),
+            Group("none", None, (Need(1),)),
+            Group("word", None, (Need(0), Need(2))),
+        )
+    )
+    scene = Scene(graph, works)
+    assert scene.run().finished.finished == 4
+    assert works[3].performed == [0, 1]
+
+
+def test_a_result_that_nothing_can_be_spread_over_ends_the_run_with_an_error() -> None:
+    graph, works = spread(b"a")
+
+    def count(needed: Callable[[str], list[Needed]]) -> int:
+        raise BadValueError("that is no list")
+
+    class NoList(ScriptedWork):
+        __slots__ = ()
+
+        def count(self, needed: Callable[[str], list[Needed]]) -> int:
+            return count(needed)
+
+    scene = Scene(graph, (works[0], NoList("word"), *works[2:]))
+    with pytest.raises(BadValueError, match="that is no list"):
+        scene.run()
+    assert scene.record.states() == {"list": "finished"}
+
+
+def test_a_watcher_that_breaks_ends_the_run_and_loses_no_result() -> None:
+    graph, work = flat(5, act=after(1.0))
+    scene = Scene(graph, (work,), "fixed:2")
+
+    def breaks(events: Sequence[Event]) -> None:
+        if any(isinstance(event, TaskFinished) for event in events):
+            raise BrokenPipeError("nobody reads")
+
+    scene.setup = {"watch": breaks}
+    with pytest.raises(BrokenPipeError):
+        scene.run()
+    assert list(scene.record.states().values()) == ["finished", "finished"]
+
+
+def test_a_key_that_cannot_be_made_ends_the_run_with_an_error() -> None:
+    class Nameless(ScriptedWork):
+        __slots__ = ()
+
+        def key(self, member: int) -> bytes:
+            if member == 2:
+                raise BadValueError("an item that nothing can name")
+            return ScriptedWork.key(self, member)
+
+    graph, _ = flat(4)
+    with pytest.raises(BadValueError, match="nothing can name"):
+        Scene(graph, (Nameless("one"),), "fixed:1").run()
+
+
+@pytest.mark.parametrize("name", ["started", "result", "written", "durable", "lost"])
+def test_every_boundary_can_be_crashed_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    monkeypatch.setattr("headway.runtime.attempts.crash_point", passed.append)
+    graph, work = flat(2, act=fails(1))
+    Scene(graph, (work,)).run()
+    assert name in passed

@@ -1,0 +1,277 @@
+"""Groups, members, labels, keys and the report of a check."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+
+from headway.core.plan.check import EdgeReport, check
+from headway.core.plan.content import KEY_BYTES, Keys, keys_of, used_variables
+from headway.core.plan.expand import (
+    LABEL_CHARS_MAX,
+    MEMBERS_MAX,
+    Expanded,
+    Members,
+    Sources,
+    expand,
+    found,
+    graph_of,
+    items_of,
+)
+from headway.core.plan.graph import Need
+from headway.core.plan.hazard import ordered
+from headway.core.plan.schema import plan_of
+from headway.core.plan.spec import (
+    Each,
+    Fields,
+    PlanSpec,
+    Prompt,
+    Run,
+    TaskSpec,
+    frozen,
+)
+from headway.core.plan.template import Template, parse_template
+from headway.errors import InternalError, Place, PlanTooLargeError, TemplateError
+from headway.planfile import parse_document
+
+
+def expanded(tasks: str, top: str = "", **sources: dict[str, object]) -> Expanded:
+    text = f"headway: 1\n{top}tasks:\n{tasks}"
+    spec = plan_of(parse_document(text, "plan.yaml"))
+    files = {path: str(text) for path, text in sources.get("files", {}).items()}
+    globs = {"*.py": ("a.py", "b.py")}
+    return expand(spec, Sources(globs, {"l.txt": ("x", "y", "z")}, files))
+
+
+def keys(plan: Expanded, model: str = "") -> list[bytes]:
+    return [
+        made.key(index)
+        for made, group in zip(keys_of(plan, model), plan.groups, strict=True)
+        if made is not None
+        for index in range(group.count or 0)
+    ]
+
+
+def fill(plan: Expanded, group: int, member: int, text: str, result: str | None = None) -> str:
+    template = parse_template(text)
+    assert isinstance(template, Template)
+    one = plan.groups[group]
+    values = one.known.member(member)
+    if result is None:
+        return one.fill(template, values)
+    return one.fill(template, values, lambda name: f"{name}:{result}")
+
+
+def test_members_are_computed_from_their_number() -> None:
+    members = Members.of(("a", "b"), (("x", (1, 2, 3)), ("y", ("p", "q"))))
+    assert (members.count, members.combinations) == (12, 6)
+    seen = [members.member(index) for index in range(12)]
+    assert [(m.item, *(v for _, v in m.matrix)) for m in seen] == [
+        (item, x, y) for item in "ab" for x in (1, 2, 3) for y in "pq"
+    ]
+
+
+def test_a_million_members_cost_nothing_to_name() -> None:
+    axis = tuple(range(1000))
+    task = TaskSpec("t", Place(0, 0), Run("x"), matrix=(("a", axis), ("b", axis)))
+    plan = expand(PlanSpec("p", (task,)), Sources())
+    assert plan.count == MEMBERS_MAX
+    assert plan.groups[0].label(MEMBERS_MAX - 1) == "t[999, 999]"
+
+
+def test_more_than_a_million_tasks_are_refused() -> None:
+    axis = tuple(range(1001))
+    matrix = TaskSpec("t", Place(3, 1), Run("x"), matrix=(("a", axis), ("b", axis)))
+    with pytest.raises(PlanTooLargeError, match="1,002,001 tasks") as caught:
+        expand(PlanSpec("p", (matrix,), file="plan.yaml"), Sources())
+    assert caught.value.where == "plan.yaml:3:1"
+    each = TaskSpec("t", Place(3, 1), Run("x"), Each("items", axis), (("b", axis),))
+    with pytest.raises(PlanTooLargeError):
+        expand(PlanSpec("p", (each,)), Sources())
+
+
+def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
+    plan = expanded(
+        "  one: {run: x}\n  items: {run: x, each: [1, 2]}\n  files: {run: x, each: '*.py'}\n"
+        "  lines: {run: x, each: {lines: l.txt}}\n  follow: {run: x, each: lines}\n"
+        "  late: {run: x, each: one, matrix: {v: [a, b]}}\n  later: {run: x, each: late}\n"
+    )
+    assert [group.count for group in plan.groups] == [1, 2, 2, 3, 3, None, None]
+    assert [group.leader for group in plan.groups] == [0, 1, 2, 3, 3, 5, 5]
+    graph = graph_of(plan)
+    assert graph.groups[4].needs == (Need(3, memberwise=True),)
+    assert graph.groups[5].needs == (Need(0, memberwise=False),)
+    assert graph.groups[6].needs == (Need(5, memberwise=True),)
+    assert plan.count == 11
+
+
+def test_what_is_found_at_run_time_is_known_to_those_who_follow() -> None:
+    plan = expanded("  one: {run: x}\n  late: {run: x, each: one, matrix: {v: [a, b]}}\n"
+                    "  later: {run: x, each: late}\n")  # fmt: skip
+    with pytest.raises(InternalError, match="not known yet"):
+        plan.groups[1].label(0)
+    assert keys_of(plan)[1] is None
+    plan = found(plan, 1, ("p", "q"))
+    assert [group.count for group in plan.groups] == [1, 4, 4]
+    assert plan.groups[2].label(3) == "later[q, b]"
+
+
+def test_results_give_items_by_line_or_as_json() -> None:
+    assert items_of("a\n\n b \n") == ("a", "b")
+    assert items_of(' [1, {"a": [2]}]') == (1, Fields((("a", (2,)),)))
+    assert items_of("[not json\nsecond") == ("[not json", "second")
+    assert items_of("") == ()
+
+
+def test_labels_are_short_and_no_two_are_alike() -> None:
+    long = "/".join(["folder"] * 20)
+    plan = expanded(f"  a: {{run: x, each: [b, {long}, 'p, q', \"n\\nm\", ' ', '#3']}}\n"
+                    "  c: {run: x, each: [b, b]}\n  d: {run: x, each: ['p, q'], matrix: {v: [1]}}\n"
+                    "  e: {run: x}\n")  # fmt: skip
+    a, c, d, e = plan.groups
+    labels = [a.label(index) for index in range(6)]
+    assert labels[0] == "a[b]"
+    assert labels[1].endswith(" #2]")
+    assert len(labels[1]) <= LABEL_CHARS_MAX + 10
+    assert labels[2:] == ["a[p, q]", "a[n m #4]", "a[  #5]", "a[#3 #6]"]
+    assert [c.label(0), c.label(1)] == ["c[b #1]", "c[b #2]"]
+    assert (d.label(0), e.label(0)) == ("d[p, q, 1 #1]", "e")
+
+
+def test_templates_are_filled_with_the_values_of_a_member() -> None:
+    plan = expanded(
+        "  one: {run: x}\n  many:\n    each: [{name: n, deep: {er: [1]}}]\n"
+        "    matrix: {v: [true]}\n    needs: one\n    prompt: x\n"
+        "    vars: {r: '{{ tasks.one.output }}!', t: 5}\n",
+        top="vars: {t: 4, tone: brief}\n",
+    )
+    text = "{{ item.name }} {{ item.deep.er }} {{ index }} {{ matrix.v }} {{ vars.t }} {{ vars.r }}"
+    assert fill(plan, 1, 0, text, "out") == "n [1] 0 true 5 one:out!"
+    assert fill(plan, 1, 0, "{{ vars.tone }}") == "brief"
+    with pytest.raises(InternalError, match="not known yet"):
+        fill(plan, 1, 0, "{{ vars.r }}")
+    with pytest.raises(TemplateError, match=r"no field `name\.x`"):
+        fill(plan, 1, 0, "{{ item.name.x }}")
+
+
+def test_a_template_that_was_not_checked_is_our_fault() -> None:
+    task = TaskSpec("t", Place(0, 0), Run("x"), vars=(("x", "{{"),))
+    with pytest.raises(InternalError, match="not checked"):
+        expand(PlanSpec("p", (task,)), Sources())
+
+
+BASE = "  a: {run: x}\n  b: {prompt: 'p {{ vars.t }}', each: [1, 2], needs: a, max_tokens: 5}\n"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "top", "changed"),
+    [
+        (BASE, "", 0),
+        (BASE.replace("  a: {run: x", "  z: {run: x, queue: q, timeout: 5s").replace(": a", ": z"),
+         "", 0),
+        (BASE.replace("run: x", "run: y"), "", 1),
+        (BASE.replace("'p ", "'q "), "", 2),
+        (BASE.replace("max_tokens: 5", "max_tokens: 6"), "", 2),
+        (BASE.replace("max_tokens: 5", "max_tokens: 5, model: m"), "", 2),
+        (BASE.replace("[1, 2]", "[1, 3]"), "", 1),
+        (BASE.replace("[1, 2]", "['1', 2]"), "", 1),
+        (BASE.replace("[1, 2]", "[2, 1]"), "", 0),
+        (BASE.replace("max_tokens: 5", "max_tokens: 5, reads: f"), "", 2),
+        (BASE.replace("max_tokens: 5", "max_tokens: 5, verify: f"), "", 2),
+        (BASE, "vars: {t: new}\n", 3),
+        (BASE, "vars: {t: x, other: y}\n", 1),
+        (BASE.replace("max_tokens: 5", "max_tokens: 5, vars: {o: p}"), "", 2),
+    ],
+)  # fmt: skip
+def test_a_key_changes_with_what_is_asked_for_and_with_nothing_else(
+    tasks: str, top: str, changed: int
+) -> None:
+    before = set(keys(expanded(BASE, top="vars: {t: x}\n")))
+    after = keys(expanded(tasks, top=top or "vars: {t: x}\n"))
+    assert len(set(after) - before) == changed
+    assert {len(key) for key in after} == {KEY_BYTES}
+
+
+def test_the_text_of_files_is_part_of_a_key() -> None:
+    tasks = ("  a: {prompt_file: 'p/{{ matrix.v }}.md', matrix: {v: [x, y]}}\n"
+             "  b: {prompt_file: p/x.md, schema: s.json}\n")  # fmt: skip
+    files = {"p/x.md": "one", "p/y.md": "two", "s.json": "{}"}
+    before = keys(expanded(tasks, files=dict(files)))
+    assert before == keys(expanded(tasks, files=dict(files)))
+    other = keys(expanded(tasks, files={**files, "p/y.md": "three"}))
+    assert [one == two for one, two in zip(before, other, strict=True)] == [True, False, True]
+    schema = keys(expanded(tasks, files={**files, "s.json": "true"}))
+    assert [one == two for one, two in zip(before, schema, strict=True)] == [True, True, False]
+
+
+def test_equal_tasks_have_different_keys() -> None:
+    plan = expanded("  a: {run: x}\n  b: {run: x}\n  c: {run: x, each: [1, 1]}\n")
+    assert len(set(keys(plan))) == 4
+    assert keys(plan)[0] == keys(expanded("  a: {run: x}\n"))[0]
+
+
+def test_the_default_model_is_part_of_a_prompts_key() -> None:
+    plan = expanded("  a: {prompt: x}\n")
+    assert keys(plan, "m") != keys(plan, "n")
+    assert keys(expanded("  a: {prompt: x}\n", top="model: m\n"), "n") == keys(plan, "m")
+
+
+@pytest.mark.bench
+def test_a_hundred_thousand_keys_take_half_a_second() -> None:
+    items = tuple(f"src/module{number}.py" for number in range(100_000))
+    task = TaskSpec("t", Place(0, 0), Prompt("x {{ item }}"), Each("items", items))
+    plan = expand(PlanSpec("p", (task,)), Sources())
+    start = process_time()
+    made = keys_of(plan)[0]
+    assert isinstance(made, Keys)
+    assert len({made.key(index) for index in range(100_000)}) == 100_000
+    # A quarter of a second on a quiet machine; measured by a busy one, with every branch counted.
+    assert process_time() - start < 5.0
+
+
+def test_a_report_says_what_a_plan_is() -> None:
+    plan = ordered(expanded(
+        "  list: {run: ls, writes: out, queue: q}\n  make: {python: 'm:f', queue: q}\n"
+        "  review: {prompt: '{{ item }} {{ vars.used }}', each: [ab, cd], reads: out/x}\n"
+        "  file: {prompt_file: p.md, model: m, vars: {free: x}}\n"
+        "  late: {prompt: '{{ item }}', each: list}\n"
+        "  end: {prompt: Merge, reduce: review, context: 5k}\n",
+        top="vars: {used: 1, unused: 2}\n", files={"p.md": "Say hello there."},
+    ))  # fmt: skip
+    report = check(plan)
+    assert (report.name, report.tasks, report.levels, report.width) == ("plan", 6, 3, 3)
+    assert (report.prompts, report.commands, report.functions) == (4, 1, 1)
+    assert report.critical_path == ("list", "review", "end")
+    assert EdgeReport("list", "review", "reads", False) in report.edges
+    assert EdgeReport("review", "end", "reduce", False) in report.edges
+    assert [group.level for group in report.groups] == [0, 0, 1, 0, 1, 2]
+    assert [group.is_independent for group in report.groups] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+    assert [group.kind for group in report.groups[:3]] == ["run", "python", "prompt"]
+    assert report.groups[3].input_tokens == 4.0
+    assert report.groups[4].input_tokens == 0.0
+    assert report.input_tokens == sum(group.input_tokens for group in report.groups) > 10.0
+    assert "`tasks.file.vars.free` is not used by its prompt" in report.warnings
+    assert "`review` names no model: the default one answers" in report.warnings
+    assert not any("vars.unused" in warning for warning in report.warnings)
+
+
+def test_a_variable_that_nobody_can_use_is_told() -> None:
+    report = check(expanded("  a: {prompt: x}\n", top="vars: {unused: 2}\nmodel: m\n"))
+    assert report.warnings == ("`vars.unused` is used by no task",)
+
+
+def test_frozen_values_are_items_too() -> None:
+    assert Members.of((frozen([1]), frozen({"a": 1}))).count == 2
+
+
+def test_a_task_uses_the_variables_that_its_texts_name() -> None:
+    plan = expanded("  a: {run: x, output: 'o/{{ vars.t }}'}\n", top="vars: {t: x, u: y}\n")
+    assert used_variables(plan, plan.groups[0]) == {"t"}

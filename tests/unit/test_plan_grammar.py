@@ -1,0 +1,371 @@
+"""A plan is accepted as a whole, or refused with everything that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headway.core.plan.grammar import (
+    KEYS,
+    KEYS_MAX,
+    STRATEGY,
+    TARGET,
+    TASK_NAME,
+    json_schema,
+    key_table,
+    keys_of,
+)
+from headway.core.plan.schema import plan_of
+from headway.core.plan.section import FAULTS_MAX, Faults, Section
+from headway.core.plan.spec import (
+    Budget,
+    Document,
+    Each,
+    Fields,
+    Keyed,
+    PlanSpec,
+    Prompt,
+    Python,
+    Run,
+    frozen,
+    plain,
+    text_of,
+)
+from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError, PlanValueError
+from headway.planfile import apply_fixes, parse_document
+
+MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "plan.md"
+
+
+def plan(text: str) -> PlanSpec:
+    return plan_of(parse_document(text, "plan.yaml"))
+
+
+def errors(text: str) -> list[PlanError]:
+    try:
+        plan(text)
+    except PlanError as error:
+        return [error, *error.others]
+    return []
+
+
+def only(text: str) -> PlanError:
+    """The one error of a plan, whose hint ends it."""
+    found = errors(text)
+    assert len(found) == 1, "\n".join(error.render() for error in found)
+    assert (found[0].hint is None) == (not found[0].fixes)
+    if found[0].fixes:
+        repaired = errors(apply_fixes(text, found[0].fixes))
+        assert (found[0].code, found[0].message) not in [(e.code, e.message) for e in repaired]
+    return found[0]
+
+
+def task(*lines: str, top: str = "") -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"headway: 1\n{top}tasks:\n  a:\n    run: one\n  b:\n    run: two\n  t:\n{body}"
+
+
+def test_the_grammar_fits_on_a_page() -> None:
+    assert len({key.name for key in KEYS}) == len(KEYS) <= KEYS_MAX
+
+
+def test_the_manual_has_the_table_of_the_grammar() -> None:
+    assert key_table() in MANUAL.read_text()
+
+
+def test_the_plans_of_the_manual_are_plans() -> None:
+    examples = re.findall(r"```yaml\n(headway: 1\n.*?)```", MANUAL.read_text(), re.S)
+    assert examples
+    for example in examples:
+        assert plan(example).tasks
+
+
+def test_the_json_schema_has_every_key_and_no_other() -> None:
+    schema = json_schema()
+    properties, defs = schema["properties"], schema["$defs"]
+    assert isinstance(properties, dict)
+    assert isinstance(defs, dict)
+    assert list(properties) == list(keys_of("plan"))
+    assert list(defs["task"]["properties"]) == list(keys_of("task"))
+    assert [one["required"] for one in defs["task"]["oneOf"]] == [
+        ["run"], ["prompt"], ["prompt_file"], ["python"],
+    ]  # fmt: skip
+
+
+def test_the_patterns_of_the_json_schema_are_those_of_the_check() -> None:
+    text = repr(json_schema())
+    assert TASK_NAME.pattern in text
+    assert TARGET.pattern.replace("\\", "\\\\") in text
+    assert "?P<" not in text
+    assert STRATEGY.fullmatch("waves(4)")
+
+
+def test_a_whole_plan_becomes_records() -> None:
+    spec = plan(
+        "headway: 1\nname: p\nbudget: {usd: 6, tokens: 5M}\nstrategy: waves(4)\nmodel: m\n"
+        "timeout: 2h\nretries: 3\nvars: {tone: brief}\ntasks:\n"
+        "  a:\n    run: ls\n    each: {lines: files.txt}\n    queue: q\n    priority: -1.5\n"
+        "  b:\n    python: m.n:f\n    each: [1, {x: [2]}]\n    budget: 5M\n    reads: [x, y]\n"
+        "  c:\n    prompt_file: p.md\n    needs: [a, b, a]\n    max_tokens: 4k\n    budget: $0.5\n"
+        "    schema: s.json\n    repairs: 0\n    verify: 'true'\n    writes: z\n    timeout: 1.5m\n"
+        "  d:\n    prompt: hi\n    reduce: c\n    context: 120k\n    output: o\n    retries: 0\n"
+    )
+    a, b, c, d = spec.tasks
+    assert (spec.name, spec.strategy, spec.model, spec.file) == ("p", "waves:4", "m", "plan.yaml")
+    assert (spec.budget, spec.timeout_s, spec.retries) == (Budget(6_000_000, 5_000_000), 7200.0, 3)
+    assert (a.work, a.each, a.queue, a.priority) == (
+        Run("ls"), Each("lines", source="files.txt"), "q", -1.5,
+    )  # fmt: skip
+    assert b.work == Python("m.n:f")
+    assert b.each == Each("items", (1, Fields((("x", (2,)),))))
+    assert (b.budget, b.reads) == (Budget(tokens=5_000_000), ("x", "y"))
+    assert c.work == Prompt(file="p.md", max_tokens=4000)
+    assert (c.needs, c.budget, c.repairs, c.timeout_s) == (
+        ("a", "b"), Budget(microusd=500_000), 0, 90.0,
+    )  # fmt: skip
+    assert (d.reduce, d.context_tokens, d.output, d.retries) == ("c", 120_000, "o", 0)
+    assert spec.vars == (("tone", "brief"),)
+    assert c.spot("needs").value == Place(22, 12)
+    assert c.spot("queue").key == c.place
+    assert [one.is_group for one in spec.tasks] == [True, True, False, False]
+
+
+def test_a_plan_without_a_name_is_called_like_its_file() -> None:
+    text = "headway: 1\ntasks: {a: {run: x}}"
+    assert plan_of(parse_document(text, "my/first.plan.yaml")).name == "first.plan"
+    assert plan_of(parse_document(text, "plan")).name == "plan"
+
+
+def test_a_text_of_each_is_a_task_or_a_pattern() -> None:
+    spec = plan(task("each: a", "run: x") + "  u:\n    each: src/*.py\n    run: y\n")
+    assert [one.each for one in spec.tasks[2:]] == [
+        Each("task", source="a"), Each("glob", source="src/*.py"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["adaptive", "all-at-once", "fixed(3)", "waves:7"])
+def test_a_strategy_is_written_as_the_engine_or_as_people_do(word: str) -> None:
+    spec = plan(f"headway: 1\nstrategy: {word}\ntasks: {{a: {{run: x}}}}")
+    assert spec.strategy == word.replace("(", ":").replace(")", "")
+
+
+WRONG = {
+    "HW005": ["headway: 1\nheadway: 1\ntasks: {a: {run: x}}"],
+    "HW006": [
+        task("run: x", "timeot: 10m"),
+        task("run: x", "zzz: 1"),
+        "headway: 1\ntasks: {a: {run: x}}\nzzz: 1",
+        task("run: x", "budget: {dollars: 5}"),
+        task("run: x", "budget: {usd: 5, tokes: 5}"),
+        task("each: {line: x}", "run: y"),
+    ],
+    "HW007": [
+        "headway: 2\ntasks: {a: {run: x}}",
+        "headway: 1\ntasks: []",
+        "headway: 1\ntasks: {}",
+        "headway: 1\ntasks: {a: x}",
+        "headway: 1\ntasks:\n  a:\n",
+        "headway: 1\ntasks: {my task: {run: x}, my-task: {run: y}}",
+        "headway: 1\ntasks: {9: {run: x}}",
+        "headway: 1\nname: ''\ntasks: {a: {run: x}}",
+        "headway: 1\nstrategy: wave\ntasks: {a: {run: x}}",
+        "headway: 1\nvars: [1]\ntasks: {a: {run: x}}",
+        "headway: 1\nvars: {X: 1, x: 2}\ntasks: {a: {run: x}}",
+        "headway: 1\nvars: {'9': 1}\ntasks: {a: {run: x}}",
+        task("run: [x]"),
+        task("run: x", "timeout: 90"),
+        task("run: x", "timeout: soon"),
+        task("run: x", "timeout: 0s"),
+        task("run: x", "retries: 2.5"),
+        task("run: x", "retries: -1"),
+        task("run: x", "priority: high"),
+        task("run: x", "budget: 5"),
+        task("run: x", "budget: much"),
+        task("run: x", "budget: {usd: 0}"),
+        task("run: x", "budget: {}"),
+        task("run: x", "budget: $x"),
+        task("run: x", "budget: xM"),
+        task("python: nothing"),
+        task("run: x", "each: []"),
+        task("run: x", "each: 5"),
+        task("run: x", "each: {}"),
+        task("run: x", "matrix: []"),
+        task("run: x", "matrix: {view: code}"),
+        task("run: x", "matrix: {view: [a, a]}"),
+        task("run: x", "matrix:", "  view:", "  - a", "  - b", "  - a"),
+        task("run: x", "matrix: {VIEW: [a]}"),
+        task("run: x", "matrix: {item: [a]}"),
+        task("run: x", "vars: {index: a}"),
+        task("run: x", "needs: {a: b}"),
+        task("run: x", "needs: []"),
+        task("run: x", "reads: [[a]]"),
+        task("run: x", "reads: null"),
+        task("prompt: x", "max_tokens: 0"),
+        task("run: ''"),
+        task("run: !!str x").replace("!!str x", '"a\\0b"'),
+    ],
+    "HW008": [
+        "tasks: {a: {run: x}}",
+        "{tasks: {a: {run: x}}}",
+        "headway: 1",
+        task("needs: a"),
+        task("run: x", "prompt: y"),
+        task("run: x", "context: 5k"),
+        task("prompt: x", "repairs: 2"),
+        task("run: x", "verify: y", "repairs: 2"),
+        task("run: x", "model: y"),
+        task("run: x", "max_tokens: 5"),
+        task("run: x", "reduce: a"),
+        task("prompt: x", "reduce: a", "each: [a]"),
+        task("prompt: x", "reduce: a", "matrix: {x: [a]}"),
+        task("run: x", "matrix: {x: [a]}", "vars: {x: b}"),
+        task("run: x", "vars: {x: b, x_file: c}"),
+        task("run: x", "matrix: {x: [a]}", "each: u") + "  u:\n    run: y\n    each: [1]\n",
+    ],
+    "HW002": [
+        task("run: x", "needs: aa"),
+        task("run: x", "needs: [a, bb]"),
+        task("run: x", "needs: zzz"),
+        task("run: x", "needs: [a, zzz]"),
+        task("run: x", "needs: [a, aa]"),
+        task("prompt: x", "reduce: bb"),
+        task("prompt: x", "reduce: zzz"),
+    ],
+    "HW001": [
+        task("run: x", "needs: t"),
+        task("run: x", "needs: [a, u]") + "  u:\n    run: y\n    needs: t\n",
+        task("run: x", "each: u") + "  u:\n    run: y\n    each: t\n",
+        task("run: x", "each: u", "needs: [u, a]") + "  u:\n    run: y\n    each: t\n",
+    ],
+    "HW011": [task("run: x", "each: tt")],
+    "HW009": [
+        task("run: echo {{ item }}"),
+        task("run: echo '{{ item }}'", "each: [a]"),
+        task("run: x", "verify: test {{ vars.x }}"),
+        task("run: echo {{ tasks.a.stdout }} {{tasks.a.stdout}}", "needs: a"),
+        task("run: echo {{ item.name }}", "each: [{name: 1}]", "vars: {name: y}"),
+        task("run: echo {{ tasks.9.output }}"),
+        task("run: echo {{ vars.X }}"),
+        task("prompt: '{{ tasks.a.output }}'"),
+        task("prompt: '{{ tasks.a.output }}'", "needs: b"),
+        task("prompt: '{{ tasks.t.output }}'"),
+        task("prompt: '{{ nothing }}'"),
+        task("prompt: '{{ itm }}'", "each: [a]"),
+        task("prompt: '{{ item.nme }}'", "each: [{name: a}, {name: b, x: c}]"),
+        task("prompt: '{{ item.x }}'", "each: [{name: a}, {name: b, x: c}]"),
+        task("prompt: '{{ item.x }}'", "each: [a, {x: c}]"),
+        task("prompt: '{{ a | b }} {{ index }}'", "each: [a]"),
+        task("prompt: 'open {{ '"),
+        task("prompt: x", "vars: {x: '{{ vars.y }}'}"),
+        task("prompt: x", "output: 'out/{{ tasks.a.output }}'", "needs: a"),
+        task("prompt: x", "reads: ['{{ index }}']"),
+        task("prompt: x", "writes: '{{ index }}'"),
+        task("prompt: x", "schema: '{{ item }}.json'", "each: a"),
+        task("prompt_file: '{{ vars.d }}'", "needs: a", "vars: {d: '{{ tasks.a.output }}'}"),
+        task("prompt: x", "model: '{{ tasks.a.output }}'"),
+        task("run: x", top="vars: {x: '{{ item }}'}\n"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(code, text) for code, texts in WRONG.items() for text in texts]
+)
+def test_what_is_wrong_is_refused_with_its_code_a_place_and_a_hint_that_helps(
+    code: str, text: str
+) -> None:
+    error = only(text)
+    assert error.code == code, error.render()
+    assert re.fullmatch(r"plan\.yaml:\d+:\d+", error.where or "")
+    assert error.hint
+
+
+def test_nested_values_of_the_plan_are_no_templates() -> None:
+    error = only(task("run: x", top="vars: {x: ['{{ item }}']}\n"))
+    assert (error.code, error.hint) == ("HW009", None)
+
+
+def test_a_misspelt_version_is_told_once() -> None:
+    assert only("headwy: 1\ntasks: {a: {run: x}}").hint == "did you mean `headway`?"
+
+
+def test_a_file_that_is_not_a_mapping_is_no_plan() -> None:
+    assert "a list" in only("[1, 2]").message
+    assert "`hello`" in only("hello").message
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    found = errors("headway: 1\nzzz: 1\ntasks:\n  a:\n    run: x\n    timeout: 5\n  b: {}\n")
+    assert [error.code for error in found] == ["HW006", "HW007", "HW008"]
+    shown = found[0].render()
+    assert [line[:13] for line in shown.splitlines() if line.startswith("error")] == [
+        "error[HW006]:", "error[HW007]:", "error[HW008]:",
+    ]  # fmt: skip
+
+
+def test_a_hopeless_plan_is_not_told_in_full() -> None:
+    lines = "".join(f"  t{n}: {{run: x, zzz: 1}}\n" for n in range(FAULTS_MAX + 5))
+    found = errors(f"headway: 1\ntasks:\n{lines}")
+    assert len(found) == FAULTS_MAX
+    assert found[0].render().endswith(f"and {FAULTS_MAX - 1 - ERRORS_SHOWN_MAX} more")
+
+
+def test_a_long_circle_is_told_in_short() -> None:
+    body = "".join(f"  t{n}: {{run: x, needs: t{(n + 1) % 30}}}\n" for n in range(30))
+    assert "(18 more)" in only(f"headway: 1\ntasks:\n{body}").message
+
+
+def test_circles_that_share_nothing_are_told_together() -> None:
+    body = "".join(f"  t{n}: {{run: x, needs: t{n}}}\n" for n in range(30))
+    assert len(errors(f"headway: 1\ntasks:\n{body}")) == 10
+
+
+def test_a_large_plan_compares_only_names_that_begin_alike() -> None:
+    body = "".join(f"  task{n}: {{run: x}}\n" for n in range(60))
+    near = only(f"headway: 1\ntasks:\n{body}  u: {{run: x, needs: task5x}}\n")
+    assert near.hint == "did you mean `task5`?"
+    far = only(f"headway: 1\ntasks:\n{body}  u: {{run: x, needs: other}}\n")
+    assert far.hint is not None
+    assert far.hint.startswith("remove")
+
+
+def test_commands_keep_braces_that_are_not_ours() -> None:
+    assert not errors(task("run: docker ps --format '{{.Names}} {{end}}'"))
+
+
+def test_a_task_that_is_wrong_is_not_blamed_for_its_templates_too() -> None:
+    assert only(task("prompt: '{{ item }}'", "each: []")).code == "HW007"
+
+
+def test_the_second_error_in_one_text_is_told_as_well() -> None:
+    found = errors(task("prompt: '{{ itm }} {{ indx }}'", "each: [a]"))
+    assert [error.hint for error in found] == ["did you mean `item`?", "did you mean `index`?"]
+
+
+def test_values_go_to_programs_and_back() -> None:
+    value = {"a": [1, 2.5, None, True, {"b": "c"}]}
+    assert plain(frozen(value)) == value
+    assert text_of(frozen(value)) == '{"a": [1, 2.5, null, true, {"b": "c"}]}'
+    assert text_of("as it is") == "as it is"
+    assert frozen(Path("x")) == "x"
+    assert Fields((("a", 1),)).get("a") == 1
+    assert Fields().get("a") is None
+
+
+def test_sections_and_faults_tell_what_they_are() -> None:
+    faults = Faults("plan.yaml")
+    faults.check()
+    root = parse_document("headway: 1", "plan.yaml").root
+    assert isinstance(root, Keyed)
+    section = Section(root, "plan", "", faults)
+    assert repr(section) == "<Section plan: headway>"
+    assert repr(faults) == "<Faults of plan.yaml: 0>"
+    assert section.statistics() == faults.statistics()
+    assert faults.where(Place(0, 0)) == "plan.yaml"
+
+
+def test_a_document_of_one_value_is_refused_without_a_hint() -> None:
+    with pytest.raises(PlanValueError, match="keys and values"):
+        plan_of(Document("x", parse_document("5", "x").root))

@@ -1,0 +1,187 @@
+"""A run while it goes on: counts, what is running, and never a time without its bound."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    Event,
+    GroupExpanded,
+    RunBegan,
+    RunHeld,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReused,
+    TaskSkipped,
+    TaskStarted,
+    WaveBegan,
+)
+from headway.core.progress import Cast, Progress
+from headway.core.values import Fault, Limit
+
+ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)
+
+
+def progress(*counts: int | None) -> Progress:
+    """Groups of these sizes; the tasks of the first come first, the others have ten each."""
+    names = tuple(f"group {index}" for index in range(len(counts)))
+    first = counts[0] or 0
+
+    def group_of(task: int) -> int:
+        return 0 if task < first else 1 + (task - first) // 10
+
+    return Progress(Cast("a run", names, counts, group_of, "task {}".format))
+
+
+def perform(run: Progress, task: int, from_s: float, to_s: float) -> None:
+    run.hear([TaskStarted(task, 1, from_s, "room"), CallAdmitted(task, from_s)])
+    run.hear([TaskFinished(task, 1, to_s, ENDING)])
+
+
+def test_every_task_is_counted_in_its_group() -> None:
+    run = progress(2, 3)
+    perform(run, 0, 0.0, 1.0)
+    run.hear([TaskStarted(1, 1, 1.0, "room"), TaskFailed(1, 1, 2.0, Fault("request"), ENDING)])
+    run.hear([TaskSkipped(2, 2.0, 1), TaskStarted(3, 1, 2.0, "room")])
+    first, second = run.groups
+    assert (first.finished, first.failed, first.active, first.ended) == (1, 1, 0, 2)
+    assert (second.skipped, second.active, second.ended) == (1, 1, 1)
+    now = run.statistics()
+    assert (now.total, now.finished, now.failed, now.skipped, now.running) == (5, 1, 1, 1, 1)
+    assert (now.input_tokens, now.output_tokens, now.spent_microusd) == (2000.0, 400.0, 10_000)
+    assert now.paid_twice_microusd == 5000
+    assert repr(run) == "<Progress 1/5, 1 running>"
+
+
+def test_a_task_waits_until_it_has_its_permit() -> None:
+    run = progress(2)
+    run.hear([TaskStarted(0, 1, 0.0, "room")])
+    assert run.statistics().waiting == 1
+    run.hear([CallAdmitted(0, 1.0), CallAdmitted(0, 1.5)])
+    assert run.statistics().waiting == 0
+    run.hear([CallWaited(0, 2.0), CallWaited(0, 2.5)])
+    assert run.statistics().waiting == 1
+    run.hear([TaskFinished(0, 1, 3.0), CallAdmitted(0, 4.0)])
+    assert run.statistics().waiting == 0
+    assert run.running == {}
+
+
+def test_a_delayed_task_is_neither_running_nor_over() -> None:
+    run = progress(1)
+    run.hear([TaskStarted(0, 1, 0.0, "room")])
+    run.hear([TaskDelayed(0, 1, 1.0, 2.0, Fault("rate"), ENDING)])
+    now = run.statistics()
+    assert (now.delayed, now.retries, now.refused, now.running) == (1, 1, 1, 0)
+    run.hear([TaskStarted(0, 2, 2.0, "again"), TaskDelayed(0, 2, 3.0, 4.0, Fault("server"))])
+    now = run.statistics()
+    assert (now.delayed, now.retries, now.refused) == (1, 2, 1)
+    run.hear([TaskStarted(0, 3, 4.0, "again")])
+    assert run.statistics().delayed == 0
+
+
+def test_an_end_counts_though_nobody_saw_the_start() -> None:
+    run = progress(2)
+    run.hear([TaskFinished(0, 1, 3.0, ENDING)])
+    assert (run.statistics().finished, run.statistics().running) == (1, 0)
+
+
+def test_what_was_finished_before_is_not_performed_again() -> None:
+    run = progress(3)
+    run.restored([2])
+    run.hear([TaskStarted(2, 1, 0.0, "room"), TaskReused(2, 0.0)])
+    now = run.statistics()
+    assert (now.finished, now.reused, now.spent_microusd) == (3, 3, 0)
+
+
+def test_a_group_becomes_known_while_the_run_goes_on() -> None:
+    run = progress(1, None)
+    assert not run.statistics().is_total_known
+    run.hear([RunBegan(0.0, "waves:4"), GroupExpanded(1, 7, 1.0), WaveBegan(1, 2, 1.0)])
+    now = run.statistics()
+    assert (now.total, now.is_total_known) == (8, True)
+    assert (run.standing.wave, run.standing.waves, run.first_s) == (1, 2, 0.0)
+    run.hear([RunHeld(2.0, inf, "paused by the user")])
+    assert run.standing.held_until_s == inf
+
+
+def test_no_speed_is_told_before_there_is_one() -> None:
+    run = progress(10)
+    assert run.rest((), 0.0).per_s is None
+    perform(run, 0, 0.0, 1.0)
+    perform(run, 1, 0.0, 1.0)
+    assert run.rest((), 2.0).eta_s is None
+
+
+def test_a_run_with_more_to_come_has_a_speed_and_no_end() -> None:
+    run = progress(10, None)
+    for task in range(4):
+        perform(run, task, float(task), task + 1.0)
+    rest = run.rest((), 4.0)
+    assert (rest.left, rest.eta_s) == (6, None)
+    assert rest.per_s == pytest.approx(1.0)
+
+
+def test_no_time_to_the_end_without_the_bound_beside_it() -> None:
+    run = progress(10)
+    for task in range(4):
+        perform(run, task, float(task), task + 1.0)
+    unknown = run.rest((), 4.0)
+    assert unknown.eta_s == pytest.approx(6.0)
+    assert unknown.bound_s is None
+    minute = Limit("input", 3000.0, 60.0)
+    slots = Limit("concurrency", 2.0, 0.0, "gauge")
+    spend = Limit("spend", 1.0, 60.0)
+    known = run.rest([(minute, 1000.0), (slots, 1.0), (spend, 0.0)], 4.0)
+    # Six more tasks of 1,000 tokens: 2,000 are free, the others come with 50 a second.
+    assert known.bound_s == pytest.approx(80.0)
+    assert known.binding == "input/60s"
+    calm = run.rest([(Limit("requests", 6000.0), 0.0), (slots, 0.0)], 4.0)
+    assert calm.bound_s == pytest.approx(3.0)
+    assert calm.binding == "concurrency"
+
+
+def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
+    run = progress(10)
+    for task in range(4):
+        run.hear([TaskStarted(task, 1, float(task), "room")])
+        run.hear([TaskFinished(task, 1, task + 1.0)])
+    rest = run.rest([(Limit("requests", 10.0), 0.0)], 4.0)
+    assert (rest.bound_s, rest.binding) == (None, "")
+    assert rest.eta_s is not None
+
+
+def test_a_run_that_stands_still_has_no_speed() -> None:
+    run = progress(10)
+    for task in range(4):
+        perform(run, task, float(task), task + 1.0)
+    run.hear([TaskStarted(5, 1, 500.0, "room")])
+    assert run.rest((), 500.0).eta_s is None
+    assert run.rest((), 530.0).per_s is None
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.floats(0.0, 9.0)), max_size=30))
+def test_counts_never_go_below_nothing(drawn: list[tuple[int, int, float]]) -> None:
+    run = progress(5)
+    for task, kind, at_s in drawn:
+        events: tuple[Event, ...] = (
+            TaskStarted(task, 1, at_s, "room"),
+            CallAdmitted(task, at_s),
+            CallWaited(task, at_s),
+            TaskFinished(task, 1, at_s, ENDING),
+            TaskDelayed(task, 1, at_s, at_s, Fault("rate")),
+            TaskFailed(task, 1, at_s, Fault("request")),
+        )
+        is_active = task in run.running
+        if (kind == 0) != is_active:
+            run.hear([events[kind]] if kind in (0, 1, 2) or is_active else [])
+        now = run.statistics()
+        assert 0 <= now.waiting <= now.running == run.groups[0].active

@@ -1,0 +1,255 @@
+"""Who may start when: members, whole groups, empty ones, and those that are found at run time."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.plan.graph import Graph, Group, Need, Task
+from headway.core.plan.ready import ReadySet
+from headway.errors import InternalError
+
+DIAMOND = {"top": "", "left": "top", "right": "top", "bottom": "left right"}
+
+
+def _single(**needs: str) -> ReadySet:
+    """`_single(a="", b="a")`: tasks in order, with their needs separated by spaces."""
+    return ReadySet(Graph.of(Task(name, tuple(before.split())) for name, before in needs.items()))
+
+
+def _each(*needs: int) -> tuple[Need, ...]:
+    return tuple(Need(need, memberwise=True) for need in needs)
+
+
+def _numbers(ranges: list[range]) -> list[int]:
+    return [task for tasks in ranges for task in tasks]
+
+
+def test_a_task_is_ready_when_its_last_need_is_done() -> None:
+    ready = _single(**DIAMOND)
+    assert ready.open() == [range(1)]
+    assert _numbers(ready.done(0)) == [1, 2]
+    assert ready.done(2) == []
+    assert ready.done(1) == [range(3, 4)]
+    assert ready.done(3) == []
+
+
+def test_everything_behind_a_failure_is_lost_once() -> None:
+    ready = _single(**DIAMOND, alone="", after="bottom alone")
+    ready.open()
+    ready.done(0)
+    assert _numbers(ready.doomed(1)) == [3, 5]
+    assert _numbers(ready.fail(1)) == [3, 5]
+    assert ready.fail(2) == []
+    assert ready.done(4) == []
+    assert repr(ready) == "<ReadySet 0 pending, 0 ready, 0 taken, 2 done, 2 failed, 2 lost>"
+    statistics = ready.statistics()
+    assert (statistics.pending, statistics.ready, statistics.lost) == (0, 0, 2)
+
+
+def test_a_resume_may_report_what_is_done_in_any_order() -> None:
+    ready = _single(b="a", c="b", a="")
+    ready.open()
+    assert ready.done(0) == [range(1, 2)]
+    assert ready.done(2) == [], "`b` was done before `a` was reported"
+
+
+def test_a_failure_does_not_take_back_what_is_done() -> None:
+    ready = _single(a="", b="a", c="b")
+    ready.open()
+    assert ready.done(1) == [range(2, 3)]
+    assert ready.fail(0) == []
+    assert ready.statistics().ready == 1
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "lost"])
+def test_a_task_ends_once(state: str) -> None:
+    ready = _single(a="", b="a")
+    ready.open()
+    if state == "done":
+        ready.done(0)
+    else:
+        ready.fail(0)
+    task = 1 if state == "lost" else 0
+    with pytest.raises(InternalError, match=f"is {state} and ends a second time"):
+        ready.done(task)
+    with pytest.raises(InternalError, match=f"is {state} and ends a second time"):
+        ready.fail(task)
+
+
+def test_a_group_is_ready_as_one_range() -> None:
+    ready = ReadySet(Graph([Group("a", 1000), Group("b", 500, (Need(0),))]))
+    assert ready.open() == [range(1000)]
+    for task in range(999):
+        assert ready.done(task) == []
+    assert not ready.is_done(0)
+    assert ready.done(999) == [range(1000, 1500)]
+    assert ready.is_done(0)
+
+
+def test_a_member_follows_its_own_member_and_waits_for_no_other() -> None:
+    ready = ReadySet(Graph([Group("a", 3), Group("b", 3, _each(0)), Group("c", 3, _each(0, 1))]))
+    assert ready.open() == [range(3)]
+    assert ready.done(1) == [range(4, 5)]
+    assert ready.done(4) == [range(7, 8)]
+    assert ready.done(2) == [range(5, 6)]
+
+
+def test_members_that_arrived_wait_for_what_is_needed_entirely() -> None:
+    ready = ReadySet(Graph([Group("a", 4), Group("all"), Group("b", 4, (*_each(0), Need(1)))]))
+    ready.open()
+    for task in (0, 1, 3):
+        assert ready.done(task) == []
+    assert ready.done(4) == [range(5, 7), range(8, 9)]
+    assert ready.done(2) == [range(7, 8)]
+
+
+def test_nobody_is_ready_before_a_member_arrives() -> None:
+    ready = ReadySet(Graph([Group("a", 4), Group("all"), Group("b", 4, (*_each(0), Need(1)))]))
+    ready.open()
+    assert ready.done(4) == []
+
+
+def test_a_failed_member_takes_only_its_own_followers_along() -> None:
+    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("c", 3, _each(1))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert _numbers(ready.fail(1)) == [4, 7]
+    assert ready.done(0) == [range(3, 4)]
+    assert _numbers(ready.fail(3)) == [6]
+
+
+def test_a_failed_member_takes_all_along_that_need_the_whole_group() -> None:
+    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("all", 2, (Need(1),)),
+              Group("behind", 2, _each(2))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.doomed(1) == [range(4, 5), range(6, 8), range(8, 10)]
+    assert ready.fail(1) == [range(4, 5), range(6, 8), range(8, 10)]
+    assert ready.is_lost[2]
+    assert ready.fail(2) == [range(5, 6)], "the rest was lost before"
+
+
+def test_a_group_that_is_reached_by_one_member_and_then_entirely_is_lost_entirely() -> None:
+    groups = [Group("a", 2), Group("b", 2, _each(0)), Group("all", 2, (Need(0),)),
+              Group("last", 2, _each(1, 2))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(0) == [range(2, 3), range(4, 6), range(6, 8)]
+
+
+def test_some_of_a_lost_group_may_be_lost_already() -> None:
+    groups = [Group("a", 4), Group("x"), Group("b", 4, (*_each(0), Need(1)))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(1) == [range(6, 7)]
+    assert ready.fail(4) == [range(5, 6), range(7, 9)]
+
+
+def test_a_member_whose_followers_are_lost_frees_nobody() -> None:
+    groups = [
+        Group("a", 2),
+        Group("x"),
+        Group("b", 2, (*_each(0), Need(1))),
+        Group("c", 2, _each(0)),
+    ]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(2) == [range(3, 5)]
+    assert ready.done(0) == [range(5, 6)]
+
+
+def test_a_follower_that_was_taken_early_is_not_ready_again() -> None:
+    ready = ReadySet(Graph([Group("a", 2), Group("b", 2, _each(0))]))
+    ready.open()
+    ready.done(2)
+    assert ready.done(0) == []
+    assert ready.done(1) == [range(3, 4)]
+
+
+def test_an_empty_group_is_done_when_its_own_needs_are() -> None:
+    groups = [Group("a"), Group("none", 0, (Need(0),)), Group("none-too", 0, (Need(1),)),
+              Group("last", 2, (Need(2),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    assert ready.open() == [range(1)]
+    assert not ready.is_done(2)
+    assert ready.done(0) == [range(1, 3)]
+    assert ready.is_done(2)
+
+
+def test_an_empty_group_without_needs_is_done_at_once() -> None:
+    ready = ReadySet(Graph([Group("none", 0), Group("last", 2, (Need(0),))]))
+    assert ready.open() == [range(2)]
+
+
+def test_members_are_found_at_run_time() -> None:
+    groups = [Group("list"), Group("each", None, (Need(0),)), Group("merge", 1, (Need(1),))]
+    ready = ReadySet(Graph(groups))
+    assert ready.open() == [range(1)]
+    assert ready.unknown == 1
+    assert ready.done(0) == []
+    assert ready.expand(1, 3) == [range(2, 5)]
+    assert ready.unknown == 0
+    assert _numbers([*ready.done(2), *ready.done(3), *ready.done(4)]) == [1]
+
+
+def test_members_may_be_known_before_their_needs_are_done() -> None:
+    ready = ReadySet(Graph([Group("list"), Group("each", None, (Need(0),))]))
+    ready.open()
+    assert ready.expand(1, 2) == []
+    assert ready.done(0) == [range(1, 3)]
+
+
+def test_a_group_that_turns_out_empty_frees_what_needs_it() -> None:
+    ready = ReadySet(Graph([Group("each", None), Group("merge", 1, (Need(0),))]))
+    ready.open()
+    assert not ready.is_done(0)
+    assert ready.expand(0, 0) == [range(1)]
+    assert ready.is_done(0)
+
+
+def test_followers_of_a_group_that_is_found_are_found_with_it() -> None:
+    ready = ReadySet(Graph([Group("a", None), Group("b", None, _each(0))]))
+    ready.open()
+    assert ready.expand(0, 2) == [range(2)]
+    assert ready.expand(1, 2) == []
+    assert ready.done(1) == [range(3, 4)]
+
+
+def test_a_group_that_will_never_be_found_is_not_waited_for() -> None:
+    groups = [Group("list"), Group("each", None, (Need(0),)), Group("b", None, _each(1)),
+              Group("merge", 1, (Need(2),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(0) == [range(1, 2)]
+    assert ready.unknown == 0
+    assert ready.is_lost[1]
+    assert ready.is_lost[2]
+
+
+def test_what_was_done_before_is_counted_at_once() -> None:
+    groups = [Group("a", 4), Group("b", 4, _each(0)), Group("merge", 2, (Need(1),)), Group("last")]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.restore([0, 1, 2, 4, 0]) == 4
+    assert sorted(_numbers(ready.open())) == [3, 5, 6, 10]
+    assert ready.restore([3, 5, 6, 7]) == 4
+    assert sorted(_numbers(ready.open())) == [8, 9, 10]
+    assert ready.is_done(1)
+
+
+def test_what_was_done_of_a_group_whose_needs_are_not_leaves_the_rest_pending() -> None:
+    groups = [Group("a"), Group("b", 4, (Need(0),)), Group("c", 1, (Need(1),))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    ready.restore([2, 3])
+    assert ready.open() == [range(1)]
+    assert ready.done(0) == [range(1, 2), range(4, 5)]
+
+
+def test_a_group_that_is_done_entirely_frees_others_whatever_it_needs() -> None:
+    groups = [Group("a"), Group("b", 2, (Need(0),)), Group("c", 1, (Need(1),))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    ready.restore([1, 2])
+    assert ready.open() == [range(1), range(3, 4)]
+    assert ready.done(0) == [], "what it frees is done"

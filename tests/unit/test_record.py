@@ -1,0 +1,93 @@
+"""A row is a fold of its task's events, and nothing that was paid is forgotten on the way."""
+
+from __future__ import annotations
+
+from headway.core.engine.events import (
+    NOTHING,
+    CallWaited,
+    Ending,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReused,
+    TaskSkipped,
+    TaskStarted,
+)
+from headway.core.engine.record import Fact, MoneyReserved, ReplyKept, Row, digest, fold
+from headway.core.values import Fault
+
+KEY = b"k" * 16
+FIRST = TaskStarted(7, 1, 10.0, "ready")
+PAID = Ending(digest(b"answer"), b"i" * 16, 100.0, 20.0, 500, 1)
+
+
+def folded(*events: Fact) -> Row:
+    row = None
+    for event in events:
+        row = fold(row, event, KEY, "review[7]")
+    assert row is not None
+    return row
+
+
+def test_a_started_task_has_a_row_of_its_first_attempt() -> None:
+    assert folded(FIRST) == Row(KEY, "review[7]", "started", 1, 10.0)
+
+
+def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
+    row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
+    assert row == Row(KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500)
+
+
+def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
+    delayed = folded(FIRST, TaskDelayed(7, 1, 12.0, 20.0, Fault("overload", detail="529"), PAID))
+    assert (delayed.state, delayed.fault) == ("delayed", "overload: 529")
+    again = fold(delayed, TaskStarted(7, 2, 20.0, "again"), KEY, "review[7]")
+    assert (again.state, again.attempt, again.started_s) == ("started", 2, 20.0)
+    done = fold(again, TaskFinished(7, 2, 22.0, PAID), KEY, "review[7]")
+    assert (done.fault, done.spent_microusd, done.ended_s) == ("", 1000, 22.0)
+
+
+def test_a_failure_without_a_detail_is_named_by_its_kind() -> None:
+    row = folded(FIRST, TaskFailed(7, 1, 12.0, Fault("timeout")))
+    assert (row.state, row.fault, row.ending) == ("failed", "timeout", NOTHING)
+
+
+def test_money_is_set_aside_until_the_attempt_ends() -> None:
+    held = folded(FIRST, MoneyReserved(7, 1, 10.5, 900))
+    assert (held.reserved_microusd, held.spent_microusd) == (900, 0)
+    done = fold(held, TaskFinished(7, 1, 12.0, PAID), KEY, "review[7]")
+    assert (done.reserved_microusd, done.spent_microusd) == (0, 500)
+
+
+def test_an_attempt_that_never_ended_is_charged_with_all_that_was_set_aside() -> None:
+    row = folded(FIRST, MoneyReserved(7, 1, 10.5, 900), TaskStarted(7, 2, 30.0, "again"))
+    assert (row.reserved_microusd, row.spent_microusd) == (0, 900)
+
+
+def test_replies_are_kept_for_the_next_attempt_after_a_kill_or_a_delay() -> None:
+    kept = (FIRST, ReplyKept(7, 1, 11.0, b"a" * 16), ReplyKept(7, 1, 12.0, b"b" * 16))
+    both = (b"a" * 16, b"b" * 16)
+    assert folded(*kept, TaskStarted(7, 2, 30.0, "again")).kept == both
+    assert folded(*kept, TaskDelayed(7, 1, 13.0, 20.0, Fault("server"))).kept == both
+    assert folded(*kept, TaskFinished(7, 1, 13.0)).kept == ()
+    assert folded(*kept, TaskFailed(7, 1, 13.0, Fault("request"))).kept == ()
+
+
+def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
+    done = (FIRST, TaskFinished(7, 1, 12.0, PAID))
+    assert folded(*done, TaskReused(7, 40.0)) == folded(*done)
+    asked = folded(*done, TaskStarted(7, 2, 39.0, "resumed"), TaskReused(7, 40.0))
+    assert (asked.state, asked.ending, asked.ended_s) == ("finished", PAID, 12.0)
+
+
+def test_a_task_may_be_skipped_before_it_ever_started() -> None:
+    assert folded(TaskSkipped(7, 5.0, because=3)) == Row(KEY, "review[7]", "skipped", ended_s=5.0)
+
+
+def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
+    assert folded(FIRST, CallWaited(7, 10.1)) == folded(FIRST)
+
+
+def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
+    assert len(digest(b"a")) == 16
+    assert digest(b"a") != digest(b"b")

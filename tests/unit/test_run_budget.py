@@ -1,0 +1,217 @@
+"""A run's purse: never a micro-dollar over, nobody starves, nobody waits for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.engine.budget import RUN, Cost, Later, Never, Purse, Reserved
+from headway.core.plan.spec import Budget
+from headway.errors import BadValueError, UnknownPermitError
+
+
+def purse(microusd: int | None = None, tokens: int | None = None) -> Purse:
+    return Purse(Budget(microusd, tokens))
+
+
+def spent(of: Purse, pot: str = RUN) -> Cost:
+    return dict(of.statistics().pots)[pot].spent
+
+
+def test_without_a_budget_everything_is_reserved_and_counted() -> None:
+    free = purse()
+    assert free.reserve(1, 10**12, 10**9) == Reserved()
+    free.settle(1, 5, 7)
+    assert spent(free) == Cost(5, 7)
+
+
+def test_a_budget_is_used_to_the_last_micro_dollar_and_no_further() -> None:
+    tight = purse(100)
+    assert tight.reserve(1, 100) == Reserved()
+    tight.settle(1, 100)
+    refused = tight.reserve(2, 1)
+    assert isinstance(refused, Never)
+    assert "the run's budget is $0.000100, of which $0.000100 are spent" in refused.reason
+    assert "up to $0.000001" in refused.reason
+
+
+def test_tokens_are_a_budget_of_their_own() -> None:
+    tight = purse(tokens=1000)
+    assert tight.reserve(1, 10**9, 1000) == Reserved()
+    late = tight.reserve(2, 0, 1)
+    assert isinstance(late, Later)
+    assert "1,000 tokens" in late.reason
+    tight.settle(1, 10**9, 1000)
+    assert isinstance(tight.reserve(2, 0, 1), Never)
+
+
+def test_settling_gives_back_what_was_not_used() -> None:
+    tight = purse(100)
+    tight.reserve(1, 100)
+    assert isinstance(tight.reserve(2, 60), Later)
+    tight.settle(1, 40)
+    assert tight.reserve(2, 60) == Reserved()
+    assert tight.holds(2) == Cost(60)
+    assert tight.holds(1) == Cost()
+
+
+def test_a_later_smaller_reservation_does_not_slip_past_an_earlier_larger_one() -> None:
+    tight = purse(100)
+    tight.reserve(1, 40)
+    tight.reserve(2, 40)
+    assert isinstance(tight.reserve(3, 50), Later)
+    assert isinstance(tight.reserve(4, 10), Later)
+    tight.settle(1, 0)
+    # Whatever the order in which they ask again.
+    assert isinstance(tight.reserve(4, 10), Later) is False
+    assert tight.reserve(3, 50) == Reserved()
+    assert tight.statistics().waiting == 0
+
+
+def test_the_room_of_whoever_is_before_is_not_taken_when_asking_out_of_turn() -> None:
+    tight = purse(100)
+    tight.reserve(1, 100)
+    assert isinstance(tight.reserve(2, 60), Later)
+    assert isinstance(tight.reserve(3, 60), Later)
+    tight.settle(1, 0)
+    assert isinstance(tight.reserve(3, 60), Later)
+    assert tight.reserve(2, 60) == Reserved()
+
+
+def test_whoever_can_never_be_served_does_not_stand_in_the_way() -> None:
+    tight = purse(100)
+    tight.reserve(1, 60)
+    assert isinstance(tight.reserve(2, 90), Later)
+    assert isinstance(tight.reserve(3, 30), Later)
+    tight.settle(1, 60)
+    assert tight.reserve(3, 30) == Reserved()
+    assert isinstance(tight.reserve(2, 90), Never)
+
+
+def test_a_further_call_of_an_attempt_adds_to_what_it_holds() -> None:
+    tight = purse(100)
+    tight.reserve(1, 50)
+    assert tight.reserve(1, 30) == Reserved()
+    assert tight.holds(1) == Cost(80)
+    assert isinstance(tight.reserve(1, 30), Never)
+    tight.settle(1, 70)
+    assert spent(tight) == Cost(70)
+
+
+def test_an_attempt_that_holds_something_goes_before_those_that_hold_nothing() -> None:
+    tight = purse(100)
+    tight.reserve(1, 40)
+    tight.reserve(2, 40)
+    assert isinstance(tight.reserve(3, 80), Later)
+    assert isinstance(tight.reserve(1, 40), Later)
+    tight.settle(2, 10)
+    assert isinstance(tight.reserve(3, 80), Later)
+    assert tight.reserve(1, 40) == Reserved()
+
+
+def test_when_everybody_who_holds_waits_for_more_one_of_them_has_to_go() -> None:
+    tight = purse(100)
+    tight.reserve(1, 50)
+    tight.reserve(2, 40)
+    assert isinstance(tight.reserve(1, 30), Later)
+    stuck = tight.reserve(2, 30)
+    assert isinstance(stuck, Never)
+    assert "attempts that wait" in stuck.reason
+    tight.settle(2, 0)
+    assert tight.reserve(1, 30) == Reserved()
+
+
+def test_the_last_one_that_can_end_may_pass_those_that_wait_for_it() -> None:
+    tight = purse(100)
+    tight.reserve(1, 50)
+    tight.reserve(2, 30)
+    assert isinstance(tight.reserve(1, 40), Later)
+    assert tight.reserve(2, 10) == Reserved()
+
+
+def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
+    both = Purse(Budget(100), {"review": Budget(30)})
+    assert both.reserve(1, 30, group="review") == Reserved()
+    late = both.reserve(2, 20, group="review")
+    assert isinstance(late, Later)
+    assert "the budget of `review`" in late.reason
+    # Another group does not wait for a pot that is not its own.
+    assert both.reserve(3, 70, group="other") == Reserved()
+    both.settle(1, 10)
+    assert both.reserve(2, 20, group="review") == Reserved()
+    both.settle(2, 20)
+    both.settle(3, 0)
+    assert spent(both, "review") == Cost(30)
+    assert spent(both) == Cost(30)
+
+
+def test_what_fits_its_own_pot_still_waits_for_the_common_one_in_turn() -> None:
+    both = Purse(Budget(100), {"a": Budget(50)})
+    both.reserve(1, 50, group="a")
+    both.reserve(2, 40)
+    assert isinstance(both.reserve(3, 50, group="a"), Later)
+    assert isinstance(both.reserve(4, 10, group="a"), Later)
+
+
+def test_whoever_gives_up_waiting_leaves_the_line() -> None:
+    tight = purse(100)
+    tight.reserve(1, 60)
+    assert isinstance(tight.reserve(2, 90), Later)
+    tight.settle(2)
+    assert tight.reserve(3, 40) == Reserved()
+
+
+def test_an_attempt_is_settled_once() -> None:
+    tight = purse(100)
+    tight.reserve(1, 10)
+    tight.settle(1, 10)
+    with pytest.raises(UnknownPermitError, match="attempt 1 holds nothing"):
+        tight.settle(1, 10)
+
+
+def test_an_attempt_that_was_told_never_ends_like_any_other_and_costs_nothing() -> None:
+    tight = purse(100)
+    assert isinstance(tight.reserve(1, 101), Never)
+    tight.settle(1)
+    assert spent(tight) == Cost()
+    with pytest.raises(UnknownPermitError):
+        tight.settle(1)
+    # A smaller one may have more luck.
+    assert isinstance(tight.reserve(2, 101), Never)
+    assert tight.reserve(2, 60) == Reserved()
+    tight.settle(2, 60)
+    with pytest.raises(UnknownPermitError):
+        tight.settle(2)
+
+
+def test_an_overrun_is_counted_and_shown() -> None:
+    tight = purse(100)
+    tight.reserve(1, 10, 5)
+    tight.settle(1, 15, 9)
+    pot = dict(tight.statistics().pots)[RUN]
+    assert pot.overrun == Cost(5, 4)
+    assert pot.spent == Cost(15, 9)
+
+
+def test_what_was_charged_in_doubt_is_known_apart() -> None:
+    tight = purse(100)
+    tight.reserve(1, 10)
+    tight.settle(1, 10, is_in_doubt=True)
+    tight.restore(Cost(20), Cost(30))
+    pot = dict(tight.statistics().pots)[RUN]
+    assert (pot.spent, pot.in_doubt) == (Cost(60), Cost(40))
+    assert isinstance(tight.reserve(2, 41), Never)
+    assert tight.reserve(2, 40) == Reserved()
+
+
+def test_a_negative_cost_is_refused() -> None:
+    for microusd, tokens in ((-1, 0), (0, -1)):
+        with pytest.raises(BadValueError):
+            purse(100).reserve(1, microusd, tokens)
+
+
+def test_a_purse_and_a_cost_can_be_read() -> None:
+    tight = purse(100)
+    tight.reserve(1, 60)
+    assert repr(tight) == "<Purse $0.000000 spent, $0.000060 reserved, 0 waiting>"
+    assert str(Cost(0, 1500)) == "1,500 tokens"
+    assert str(Cost(2, 3)) == "$0.000002 and 3 tokens"

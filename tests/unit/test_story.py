@@ -1,0 +1,272 @@
+"""What a journal tells of a run: spans, ends, how many at once, and where a run stands."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    Event,
+    GroupExpanded,
+    RunBegan,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    RunStopping,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReused,
+    TaskSkipped,
+    TaskStarted,
+    WaveBegan,
+)
+from headway.core.engine.record import Fact, MoneyReserved
+from headway.core.story import (
+    Standing,
+    Story,
+    Tale,
+    effective_width,
+    in_line,
+    scene,
+    stand,
+    with_lines,
+)
+from headway.core.values import Fault
+
+A, B = b"a", b"b"
+REFUSED = Fault("rate", detail="429")
+BROKEN = Fault("server", detail="500")
+
+
+def told(*facts: tuple[bytes, Fact]) -> Story:
+    story = Story()
+    for key, fact in facts:
+        story.hear(key, fact)
+    return story
+
+
+def answered(key: bytes, task: int, from_s: float, to_s: float, tokens: float) -> Story:
+    return told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (key, TaskStarted(task, 1, from_s, "room")),
+        (key, CallAdmitted(task, from_s)),
+        (key, TaskFinished(task, 1, to_s, Ending(output_tokens=tokens))),
+    )
+
+
+def test_a_task_is_busy_from_its_permit_to_its_end() -> None:
+    story = told(
+        (b"", RunBegan(100.0, "adaptive")),
+        (A, TaskStarted(0, 1, 101.0, "room")),
+        (A, CallAdmitted(0, 102.0)),
+        (A, CallWaited(0, 103.0)),
+        (A, CallAdmitted(0, 105.0)),
+        (A, TaskFinished(0, 1, 106.0)),
+    )
+    tale = story.tales[A]
+    assert tale.spans == [("busy", 2.0, 3.0), ("busy", 5.0, 6.0)]
+    assert (tale.state, tale.ended_s, tale.calls) == ("finished", 6.0, 2)
+
+
+def test_a_task_of_which_no_permit_is_known_was_busy_all_the_time() -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (A, TaskStarted(0, 1, 1.0, "room")),
+        (A, TaskFailed(0, 1, 4.0, BROKEN)),
+    )
+    assert story.tales[A].spans == [("busy", 1.0, 4.0)]
+    assert story.tales[A].state == "failed"
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(REFUSED, "provider"), (BROKEN, None)])
+def test_a_task_that_is_turned_away_stands_in_the_providers_line(
+    fault: Fault, kind: str | None
+) -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (A, TaskStarted(0, 1, 0.0, "room")),
+        (A, TaskDelayed(0, 1, 1.0, 3.0, fault)),
+        (A, TaskStarted(0, 2, 3.0, "its delay is over")),
+        (A, TaskFinished(0, 2, 4.0)),
+    )
+    spans = [("busy", 0.0, 1.0), ("busy", 3.0, 4.0)]
+    if kind is not None:
+        spans.insert(1, ("provider", 1.0, 3.0))
+    assert story.tales[A].spans == spans
+    assert story.tales[A].attempt == 2
+
+
+def test_the_time_between_two_processes_is_left_out() -> None:
+    story = told(
+        (b"", RunBegan(100.0, "adaptive")),
+        (A, TaskStarted(0, 1, 101.0, "room")),
+        (A, CallAdmitted(0, 101.0)),
+        (B, TaskStarted(1, 1, 102.0, "room")),
+        (B, TaskFinished(1, 1, 103.0)),
+        (b"", RunBegan(9000.0, "adaptive")),
+        (A, TaskStarted(0, 2, 9001.0, "room")),
+        (A, TaskFinished(0, 2, 9002.0)),
+    )
+    now = story.statistics()
+    assert story.tales[A].spans == [("busy", 1.0, 3.0), ("busy", 4.0, 5.0)]
+    assert (now.elapsed_s, now.parts, now.active, now.submitted) == (5.0, 2, 0, 2)
+    assert now.active_s == 3.0
+    assert repr(story) == "<Story of 2 tasks over 5.0 s>"
+
+
+def test_what_is_in_flight_when_a_run_is_over_has_no_end() -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (A, TaskStarted(0, 1, 0.0, "room")),
+        (A, CallAdmitted(0, 0.0)),
+        (B, TaskStarted(1, 1, 1.0, "room")),
+        (b"", RunFinished(2.0, 0, 0, 0, 2)),
+    )
+    assert story.tales[A].spans == [("busy", 0.0, 2.0)]
+    assert story.tales[A].ended_s is None
+    assert story.statistics().active == 0
+
+
+def test_tasks_are_in_declared_order_whenever_they_started() -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (B, TaskStarted(7, 1, 0.0, "room")),
+        (A, TaskStarted(2, 1, 0.0, "room")),
+        (b"c", TaskSkipped(5, 1.0, 7)),
+        (b"d", TaskReused(9, 1.0)),
+    )
+    assert [tale.key for tale in story.in_order()] == [b"d", A, b"c", B]
+    assert [tale.state for tale in story.in_order()] == [
+        "finished",
+        "started",
+        "skipped",
+        "started",
+    ]
+
+
+def test_what_money_was_set_aside_changes_no_tale() -> None:
+    story = told((b"", RunBegan(0.0, "a")), (A, MoneyReserved(0, 1, 1.0, 500)))
+    assert story.tales[A].spans == []
+
+
+def test_a_scene_holds_what_is_open_until_now() -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (A, TaskStarted(0, 1, 0.0, "room")),
+        (A, CallAdmitted(0, 1.0)),
+        (B, TaskStarted(1, 1, 1.0, "room")),
+        (B, TaskFinished(1, 1, 2.0)),
+    )
+    shown = scene(story.in_order(), 5.0)
+    spans = [(span.task, span.kind, span.from_s, span.to_s) for span in shown.spans]
+    assert spans == [(0, "busy", 1.0, 5.0), (1, "busy", 1.0, 2.0)]
+    assert [(end.task, end.ended_s, end.done) for end in shown.tasks] == [(1, 2.0, True)]
+
+
+def six_answers(last_s: float) -> list[Tale]:
+    tales = []
+    for number in range(6):
+        took_s = last_s if number == 5 else 1.0
+        story = answered(bytes([number]), number, 0.0, took_s, 100.0)
+        tales += story.in_order()
+    return tales
+
+
+def test_an_answer_that_took_far_longer_per_token_was_in_line() -> None:
+    tales = six_answers(last_s=10.0)
+    lines = in_line(tales, lambda key: "review")
+    assert lines == {bytes([5]): 9.0}
+    split = with_lines(tales[5], lines[bytes([5])])
+    assert split.spans == [("provider", 0.0, 9.0), ("busy", 9.0, 10.0)]
+    assert with_lines(tales[0], 0.0) is tales[0]
+
+
+def test_an_answer_that_is_merely_slow_was_not() -> None:
+    assert in_line(six_answers(last_s=2.0), lambda key: "review") == {}
+
+
+def test_few_answers_and_tasks_without_tokens_tell_nothing() -> None:
+    tales = six_answers(last_s=10.0)
+    assert in_line(tales, lambda key: key.hex()) == {}
+    silent = answered(A, 0, 0.0, 9.0, 0.0).in_order()
+    assert in_line([*tales[:4], *silent], lambda key: "review") == {}
+
+
+def test_the_effective_width_counts_what_was_really_worked_on() -> None:
+    story = told(
+        (b"", RunBegan(0.0, "adaptive")),
+        (A, TaskStarted(0, 1, 0.0, "room")),
+        (A, CallAdmitted(0, 0.0)),
+        (B, TaskStarted(1, 1, 0.0, "room")),
+        (B, CallAdmitted(1, 2.0)),
+        (A, TaskFinished(0, 1, 4.0)),
+    )
+    assert effective_width(story, {}, 4.0) == (4.0 + 2.0) / 4.0
+    assert effective_width(story, {A: 2.0}, 4.0) == (2.0 + 2.0) / 4.0
+    assert effective_width(Story(), {}, 0.0) == 0.0
+
+
+def test_a_run_stands_where_its_facts_leave_it() -> None:
+    standing = Standing()
+    for event in (
+        RunBegan(1.0, "waves:4"),
+        WaveBegan(2, 6, 2.0),
+        GroupExpanded(1, 20, 3.0),
+        TaskStarted(0, 1, 3.0, "room"),
+    ):
+        standing = stand(standing, event)
+    assert standing == Standing(1, "waves:4", 1.0, 20, 2, 6)
+    held = stand(standing, RunHeld(4.0, inf, "paused"))
+    assert (held.held_until_s, held.held_for) == (inf, "paused")
+    assert stand(held, RunContinued(5.0)) == standing
+
+
+def test_the_first_reason_to_stop_is_the_one_that_is_told() -> None:
+    standing = stand(Standing(), RunStopping(1.0, "the budget is reached"))
+    standing = stand(standing, RunStopping(2.0, "interrupted", is_now=True))
+    assert (standing.stopping_for, standing.is_now) == ("the budget is reached", True)
+    over = RunFinished(3.0, 1, 0, 0, 2)
+    assert stand(standing, over).finished == over
+    assert stand(stand(standing, over), RunBegan(4.0, "adaptive")) == Standing(1, "adaptive", 4.0)
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from([A, B]), st.integers(0, 6), st.floats(0.0, 100.0)), max_size=25
+)
+
+
+def _event(key: bytes, kind: int, at_s: float) -> tuple[bytes, Event]:
+    task = 0 if key == A else 1
+    events: tuple[Event, ...] = (
+        TaskStarted(task, 1, at_s, "room"),
+        CallAdmitted(task, at_s),
+        CallWaited(task, at_s),
+        TaskFinished(task, 1, at_s),
+        TaskDelayed(task, 1, at_s, at_s, REFUSED),
+        TaskFailed(task, 1, at_s, BROKEN),
+        RunBegan(at_s, "adaptive"),
+    )
+    return (b"" if kind == 6 else key), events[kind]
+
+
+@settings(max_examples=150)
+@given(EVENTS)
+def test_whatever_happens_no_stay_ends_before_it_began_or_overlaps_another(
+    drawn: list[tuple[bytes, int, float]],
+) -> None:
+    story = told(*(_event(*one) for one in drawn))
+    for tale in story.tales.values():
+        last_s = 0.0
+        for _, from_s, to_s in tale.spans:
+            assert last_s <= from_s <= to_s
+            last_s = to_s
+    now = story.statistics()
+    assert 0.0 <= now.active_s <= now.elapsed_s
+    assert 0 <= now.active <= now.submitted <= 2

@@ -1,0 +1,178 @@
+"""Why a task has not started, in words."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.engine.engine import Rules, State, begin, step
+from headway.core.engine.events import (
+    Began,
+    Expanded,
+    Failed,
+    Finished,
+    Held,
+    Input,
+    LocalRoom,
+    Stopping,
+)
+from headway.core.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.core.engine.why import Active, Blocked, Ended, Free, Names, why
+from headway.core.plan.graph import Graph, Group, Need
+from headway.core.values import Fault
+
+
+def _state(groups: list[Group], strategy: Strategy, *inputs: Input, ceiling: float = inf) -> State:
+    state = begin(Graph(groups), Rules(strategy, ceiling=ceiling))
+    for happened in (Began(), *inputs):
+        step(state, happened, 0.0)
+    return state
+
+
+def _words(state: State, task: int) -> list[str]:
+    answer = why(state, task, 0.0)
+    assert isinstance(answer, Blocked)
+    return [blocker.words for blocker in answer.blockers]
+
+
+def test_a_task_that_has_started_says_so() -> None:
+    state = _state([Group("a", 2), Group("b", is_local=True)], AllAtOnce())
+    assert why(state, 0, 0.0) == Active(0, 1, is_waiting=True)
+    assert why(state, 0, 0.0).words == "attempt 1 waits for a permit"
+    assert why(state, 2, 0.0).words == "attempt 1 is at work"
+
+
+def test_a_task_that_has_ended_says_how() -> None:
+    groups = [Group("a"), Group("b"), Group("c", 1, (Need(1),))]
+    state = _state(groups, AllAtOnce(), Finished(0, 1), Failed(1, 1, Fault("request")))
+    assert [why(state, task, 0.0) for task in range(3)] == [
+        Ended(0, "finished"), Ended(1, "failed"), Ended(2, "skipped"),
+    ]  # fmt: skip
+    assert why(state, 2, 0.0).words == "it is skipped"
+
+
+def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
+    state = _state([Group("a", 2)], Fixed(1))
+    del state.active[0]
+    assert why(state, 1, 0.0) == Free(1)
+
+
+def test_a_need_is_named_with_where_it_is() -> None:
+    groups = [Group("fetch"), Group("load"), Group("parse", 1, (Need(0), Need(1))),
+              Group("last", 1, (Need(2),))]  # fmt: skip
+    state = _state(groups, Fixed(2), Failed(1, 1, Fault("server")))
+    assert _words(state, 2) == ["needs fetch, which is started", "needs load, which is delayed"]
+    assert _words(state, 3) == ["needs parse, which is pending"]
+    assert why(state, 2, 0.0).words == (
+        "needs fetch, which is started, and needs load, which is delayed"
+    )
+
+
+def test_a_need_that_is_done_is_not_named() -> None:
+    groups = [Group("a"), Group("b"), Group("c", 1, (Need(0), Need(1)))]
+    state = _state(groups, AllAtOnce(), Finished(0, 1))
+    assert _words(state, 2) == ["needs b, which is started"]
+
+
+def test_the_member_that_is_needed_is_named() -> None:
+    groups = [
+        Group("parse", 5),
+        Group("enrich", 5, (Need(0, True),)),
+        Group("merge", 1, (Need(1),)),
+    ]
+    state = _state(groups, Fixed(2), Finished(0, 1))
+    assert _words(state, 8) == [
+        "needs parse[3], which is ready", "all 2 places are taken",
+        "2 tasks go first, and there is room for 1",
+    ]  # fmt: skip
+    assert _words(state, 10) == ["needs all of enrich, of which 5 are not finished"]
+    for task in (1, 2, 3, 4):
+        step(state, Finished(task, 1), 0.0)
+    for task in (5, 6):
+        step(state, Finished(task, 1), 0.0)
+    assert _words(state, 10) == ["needs enrich[2], enrich[3] and enrich[4], which are not finished"]
+
+
+def test_names_and_times_are_told_as_the_caller_likes() -> None:
+    state = _state([Group("a"), Group("b", 1, (Need(0),))], AllAtOnce(), Held(64800.0, "window"))
+    names = Names(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
+    answer = why(state, 1, 0.0, names)
+    assert isinstance(answer, Blocked)
+    assert [blocker.words for blocker in answer.blockers] == [
+        "the run is held until 18 o'clock: window", "needs number 0, which is started",
+    ]  # fmt: skip
+    assert _words(state, 1)[0] == "the run is held until 64800 s: window"
+
+
+def test_a_group_that_is_not_known_yet_is_named() -> None:
+    groups = [Group("list"), Group("each", None, (Need(0),)), Group("merge", 1, (Need(1),)),
+              Group("none", 0, (Need(0),)), Group("after", 1, (Need(3),))]  # fmt: skip
+    state = _state(groups, AllAtOnce())
+    assert _words(state, 1) == ["needs each, whose tasks are not known yet"]
+    assert _words(state, 2) == ["needs none, which is empty but needs others"]
+
+
+def test_a_queue_tells_where_it_is() -> None:
+    groups = [Group("build", 2, queue="deploy"), Group("release", None, queue="deploy"),
+              Group("last", queue="deploy")]  # fmt: skip
+    state = _state(groups, AllAtOnce(), Finished(0, 1))
+    assert _words(state, 2) == ["queue `deploy` is at build[1]"]
+    step(state, Finished(1, 1), 0.0)
+    assert _words(state, 2) == ["queue `deploy` is at release, whose tasks are not known yet"]
+    step(state, Expanded(1, 1), 0.0)
+    assert _words(state, 2) == ["queue `deploy` is at release"]
+
+
+def test_a_delayed_task_tells_when_it_is_tried_again() -> None:
+    state = _state([Group("a")], AllAtOnce(), Failed(0, 1, Fault("server")))
+    assert _words(state, 0) == ["attempt 2 is due at 1 s"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (Fixed(4), "all 4 places are taken"),
+        (Waves(4), "wave 1 has 4 left"),
+        (Adaptive(), f"{LOOKAHEAD} started tasks wait for a permit"),
+    ],
+)
+def test_a_strategy_says_why_it_has_no_room(strategy: Strategy, words: str) -> None:
+    state = _state([Group("a", LOOKAHEAD + 1)], strategy)
+    task = len(state.active)
+    assert _words(state, task) == [words]
+
+
+def test_those_that_go_first_are_counted() -> None:
+    state = _state([Group("a", 9)], Fixed(4))
+    assert _words(state, 5) == [
+        "all 4 places are taken", "1 task goes first, and there is room for 1",
+    ]  # fmt: skip
+    assert _words(state, 8)[1] == "4 tasks go first, and there is room for 1"
+
+
+def test_a_ceiling_is_named() -> None:
+    state = _state([Group("a", 3)], AllAtOnce(), ceiling=2)
+    assert _words(state, 2) == ["no more than 2 may be active"]
+
+
+def test_a_full_machine_is_named_for_those_that_use_it() -> None:
+    groups = [Group("local", 4, is_local=True), Group("remote", 1)]
+    state = begin(Graph(groups), Rules(Fixed(3)))
+    step(state, LocalRoom(2.0), 0.0)
+    step(state, Began(), 0.0)
+    assert _words(state, 2) == [
+        "all 3 places are taken", "this machine is full: 2 of 2 places are taken",
+    ]  # fmt: skip
+    assert _words(state, 3)[2] == "1 task goes first, and there is room for 1"
+
+
+def test_the_state_of_the_run_is_named() -> None:
+    state = begin(Graph([Group("a", 2)]), Rules(Fixed(1)))
+    assert _words(state, 0) == ["the run has not begun"]
+    step(state, Began(), 0.0)
+    step(state, Finished(0, 1), 0.0)
+    step(state, Stopping("interrupted", is_now=True), 0.0)
+    assert _words(state, 1) == ["the run is over", "the run is stopping"]
+    paused = _state([Group("a"), Group("b")], Fixed(1), Held(inf, "by hand"), Finished(0, 1))
+    assert _words(paused, 1) == ["the run is held: by hand"]
