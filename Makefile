@@ -11,13 +11,15 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LLM := $(VENV)/.llm
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
+.PHONY: help run test test-parallel test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
 	bench-engine bench-chaos picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(RUNTIME) ## see many agents on one small account, in virtual time
+run: $(RUNTIME) ## a plan explores 22 modules end to end; then the same race, six ways, in virtual time
+	@cd examples/plans/explore && $(CURDIR)/$(BIN)/headway run plan.yaml --sim script.yaml
+	@$(BIN)/headway timeline last
 	@$(BIN)/headway sim demo
 
 test: lint ## lint, then all tests but the long ones; the core is covered to the last branch
@@ -25,6 +27,9 @@ test: lint ## lint, then all tests but the long ones; the core is covered to the
 	@$(BIN)/python -m coverage run -m pytest -q -n auto
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
+
+test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which must be installed
+	@$(BIN)/python -m pytest -q tests/parallel/live.py
 
 test-llm: $(LLM) ## pacing a real model on this machine: it only gets slower
 	@$(BIN)/python -m pytest -q -m llm tests/llm
