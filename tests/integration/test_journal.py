@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from headway.errors import InternalError, JournalError
 from headway.runtime.journal import Journal
 from headway.runtime.journal_check import wal_bug
 from headway.runtime.journal_file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
-from headway.runtime.journal_reader import JournalReader
+from headway.runtime.journal_reader import BULK_MIN, JournalReader
 from tests.integration.journal_scene import (
     HEADER,
     began,
@@ -84,6 +84,35 @@ def test_those_who_wait_are_told_in_order_and_in_the_loop(journal: Journal) -> N
     assert told == [(task, threading.get_ident()) for task in range(300)]
     assert journal.statistics().commits < 300
     assert journal.statistics().entries == 300
+
+
+def test_what_starts_and_ends_in_two_turns_of_the_loop_is_one_commit(
+    folder: str, journal: Journal
+) -> None:
+    async def act() -> None:
+        await journal.flush()
+        told = asyncio.Event()
+        start = began(1)
+        journal.write([start])
+        await asyncio.sleep(0)
+        journal.write([ended(start)], told.set)
+        await told.wait()
+
+    run(journal, act)
+    assert journal.statistics().commits == 1
+    with JournalReader(folder) as reader:
+        assert {row.key: row for row in reader.rows()} == rows_by_fold(reader)
+
+
+def test_what_nobody_waits_for_becomes_durable_by_itself(folder: str, journal: Journal) -> None:
+    async def act() -> None:
+        journal.write([began(1)])
+        with JournalReader(folder) as reader:
+            async with asyncio.timeout(10.0):
+                while not list(reader.rows()):
+                    await asyncio.sleep(0.001)
+
+    run(journal, act)
 
 
 def test_one_that_raises_does_not_keep_the_others_from_being_told(journal: Journal) -> None:
@@ -205,6 +234,37 @@ def test_a_result_that_many_tasks_give_is_kept_once(folder: str, journal: Journa
     database = connect(path_of(folder))
     assert database.execute("SELECT count(*) FROM bodies").fetchone() == (1,)
     database.close()
+
+
+@pytest.mark.parametrize("count", [3, BULK_MIN + 10])
+def test_many_bodies_are_read_at_once_the_large_ones_too(folder: str, count: int) -> None:
+    large = b"y" * (BODY_BYTES_MAX + 1)
+    bodies = {digest(body): body for body in [large, *map(body_of, range(count))]}
+
+    async def write() -> None:
+        journal = Journal.create(folder, HEADER)
+        journal.start(asyncio.get_running_loop())
+        journal.write([began(0)], None)
+        fact = ReplyKept(0, 1, 2.0, digest(large))
+        journal.write([Entry(fact, key_of(0), None, tuple(bodies.values()))])
+        await journal.flush()
+        journal.close()
+
+    asyncio.run(write())
+    with JournalReader(folder) as reader:
+        wanted = [*bodies, digest(b"nobody said this")]
+        assert dict(reader.bodies(wanted)) == bodies
+        some = list(bodies)[:2]
+        assert dict(reader.bodies(some)) == {name: bodies[name] for name in some}
+
+
+def test_a_spoilt_body_among_many_is_noticed(folder: str) -> None:
+    written(folder, range(BULK_MIN))
+    with closing(connect(path_of(folder))) as database:
+        database.execute("UPDATE bodies SET data=? WHERE id=7", (b"something else",))
+    names = [digest(body_of(task)) for task in range(BULK_MIN)]
+    with JournalReader(folder) as reader, pytest.raises(JournalError, match="is spoilt"):
+        list(reader.bodies(names))
 
 
 def test_a_second_owner_is_told_who_the_first_is(folder: str, journal: Journal) -> None:

@@ -7,12 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,9 @@ import headway
 from headway.core.engine.record import Row
 from headway.core.foresight.account import Terms
 from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.foresight.usage import UsageWindow
 from headway.core.quota.demand import Price
+from headway.core.quota.dialect import WINDOW_5H_S
 from headway.core.values import Amounts
 from headway.runtime.journal_reader import JournalReader
 from headway.runtime.prices import price_of
@@ -197,64 +197,46 @@ def _cost(reported: dict[str, float], price: Price) -> int:
     return price.cost_microusd(Amounts(reported["input_tokens"], reported["output_tokens"]))
 
 
+def on_anthropic(home: Home, count: int) -> None:
+    prompts(home, count, "x", 50)
+    plan = home.folder / "plan.yaml"
+    plan.write_text(plan.read_text().replace("openai/x", "anthropic/claude-x"))
+
+
 @contextmanager
-def windowed(answers: int, resets_at_s: int) -> Iterator[tuple[str, list[float]]]:
-    """A provider whose account has so many answers left in its window of five hours."""
-    asked: list[float] = []
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            with lock:
-                asked.append(time.time())
-                used = len(asked) / answers
-            body = json.dumps(
-                {
-                    "id": "m", "type": "message", "role": "assistant", "model": "claude-x",
-                    "content": [{"type": "text", "text": "yes"}], "stop_reason": "end_turn",
-                    "usage": {"input_tokens": 5, "output_tokens": 1},
-                }
-            ).encode()  # fmt: skip
-            self.send_response(200 if used <= 1 else 429)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            prefix = "anthropic-ratelimit-unified-5h"
-            self.send_header(f"{prefix}-status", "rejected" if used >= 1 else "allowed")
-            self.send_header(f"{prefix}-utilization", f"{min(1.0, used):.2f}")
-            self.send_header(f"{prefix}-reset", str(resets_at_s))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def windowed(window: UsageWindow) -> Iterator[tuple[str, dict[str, str]]]:
+    """A provider whose account has a usage window, and how it is called."""
+    spec = ProviderSpec("t", Terms(windows=(window,)), Latency(0.05, 0.0001))
+    with serving(spec, ServeOptions(models=Models(default="tokens-50"))) as url:
+        yield url, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
 
 
 def test_an_empty_window_that_may_not_be_awaited_ends_with_75_and_its_reset(home: Home) -> None:
-    resets_at_s = round(time.time()) + 2 * 3600
-    prompts(home, 30, "x", 50)
-    plan = home.folder / "plan.yaml"
-    plan.write_text(plan.read_text().replace("openai/x", "anthropic/claude-x"))
-    with windowed(5, resets_at_s) as (url, asked):
-        more = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+    on_anthropic(home, 30)
+    began_s = time.time()
+    # Each call takes 11 tokens in and 50 out: the fifth one's answer tells that nothing is left.
+    with windowed(UsageWindow(4 * 61 + 5)) as (url, more):
         words = ("run", "plan.yaml", "--yes", "--no-wait", "--strategy", "fixed:1")
         code, _, complained = home.run(*words, **more)
         assert code == 75, complained
-        assert len(asked) == 5
-        shown = time.strftime("%Y-%m-%d %H:%M", time.localtime(resets_at_s))
-        assert f"it resets at {shown}" in complained
-        states = [row.state for row in home.rows()]
-        assert states.count("finished") == 5
-        assert "failed" not in states
+        told = truth_of(url, "?arrivals=all")
+    resets_s = (began_s + WINDOW_5H_S, time.time() + WINDOW_5H_S)
+    shown = [time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s)) for at_s in resets_s]
+    assert any(f"it resets at {one}" in complained for one in shown), complained
+    assert [visit["how"] for visit in told["arrivals"]] == ["whole"] * 5
+    states = [row.state for row in home.rows()]
+    assert states.count("finished") == 5
+    assert "failed" not in states
+
+
+def test_a_run_waits_for_the_next_window_and_finishes(home: Home) -> None:
+    on_anthropic(home, 12)
+    with windowed(UsageWindow(300.0, lasts_s=4.0)) as (url, more):
+        code, _, complained = home.run("run", "plan.yaml", "--yes", **more)
+        assert code == 0, complained
+        told = truth_of(url, "?arrivals=all")
+    assert [row.state for row in home.rows()] == ["finished"] * 12
+    account = told["accounts"][account_of("k")]
+    assert account["whole"] == 12
+    assert account["refused"]
+    assert max(visit["at_s"] for visit in told["arrivals"]) > 4.0

@@ -39,6 +39,7 @@ class ScriptedWork:
     name: str
     act: Act = echo
     is_local: bool = False
+    is_idle_until_sent: bool = False
     publishes: bool = False
     timeout_s: float | None = None
     version: str = ""

@@ -177,6 +177,30 @@ def test_a_run_that_is_stopped_now_cancels_and_waits_for_cleanup() -> None:
     assert set(scene.record.states().values()) == {"started"}
 
 
+def test_a_stop_does_not_wait_for_calls_that_only_wait_for_their_permit() -> None:
+    async def act(attempt: Attempt) -> Result:
+        attempt.waits()
+        if attempt.member:
+            await passes(5 * 3600.0)
+        attempt.goes()
+        await passes(2.0)
+        return await echo(attempt)
+
+    graph, work = flat(3, act=act, is_idle_until_sent=True)
+    scene = Scene(graph, (work,), "fixed:3")
+
+    async def meanwhile(driver: Driver) -> None:
+        await passes(1.0)
+        driver.stop("interrupted", "by the user")
+
+    outcome = scene.run(meanwhile)
+    assert (outcome.finished.finished, outcome.finished.left) == (1, 2)
+    assert outcome.finished.at_s - scene.starts_s()[0] < 10.0
+    assert scene.record.states() == {
+        "one[0]": "finished", "one[1]": "delayed", "one[2]": "delayed",
+    }  # fmt: skip
+
+
 def test_a_result_that_is_being_written_is_not_lost_by_a_stop() -> None:
     async def act(attempt: Attempt) -> Result:
         if attempt.member:
@@ -335,6 +359,35 @@ def test_a_key_that_cannot_be_made_ends_the_run_with_an_error() -> None:
     graph, _ = flat(4)
     with pytest.raises(BadValueError, match="nothing can name"):
         Scene(graph, (Nameless("one"),), "fixed:1").run()
+
+
+def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
+    class Clumsy(ScriptedWork):
+        __slots__ = ()
+
+        def publish(self, member: int, body: bytes) -> None:
+            raise ZeroDivisionError(f"{member} {body!r}")
+
+    graph, _ = flat(4)
+    with pytest.raises(ZeroDivisionError):
+        Scene(graph, (Clumsy("one", publishes=True),), "fixed:2").run()
+
+
+def test_results_that_become_durable_together_are_heard_of_together() -> None:
+    graph, work = flat(4)
+    scene = Scene(graph, (work,), record=SlowRecord(delay_s=None))
+    heard: list[int] = []
+    scene.setup = {"watch": lambda events: heard.append(
+        sum(isinstance(event, TaskFinished) for event in events)
+    )}  # fmt: skip
+
+    async def meanwhile(driver: Driver) -> None:
+        await settle()
+        assert sum(heard) == 0
+        scene.record.release()
+
+    scene.run(meanwhile)
+    assert [count for count in heard if count] == [4]
 
 
 @pytest.mark.parametrize("name", ["started", "result", "written", "durable", "lost"])

@@ -54,6 +54,12 @@ def test_each_end_of_a_small_run_is_a_line(small: Told) -> None:
     assert small.lines.statistics().finished == 1
 
 
+def test_what_ended_together_is_counted_one_by_one(small: Told) -> None:
+    small.lines.events([TaskFinished(0, 1, 1.0), TaskFinished(1, 1, 1.0)])
+    told = small.stream.getvalue().splitlines()
+    assert [line.rpartition("  ")[2] for line in told] == ["[1/4]", "[2/4]"]
+
+
 def test_waves_are_counted(small: Told) -> None:
     assert small.hear(WaveBegan(2, 6, 0.0), RunFinished(1.0, 4, 0)) == ["wave 2 of 6"]
 
@@ -69,7 +75,7 @@ def test_a_large_run_tells_failures_only_and_not_all(large: Told) -> None:
 def test_what_was_finished_before_is_said_once(small: Told) -> None:
     small.lines.restored([3])
     assert small.hear(TaskFinished(3, 1, 1.0)) == [
-        "3 tasks are finished from before",
+        "3 tasks finished before",
         "probe[3]  finished  [4/4]",
     ]
 

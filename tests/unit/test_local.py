@@ -1,94 +1,107 @@
-"""The law of this machine's places: it grows into idle processors and gives way to a long queue."""
+"""The law of this machine's places: it grows only while more at once also finish more."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.engine.local import PLACES_PER_CORE_MAX, SETTLE_S, Load, LocalLaw
+from headway.core.engine.local import FIRST, PLACES_PER_CORE_MAX, ROUND, Load, LocalLaw
 
-IDLE = 0.1
-FULL = 1.0
-
-
-def test_it_starts_with_a_place_for_each_core() -> None:
-    assert LocalLaw(4).places == 4
-    assert LocalLaw(0).places == 1
-    assert repr(LocalLaw(4)) == "<LocalLaw 4 places on 4 cores>"
+FREE = 0.5
+STEP_S = 0.5
 
 
-def test_it_grows_by_a_quarter_while_processors_are_idle() -> None:
-    law = LocalLaw(8)
-    assert [law.observe(Load(IDLE, 0.5, law.places), float(now)) for now in range(4)] == [
-        10, 12, 15, 18,
-    ]  # fmt: skip
-    assert law.statistics().grown == 4
+class World:
+    """Tasks that last `latency_s`, of which at most `rate` can end in a second."""
+
+    def __init__(self, cores: int, latency_s: float, rate: float = 1e9) -> None:
+        self.law = LocalLaw(cores)
+        self.latency_s = latency_s
+        self.rate = rate
+        self.now = 0.0
+        self.ended = 0.0
+        self.widest = 0.0
+
+    def run(self, seconds: float) -> float:
+        for _ in range(int(seconds / STEP_S)):
+            self.now += STEP_S
+            self.ended += STEP_S * min(self.rate, self.law.places / self.latency_s)
+            load = Load(FREE, int(self.law.places), int(self.ended))
+            self.law.observe(load, self.now)
+            self.widest = max(self.widest, self.law.places)
+        return self.law.places
 
 
-def test_it_grows_by_one_at_least() -> None:
-    assert LocalLaw(1).observe(Load(IDLE, 0.5, 1), 0.0) == 2
+def test_it_starts_with_a_place_for_each_core_and_with_a_few_at_least() -> None:
+    assert LocalLaw(16).places == 16
+    assert LocalLaw(1).places == FIRST
+    assert repr(LocalLaw(8)) == "<LocalLaw 8 places on 8 cores>"
 
 
-def test_it_does_not_grow_beyond_twice_of_what_is_active() -> None:
+def test_it_grows_while_more_at_once_finish_more() -> None:
+    world = World(cores=2, latency_s=1.0)
+    assert world.run(30.0) > 30
+    assert world.law.statistics().returned == 0
+
+
+def test_it_stays_near_what_a_quota_feeds() -> None:
+    """Six tasks of 2 s at 3 a second keep the quota busy: 22 at once would only wait."""
+    world = World(cores=2, latency_s=2.0, rate=3.0)
+    assert 4 <= world.run(300.0) <= 9
+    assert world.widest <= 13
+    assert world.law.statistics().returned >= 1
+
+
+def test_what_did_not_pay_is_tried_again_after_a_while() -> None:
+    world = World(cores=2, latency_s=2.0, rate=3.0)
+    narrow = world.run(300.0)
+    world.rate = 100.0
+    assert world.run(300.0) > 2 * narrow
+
+
+def test_it_waits_for_enough_ends_before_it_grows() -> None:
     law = LocalLaw(4)
-    for now in range(100):
-        law.observe(Load(IDLE, 0.9, 3), float(now))
-    assert law.places == 6
-    assert LocalLaw(4).observe(Load(IDLE, 0.9, 0), 0.0) == 4
-
-
-def test_it_stops_growing_somewhere() -> None:
-    law = LocalLaw(1)
-    for now in range(100):
-        law.observe(Load(IDLE, 0.9, law.places), float(now))
-    assert law.places == PLACES_PER_CORE_MAX
-
-
-def test_in_between_it_stays() -> None:
-    law = LocalLaw(4)
-    assert law.observe(Load(0.9, 0.5, 4, 5.0), 0.0) == 4, "busy, but not saturated"
-    assert law.observe(Load(FULL, 0.5, 4, 1.0), 1.0) == 4, "saturated, but nobody waits"
-    assert law.observe(Load(IDLE, 0.1, 4), 2.0) == 4, "idle, but memory is short"
-
-
-def test_it_shrinks_when_many_wait_for_a_core() -> None:
-    law = LocalLaw(8)
-    assert [law.observe(Load(FULL, 0.5, 8, 3.0), float(now)) for now in range(9)] == [
-        6, 5, 4, 3, 2, 1, 1, 1, 1,
-    ]  # fmt: skip
-    assert law.statistics().shrunk == 6
-
-
-def test_it_shrinks_when_memory_is_nearly_gone() -> None:
-    assert LocalLaw(8).observe(Load(IDLE, 0.04, 8), 0.0) == 6
-
-
-def test_it_grows_back_to_its_cores_even_when_little_is_active() -> None:
-    law = LocalLaw(4)
-    for now in range(4):
-        law.observe(Load(FULL, 0.5, 8, 3.0), float(now))
-    assert law.places == 1
-    for now in range(4, 20):
-        law.observe(Load(IDLE, 0.5, 0), float(now))
+    law.observe(Load(FREE, 4, 0), 0.0)
+    for second in range(1, 100):
+        law.observe(Load(FREE, 4, ROUND - 1), float(second))
     assert law.places == 4
+    assert law.observe(Load(FREE, 4, ROUND), 101.0) == 6
 
 
-def test_a_change_is_given_time_to_be_seen() -> None:
-    law = LocalLaw(4)
-    law.observe(Load(IDLE, 0.5, 4), 10.0)
-    assert law.observe(Load(IDLE, 0.5, 5), 10.0 + SETTLE_S / 2) == 5
-    assert law.observe(Load(IDLE, 0.5, 5), 10.0 + SETTLE_S) == 6
+def test_it_does_not_grow_when_places_are_free_or_memory_is_not() -> None:
+    for load in (Load(FREE, 2, 100), Load(0.1, 4, 100)):
+        law = LocalLaw(4)
+        law.observe(Load(FREE, 4, 0), 0.0)
+        assert law.observe(load, 10.0) == 4
 
 
-LOADS = st.builds(Load, st.floats(0, 1), st.floats(0, 1), st.integers(0, 50), st.floats(0, 9))
+def test_it_gives_way_when_memory_is_gone() -> None:
+    law, gone = LocalLaw(8), Load(0.01, 8, 0)
+    law.observe(gone, 0.0)
+    assert law.observe(gone, 1.0) == 6
+    for second in range(2, 40):
+        law.observe(gone, float(second))
+    assert law.places == 1
+    assert law.statistics().shrunk > 3
 
 
-@given(st.integers(1, 16), st.lists(LOADS, max_size=50))
-def test_places_stay_between_one_and_their_bounds(cores: int, loads: list[Load]) -> None:
-    law = LocalLaw(cores)
-    for now, load in enumerate(loads):
-        before = law.places
-        after = law.observe(load, float(now))
-        assert 1 <= after <= PLACES_PER_CORE_MAX * cores
-        assert abs(after - before) <= max(1, before // 4)
-        assert after <= max(before, cores, 2 * load.active)
+def test_samples_right_after_a_change_are_passed_over() -> None:
+    law, gone = LocalLaw(8), Load(0.01, 8, 0)
+    law.observe(gone, 0.0)
+    assert law.observe(gone, 1.0) == 6
+    assert law.observe(gone, 1.1) == 6
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 5000), st.integers(0, 500)), max_size=60),
+    st.integers(0, 64),
+)
+def test_there_is_always_a_place_and_never_too_many(
+    samples: list[tuple[float, int, int]], cores: int
+) -> None:
+    law, ended = LocalLaw(cores), 0
+    for second, (memory, active, more) in enumerate(samples):
+        ended += more
+        places = law.observe(Load(memory, active, ended), float(second))
+        assert 1 <= places <= max(FIRST, PLACES_PER_CORE_MAX * max(1, cores))
+        assert places == law.places == law.statistics().places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.core.quota.belief import Belief, Profile, QuotaConfig
+from headway.core.quota.congestion import Delivery, Round
 from headway.core.quota.dialect import GEMINI
 from headway.core.quota.outflow import Stream
 from headway.core.quota.permits import OVERRUN, OVERRUN_S_MIN, Held, Permits, PermitsStatistics
@@ -104,6 +105,52 @@ def test_the_pace_is_learned_from_pieces_of_an_answer_in_the_company_it_had() ->
     assert (held.seen_s, held.seen_tokens) == (2.0, 20.0)
     [(company, _, per_token_s)] = belief.width.congestion.curve()
     assert (company, per_token_s) == (1, belief.tempo.per_token_s)
+
+
+class _HeardDelivery(Delivery):
+    """Keeps the rounds that it tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Round] = []
+
+    def ended(self, work: float, integral: float, now: float) -> Round | None:
+        done = super().ended(work, integral, now)
+        self.heard += [done] if done is not None else []
+        return done
+
+
+def test_work_is_counted_as_it_comes_and_the_first_byte_with_the_first_piece() -> None:
+    belief, permits = _permits()
+    delivery = belief.width.delivery = _HeardDelivery()
+    held = [_held(permits, _grant(belief, permits, 0.0)) for _ in range(4)]
+    for one in held:
+        permits.answered(one, 1.0)
+        permits.moved(one, 20.0, 2.0)
+    for one in held[:3]:
+        permits.ended(one, 24.0, 4.0)
+    # The provider counts less than was seen: nothing is taken back.
+    permits.ended(held[3], 18.0, 4.0)
+    # Four first bytes of one second at 0.05 s a token, four times 20, three times 4, and 1.
+    work = 4 * 20.0 + 4 * 20.0 + 3 * 4.0 + 1.0
+    [done] = delivery.heard
+    assert done.in_flight == pytest.approx(4.0)
+    assert done.work_per_s == pytest.approx(work / 4.0)
+
+
+def test_rounds_of_pieces_move_the_width_where_pieces_are_irregular() -> None:
+    belief, permits = _permits()
+    held = [_held(permits, _grant(belief, permits, 0.0)) for _ in range(4)]
+    for one in held:
+        permits.answered(one, 0.5)
+    changes, now = [], 0.5
+    for piece in range(1, 20):
+        # Every other piece is five times as slow as the one before it.
+        now += 1.0 if piece % 2 else 0.2
+        changes += [permits.moved(one, 10.0 * piece, now) for one in held]
+    assert not belief.width.congestion.is_steady
+    assert changes.count(True) >= 2
+    assert belief.width.reason.startswith("throughput follows the width")
 
 
 @pytest.mark.parametrize(("tokens", "now"), [(4.0, 2.0), (20.0, 1.0)])

@@ -121,6 +121,8 @@ def test_results_give_items_by_line_or_as_json() -> None:
     assert items_of("a\n\n b \n") == ("a", "b")
     assert items_of(' [1, {"a": [2]}]') == (1, Fields((("a", (2,)),)))
     assert items_of("[not json\nsecond") == ("[not json", "second")
+    # Half of a character cannot be written anywhere: not into a key, a file or a command.
+    assert items_of(r'["\ud800x", {"\udfff": 1}]') == ("?x", Fields((("?", 1),)))
     assert items_of("") == ()
 
 

@@ -33,6 +33,13 @@ def test_a_started_task_has_a_row_of_its_first_attempt() -> None:
     assert folded(FIRST) == Row(KEY, "review[7]", "started", 1, 10.0)
 
 
+def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
+    before = folded(FIRST)
+    after = fold(before, TaskFinished(7, 1, 12.0, PAID), KEY, "review[7]")
+    assert before == folded(FIRST) != after
+    assert len({before, folded(FIRST), after}) == 2
+
+
 def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
     row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
     assert row == Row(KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500)

@@ -153,3 +153,11 @@ def test_a_script_file_is_read_or_refused_in_one_sentence(tmp_path: Path) -> Non
         read_script(str(bad))
     with pytest.raises(BadPresetError, match="cannot read"):
         read_script(str(tmp_path / "none.yaml"))
+
+
+def test_on_may_be_written_without_quotes_although_yaml_reads_it_as_true(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(
+        "rules:\n  - on: all\n    contains: before\n    answer: seen\n"
+    )
+    models = Models("script", read_script(str(tmp_path / "rules.yaml")))
+    assert answer(said("after", "script"), models) == "seen"

@@ -52,7 +52,7 @@ def test_only_adaptive_puts_the_critical_path_first_by_itself() -> None:
         ("all-at-once", AllAtOnce(), "everything starts at once"),
         ("waves:4", Waves(4), "wave of 4"),
         ("fixed:5", Fixed(5), "one of 5 places is free"),
-        ("adaptive", Adaptive(), "the quota can feed one more"),
+        ("adaptive", Adaptive(), "there is room for one more"),
     ],
 )
 def test_a_strategy_is_read_as_users_write_it(text: str, strategy: Strategy, reason: str) -> None:

@@ -7,18 +7,23 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
-from json import JSONDecodeError, dumps, loads
-from types import CodeType
-from typing import Final
+from json import JSONDecoder, dumps
+from types import CodeType, NoneType
+from typing import Final, cast
 
 from headway.core.values import Fault
 from headway.errors import BadValueError
-from headway.runtime.agents.function import FunctionAgent
+from headway.runtime.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.runtime.work import TELL_WAIT, Attempt, AttemptError, Needed, Result
 
 KEY_BYTES: Final = 16
+PLAIN: Final = (str, int, float, bytes, NoneType)
+"""Values that are what they are written as."""
+CODES_MAX: Final = 256
+"""Codes that are remembered: thousands of tasks may share one, with other values each."""
+_DECODER: Final = JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,14 @@ class FunctionWork:
     in_processes: bool = False
     is_durable: bool = False
     is_local: bool = False
+    is_idle_until_sent: bool = False
     publishes: bool = False
     values: dict[int, object] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
     size: int = 0
     """How many members it had when the run ended."""
+    _asked: Callable[..., object] | None = None
+    _where: Where = "loop"
     _salt: bytes = b""
     _seen: dict[bytes, int] = field(default_factory=dict)
     _keys: dict[int, bytes] = field(default_factory=dict)
@@ -100,21 +108,21 @@ class FunctionWork:
     async def perform(self, attempt: Attempt) -> Result:
         TELL_WAIT.set(partial(_tell, asyncio.get_running_loop(), attempt))
         try:
-            given = self._given(attempt)
-            if self.function is None:
-                (function,) = given
-                result = await self.agent.perform(function)  # type: ignore[arg-type]
-            else:
-                result = await self.agent.perform(
-                    self.function, *given, in_processes=self.in_processes
-                )
+            given, function = self._given(attempt), self.function
+            if function is None:
+                (item,) = given
+                function, given = cast("Callable[..., object]", item), []
+            value = await self.agent.call(self._where_is(function), function, given)
         except AttemptError as lost:
             self.errors[attempt.member] = lost.__cause__ or lost
             raise
+        # Without a journal nobody reads it as text.
+        result = result_of(value) if self.is_durable else Result(b"", value, is_durable=False)
         if self.is_durable and not result.body:
-            raise AttemptError(_not_json(self.name, result.value))
-        self.errors.pop(attempt.member, None)
-        self.values[attempt.member] = result.value
+            raise AttemptError(_not_json(self.name, value))
+        if self.errors:
+            self.errors.pop(attempt.member, None)
+        self.values[attempt.member] = value
         return result
 
     def value(self, member: int, needed: Callable[[str], list[Needed]]) -> object:
@@ -149,12 +157,23 @@ class FunctionWork:
             return self.value(0, needed)
         return [self.value(one.member, needed) for one in needed(self.name)]
 
+    def _where_is(self, function: Callable[..., object]) -> Where:
+        """Where it is called; of the same function that is asked once."""
+        if self._asked is not function:
+            self._asked = function
+            self._where = "process" if self.in_processes else where_of(function)
+        return self._where
+
     def _follows(self) -> bool:
-        return any(source.is_own for source in self.sources)
+        for source in self.sources:  # noqa: SIM110 - a generator for every task costs more
+            if source.is_own:
+                return True
+        return False
 
     def _content_key(self, member: int) -> bytes:
         if not self._salt:
-            self._salt = b"\0".join((self.name.encode(), _identity(self.function)))
+            salt = b"\0".join((self.name.encode(), _identity(self.function)))
+            self._salt = blake2b(salt, digest_size=KEY_BYTES).digest()
         item = b"" if self.items is None else _identity(self.items[member])
         plain = blake2b(self._salt + b"\0" + item, digest_size=KEY_BYTES).digest()
         if self.items is None:
@@ -174,9 +193,11 @@ def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool) -> Non
 
 def decoded(body: bytes) -> object:
     """A value from its JSON."""
+    if not body:
+        return None
     try:
-        return loads(body) if body else None
-    except JSONDecodeError:
+        return _DECODER.decode(body.decode())
+    except ValueError:
         return body.decode("utf-8", "replace")
 
 
@@ -211,16 +232,20 @@ def _function(thing: object) -> bytes:
 def _code(thing: object) -> bytes:
     code: CodeType = getattr(thing, "__code__")  # noqa: B009 - of no class that typing knows
     name: str = getattr(thing, "__qualname__", "")
-    names = repr(code.co_names).encode()
-    return name.encode() + code.co_code + names + _constants(code)
+    return name.encode() + _compiled(code)
+
+
+@lru_cache(CODES_MAX)
+def _compiled(code: CodeType) -> bytes:
+    return code.co_code + repr(code.co_names).encode() + _constants(code)
 
 
 def _given(value: object) -> bytes:
     """A value that a function holds: what may change, like a list or a client, by its type only."""
+    if isinstance(value, PLAIN):
+        return repr(value).encode()
     if isinstance(getattr(value, "__code__", None), CodeType):
         return _code(value)  # Without what it holds itself, which may be the first one.
-    if isinstance(value, str | int | float | bytes | None):
-        return repr(value).encode()
     if isinstance(value, tuple):
         return b"(" + b",".join(map(_given, value)) + b")"
     return type(value).__qualname__.encode()

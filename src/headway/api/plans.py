@@ -16,7 +16,7 @@ from headway.core.plan.ready import DONE
 from headway.errors import BadValueError, DuplicateTaskError, TasksFailedError, did_you_mean
 from headway.runtime.agents.function import FunctionAgent
 from headway.runtime.driver import RunOutcome
-from headway.runtime.launch import launch
+from headway.runtime.launch import Launched, launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,12 @@ class Plan:
     @property
     def graph(self) -> Graph:
         """Its tasks, checked."""
-        return Graph(declared.group for declared in self._declared)
+        return Graph(self.groups)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Its tasks as they were declared."""
+        return tuple(declared.group for declared in self._declared)
 
     @property
     def works(self) -> tuple[FunctionWork, ...]:
@@ -138,8 +143,9 @@ class Run:
     how: How
     outcome: RunOutcome | None = None
     """How it ended; None while it goes on."""
-    _told: list[Event] = field(default_factory=list)
-    _news: threading.Condition = field(default_factory=threading.Condition)
+    # Not shown: asyncio shows the result of a coroutine to whoever replaces a signal handler.
+    _told: list[Event] = field(default_factory=list, repr=False)
+    _news: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _thread: threading.Thread | None = None
     _error: BaseException | None = None
 
@@ -187,22 +193,16 @@ class Run:
         """Perform it here."""
         must_be_known(self.how)
         retries = self.how.get("retries", 0)
-        graph = Graph(replace(group, retries=retries) for group in self.plan.graph.groups)
+        groups = self.plan.groups
+        # None at all is what the run's own rule says.
+        graph = Graph([replace(one, retries=retries) for one in groups] if retries else groups)
         works = self.plan.works
         for work in works:
             work.begin(bool(self.how.get("durable")))
         async with self.plan._agent:
             with journal_of(self.how, sum(group.count or 0 for group in graph.groups)) as journal:
                 done = await launch(launch_of(graph, works, self.how, self._watch), journal)
-                ready_set = done.driver.state.ready_set
-                for index, work in enumerate(works):
-                    tasks = ready_set.numbers.members(index)
-                    work.size = len(tasks)
-                    states = enumerate(ready_set.states[tasks.start : tasks.stop])
-                    ended = [member for member, state in states if state == DONE]
-                    work.recall(done.saved.recall(work, ended))
-                    failed = done.driver.failures.items()
-                    work.note((task - tasks.start, why) for task, why in failed if task in tasks)
+                _take_over(works, done)
         with self._news:
             self.outcome = done.outcome
             self._news.notify_all()
@@ -233,6 +233,21 @@ class Run:
     @property
     def _has_ended(self) -> bool:
         return self.outcome is not None or self._error is not None
+
+
+def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
+    """Tell the works how many members they had, what earlier processes gave, and what failed."""
+    ready_set = done.driver.state.ready_set
+    for index, work in enumerate(works):
+        tasks = ready_set.numbers.members(index)
+        work.size = len(tasks)
+        if done.saved.rows:
+            states = enumerate(ready_set.states[tasks.start : tasks.stop])
+            ended = [member for member, state in states if state == DONE]
+            work.recall(done.saved.recall(work, ended))
+    for task, why in done.driver.failures.items():
+        index, member = ready_set.numbers.place(task)
+        works[index].note(((member, why),))
 
 
 def _result(work: FunctionWork) -> object:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import Parser
 from headway.errors import BadValueError, UsageError
+from headway.runtime.eachsource import EachSource
 
 if TYPE_CHECKING:
+    from headway.cli.running import Show
     from headway.core.engine.engine import Halt
     from headway.core.engine.events import Event
     from headway.core.plan.arguments import ArgumentPlan, NamedSource
@@ -40,37 +42,6 @@ exit codes: 0 all done, 1 some failed, 2 usage, 130 interrupted (go on with `hea
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EachSource:
-    """All that a resume needs to know of an `each`."""
-
-    template: str
-    axes: tuple[tuple[tuple[str, ...], ...], ...]
-    arguments_max: int | None = None
-    column_separator: str | None = None
-    is_quoted: bool = False
-    jobs: float = inf
-    retries: int = 0
-    timeout_s: float | None = None
-    halt: str = ""
-    keeps_order: bool = False
-    tags: bool = False
-    joblog: str = ""
-    results: str = ""
-
-    def encoded(self) -> str:
-        told = asdict(self)
-        if self.jobs == inf:
-            del told["jobs"]
-        return json.dumps(told)
-
-    @staticmethod
-    def decoded(text: str) -> EachSource:
-        told = json.loads(text)
-        told["axes"] = tuple(tuple(map(tuple, axis)) for axis in told["axes"])
-        return EachSource(**told)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Words after the options belong to the command, whatever they look like."""
     own, words = _split(list(arguments))
@@ -80,16 +51,28 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     source = _source(parsed, words)
     if parsed.dry_run:
-        plan = plan_of(source)
-        for member in range(plan.count()):
-            print(plan.display(member))
-        return 0
-    return perform(source, _journal(parsed, source), parsed)
+        return _dry_run(source.plan())
+    from headway.cli.running import Show
+
+    _outputs(source, source.plan())  # Refused here, it leaves no run behind.
+    wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
+    return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
 
 
-def perform(source: EachSource, journal: Journal, shown: argparse.Namespace | None = None) -> int:
+def _dry_run(plan: ArgumentPlan) -> int:
+    """The commands as bytes, as values are; on a terminal nothing in them is obeyed."""
+    from headway.watch.words import clean
+
+    for member in range(plan.count()):
+        line = plan.display(member)
+        shown = clean(line) if sys.stdout.isatty() else line
+        sys.stdout.buffer.write(os.fsencode(f"{shown}\n"))
+    return 0
+
+
+def perform(source: EachSource, journal: Journal, show: Show) -> int:
     """Run it on this journal."""
-    from headway.cli.running import Show, conduct
+    from headway.cli.running import conduct
     from headway.core.engine.engine import Rules
     from headway.core.engine.strategy import Adaptive
     from headway.core.plan.graph import Graph, Group
@@ -98,7 +81,7 @@ def perform(source: EachSource, journal: Journal, shown: argparse.Namespace | No
     from headway.runtime.launch import Launch
     from headway.runtime.shell import Shim
 
-    plan = plan_of(source)
+    plan = source.plan()
     folder = journal.header.folder
     shim = Shim(journal.folder)
     work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder))
@@ -106,8 +89,6 @@ def perform(source: EachSource, journal: Journal, shown: argparse.Namespace | No
     graph = Graph((Group("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
     rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
-    wants_view = bool(shown is not None and (shown.eta or shown.bar or shown.progress))
-    show = Show(wants_view, wants_view, bool(shown is not None and shown.json))
     teller = _Teller(work, outputs)
     run = Launch(graph, (work,), rules, closes=(shim.close,))
     return conduct(run, journal, show, teller.told, teller.ended)
@@ -135,14 +116,6 @@ class _Teller:
         self._outputs.close(nullcontext)
 
 
-def plan_of(source: EachSource) -> ArgumentPlan:
-    """The tasks of a source."""
-    from headway.core.plan.arguments import ArgumentPlan, Arrangement
-
-    arrangement = Arrangement(source.arguments_max, source.column_separator, source.is_quoted)
-    return ArgumentPlan(source.template, source.axes, arrangement)
-
-
 def halt_of(text: str, tasks: int) -> Halt | None:
     """`now,fail=1`, `soon,fail=10%`, `never`."""
     from headway.core.engine.engine import Halt
@@ -168,6 +141,13 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
         if action.nargs is None
         for flag in action.option_strings
     }
+    for index, word in enumerate(arguments[:-1]):
+        # To argparse a word like `-1` is an option, of which there is none.
+        if word in ("-j", "--jobs") and re.fullmatch(r"-[0-9]+%?", arguments[index + 1]):
+            arguments[index : index + 2] = [f"--jobs={arguments[index + 1]}"]
+            break
+        if not word.startswith("-"):
+            break
     index = 0
     while index < len(arguments) and arguments[index].startswith("-") and arguments[index] != "-":
         if arguments[index] == "--":
@@ -222,6 +202,7 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     arrangement = Arrangement(parsed.max_args, parsed.colsep, parsed.quote)
     plan = arrange(asked.template, sources, arrangement)
     axes = tuple(tuple(tuple(values) for values in axis) for axis in plan.axes)
+    halt_of(parsed.halt, plan.count())
     return EachSource(
         plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
         max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
@@ -263,7 +244,7 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
         found = _earlier(source)
         if found is not None:
             return found
-    here, tasks = os.getcwd(), plan_of(source).count()
+    here, tasks = os.getcwd(), source.plan().count()
     return begin_journal(
         lambda run, now_s: Header(
             run, _title(source.template), "each", source.encoded(), here, tasks, now_s
@@ -272,12 +253,12 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
 
 
 def _earlier(source: EachSource) -> Journal | None:
-    """The last run of the same command on the same inputs, from the same folder."""
+    """The last run of the same command from the same folder; it may have had other inputs."""
     from headway.errors import JournalError
     from headway.runtime.folders import folders
     from headway.runtime.journal import Journal
     from headway.runtime.journal_reader import JournalReader
-    from headway.runtime.runs import list_runs
+    from headway.runtime.runs import keep_source, list_runs
 
     for place in list_runs(folders(os.environ).state):
         try:
@@ -288,7 +269,10 @@ def _earlier(source: EachSource) -> Journal | None:
         if header.kind == "each" and header.folder == os.getcwd():
             before = EachSource.decoded(header.source)
             if before.template == source.template:
-                return Journal.open(place.folder)
+                journal = Journal.open(place.folder)
+                # A later resume goes on with these inputs, not with those it began with.
+                keep_source(place.folder, source.encoded())
+                return journal
     return None
 
 
@@ -321,7 +305,10 @@ def _timeout(text: str | None) -> float | None:
 
     if text is None:
         return None
-    return float(text) if text.replace(".", "", 1).isdecimal() else span_s(text)
+    seconds = span_s(text)
+    if not seconds:
+        raise BadValueError(f"--timeout {text} leaves no time at all", hint="--timeout 90s")
+    return seconds
 
 
 def _absolute(path: str) -> str:

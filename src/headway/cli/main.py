@@ -12,6 +12,7 @@ A module of several verbs names which one a function is for: `headway.cli.contro
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,13 +22,16 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from headway import __version__
-from headway.errors import HeadwayError, InternalError, UsageError, did_you_mean
+from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
 
 EXIT_OK: Final = 0
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 
 DEBUG_VARIABLE: Final = "HEADWAY_DEBUG"
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk, or whatever is behind stdout, takes nothing more: nobody's bug."""
 
 EXAMPLES: Final = """\
 examples:
@@ -99,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing is raised to the caller."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get(DEBUG_VARIABLE) == "1"
+    _open_streams()
     try:
         code = _run(arguments)
         # What is still buffered meets a closed pipe here, inside the boundary.
@@ -108,15 +113,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _discard_stdout()
+        _discard_output()
         return EXIT_BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            _discard_output()
+            return _tell(_as_full(error), debug)
         # The boundary: whatever else comes up is a bug of ours and is shown as one.
         return _tell(_as_bug(error, arguments), debug)
     return code
 
 
 def _run(arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", hint="cd to another one") from None
     if not arguments:
         from headway.cli.status import show_runs
 
@@ -177,8 +189,19 @@ def _tell(error: HeadwayError, debug: bool) -> int:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
-    print(error.render(), file=sys.stderr)
+    try:
+        print(error.render(), file=sys.stderr, flush=True)
+    except OSError:
+        # Nobody reads it, or nothing can be written: the exit code still tells.
+        _discard_output()
     return error.exit_code
+
+
+def _as_full(error: OSError) -> StateFileError:
+    name = "the output" if error.filename is None else os.fsdecode(error.filename)
+    return StateFileError(
+        f"{name} cannot be written: {error.strerror}", hint="make room; what is finished is kept"
+    )
 
 
 def _as_bug(error: Exception, arguments: list[str]) -> InternalError:
@@ -193,6 +216,23 @@ def _as_bug(error: Exception, arguments: list[str]) -> InternalError:
     return bug
 
 
-def _discard_stdout() -> None:
-    """Keep the interpreter from flushing into the closed pipe again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard_output() -> None:
+    """Keep the interpreter from flushing into what is closed or full again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _open_streams() -> None:
+    """Whoever closed 0, 1 or 2 would otherwise have a journal in its place, and print into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115

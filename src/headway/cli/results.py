@@ -34,11 +34,13 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _results(parsed: argparse.Namespace) -> int:
+    from headway.runtime.declared import declared
     from headway.watch.glance import look, opened
     from headway.watch.harvest import harvest, write_folder, write_lines, write_table
 
-    with opened(parsed.name) as (_, reader):
-        found = harvest(reader, parsed.task)
+    with opened(parsed.name) as (place, reader):
+        plan = declared(reader, place.folder)
+        found = harvest(reader, parsed.task, None if plan is None else plan.places)
         if parsed.folder is not None:
             done = write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
+    from headway.core.plan.expand import Expanded
     from headway.planfile import Loaded
     from headway.runtime.journal import Journal
     from headway.runtime.planrun import PlanSource
@@ -62,14 +63,31 @@ def _resume(parsed: argparse.Namespace) -> int:
         )
     from headway.runtime.journal import Journal
 
-    os.chdir(header.folder)
+    _go_to(header.folder)
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
-    if header.kind == "each":
-        from headway.cli.each import EachSource, perform
+    return _each(journal, parsed) if header.kind == "each" else _plan(journal, parsed)
 
-        return perform(EachSource.decoded(header.source), journal)
-    return _plan(journal, parsed)
+
+def _go_to(folder: str) -> None:
+    """Where the run was started: its paths begin there."""
+    try:
+        os.chdir(folder)
+    except OSError as fault:
+        raise UsageError(
+            f"{folder}, where this run was started, cannot be entered: {fault.strerror}",
+            hint="bring it back: its paths begin there. `headway results` needs no folder",
+        ) from None
+
+
+def _each(journal: Journal, parsed: argparse.Namespace) -> int:
+    from headway.cli.each import perform
+    from headway.cli.running import Show
+    from headway.runtime.eachsource import EachSource
+    from headway.runtime.runs import kept_source
+
+    source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
+    return perform(source, journal, Show(view=False, summary=False, is_json=parsed.json))
 
 
 def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
@@ -79,6 +97,9 @@ def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     source = PlanSource.kept(journal.folder, journal.header.source)
     if parsed.budget:
         source = replace(source, budget=budget_of(parsed.budget))
+    if parsed.sim is None:
+        # What began on the simulated provider does not go on, paid, with a real one.
+        parsed.sim = source.sim
     try:
         loaded, source = _chosen(journal, source, parsed)
         with environment_of(parsed) as environment:
@@ -92,33 +113,45 @@ def _chosen(
 ) -> tuple[Loaded, PlanSource]:
     """The plan as it was, or as it is now if the user says so."""
     from headway.planfile import plan_from
+    from headway.runtime.planrun import files_digest, with_model
 
     path = Path(source.path)
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError) as fault:
+        if parsed.changed:
+            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
+            raise UsageError(f"{path} cannot be read: {why}", hint="--keep: as it was") from None
         text = source.text
-    if parsed.keep or (text == source.text and not parsed.changed):
-        return plan_from(source.text, path.parent, path.name, source.may_leave), source
+    again = f"headway resume {journal.header.run} --changed"
+    if parsed.keep:
+        text = source.text
     loaded = plan_from(text, path.parent, path.name, source.may_leave)
-    if text != source.text:
-        words = _what_changes(journal, loaded)
-        print(f"{path.name} was edited: {words}", file=sys.stderr)
-        if not parsed.changed:
+    is_same = source.files in ("", files_digest(loaded.expanded))
+    if parsed.keep and not is_same:
+        raise UsageError(
+            f"files that {path.name} names were edited, and only the plan itself is kept",
+            hint=f"undo that, or {again}",
+        )
+    if text != source.text or not is_same:
+        words = _what_changes(journal, with_model(loaded.expanded, source))
+        if parsed.changed:
+            print(f"{path.name} was edited: {words}", file=sys.stderr)
+        else:
             raise UsageError(
-                f"{path.name} is not the plan that this run began with",
+                f"{path.name}, or a file that it names, was edited since this run began",
                 detail=words,
-                hint=f"headway resume {journal.header.run} --changed, or --keep for the old plan",
+                hint=f"{again}, or --keep for the plan as it was",
             )
     return loaded, replace(source, text=text)
 
 
-def _what_changes(journal: Journal, loaded: Loaded) -> str:
+def _what_changes(journal: Journal, expanded: Expanded) -> str:
     """What an edited plan would have to do again."""
     from headway.core.plan.content import keys_of
 
     keys: set[bytes] = set()
-    for group, known in zip(loaded.expanded.groups, keys_of(loaded.expanded), strict=True):
+    for group, known in zip(expanded.groups, keys_of(expanded), strict=True):
         if known is not None:
             keys |= {known.key(member) for member in range(group.count or 0)}
     finished = [row for row in journal.rows() if row.state == "finished"]

@@ -65,14 +65,18 @@ def _run(parsed: argparse.Namespace) -> int:
     from headway.core.engine.record import Header
     from headway.planfile import load_plan
     from headway.runtime.configuration import read_configuration
-    from headway.runtime.planrun import PlanSource
+    from headway.runtime.crew import Crew
+    from headway.runtime.planrun import PlanSource, must_be_possible, plan_run
 
+    must_be_least("-j", parsed.jobs, 1)
+    must_be_least("--retries", parsed.retries, 0)
     path = Path(parsed.plan)
     loaded = load_plan(path, parsed.plan, parsed.outside)
     settings = read_configuration(os.environ).values
     source = PlanSource(
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
         parsed.retries, budget_of(parsed.budget), parsed.model, parsed.outside,
+        os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
     )  # fmt: skip
     spec = loaded.expanded.spec
     if parsed.strategy:
@@ -81,6 +85,12 @@ def _run(parsed: argparse.Namespace) -> int:
             expanded=replace(loaded.expanded, spec=replace(spec, strategy=parsed.strategy)),
         )
     with environment_of(parsed) as environment:
+        # Refused here, it leaves no run behind that nobody could resume either.
+        must_be_possible(
+            plan_run(loaded.expanded, source, Crew(str(loaded.folder), "", "", environment)),
+            environment,
+        )
+        _deadline_s(parsed)
         must_be_worth_it(loaded, source, parsed, environment)
         journal = begin_journal(
             lambda run, now_s: Header(
@@ -108,7 +118,7 @@ def perform(
     from headway.cli.running import Show, conduct
     from headway.runtime.adoption import Adopted
     from headway.runtime.crew import Crew
-    from headway.runtime.planrun import must_be_possible, plan_run
+    from headway.runtime.planrun import files_digest, must_be_possible, plan_run
 
     folder = str(loaded.folder.resolve())
     crew = Crew(folder, journal.folder, journal.header.run, environment, Adopted(journal.folder))
@@ -118,8 +128,9 @@ def perform(
     except BaseException:
         journal.close()
         raise
-    source.save(journal.folder)
-    code = conduct(run.launch, journal, Show(not parsed.quiet, not parsed.quiet, parsed.json))
+    replace(source, files=files_digest(loaded.expanded)).save(journal.folder)
+    is_shown = not parsed.quiet
+    code = conduct(run.launch, journal, Show(is_shown, is_shown, parsed.json, is_shown))
     if not parsed.json:
         print_last(run, journal.folder)
     return code
@@ -149,8 +160,10 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     if parsed.sim is None:
         yield dict(os.environ)
         return
+    from headway.runtime.admission import keep_apart
     from headway.simulator.launch import launched
 
+    keep_apart()
     script = ("--script", parsed.sim) if parsed.sim else ()
     with launched(*script) as url:
         told = {
@@ -172,11 +185,9 @@ def must_be_worth_it(
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
     from headway.cli.running import must_be_terminal_or
     from headway.runtime.configuration import read_configuration
-    from headway.runtime.planrun import models_of, price_guess
+    from headway.runtime.planrun import models_of, price_guess, with_model
 
-    expanded = loaded.expanded
-    if source.model and not expanded.spec.model:
-        expanded = replace(expanded, spec=replace(expanded.spec, model=source.model))
+    expanded = with_model(loaded.expanded, source)
     if (
         parsed.sim is not None
         or source.budget
@@ -194,6 +205,12 @@ def must_be_worth_it(
             "and has no budget",
             f"--budget '${max(1, round(usd * 2))}', or --yes",
         )
+
+
+def must_be_least(option: str, number: int | None, least: int) -> None:
+    """With less nothing would ever start."""
+    if number is not None and number < least:
+        raise BadValueError(f"{option} {number} is less than {least}", hint=f"{option} {least + 3}")
 
 
 def budget_of(text: str | None) -> Budget | None:

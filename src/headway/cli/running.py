@@ -12,14 +12,17 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.events import Event
+from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld
 from headway.core.engine.record import Header
+from headway.core.plan.ready import DONE
 from headway.core.progress import Cast
 from headway.errors import UsageError
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
+    from headway.core.plan.spec import Budget
+    from headway.runtime.driver import Driver
     from headway.watch.watcher import Watcher
 
 CLOSED: Final = {
@@ -38,6 +41,8 @@ class Show:
     view: bool = True
     summary: bool = True
     is_json: bool = False
+    holds: bool = True
+    """Whether somebody is told, also without a view, that a run waits and for what."""
 
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
@@ -67,15 +72,21 @@ def conduct(
 ) -> int:
     """Perform a run and say how it went; its exit code."""
     watcher: Watcher | None = None
+    performer: Driver | None = None
 
     def watch(events: Sequence[Event]) -> None:
         if watcher is not None:
+            if restored := _restored(performer, events):
+                watcher.restored(restored)
             watcher.events(events)
+        elif show.holds:
+            _say_holds(events)
         if told is not None:
             told(events, watcher)
 
-    def began(driver: object) -> None:
-        nonlocal watcher
+    def began(driver: Driver) -> None:
+        nonlocal watcher, performer
+        performer = driver
         if show.view and not show.is_json:
             watcher = _watcher(run, journal.header.name, driver)
 
@@ -95,7 +106,7 @@ def conduct(
     if show.is_json:
         print(json.dumps(_summary(launched, journal.header)))
     elif show.summary or launched.exit_code:
-        _say(launched, journal.header)
+        _say(launched, journal.header, run.budget)
     return launched.exit_code
 
 
@@ -115,12 +126,28 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
         raise UsageError("not confirmed", hint=hint)
 
 
-def _watcher(run: Launch, title: str, driver: object) -> Watcher:
-    from headway.runtime.driver import Driver
+def _say_holds(events: Sequence[Event]) -> None:
+    """A run that starts nothing for a while must not look as if it hung."""
+    from headway.watch.telling import told
+
+    for event in events:
+        if isinstance(event, RunHeld | RunContinued):
+            print(told(event, ""), file=sys.stderr, flush=True)
+
+
+def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
+    """Of each group, how many tasks were finished when this process took the run over, if any."""
+    if driver is None or not isinstance(events[0], RunBegan) or not driver.state.finished:
+        return []
+    ready_set = driver.state.ready_set
+    spans = [ready_set.numbers.members(group) for group in range(len(driver.state.graph))]
+    return [ready_set.states[span.start : span.stop].count(DONE) for span in spans]
+
+
+def _watcher(run: Launch, title: str, driver: Driver) -> Watcher:
     from headway.watch.live import own_lanes
     from headway.watch.watcher import watcher_for
 
-    assert isinstance(driver, Driver)
     state = driver.state
 
     def label(task: int) -> str:
@@ -153,13 +180,13 @@ def _summary(launched: Launched, header: Header) -> dict[str, object]:
     }
 
 
-def _say(launched: Launched, header: Header) -> None:
+def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
     finished, outcome = launched.outcome.finished, launched.outcome
     parts = [f"{finished.finished} done"]
     for count, word in (
         (finished.failed, "failed"),
         (finished.skipped, "skipped"),
-        (finished.left, "not started"),
+        (finished.left, "not done"),
     ):
         if count:
             parts.append(f"{count} {word}")
@@ -171,5 +198,13 @@ def _say(launched: Launched, header: Header) -> None:
     if outcome.until_s:
         line += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(outcome.until_s))
     print(line, file=sys.stderr)
-    if finished.left or finished.failed:
-        print(f"hint: headway resume {header.run}", file=sys.stderr)
+    if finished.left or finished.failed or outcome.cause:
+        more = f" --budget {_doubled(budget)}" if outcome.cause == "budget" and budget else ""
+        print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
+
+
+def _doubled(budget: Budget) -> str:
+    """A larger budget, as a command line takes it."""
+    if budget.microusd is not None:
+        return f"'${2 * budget.microusd / 1e6:g}'"
+    return f"{2 * (budget.tokens or 0)}"

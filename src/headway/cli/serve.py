@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -16,12 +17,17 @@ from headway.core.numbers import number_of
 from headway.errors import BadValueError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headway.core.foresight.account import Terms
     from headway.core.foresight.provider import ProviderSpec
+    from headway.core.foresight.usage import UsageWindow
     from headway.core.values import Charging, Limit, LimitKind, Resource
     from headway.simulator.server import ServeOptions, SimServer
 
 PORT_MAX: Final = 65_535
+PARENT_S: Final = 0.5
+"""How often it is seen whether whoever started the server is still there."""
 SEED_MAX: Final = 2**62
 KINDS: Final = ("bucket", "sliding", "fixed")
 AMOUNT_MAX: Final = 1e12
@@ -76,6 +82,11 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "(default with --tpm), or as it is produced, as Anthropic does",
     )  # fmt: skip
     limits.add_argument("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
+    limits.add_argument(
+        "--window", metavar="5h=N", action="append", default=[],
+        help="tokens in a usage window of 5h or 7d, told on Anthropic's wire; 5h=200k/30s: one "
+        "that lasts only 30 seconds; may be repeated",
+    )  # fmt: skip
     speed = serve.add_argument_group("speed, instead of the preset's")
     speed.add_argument("--first-byte-s", metavar="S", help="to the first byte, alone")
     speed.add_argument("--per-token-s", metavar="S", help="for each token of output, alone")
@@ -94,6 +105,8 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     where.add_argument("--port", metavar="N", default="0", help="default: 0, any that is free")
     where.add_argument("--ready-file", metavar="FILE", help="written with the URL when ready")
     where.add_argument("--json", action="store_true", help="say where as a line of JSON")
+    where.add_argument("--parent", type=int, metavar="PID",
+                       help="end when this process, which started it, is gone")  # fmt: skip
     serve.set_defaults(run=_serve)
 
 
@@ -121,11 +134,23 @@ async def _run(spec: ProviderSpec, options: ServeOptions, parsed: argparse.Names
         with suppress(NotImplementedError):
             loop.add_signal_handler(number, over.set)
     await server.start()
+    watch = loop.create_task(_outlive(parsed.parent, over)) if parsed.parent else None
     try:
         _announce(server, spec, parsed)
         await over.wait()
     finally:
+        if watch is not None:
+            watch.cancel()
         await server.stop()
+
+
+async def _outlive(parent: int, over: asyncio.Event) -> None:
+    """A process that was killed tells nobody; its children get another parent."""
+    import asyncio
+
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_S)
+    over.set()
 
 
 def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace) -> None:
@@ -141,7 +166,9 @@ def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace)
     if parsed.json:
         print(dumps({"url": server.url, "port": server.port, "provider": spec.name}), flush=True)
         return
-    limits = ", ".join(_shown(limit) for limit in spec.terms.limits) or "no limits"
+    shown = [_shown(limit) for limit in spec.terms.limits]
+    shown += [f"{one.tokens:,.0f} tokens in a usage window" for one in spec.terms.windows]
+    limits = ", ".join(shown) or "no limits"
     print(f"{server.url}  {spec.name}: {limits}", flush=True)
     print(f"  ANTHROPIC_BASE_URL={server.url}", flush=True)
     print(f"  OPENAI_BASE_URL={server.url}/v1", flush=True)
@@ -199,10 +226,28 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
         limits.append(Limit("concurrency", slots, 0.0, "gauge"))
     if not limits and (burst_s is not None or parsed.kind or parsed.charging):
         raise BadValueError("there is no limit to change", hint="add `--rpm 500`")
+    if parsed.window:
+        terms = replace(terms, windows=tuple(_window(text) for text in parsed.window))
     if not limits:
         return terms
     charging: Charging = parsed.charging or ("reserved" if parsed.tpm else "produced")
     return replace(terms, limits=tuple(limits), charging=charging)
+
+
+def _window(text: str) -> UsageWindow:
+    """`5h=200k`, or `5h=200k/30s` for one that lasts only 30 seconds."""
+    from headway.core.foresight.usage import UsageWindow
+    from headway.core.quota.dialect import WINDOW_5H_S, WINDOW_7D_S
+
+    periods = {"5h": WINDOW_5H_S, "7d": WINDOW_7D_S}
+    name, _, rest = text.partition("=")
+    tokens, slash, lasts = rest.partition("/")
+    if name not in periods or not rest or (slash and not lasts.endswith("s")):
+        hint = "write `--window 5h=200k` or `--window 7d=2M`, or `5h=200k/30s` for a short one"
+        raise BadValueError(f"`--window` is {text!r}", hint=hint)
+    amount = _number("--window", tokens, above=True) or 0.0
+    lasts_s = _number("--window", lasts[:-1], above=True) if slash else None
+    return UsageWindow(amount, periods[name], lasts_s)
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headway.errors import PlanError
+
 if TYPE_CHECKING:
     from headway.core.engine.record import Header
     from headway.watch.cause import Known
@@ -48,8 +50,11 @@ def _why(parsed: argparse.Namespace) -> int:
 def _known(header: Header, folder: str) -> Known | None:
     """What the run was to do; nobody but its own process knows that of Python functions."""
     if header.kind == "each":
-        return _known_each(header)
-    return _known_plan(header, folder) if header.kind == "plan" else None
+        return _known_each(header, folder)
+    try:
+        return _known_plan(header, folder) if header.kind == "plan" else None
+    except PlanError:
+        return None  # A file that the plan names is gone.
 
 
 def _known_plan(header: Header, folder: str) -> Known:
@@ -74,16 +79,17 @@ def _known_plan(header: Header, folder: str) -> Known:
     return Known(graph_of(expanded), Rules(ceiling=source.jobs or inf), label)
 
 
-def _known_each(header: Header) -> Known:
-    from headway.cli.each import EachSource, plan_of
+def _known_each(header: Header, folder: str) -> Known:
     from headway.core.engine.engine import Rules
     from headway.core.plan.graph import Graph, Group
+    from headway.runtime.eachsource import EachSource
     from headway.runtime.eachwork import EachWork
+    from headway.runtime.runs import kept_source
     from headway.runtime.shell import Shim
     from headway.watch.cause import Known
 
-    source = EachSource.decoded(header.source)
-    plan = plan_of(source)
+    source = EachSource.decoded(kept_source(folder, header.source))
+    plan = source.plan()
     graph = Graph((Group("each", plan.count(), retries=source.retries, is_local=True),))
     work = EachWork(plan, header.folder, Shim(header.folder))
     return Known(graph, Rules(ceiling=source.jobs), lambda _, member: work.label(member))

@@ -121,10 +121,12 @@ class Folder:
         try:
             if entry.is_symlink():
                 self.opened(path)
-            path.encode()
-            return entry.is_file()
-        except (OSError, UnicodeEncodeError, UnusableError):
+            is_file = entry.is_file()
+        except (OSError, UnusableError):
             return False
+        if is_file and not path.isascii():
+            _must_be_text(path)
+        return is_file
 
     def neighbour(self, path: str) -> str:
         """The file in the same folder whose name is nearest."""
@@ -134,3 +136,12 @@ class Folder:
         names = [entry.name for entry in self._entries(folder)][:NAMES_MAX]
         near = [name for name in get_close_matches(name, names, n=1) if name.isprintable()]
         return (f"{folder}/{near[0]}" if folder else near[0]) if near else ""
+
+
+def _must_be_text(path: str) -> None:
+    """A file that a pattern matches is never left out in silence."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        name = path.encode(errors="backslashreplace").decode()
+        raise UnusableError(f"matches {name}, whose name is not UTF-8") from None

@@ -48,8 +48,16 @@ def dial_own(client: Client, place: Folders) -> Line:
 
     Budgets are for all processes together: without a broker, none of them may spend.
     """
-    kept, now = _look(place), now_s()
-    book = open_book(kept, now)
+    return _dial_desk(client, _look(place))
+
+
+def dial_alone(client: Client) -> Line:
+    """A desk in this process that knows and remembers nothing: for providers of our own."""
+    return _dial_desk(client, Kept(Memory()))
+
+
+def _dial_desk(client: Client, kept: Kept) -> Line:
+    book = open_book(kept, now_s())
     ways = Ways(
         now_s,
         lambda _, __: None,

@@ -35,6 +35,8 @@ class Active:
     """The last attempt of this task whose end the journal knows."""
     runner: asyncio.Task[None] | None = None
     reserved_microusd: int = 0
+    called_back: str = ""
+    """Why it was taken back before it had sent anything."""
     is_sent: bool = False
     """Whether a call of it had its permit: what became of that, its work alone knows."""
 
@@ -44,13 +46,13 @@ class Active:
 
 
 @dataclass(frozen=True, slots=True)
-class DeskStatistics:
+class SuppliesStatistics:
     """Who waits for money."""
 
     waiting: int
 
 
-class Desk:
+class Supplies:
     """Serves the attempts of a run."""
 
     __slots__ = ("_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works")
@@ -68,10 +70,10 @@ class Desk:
         self._waiters: list[asyncio.Future[None]] = []
 
     def __repr__(self) -> str:
-        return f"<Desk of {len(self._works)} groups, {len(self._waiters)} wait for money>"
+        return f"<Supplies of {len(self._works)} groups, {len(self._waiters)} wait for money>"
 
-    def statistics(self) -> DeskStatistics:
-        return DeskStatistics(len(self._waiters))
+    def statistics(self) -> SuppliesStatistics:
+        return SuppliesStatistics(len(self._waiters))
 
     def attempt(
         self, active: Active, state: State, feed: Callable[[Input], None],
@@ -156,10 +158,10 @@ class Desk:
 class _Attempt(Attempt):
     """Its verbs are methods: one is made for every attempt, and most use none of them."""
 
-    __slots__ = ("_active", "_desk", "_feed", "_now", "_state")
+    __slots__ = ("_active", "_feed", "_now", "_state", "_supplies")
 
     def __init__(
-        self, desk: Desk, active: Active, state: State, feed: Callable[[Input], None],
+        self, supplies: Supplies, active: Active, state: State, feed: Callable[[Input], None],
         now: Callable[[], float],
     ) -> None:  # fmt: skip
         self.task = active.task
@@ -170,14 +172,14 @@ class _Attempt(Attempt):
         self.inputs = active.inputs
         self.journalled = active.journalled
         self.kept = ()
-        self._desk = desk
+        self._supplies = supplies
         self._active = active
         self._state = state
         self._feed = feed
         self._now = now
 
     def needed(self, name: str) -> list[Needed]:
-        return self._desk.needed(self._state, self._active.group, self.member, name)
+        return self._supplies.needed(self._state, self._active.group, self.member, name)
 
     def waits(self) -> None:
         self._feed(Waiting(self.task))
@@ -187,10 +189,10 @@ class _Attempt(Attempt):
         self._feed(Admitted(self.task))
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
-        return self._desk.reserve(self._active, self._now, microusd, tokens)
+        return self._supplies.reserve(self._active, self._now, microusd, tokens)
 
     def keep(self, reply: bytes) -> Awaitable[None]:
-        return self._desk.keep(self._active, self._now, reply)
+        return self._supplies.keep(self._active, self._now, reply)
 
 
 def _fulfil(future: asyncio.Future[None]) -> None:

@@ -25,7 +25,7 @@ from headway.errors import BrokerUnavailableError, HeadwayError, QueueDeadlineEr
 from headway.runtime.client import CallRequest, Client, ClientStatistics, Line, Place, Ticket
 from headway.runtime.protocol import About, Describe, Described
 
-__all__ = ["Admission", "CallRequest", "Outcome", "Ticket", "admission"]
+__all__ = ["Admission", "CallRequest", "Outcome", "Ticket", "admission", "keep_apart"]
 
 WAIT_S_MAX: Final = 30 * 86400.0
 """The longest wait that is timed; the clocks below do not count further."""
@@ -209,6 +209,15 @@ def admission() -> Admission:
         if _PORT.port is None:
             _PORT.port = Admission(unpaced=os.environ.get("HEADWAY_UNPACED", "") not in ("", "0"))
         return _PORT.port
+
+
+def keep_apart() -> None:
+    """Let this process admit its calls by itself: what it calls is simulated, and no real account
+    shall know of it."""
+    from headway.runtime.access import dial_alone
+
+    with _PORT.lock:
+        _PORT.port = Admission(dial_alone)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,12 @@ from headway.runtime.work import Attempt
 
 def shim_key(attempt: Attempt) -> bytes:
     """What a command is known by."""
-    return digest(attempt.key + attempt.inputs)
+    return shim_name(attempt.key, attempt.inputs)
+
+
+def shim_name(key: bytes, inputs: bytes) -> bytes:
+    """The same for who has the task's key, and the digest of what it was given."""
+    return digest(key + inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,30 +3,30 @@
 Laws:
 - Every attempt ends in exactly one way: finished, reused, failed, put back. Permits and process
   groups end with it: its work is cancelled and waited for, never abandoned.
-- A result is durable before the engine hears of it; a failure need not be.
+- A result is durable before the engine hears of it; a failure need not be. Results that become
+  durable together are heard of together: the engine takes them in one step.
 - A call that was sent, and of which nobody knows what became, costs all that was set aside for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.engine import decide
+from headway.core.engine.engine import is_current
 from headway.core.engine.events import (
-    Admitted,
     Ending,
     Event,
     Failed,
-    Finished,
     Reused,
     TaskFinished,
 )
 from headway.core.engine.record import Entry, Row, digest, fold
 from headway.core.values import Fault
-from headway.runtime.active import Active, Desk
+from headway.runtime.active import Active, Supplies
 from headway.runtime.crash import crash_point
 from headway.runtime.roster import Roster
 from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError, Work
@@ -54,10 +54,12 @@ class Attempts:
         self._state = driver.state
         self._results = driver.results
         self._roster = roster
-        self.desk = Desk(setup.graph, setup.works, self._results, setup.purse, setup.record)
+        self.supplies = Supplies(setup.graph, setup.works, self._results, setup.purse, setup.record)
         self.ending = 0
         """Results that are being written."""
         self._in_doubt = 0
+        self._durables: list[tuple[Active, TaskFinished, Result]] = []
+        """Results that have become durable, of which the engine has not heard yet."""
 
     def __repr__(self) -> str:
         return f"<Attempts {self.statistics()}>"
@@ -69,8 +71,6 @@ class Attempts:
         """Begin the attempt, unless its result is there already."""
         crash_point("started")
         work = self._setup.works[active.group]
-        if work.is_local:
-            self._driver.feed(Admitted(active.task))
         needs = self._setup.graph.groups[active.group].needs
         if needs:
             numbers = self._state.ready_set.numbers
@@ -113,7 +113,7 @@ class Attempts:
 
     async def _attempt(self, active: Active, work: Work) -> None:
         """Perform one attempt and report how it ended."""
-        attempt = self.desk.attempt(active, self._state, self._driver.feed, self._setup.clock)
+        attempt = self.supplies.attempt(active, self._state, self._driver.feed, self._setup.clock)
         try:
             if work.timeout_s is None:
                 result = await work.perform(attempt)
@@ -126,6 +126,9 @@ class Attempts:
             detail = f"it took more than {work.timeout_s} s"
             self._lost(active, Fault("timeout", detail=detail), NO_RESULT, active.is_sent)
         except asyncio.CancelledError:
+            if active.called_back and not self._state.over:
+                self._put_back(active, active.called_back)
+                return
             if _is_cancelled():
                 raise
             fault = Fault("broken", detail="it was cancelled from inside")
@@ -146,45 +149,75 @@ class Attempts:
     def _finished(self, active: Active, result: Result) -> None:
         """Make a result durable; the engine hears of it then."""
         crash_point("result")
+        active.runner = None  # It ends with this call; what it holds is let go without a collector.
         ending = _ending(result, digest(result.body), active.inputs)
         now = self._setup.clock()
-        events = decide(self._state, Finished(active.task, active.number, ending), now)
-        is_heard = bool(events)
+        event = TaskFinished(active.task, active.number, now, ending)
         # What the run has taken back and still has a result keeps it: it is not paid again.
-        event = events[0] if is_heard else TaskFinished(active.task, active.number, now, ending)
+        is_heard = is_current(self._state, active.task, active.number)
         active.row = fold(active.row, event, active.key, active.name)
         entry = Entry(event, active.key, active.row, (result.body,))
         self.ending += is_heard
-        then = partial(self._durable, active, events, result) if is_heard else None
+        then = partial(self._durable, active, event, result) if is_heard else None
         self._setup.record.write((entry,), then)
         crash_point("written")
 
-    def _durable(self, active: Active, events: list[Event], result: Result) -> None:
-        """A result is durable: now others may know."""
+    def _durable(self, active: Active, event: TaskFinished, result: Result) -> None:
+        """A result is durable: others may know, together with those that became so with it."""
         crash_point("durable")
-        self.ending -= 1
-        self.desk.settle(active, result)
-        self._results.put(active.group, active.member, active.ending.body, result.body)
-        driver = self._driver
-        if self._setup.works[active.group].publishes:
-            driver.publish(active.group, active.member, result.body)
-        del self._roster.active[active.task]
+        if not self._durables:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._durables.append((active, event, result))
+
+    def _tell(self) -> None:
+        """Results are durable: now others know."""
+        try:
+            self._tell_of(self._durables)
+        except Exception as error:
+            # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
+            self._driver.break_off(error)
+
+    def _tell_of(self, durables: list[tuple[Active, TaskFinished, Result]]) -> None:
+        self._durables = []
+        driver, works, active_tasks = self._driver, self._setup.works, self._roster.active
+        events: list[Event] = []
+        groups: dict[int, None] = {}
+        for active, event, result in durables:
+            group = active.group
+            self.supplies.settle(active, result)
+            self._results.put(group, active.member, event.ending.body, result.body)
+            if works[group].publishes:
+                driver.publish(group, active.member, result.body)
+            del active_tasks[active.task]
+            events.append(event)
+            groups[group] = None
+        self.ending -= len(durables)
         if self._setup.watch is not None:
             driver.tell(events)
         driver.feed(events)
-        driver.ended(active.group)
+        for group in groups:
+            driver.ended(group)
 
     def _lost(self, active: Active, fault: Fault, result: Result, is_in_doubt: bool) -> None:
         crash_point("lost")
         self._in_doubt += is_in_doubt
-        spent = self.desk.settle(active, result, is_in_doubt=is_in_doubt)
+        spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
         self._driver.feed(Failed(active.task, active.number, fault, ending))
 
     def _put_back(self, active: Active, why: str) -> None:
         """Not the task's fault: it waits for another time, and no attempt counts."""
-        self.desk.settle(active, NO_RESULT)
+        self.supplies.settle(active, NO_RESULT)
         self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why)))
+
+
+def call_back(roster: Roster, works: Sequence[Work], why: str) -> None:
+    """What only waits for its first permit need not be waited for: it goes back as it was."""
+    for active in roster.active.values():
+        is_idle = works[active.group].is_idle_until_sent and not active.is_sent
+        if is_idle and active.runner is not None and not active.runner.cancelling():
+            active.called_back = why
+            active.runner.cancel()
 
 
 def _is_cancelled() -> bool:

@@ -34,13 +34,14 @@ from headway.core.engine.events import (
     Ticked,
     WakeAt,
 )
-from headway.core.engine.local import LocalLaw
+from headway.core.engine.local import Load, LocalLaw
+from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.graph import Graph
 from headway.errors import HeadwayError, InternalError
 from headway.runtime.alarm import Alarm
-from headway.runtime.attempts import Attempts
+from headway.runtime.attempts import Attempts, call_back
 from headway.runtime.keeping import Record
-from headway.runtime.machine import Machine, cores
+from headway.runtime.machine import cores, memory_available
 from headway.runtime.results import Results
 from headway.runtime.roster import Roster
 from headway.runtime.spread import Spread
@@ -115,7 +116,7 @@ class Driver:
         self._inbox: deque[Input | list[Event]] = deque()
         """What happened, and facts that are durable."""
         self._is_feeding = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
         """Why the run ends with an exception, once everything that was started has ended."""
 
     def __repr__(self) -> str:
@@ -130,11 +131,15 @@ class Driver:
         setup = self._setup
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
-        is_local = any(work.is_local for work in setup.works)
+        # Whoever asks for waves of 4 or a pool of 8 gets them, whatever the machine.
+        is_sized = isinstance(setup.rules.strategy, Waves | Fixed)
+        is_local = not is_sized and any(work.is_local for work in setup.works)
         looker = loop.create_task(_look(self)) if is_local else None
         try:
             takeover = Takeover(setup.graph, setup.works, setup.saved, self.results, self.publish)
             takeover.apply_to(self.state)
+            if is_local:
+                self.feed(LocalRoom(LocalLaw(cores()).places))
             self.feed(Began())
             self._expand(range(len(setup.graph.groups)))
             finished = await self._done
@@ -145,8 +150,8 @@ class Driver:
                 looker.cancel()
             await self._attempts.end_all()
         await setup.record.flush()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return RunOutcome(finished, *self._outcome)
 
     def stop(
@@ -156,7 +161,11 @@ class Driver:
         if not self._outcome[0]:
             self._outcome = (cause, detail, until_s)
         self._is_stopping_now = self._is_stopping_now or is_now
-        self.feed(Stopping(detail, is_now and not self._attempts.ending))
+        reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
+        self.feed(Stopping(reason, is_now and not self._attempts.ending))
+        if not is_now and cause != "budget":
+            # What holds a part of the budget may use it; what waits for a window would wait long.
+            call_back(self._roster, self._setup.works, detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
         """Start nothing more for now."""
@@ -193,12 +202,16 @@ class Driver:
         except Exception as error:
             # The boundary: most callers are callbacks, whose errors nobody would ever hear of.
             inbox.clear()
-            if self._done is None:
-                raise
-            if not self._done.done():
-                self._done.set_exception(error)
+            self.break_off(error)
         finally:
             self._is_feeding = False
+
+    def break_off(self, error: Exception) -> None:
+        """Something is wrong with headway itself: the run ends here, with this error."""
+        if self._done is None:
+            raise error
+        if not self._done.done():
+            self._done.set_exception(error)
 
     def ended(self, group: int) -> None:
         """A task of this group has its result."""
@@ -218,13 +231,13 @@ class Driver:
 
     def tell(self, events: Sequence[Event]) -> None:
         """Whoever watches must not be able to break what is being watched in the middle."""
-        if self._setup.watch is None or self._error is not None:
+        if self._setup.watch is None or self.error is not None:
             return
         try:
             self._setup.watch(events)
         except Exception as error:
             # The boundary: a view that fails, a pipe that is closed. It is told at the end.
-            self._end_with(error)
+            _end_with(self, error)
 
     def _perform(self, taken: Step) -> None:
         """Write down what happened and do what is asked for."""
@@ -244,25 +257,26 @@ class Driver:
         if self.state.over and self._done is not None and not self._done.done():
             self._done.set_result(_last(events))
 
-    def _end_with(self, error: Exception) -> None:
-        """Start nothing more, and raise this when what is started has ended."""
-        if self._error is None:
-            self._error = error
-            self.stop("halt", str(error))
-
     def _expand(self, groups: Sequence[int]) -> None:
         """Groups whose size is found at run time, once their needs are there."""
         later: list[int] = []
         try:
-            for happened in self._spread.found(groups, self.state, self._attempts.desk):
+            for happened in self._spread.found(groups, self.state, self._attempts.supplies):
                 self.feed(happened)
                 # An empty group has no result that would make others known.
                 later += self._spread.after(happened.group)
         except HeadwayError as error:
-            self._end_with(error)
+            _end_with(self, error)
             return
         if later:
             self._expand(later)
+
+
+def _end_with(driver: Driver, error: Exception) -> None:
+    """Start nothing more, and raise this when what is started has ended."""
+    if driver.error is None:
+        driver.error = error
+        driver.stop("halt", str(error))
 
 
 def _ticked(driver: Driver) -> None:
@@ -279,11 +293,11 @@ def _ticked(driver: Driver) -> None:
 
 async def _look(driver: Driver) -> None:
     """Tell the engine what the machine has room for."""
-    machine, law = Machine(), LocalLaw(cores())
+    law, state = LocalLaw(cores()), driver.state
     while True:
-        driver.feed(LocalRoom(law.places))
         await asyncio.sleep(LOOK_S)
-        law.observe(machine.look(driver.state.local), driver.clock())
+        law.observe(Load(memory_available(), state.local, state.local_ended), driver.clock())
+        driver.feed(LocalRoom(law.places))
 
 
 def _last(events: Sequence[Event]) -> RunFinished:

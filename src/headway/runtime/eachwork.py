@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,6 +31,7 @@ class EachWork:
 
     name = "each"
     is_local = True
+    is_idle_until_sent = False
     publishes = False
 
     def __init__(
@@ -50,7 +52,7 @@ class EachWork:
         self._shim = shim
         self._command_s = timeout_s
         self._adopted = adopted
-        self._salt = b"\0".join((b"each", folder.encode(), plan.template.encode()))
+        self._salt = b"\0".join((b"each", os.fsencode(folder), os.fsencode(plan.template)))
 
     def __repr__(self) -> str:
         return f"<EachWork {self.plan.count()} times {self.plan.template!r}>"

@@ -13,7 +13,7 @@ from json import JSONDecodeError
 from typing import Final
 
 from headway.core.plan.expand import GroupPlan, Member
-from headway.core.plan.spec import Value, text_of
+from headway.core.plan.spec import Value, frozen, plain, text_of
 from headway.core.plan.template import Broken, Template, parse_template
 from headway.errors import ContextTooSmallError, InternalError, UsageError
 from headway.runtime.work import Attempt, Needed
@@ -60,9 +60,10 @@ class Filling:
             is_late = isinstance(template, Template) and any(ref.task for ref in template.refs)
             if is_late:
                 told[f"{name}_file"] = self.as_file(name, value)
-            if len(value.encode()) <= VALUE_BYTES_MAX:
+            if not is_late or len(value.encode()) <= VALUE_BYTES_MAX:
                 told[name] = value
-            elif not is_late:
+        for name, value in told.items():
+            if len(value.encode()) > VALUE_BYTES_MAX:
                 raise UsageError(
                     f"`{name}` has {len(value):,} characters: too many for an environment variable",
                     hint="put it into a file and give the file's name",
@@ -88,7 +89,7 @@ class Filling:
         if context is not None and need > context:
             raise ContextTooSmallError(
                 f"`{self.group.name}` needs about {need:,.0f} tokens; its context is {context:,}",
-                detail=f"{len(results)} results and room for the answer",
+                detail=f"with the results ({len(results)}) and room for the answer",
                 hint=f"set `context: {round(need * 1.05)}`, or reduce in two steps",
             )
         return whole
@@ -137,7 +138,8 @@ def value_in(body: bytes) -> object:
     text = text_in(body)
     if text[:1] in '{["-0123456789tfn':
         try:
-            return json.loads(text)
+            value = json.loads(text)
+            return plain(frozen(value)) if "\\u" in text else value
         except (JSONDecodeError, RecursionError):
             pass
     return text.removesuffix("\n")

@@ -30,7 +30,7 @@ class Journal:
     """The one writer of a run, for one event loop; `write` may be called from any thread."""
 
     __slots__ = (
-        "_file", "_flushing", "_lock", "_on_fault", "_reader", "_told", "_writer", "folder",
+        "_file", "_flushing", "_lock", "_on_fault", "_told", "_writer", "folder", "reader",
     )  # fmt: skip
 
     def __init__(self, folder: str, lock: int) -> None:
@@ -40,7 +40,8 @@ class Journal:
         database = connect(path_of(folder))
         try:
             self._file = JournalFile(folder, database)
-            self._reader = JournalReader(folder)
+            self.reader = JournalReader(folder)
+            """What is durable, for the thread of the event loop."""
         except BaseException:
             database.close()
             raise
@@ -102,11 +103,11 @@ class Journal:
 
     def rows(self) -> Iterator[Row]:
         """Where every task is that was ever started, in the order in which they first were."""
-        return self._reader.rows()
+        return self.reader.rows()
 
     def body(self, digest: bytes) -> bytes | None:
         """A durable text; None if it is not kept. Event-loop thread only."""
-        return self._reader.body(digest)
+        return self.reader.body(digest)
 
     def start(
         self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None
@@ -141,7 +142,7 @@ class Journal:
         lock, self._lock = self._lock, -1
         try:
             left = self._writer.stop()
-            self._reader.close()
+            self.reader.close()
             self._file.close(is_clean=not left)
         except sqlite3.Error:
             pass  # Not marked as clean: the next owner looks closer, and nothing is lost.

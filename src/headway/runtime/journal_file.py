@@ -27,7 +27,6 @@ from headway.runtime.journal_rows import (
     BODY_COLUMNS,
     EVENT_COLUMNS,
     ROW_COLUMNS,
-    Values,
     event_values,
     row_values,
 )
@@ -213,8 +212,8 @@ class JournalFile:
     """The writing end of a file whose lock this process holds. Used by one thread at a time."""
 
     __slots__ = (
-        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_recent",
-        "_seq", "epoch", "header",
+        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_older",
+        "_recent", "_seq", "epoch", "header",
     )  # fmt: skip
 
     def __init__(self, folder: str, database: sqlite3.Connection) -> None:
@@ -234,11 +233,14 @@ class JournalFile:
         (self._seq,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
         (last,) = database.execute("SELECT coalesce(max(id), 0) FROM tasks").fetchone()
         self._next_id = last + 1
-        self._known: dict[bytes, int] = dict(database.execute("SELECT key, id FROM tasks"))
-        """Rows that were there when this process came, until their task is met."""
+        self._known: dict[bytes, int] | None = None if last else {}
+        """Rows that were there when this process came, until their task is met; None before the
+        first one is: a run that only reads needs none."""
         self._ids = array("q")
         """By a task's number in this run: eight bytes each, where a table of keys takes 150."""
-        self._recent: dict[bytes, None] = {}
+        self._recent: set[bytes] = set()
+        self._older: set[bytes] = set()
+        """What was recent before: forgetting one by one would cost more than it is worth."""
         self._mark = os.open(
             os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -254,24 +256,26 @@ class JournalFile:
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Write these in one transaction that is on the disk when this returns."""
-        events: list[Values] = []
+        events: list[object] = []
         rows: dict[int, Row] = {}
         seq = self._seq
         for entry in entries:
             seq += 1
-            events.append(event_values(seq, entry.key, entry.event))
-            if entry.row is not None:
-                rows[self._number(entry)] = entry.row
+            events += event_values(seq, entry.key, entry.event)
+            row = entry.row
+            if row is not None:
+                # Of a task that started and ended in one batch, only where it is now is written.
+                rows[self._number(entry)] = row
         bodies = self._new_bodies(entries)
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
             self._check_epoch()
             self._insert("events", EVENT_COLUMNS, events)
-            last = starmap(row_values, rows.items())
+            last = list(chain.from_iterable(starmap(row_values, rows.items())))
             if self._insert("tasks", ROW_COLUMNS, last, _UPSERT) != len(rows):
                 raise InternalError("two tasks of this run have the same number")
-            self._insert("bodies", BODY_COLUMNS[1:], bodies.items())
+            self._insert("bodies", BODY_COLUMNS[1:], list(chain.from_iterable(bodies.items())))
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
@@ -285,6 +289,8 @@ class JournalFile:
         """Say that everything is there, if it is, and let go of the file."""
         try:
             if is_clean:
+                # Closing takes it to the disk; without it the next owner looks closer, no more.
+                self._database.execute("PRAGMA synchronous=NORMAL")
                 self._database.execute("BEGIN IMMEDIATE")
                 self._check_epoch()
                 say(self._database, is_clean=1, tasks=self._next_id - 1, events=self._seq)
@@ -317,6 +323,8 @@ class JournalFile:
             ids.frombytes(bytes(ids.itemsize * (task + 1 - len(ids))))
         number: int = ids[task]
         if not number:
+            if self._known is None:
+                self._known = dict(self._database.execute("SELECT key, id FROM tasks"))
             known = self._known.pop(entry.key, None)
             number = ids[task] = self._next_id if known is None else known
             self._next_id += known is None
@@ -327,9 +335,10 @@ class JournalFile:
         found: dict[bytes, bytes] = {}
         if not self._keeps_bodies:
             return found
-        for body in chain.from_iterable(entry.bodies for entry in entries if entry.bodies):
+        recent, older = self._recent, self._older
+        for body in [body for entry in entries for body in entry.bodies]:
             name = digest(body)
-            if name in self._recent:
+            if name in recent or name in older:
                 continue
             if len(body) > BODY_BYTES_MAX:
                 write_body(self._folder, name, body)
@@ -338,17 +347,14 @@ class JournalFile:
         return found
 
     def _remember(self, bodies: Iterable[bytes]) -> None:
-        recent = self._recent
-        for name in bodies:
-            recent[name] = None
-        while len(recent) > RECENT_MAX:
-            del recent[next(iter(recent))]
+        self._recent.update(bodies)
+        if len(self._recent) > RECENT_MAX:
+            self._recent, self._older = set(), self._recent
 
     def _insert(
-        self, table: str, columns: tuple[str, ...], rows: Iterable[Values], tail: str = ""
+        self, table: str, columns: tuple[str, ...], flat: list[object], tail: str = ""
     ) -> int:
-        """How many rows were written, in as few statements as there can be."""
-        flat = list(chain.from_iterable(rows))
+        """Rows, one behind the other, in as few statements as there can be: how many they are."""
         width = len(columns)
         left, at, changed = len(flat) // width, 0, 0
         most = VARIABLES_MAX // width // STEP * STEP

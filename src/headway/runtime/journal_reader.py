@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,7 +24,11 @@ from headway.runtime.journal_file import body_path, header_of, path_of, read_met
 from headway.runtime.journal_rows import EVENT_COLUMNS, ROW_READ_COLUMNS, read_event, read_row
 from headway.runtime.owner import Owner, look
 
+BULK_MIN: Final = 64
+"""So many texts are found sooner by reading them all than one by one."""
+
 _ROWS: Final = f"SELECT {','.join(ROW_READ_COLUMNS)} FROM tasks"
+_PLACES: Final = "SELECT id, digest FROM bodies WHERE id>?"
 _EVENTS: Final = f"SELECT {','.join(EVENT_COLUMNS)} FROM events WHERE seq>?"
 
 
@@ -139,7 +143,9 @@ class JournalReader:
         with self._guarded():
             number = self._bodies.get(digest)
             if number is None:
-                self._learn_bodies()
+                # Places of what came since last time: an index would cost a page per body.
+                for place, name in self._database.execute(_PLACES, (self._bodies_to,)):
+                    self._bodies[name] = self._bodies_to = place
                 number = self._bodies.get(digest)
             if number is not None:
                 (data,) = self._database.execute(
@@ -151,9 +157,21 @@ class JournalReader:
                         data = file.read()
                 except FileNotFoundError:
                     return None
-            if not isinstance(data, bytes) or digest_of(data) != digest:
-                raise JournalError(f"the body {digest.hex()} is spoilt: its digest does not fit")
-            return data
+            return _checked(digest, data)
+
+    def bodies(self, digests: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """These texts with their digests, as far as they are kept, in no order; many at once."""
+        left = set(digests)
+        if len(left) >= BULK_MIN:
+            with self._guarded():
+                for name, data in self._database.execute("SELECT digest, data FROM bodies"):
+                    if name in left:
+                        left.discard(name)
+                        yield name, _checked(name, data)
+        for name in left:  # Few, or large ones that are files.
+            data = self.body(name)
+            if data is not None:
+                yield name, data
 
     def summary(self) -> Summary:
         """A run in a few numbers."""
@@ -183,13 +201,6 @@ class JournalReader:
         """How many bodies it knows the place of."""
         return len(self._bodies)
 
-    def _learn_bodies(self) -> None:
-        """Their places, since last time: there is no index, which would cost a page per body."""
-        for number, name in self._database.execute(
-            "SELECT id, digest FROM bodies WHERE id>?", (self._bodies_to,)
-        ):
-            self._bodies[name] = self._bodies_to = number
-
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
@@ -198,3 +209,9 @@ class JournalReader:
             raise placed(self._folder, fault) from None
         except (sqlite3.Error, OSError) as fault:
             raise spoilt(self._folder, str(fault)) from None
+
+
+def _checked(name: bytes, data: object) -> bytes:
+    if not isinstance(data, bytes) or digest_of(data) != name:
+        raise JournalError(f"the body {name.hex()} is spoilt: its digest does not fit")
+    return data

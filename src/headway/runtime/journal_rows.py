@@ -86,8 +86,11 @@ def read_row(found: RowValues) -> Row:
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
     """An event as the table has it, under its number."""
     kind, text = encode(event)
-    said = (seq, event.at_s, VERSION, kind, key, text)
-    return (*said, _event_crc(said))
+    at_s = event.at_s
+    crc = crc32(
+        b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), crc32(_stamp.pack(seq, at_s, VERSION))
+    )
+    return seq, at_s, VERSION, kind, key, text, crc
 
 
 def read_event(found: Values) -> Fact:

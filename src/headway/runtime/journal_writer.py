@@ -1,6 +1,9 @@
 """The thread that makes entries durable: it commits at once when idle, and whatever came meanwhile
 is the next batch.
 
+A result wakes it at once; what nobody waits for does so a turn of the loop later, because what
+starts now may also end now, and then both are one commit.
+
 Laws:
 - Entries become durable in the order in which they were given, and nobody is told before.
 - Nothing is dropped: what cannot be written is kept and tried again, and said at the end.
@@ -16,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Final
 
 from headway.core.engine.record import Entry
+from headway.core.records import quick
 from headway.errors import JournalError
 from headway.runtime import journal_space as space
 from headway.runtime.journal_file import JournalFile, settle
@@ -36,7 +39,7 @@ in flight is far less."""
 Then = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Writing:
     """Entries that belong together, and whom to tell."""
 
@@ -68,7 +71,14 @@ class JournalWriter:
         self._folder = folder
         self._on_fault = on_fault
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue: SimpleQueue[Writing | None] = SimpleQueue()
+        self._owner = 0
+        """The loop's thread."""
+        self._queue: deque[Writing] = deque()
+        self._calls = threading.Semaphore(0)
+        self._is_called = False
+        self._is_due = False
+        """Whether the loop will call."""
+        self._is_ending = False
         self._waiting: deque[Writing] = deque()
         self._fault = ""
         self._is_over = False
@@ -87,13 +97,23 @@ class JournalWriter:
 
     def put(self, entries: Sequence[Entry], then: Then | None) -> None:
         """Give entries to the thread, from any other."""
-        if self._fault and self._queue.qsize() + len(self._waiting) > WAITING_MAX:
+        if self._fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
             raise JournalError(f"too much waits for the disk: {self._fault}")
-        self._queue.put(Writing(entries, then))
+        self._queue.append(Writing(entries, then))
+        if self._is_called:
+            return
+        loop = self._loop
+        is_there = loop is not None and not loop.is_closed()
+        if then is not None or not is_there or threading.get_ident() != self._owner:
+            self._call()
+        elif loop is not None and not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._call)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to write, and to tell the loop."""
         self._loop = loop
+        self._owner = threading.get_ident()
         if not space.hold(self._folder):
             self._failed("the disk is full", is_stuck=False)
         self._thread.start()
@@ -101,12 +121,13 @@ class JournalWriter:
     def stop(self) -> list[Entry]:
         """Write what is left, once more if need be, and end; what is not durable."""
         if self._thread.ident is not None:
-            self._queue.put(None)
+            self._is_ending = True
+            self._calls.release()
             self._thread.join()
         return [entry for writing in self._waiting for entry in writing.entries]
 
     def statistics(self) -> WriterStatistics:
-        waiting = self._queue.qsize() + len(self._waiting)
+        waiting = len(self._queue) + len(self._waiting)
         return WriterStatistics(self._entries, self._commits, waiting, self._fault)
 
     def _run(self) -> None:
@@ -126,14 +147,21 @@ class JournalWriter:
 
     def _collect(self) -> bool:
         """Take all that has come, waiting for the first; whether it is the end."""
-        try:
-            found = self._queue.get(timeout=RETRY_S if self._fault else None)
-            while found is not None:
-                self._waiting.append(found)
-                found = self._queue.get_nowait()
-        except Empty:
-            return False
-        return True
+        self._calls.acquire(timeout=RETRY_S if self._fault else None)
+        # In this order: who comes after it calls again, and who came before it is taken.
+        self._is_called = False
+        is_last = self._is_ending
+        queue, waiting = self._queue, self._waiting
+        while queue:
+            waiting.append(queue.popleft())
+        return is_last
+
+    def _call(self) -> None:
+        """Wake the thread, unless it has all or will look anyhow."""
+        self._is_due = False
+        if self._queue and not self._is_called:
+            self._is_called = True
+            self._calls.release()
 
     def _batch(self) -> list[Writing]:
         batch: list[Writing] = []

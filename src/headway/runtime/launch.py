@@ -73,7 +73,9 @@ async def launch(
     `began` is told the driver before anything starts.
     """
     rows = {row.key: row for row in journal.rows()} if journal is not None else {}
-    saved = Saved() if journal is None else Saved(rows, journal.body, journal.header.keeps_bodies)
+    saved = Saved()
+    if journal is not None:
+        saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
     driver = Driver(
         Setup(
             run.graph, run.works, run.rules, journal or Memory(), wall_s, saved,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Final
 
 from headway.core.engine.engine import Rules
+from headway.core.engine.record import digest
 from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of
@@ -20,9 +20,7 @@ from headway.runtime.crew import Crew
 from headway.runtime.launch import Launch
 from headway.runtime.planwork import Plans, TaskWork
 from headway.runtime.prices import price_of
-
-SOURCE_NAME: Final = "plan.json"
-"""In the run's folder: the plan as it is performed now, which an edit may have changed."""
+from headway.runtime.runs import keep_source, kept_source
 
 MAX_TOKENS_GUESS: Final = 4096
 """How long an answer may be where a plan does not say, for what it may cost."""
@@ -43,6 +41,10 @@ class PlanSource:
     budget: Budget | None = None
     model: str = ""
     may_leave: bool = False
+    sim: str | None = None
+    """The script of the simulated provider, empty for its default; None if it is a real one."""
+    files: str = ""
+    """A digest of the texts in files that the plan names."""
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -55,20 +57,14 @@ class PlanSource:
 
     def save(self, run_folder: str) -> None:
         """Replace what is kept beside the journal."""
-        draft = os.path.join(run_folder, f"{SOURCE_NAME}.draft")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(self.encoded())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, os.path.join(run_folder, SOURCE_NAME))
+        keep_source(run_folder, self.encoded())
 
     @staticmethod
     def kept(run_folder: str, first: str) -> PlanSource:
         """The plan as it was last performed; `first` is as it began."""
         try:
-            with open(os.path.join(run_folder, SOURCE_NAME), encoding="utf-8") as file:
-                return PlanSource.decoded(file.read())
-        except (OSError, ValueError, TypeError, KeyError):
+            return PlanSource.decoded(kept_source(run_folder, first))
+        except (ValueError, TypeError, KeyError):
             return PlanSource.decoded(first)
 
 
@@ -90,9 +86,8 @@ def plan_run(
     expanded: Expanded, source: PlanSource, crew: Crew, waits_until_s: float = inf
 ) -> PlanRun:
     """Put a plan together. Nothing is started, imported or read."""
+    expanded = with_model(expanded, source)
     spec = expanded.spec
-    if source.model and not spec.model:
-        expanded = replace(expanded, spec=replace(spec, model=source.model))
     plans = Plans.of(expanded)
     works = tuple(TaskWork(index, plans, crew) for index in range(len(expanded.groups)))
     retries = source.retries if source.retries is not None else spec.retries
@@ -112,6 +107,18 @@ def plan_run(
         meets=(crew.meet,), closes=(crew.aclose,),
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
+
+
+def files_digest(expanded: Expanded) -> str:
+    """Prompts and schemas in files are part of a plan: an edit of one is an edit of the plan."""
+    return digest(json.dumps(sorted(expanded.sources.files.items())).encode()).hex()
+
+
+def with_model(expanded: Expanded, source: PlanSource) -> Expanded:
+    """A plan that names no model for all asks the one of the command line."""
+    if source.model and not expanded.spec.model:
+        return replace(expanded, spec=replace(expanded.spec, model=source.model))
+    return expanded
 
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:

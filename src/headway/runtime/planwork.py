@@ -1,10 +1,14 @@
 """The tasks of a plan as work: a command, a model or a function, with the values filled in.
 
-Law: a result is visible under `output` by one rename, after it is durable, or not at all.
+Laws:
+- A result is visible under `output` by one rename, after it is durable, or not at all.
+- What is found at run time is a stranger's: a member whose `output` leads out of the plan's folder,
+  or is another member's, is refused before anything is done for it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from headway.core.plan.content import Keys, keys_of
 from headway.core.plan.expand import Expanded, GroupPlan, found, items_of
+from headway.core.plan.paths import inside
 from headway.core.plan.spec import Prompt, Python, Run, plain
 from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
@@ -54,9 +59,14 @@ class TaskWork:
         spec, task = plans.expanded.spec, plans.expanded.groups[index].task
         self.name = task.name
         self.is_local = isinstance(task.work, Run)
+        self.is_idle_until_sent = isinstance(task.work, Prompt)
         self.publishes = bool(task.output)
-        self.timeout_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
-        self._schema: Schema | None = None
+        self._work_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
+        # The shim keeps a command's time: it knows when it really began, and what it wrote.
+        self.timeout_s = None if self.is_local else self._work_s
+        self._schemas: dict[str, Schema] = {}
+        self._outlets: dict[str, int] = {}
+        """The member that each path belongs to."""
         self._function: Callable[..., object] | None = None
 
     def __repr__(self) -> str:
@@ -88,9 +98,10 @@ class TaskWork:
 
     def publish(self, member: int, body: bytes) -> None:
         """Let a durable result be seen under the path that the plan gives it."""
-        group = self.group
-        name = filled(group, group.task.output, group.known.member(member))
-        path = os.path.join(self._crew.folder, name)
+        outlet = outlet_of(self.group, member, self._outlets)
+        if not outlet.path:
+            raise OSError(errno.EPERM, outlet.problem)
+        path = os.path.join(self._crew.folder, outlet.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         draft = f"{path}.{os.getpid()}.draft"
         with open(draft, "wb") as file:
@@ -103,14 +114,18 @@ class TaskWork:
         group = self.group
         filling = Filling(group, group.known.member(attempt.member), attempt, self._crew.run_folder)
         work = group.task.work
+        if group.task.output:
+            outlet = outlet_of(group, attempt.member, self._outlets)
+            if not outlet.path:
+                raise AttemptError(Fault("request", detail=outlet.problem))
         try:
-            if isinstance(work, Run):
-                return await self._command(work, filling)
             if isinstance(work, Prompt):
                 return await self._prompt(work, filling)
-            return await self._python(work, filling)
+            if isinstance(work, Run):
+                return await self._examined(await self._command(work, filling), filling)
+            return await self._examined(await self._python(work, filling), filling)
         except HeadwayError as error:
-            raise AttemptError(Fault("request", detail=error.render())) from error
+            raise AttemptError(Fault("request", detail=_in_a_line(error))) from error
 
     async def _command(self, work: Run, filling: Filling) -> Result:
         """Under the shim; what an interrupted process did not come to journal is not done again."""
@@ -123,7 +138,7 @@ class TaskWork:
             return judged(ended)
         stdin = lines_of(attempt.needed(task.reduce)) if task.reduce else None
         command = self._crew.command(attempt, work.command, filling.environment(self._crew.run))
-        return await perform_command(self._crew.shim(), command.given(stdin, self.timeout_s))
+        return await perform_command(self._crew.shim(), command.given(stdin, self._work_s))
 
     async def _prompt(self, work: Prompt, filling: Filling) -> Result:
         from headway.runtime.agents.prompt import PromptCall
@@ -158,7 +173,25 @@ class TaskWork:
         named = {name: plain(value) for name, value in filling.member.matrix}
         function = partial(self._function, **named, **filling.variables())
         agent = await self._crew.functions()
-        return await agent.perform(function, *given)
+        result = await agent.perform(function, *given)
+        if not result.is_durable:
+            kind = type(result.value).__name__
+            raise AttemptError(Fault("function", detail=f"JSON cannot hold what it gave: {kind}"))
+        return result
+
+    async def _examined(self, result: Result, filling: Filling) -> Result:
+        """What a command or a function gave, if it is what the plan asks for."""
+        from headway.runtime.schemas import Misfit
+
+        problem: str | None = None
+        schema, text = self._schema_of(filling), text_in(result.body)
+        if schema is not None and isinstance(misfit := schema.fit(text), Misfit):
+            problem = misfit.reason
+        elif self.group.task.verify:
+            problem = await self._verifier(filling)(text)
+        if problem is not None:
+            raise AttemptError(Fault("unfit", detail=problem), result)
+        return result
 
     def _verifier(self, filling: Filling) -> Callable[[str], Awaitable[str | None]]:
         """Runs the plan's `verify` on an answer: what it says when it is not content."""
@@ -170,7 +203,7 @@ class TaskWork:
             told = filling.environment(self._crew.run)
             told["answer_file"] = filling.as_file("answer", text)
             command = self._crew.command(attempt, task.verify, told).given(
-                text.encode("utf-8", "replace"), self.timeout_s
+                text.encode("utf-8", "replace"), self._work_s
             )
             try:
                 await perform_command(self._crew.shim(), command.apart(self._crew.next_number()))
@@ -182,13 +215,42 @@ class TaskWork:
         return verify
 
     def _schema_of(self, filling: Filling) -> Schema | None:
+        """Members may have different ones."""
         task = self.group.task
-        if task.schema and self._schema is None:
+        if not task.schema:
+            return None
+        path = filling.text(task.schema)
+        if path not in self._schemas:
             from headway.runtime.schemas import read_schema
 
-            path = filling.text(task.schema)
-            self._schema = read_schema(self._plans.expanded.sources.files[path], path)
-        return self._schema
+            self._schemas[path] = read_schema(self._plans.expanded.sources.files[path], path)
+        return self._schemas[path]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a member's result is to be seen; without a path, why nowhere."""
+
+    path: str
+    problem: str = ""
+
+
+def outlet_of(group: GroupPlan, member: int, taken: dict[str, int]) -> Outlet:
+    """The path is the member's own from now on, unless it is taken."""
+    text = filled(group, group.task.output, group.known.member(member))
+    path = inside(text)
+    if not path:
+        return Outlet("", f"its output, `{text}`, leads out of the plan's folder")
+    owner = taken.setdefault(path, member)
+    if owner != member:
+        return Outlet("", f"its output, `{text}`, is that of {group.label(owner)}")
+    return Outlet(path)
+
+
+def _in_a_line(error: HeadwayError) -> str:
+    """Why a task cannot be performed, as a reason among others."""
+    parts = (f"{error.code}: {error.message}", error.where, error.detail, error.hint)
+    return "; ".join(part for part in parts if part)
 
 
 def function_of(target: str, folder: str) -> Callable[..., object]:

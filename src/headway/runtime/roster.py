@@ -56,13 +56,14 @@ class Roster:
         if isinstance(event, TaskStarted):  # The usual case, once per attempt.
             active = self.active[event.task] = self._known(event.task)
             active.number = event.attempt
-        else:
-            task: int | None = getattr(event, "task", None)
-            if task is None:
-                return Entry(event)
-            active = self.active.get(task) or self._known(task)
-            if isinstance(event, (CallWaited, CallAdmitted)):
-                return Entry(event, active.key)
+            active.row = fold(active.row, event, active.key, active.name)
+            return Entry(event, active.key, active.row)
+        task: int | None = getattr(event, "task", None)
+        if task is None:
+            return Entry(event)
+        active = self.active.get(task) or self._known(task)
+        if isinstance(event, (CallWaited, CallAdmitted)):
+            return Entry(event, active.key)
         active.row = fold(active.row, event, active.key, active.name)
         if isinstance(event, TaskDelayed):
             self._rows[event.task] = active.row

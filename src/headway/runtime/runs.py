@@ -27,6 +27,8 @@ SLOTS: Final = len(LETTERS) ** 3
 TRIES_MAX: Final = 1000
 """Neighbouring slots that are looked at when one is taken."""
 LISTED_MAX: Final = 1000
+SOURCE_NAME: Final = "plan.json"
+"""In a run's folder: what is performed now, which an edit may have changed since it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,25 @@ def find_run(state: str, word: str) -> RunPlace:
         f"there is no run `{word}`",
         hint=did_you_mean(word, [place.id for place in places[:20]]),
     )
+
+
+def keep_source(folder: str, text: str) -> None:
+    """Replace what is kept beside the journal of what the run is to do."""
+    draft = os.path.join(folder, f"{SOURCE_NAME}.draft")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, os.path.join(folder, SOURCE_NAME))
+
+
+def kept_source(folder: str, first: str) -> str:
+    """What the run was last to do; `first` is as it began."""
+    try:
+        with open(os.path.join(folder, SOURCE_NAME), encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return first
 
 
 def size_bytes(place: RunPlace) -> int:

@@ -10,7 +10,7 @@ from headway.core.engine.engine import State
 from headway.core.engine.events import Expanded
 from headway.core.plan.graph import Graph
 from headway.core.plan.ready import DONE
-from headway.runtime.active import Desk
+from headway.runtime.active import Supplies
 from headway.runtime.work import Work
 
 
@@ -45,17 +45,17 @@ class Spread:
         """Those that a result of this group may make known."""
         return self._after.get(group, ())
 
-    def found(self, groups: Sequence[int], state: State, desk: Desk) -> Iterator[Expanded]:
+    def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
         """The sizes of those that have become known."""
         if not self._after:
             return
         for index in groups:
             if not state.ready_set.numbers.is_known(index):
-                count = self._count(index, state, desk)
+                count = self._count(index, state, supplies)
                 if count is not None:
                     yield Expanded(index, count)
 
-    def _count(self, index: int, state: State, desk: Desk) -> int | None:
+    def _count(self, index: int, state: State, supplies: Supplies) -> int | None:
         """How many members a group has; None while that cannot be known."""
         numbers, states = state.ready_set.numbers, state.ready_set.states
         for need in self._graph.groups[index].needs:
@@ -65,4 +65,4 @@ class Spread:
             members = numbers.members(need.group)
             if states.count(DONE, members.start, members.stop) < len(members):
                 return None
-        return self._works[index].count(partial(desk.needed, state, index, 0))
+        return self._works[index].count(partial(supplies.needed, state, index, 0))

@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.engine.engine import State
@@ -29,6 +29,8 @@ class Saved:
     """The body of a digest."""
     keeps_bodies: bool = True
     """Whether results are there, and not only that they were."""
+    fetch_many: Callable[[Collection[bytes]], Iterable[tuple[bytes, bytes]]] | None = None
+    """The same for many digests at once, with their bodies in any order."""
 
     def result_of(self, key: bytes, inputs: bytes) -> Row | None:
         """A row of this key that has a result and was given the same."""
@@ -42,11 +44,20 @@ class Saved:
         return None if self.fetch is None else self.fetch(row.ending.body)
 
     def recall(self, work: Work, members: Iterable[int]) -> Iterator[Needed]:
-        """The results of these tasks that were there before."""
+        """The results of these tasks that were there before, in any order."""
+        found: dict[bytes, list[tuple[int, str]]] = {}
         for member in members:
             row = self.rows.get(work.key(member))
             if row is not None and row.state == "finished":
-                yield Needed(work.name, member, row.name, self.body(row) or b"")
+                found.setdefault(row.ending.body, []).append((member, row.name))
+        many = () if self.fetch_many is None else self.fetch_many(tuple(found))
+        for name, body in many:
+            for member, label in found.pop(name):
+                yield Needed(work.name, member, label, body)
+        for name, tasks in found.items():
+            body = (self.fetch(name) if self.fetch is not None else None) or b""
+            for member, label in tasks:
+                yield Needed(work.name, member, label, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +104,12 @@ class Takeover:
             if row is None:
                 continue
             attempts[task] = row.attempt
-            if row.state != "finished" or not is_fed or not results.has(needs, member):
+            if row.state != "finished" or not is_fed or is_gone:
                 continue
-            if is_gone:
+            if needs and not results.has(needs, member):
                 continue
-            if row.ending.inputs == results.inputs(needs, member, numbers):
+            inputs = results.inputs(needs, member, numbers) if needs else b""
+            if row.ending.inputs == inputs:
                 results.put(index, member, row.ending.body, None)
                 done.append(task)
                 if work.publishes:

@@ -12,10 +12,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from headway.core.records import quick
 from headway.core.values import Fault
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Result:
     """What an attempt gave, and what it took."""
 
@@ -59,7 +60,7 @@ class OverBudgetError(Exception):
     """The budget has no room for what this attempt may cost, and none will become free."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Needed:
     """The result of a task that this one needs."""
 
@@ -133,6 +134,10 @@ class Work(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether it uses this machine's processors rather than an account's quota."""
+
+    @property
+    def is_idle_until_sent(self) -> bool:
+        """Whether an attempt that waits for its first permit has done nothing yet."""
 
     @property
     def publishes(self) -> bool:

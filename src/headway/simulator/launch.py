@@ -22,6 +22,7 @@ STOP_S_MAX: Final = 10.0
 def launched(*options: str) -> Iterator[str]:
     """Serve with the options of `headway sim serve` for as long as the block lasts: the URL."""
     command = [sys.executable, "-m", "headway", "sim", "serve", "--json", *options]
+    command += ["--parent", str(os.getpid())]
     # The same headway as this one, also where it is not installed.
     found = [str(Path(headway.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}

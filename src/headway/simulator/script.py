@@ -168,6 +168,8 @@ def parse_script(found: object, where: str = "script") -> Script:
 def _rule(item: object) -> Rule:
     if not isinstance(item, dict):
         raise BadValueError("a rule has keys and values", hint="write `- answer: yes`")
+    # YAML 1.1 reads a bare `on` as true.
+    item = {("on" if key is True else key): value for key, value in item.items()}
     for key in item:
         if key not in KEYS:
             hint = did_you_mean(str(key), KEYS)

@@ -21,7 +21,7 @@ from headway.watch.glance import Glance, find_row, look
 from headway.watch.harvest import NAMES_HINTED_MAX
 from headway.watch.status import clean_name, state_words
 from headway.watch.telling import told
-from headway.watch.words import clock, count, duration, one_line
+from headway.watch.words import clock, count, duration, fault_line, one_line
 
 NAME_CELLS_MAX: Final = 60
 
@@ -153,7 +153,8 @@ def _started_names(reader: JournalReader, recorded: list[Recorded]) -> dict[int,
 def _task_named(word: str, names: list[str]) -> int:
     if word in names:
         return names.index(word)
-    near = [number for number, name in enumerate(names) if word in name]
+    shown = " ".join(word.split())
+    near = [number for number, name in enumerate(names) if shown in " ".join(name.split())]
     if len(near) != 1:
         raise _unknown(word, iter(names))
     return near[0]
@@ -175,7 +176,7 @@ def _number(reader: JournalReader, key: bytes) -> int | None:
 
 
 def _said(row: Row) -> str:
-    return one_line(row.fault or "no reason", 300)
+    return one_line(fault_line(row.fault) or "no reason", 300)
 
 
 def _advice(row: Row, glance: Glance) -> str:

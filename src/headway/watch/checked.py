@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.core.numbers import short
@@ -28,7 +29,7 @@ def print_check(report: CheckReport, stream: TextIO) -> None:
             group.kind,
             "found at run time" if group.count is None else f"{group.count:,}",
             ", ".join(_after(edge) for edge in report.edges if edge.after == group.name) or "-",
-            f"about {short(group.input_tokens)}" if group.input_tokens else "-",
+            f"about {short(ceil(group.input_tokens))}" if group.input_tokens else "-",
         )
     console.print(table)
     console.print()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
-from itertools import islice
 from math import inf
 from typing import Final
 
@@ -17,7 +17,7 @@ from headway.core.story import Standing, stand
 from headway.core.verdict import Verdict, verdict
 from headway.runtime.folders import folders
 from headway.runtime.journal_reader import JournalReader, Summary
-from headway.runtime.runs import RunPlace, find_run
+from headway.runtime.runs import FOLDER, RunPlace, find_run, kept_source
 
 LISTED_MAX: Final = 10
 """Tasks that failed, or were slow, that are named one by one."""
@@ -33,10 +33,14 @@ class Glance:
     summary: Summary
     pid: int | None
     now_s: float
+    places: Mapping[bytes, int] | None = None
+    """By key, of an edited plan: tasks that it does not have any more do not count."""
 
     @property
     def total(self) -> int:
         """Tasks, as far as they are known."""
+        if self.places is not None:
+            return len(self.places)
         return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
 
     @property
@@ -50,6 +54,11 @@ class Glance:
     def of(self, state: TaskState) -> int:
         """How many tasks are in a state."""
         return self.summary.counts.get(state, 0)
+
+    def rows(self, reader: JournalReader, state: TaskState) -> Iterator[Row]:
+        """The tasks that are in a state."""
+        rows = reader.rows(state)
+        return rows if self.places is None else (row for row in rows if row.key in self.places)
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> str:
@@ -73,24 +82,51 @@ def look(reader: JournalReader) -> Glance:
     owner = reader.owner()
     now_s = time.time()
     is_owned = owner is not None and owner.is_alive
+    summary = reader.summary()
+    places = _edited(reader, standing, sum(summary.counts.values()))
+    if places is not None:
+        there = Counter(row.state for row in reader.rows() if row.key in places)
+        summary = replace(summary, counts=dict(there))
     return Glance(
-        reader.header, standing, verdict(standing, is_owned, now_s), reader.summary(),
-        owner.pid if owner is not None and is_owned else None, now_s,
+        reader.header, standing, verdict(standing, is_owned, now_s), summary,
+        owner.pid if owner is not None and is_owned else None, now_s, places,
     )  # fmt: skip
 
 
+def _edited(reader: JournalReader, standing: Standing, rows: int) -> Mapping[bytes, int] | None:
+    """The tasks of a run that is not to do what it began with; None is the usual case."""
+    header = reader.header
+    folder = os.path.join(state_folder(), FOLDER, header.run)
+    is_same = kept_source(folder, header.source) == header.source
+    if is_same and rows <= header.tasks + standing.grown:
+        return None
+    from headway.runtime.declared import declared
+
+    found = declared(reader, folder)
+    return None if found is None else found.places
+
+
 def find_row(reader: JournalReader, word: str) -> Row | None:
-    """The task of a name, or the only one whose name has the word in it."""
-    found = next(reader.rows(name=word), None)
-    if found is not None:
-        return found
-    near = list(islice((row for row in reader.rows() if word in row.name), 2))
-    return near[0] if len(near) == 1 else None
+    """The task of a name, or the only one whose name has the word in it, as it is or as shown."""
+    # No name in a journal has what UTF-8 does not, and its database would refuse to look for it.
+    word = word.encode(errors="replace").decode()
+    same = list(reader.rows(name=word))
+    if same:
+        return same[-1]  # After an edit there may be several, and the last one is what counts.
+    shown = " ".join(word.split())
+    near: dict[str, Row] = {}
+    for row in reader.rows():
+        if word in row.name or shown in " ".join(row.name.split()):
+            near[row.name] = row
+    return near.popitem()[1] if len(near) == 1 else None
 
 
-def slowest(reader: JournalReader, count: int = 3) -> list[tuple[Row, float]]:
+def slowest(
+    reader: JournalReader, glance: Glance | None = None, count: int = 3
+) -> list[tuple[Row, float]]:
     """The finished tasks whose last attempt took longest."""
-    took = ((row, row.ended_s - row.started_s) for row in reader.rows("finished"))
+    rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
+    took = ((row, row.ended_s - row.started_s) for row in rows)
     return nlargest(count, took, key=lambda pair: pair[1])
 
 

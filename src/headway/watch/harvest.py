@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TextIO
@@ -53,15 +53,21 @@ class Gave:
         return None if self.body is None else self.body.decode("utf-8", "replace")
 
 
-def harvest(reader: JournalReader, names: Collection[str] = ()) -> Iterator[Gave]:
-    """Every task that has ended, in declared order; only some, if named."""
-    numbers: dict[bytes, int] = {}
-    for recorded in reader.events():
-        number = getattr(recorded.event, "task", None)
-        if number is not None:
-            numbers[recorded.key] = number
+def harvest(
+    reader: JournalReader,
+    names: Collection[str] = (),
+    places: Mapping[bytes, int] | None = None,
+) -> Iterator[Gave]:
+    """Every task that has ended, in declared order; only some, if named.
+
+    `places` are the tasks as they are declared; without them the numbers of the last facts are all
+    that is known, among which members that were found at run time come last.
+    """
     rows = [row for row in reader.rows() if not names or _is_named(row, names)]
-    rows.sort(key=lambda row: numbers.get(row.key, len(numbers)))
+    if places is not None:
+        rows = [row for row in rows if row.key in places]
+    order = _numbers(reader) if places is None else places
+    rows.sort(key=lambda row: order.get(row.key, len(order)))
     if names:
         _must_exist(reader, names, rows)
     for row in rows:
@@ -69,6 +75,16 @@ def harvest(reader: JournalReader, names: Collection[str] = ()) -> Iterator[Gave
             yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
         elif row.state in ("failed", "skipped"):
             yield Gave(row, None)
+
+
+def _numbers(reader: JournalReader) -> dict[bytes, int]:
+    """The number that each task had last."""
+    numbers: dict[bytes, int] = {}
+    for recorded in reader.events():
+        number = getattr(recorded.event, "task", None)
+        if number is not None:
+            numbers[recorded.key] = number
+    return numbers
 
 
 def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:

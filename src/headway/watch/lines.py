@@ -29,7 +29,7 @@ from headway.core.engine.events import (
 from headway.core.progress import Cast, Progress, ProgressStatistics
 from headway.watch.stage import rest_words
 from headway.watch.telling import told
-from headway.watch.words import one_line
+from headway.watch.words import count, one_line
 
 SUMMARY_S: Final = 30.0
 TASKS_MAX: Final = 100
@@ -64,9 +64,9 @@ class Lines:
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
         with self._lock:
-            self._progress.hear(events)
             is_small = self._is_small()
             for event in events:
+                self._progress.hear((event,))
                 if self._is_told(event, is_small):
                     self._say(self._words(event))
 
@@ -75,7 +75,7 @@ class Lines:
         with self._lock:
             self._progress.restored(counts)
         if sum(counts):
-            self._say(f"{sum(counts):,} tasks are finished from before")
+            self._say(f"{count(sum(counts), 'task')} finished before")
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -97,7 +97,9 @@ class Lines:
             self._failures += 1
             return self._failures <= FAILURES_MAX
         if isinstance(event, TaskFinished | TaskDelayed):
-            return is_small
+            # A run that stops tries nothing again.
+            is_vain = isinstance(event, TaskDelayed) and self._progress.standing.stopping_for
+            return is_small and not is_vain
         return isinstance(event, WaveBegan | RunHeld | RunContinued | RunStopping)
 
     def _words(self, event: Event) -> str:

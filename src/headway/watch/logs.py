@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from headway.core.engine.events import NOTHING
 from headway.core.engine.record import Row
 from headway.errors import BadValueError, did_you_mean
+from headway.runtime.adoption import shim_name
 from headway.runtime.journal_reader import JournalReader, Recorded
 from headway.runtime.shell import read_shim_log
 from headway.watch.follow import facts
@@ -112,7 +114,9 @@ def _plain(value: object) -> object:
 
 def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes) -> None:
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
-    ended = read_shim_log(folder, lambda other, _: other == key)
+    endings = (getattr(recorded.event, "ending", NOTHING) for recorded in reader.events(key=key))
+    names = {shim_name(key, ending.inputs) for ending in endings}
+    ended = read_shim_log(folder, lambda name, _: name in names)
     for (_, number), attempt in sorted(ended.items(), key=lambda pair: pair[0][1]):
         stream.write(f"\nattempt {number}: {attempt.reason} {attempt.code}\n")
         _show(stream, attempt.stdout.tail(OUTPUT_BYTES_MAX))

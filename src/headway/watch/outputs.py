@@ -8,14 +8,19 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
+
+from headway.errors import StateFileError
 
 JOBLOG_COLUMNS: Final = (
     "Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command",
 )  # fmt: skip
+
+NAME_BYTES_MAX: Final = 255
+"""Of a folder's name, by nearly every file system."""
 
 
 class Spoken(Protocol):
@@ -85,6 +90,9 @@ class Outputs:
         self._shown = 0
         if style.joblog and not _has_content(style.joblog):
             self._log("\t".join(JOBLOG_COLUMNS))
+        if style.results:
+            with _writing(style.results):
+                os.makedirs(style.results, exist_ok=True)
 
     def __repr__(self) -> str:
         return f"<Outputs {self.statistics()}>"
@@ -138,7 +146,8 @@ class Outputs:
         )  # fmt: skip
 
     def _log(self, line: str) -> None:
-        with open(self._style.joblog, "a", encoding="utf-8", errors="surrogateescape") as file:
+        path = self._style.joblog
+        with _writing(path), open(path, "a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{line}\n")
 
     def _keep(self, member: int, done: Done) -> None:
@@ -147,14 +156,21 @@ class Outputs:
         for number, value in enumerate(self._names.arguments(member), start=1):
             parts += [str(number), _as_file_name(value)]
         folder = os.path.join(*parts)
-        os.makedirs(folder, exist_ok=True)
-        for name, said in (
-            ("stdout", done.stdout.read()),
-            ("stderr", done.stderr.read()),
-            ("seq", str(member + 1).encode()),
-        ):
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(said)
+        said = {"stdout": done.stdout.read(), "stderr": done.stderr.read()}
+        said["seq"] = str(member + 1).encode()
+        with _writing(folder):
+            os.makedirs(folder, exist_ok=True)
+            for name, text in said.items():
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(text)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        raise StateFileError(f"{path} cannot be written: {fault.strerror}") from None
 
 
 def _tagged(said: bytes, tag: bytes) -> bytes:
@@ -164,7 +180,8 @@ def _tagged(said: bytes, tag: bytes) -> bytes:
 def _as_file_name(value: str) -> str:
     """A value as the name of a folder: GNU parallel's own escapes, and none that leads away."""
     name = value.replace("\\", "\\\\").replace("\t", "\\t").replace("/", "\\_").replace("\0", "\\0")
-    return {"": "\\", ".": "\\.", "..": "\\.\\."}.get(name, name)[:255]
+    name = {"": "\\", ".": "\\.", "..": "\\.\\."}.get(name, name)
+    return os.fsdecode(os.fsencode(name)[:NAME_BYTES_MAX])
 
 
 def _has_content(path: str) -> bool:

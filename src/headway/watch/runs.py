@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 RUNS_MAX: Final = 10
 """Of the newest runs; the others are in the state folder."""
 
+HEADERS: Final = ("run", "name", "state", "tasks", "age")
+CELLS_MIN: Final = 8
+"""Of a column on a narrow screen."""
+
 NOTHING: Final = """\
 No runs yet. To begin:
   headway each 'printf "%s\\n" {}' ::: a b c
@@ -58,10 +62,11 @@ def draw_runs(console: Console, runs: list[Listed]) -> None:
         console.print(NOTHING, soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header, least in (("run", 17), ("name", 8), ("state", 11), ("tasks", 8), ("age", 6)):
+    for header in HEADERS:
+        least = len("20261116-0423-a7k") if header == "run" else None
         table.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
-    for listed in runs:
-        table.add_row(*_cells(listed))
+    for cells in _fitted([_cells(listed) for listed in runs], console.width):
+        table.add_row(*cells)
     console.print(table)
     console.print()
     for line in advice(runs):
@@ -80,15 +85,31 @@ def advice(runs: list[Listed]) -> list[str]:
     return [*lines, "headway --help"]
 
 
-def _cells(listed: Listed) -> tuple[Text | str, ...]:
+def _cells(listed: Listed) -> tuple[Text, ...]:
     from rich.text import Text
 
     glance = listed.glance
-    age = duration(time.time() - listed.place.created_s)
+    age = Text(duration(time.time() - listed.place.created_s))
     if glance is None:
-        return listed.place.id, "", "unreadable", Text(one_line(listed.error, 40)), age
+        error = Text(one_line(listed.error, 40))
+        return Text(listed.place.id), Text(), Text("unreadable"), error, age
     state = glance.verdict.state
     return (
-        glance.header.run, Text(one_line(glance.header.name, 30)),
+        Text(glance.header.run), Text(one_line(glance.header.name, 30)),
         Text(state, STYLES.get(state, "")), Text(count_words(glance)), age,
     )  # fmt: skip
+
+
+def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:
+    """What is too wide is taken from the names first, then from the counts."""
+    widths = [
+        max(len(header), *(row[column].cell_len for row in rows))
+        for column, header in enumerate(HEADERS)
+    ]
+    over = sum(widths) + 2 * len(HEADERS) - width
+    for column in (1, 3):
+        cut = min(max(0, over), max(0, widths[column] - CELLS_MIN))
+        over -= cut
+        for row in rows:
+            row[column].truncate(widths[column] - cut, overflow="ellipsis")
+    return rows

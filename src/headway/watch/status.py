@@ -11,7 +11,7 @@ from headway.core.engine.record import Row, TaskState
 from headway.core.numbers import short
 from headway.runtime.journal_reader import JournalReader
 from headway.watch.glance import LISTED_MAX, Glance, slowest
-from headway.watch.words import clock, count, duration, one_line, usd
+from headway.watch.words import clock, count, duration, fault_line, one_line, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,11 +49,11 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
     if spent := spent_words(glance):
         yield _labelled("used", Text(spent))
     is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
-    ranked = slowest(reader) if is_ranked else []
+    ranked = slowest(reader, glance) if is_ranked else []
     slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
     if slow:
         yield _labelled("slowest", Text(", ".join(slow)))
-    failed = list(islice(reader.rows("failed"), LISTED_MAX))
+    failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
     for index, row in enumerate(failed):
         yield _labelled("" if index else "failed", failure(row, width - LABEL_CELLS - 2))
     if glance.of("failed") > len(failed):
@@ -113,7 +113,8 @@ def failure(row: Row, cells_max: int) -> Text:
     from rich.text import Text
 
     name = one_line(row.name, 40)
-    why = f"{row.fault or 'no reason was kept'} ({count(row.attempt, 'attempt')})"
+    reason = fault_line(row.fault) or "no reason was kept"
+    why = f"{reason} ({count(row.attempt, 'attempt')})"
     return Text.assemble((name, "red"), "  ", one_line(why, max(20, cells_max - len(name) - 2)))
 
 
@@ -126,7 +127,8 @@ def next_words(glance: Glance, failed: list[Row]) -> Iterator[str]:
         yield f"headway status {run} --watch"
     elif glance.verdict.is_resumable:
         again = "tries the failed tasks again" if state == "failed" else "goes on where it was"
-        yield f"headway resume {run}   {again}"
+        more = " --budget '$20'" if glance.verdict.reason.startswith("budget:") else ""
+        yield f"headway resume {run}{more}   {again}"
     if failed:
         yield f"headway why {run} '{clean_name(failed[0].name)}'"
     if glance.of("finished"):
@@ -160,10 +162,12 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "reserved_usd": summary.reserved_microusd / 1e6,
         "created_s": glance.header.created_s,
         "elapsed_s": glance.elapsed_s,
-        "slowest": [{"task": row.name, "seconds": took_s} for row, took_s in slowest(reader)],
+        "slowest": [
+            {"task": row.name, "seconds": took_s} for row, took_s in slowest(reader, glance)
+        ],
         "failed": [
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
-            for row in islice(reader.rows("failed"), LISTED_MAX)
+            for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
         "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
     }

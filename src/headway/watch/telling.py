@@ -25,7 +25,8 @@ from headway.core.engine.events import (
 )
 from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.core.numbers import short
-from headway.watch.words import clean, clock, count, duration, usd
+from headway.core.values import Fault
+from headway.watch.words import clean, clock, count, duration, fault_line, usd
 
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
@@ -68,10 +69,10 @@ def _ended(event: TaskFinished | TaskReused | TaskDelayed | TaskFailed | TaskSki
             return "finished before: its result still holds"
         case TaskDelayed(attempt=attempt, fault=fault):
             again = duration(max(0.0, event.again_s - event.at_s))
-            words = shortened(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind)
+            words = _fault(fault)
             return f"attempt {attempt} failed, again in {again}: {words}"
         case TaskFailed(attempt=attempt, fault=fault):
-            words = shortened(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind)
+            words = _fault(fault)
             return f"failed after {count(attempt, 'attempt')}: {words}"
         case TaskSkipped():
             return "skipped: something that it needs has failed"
@@ -116,6 +117,10 @@ def shortened(text: str) -> str:
     """Other people's words on one line."""
     line = " ".join(clean(text).split())
     return line if len(line) <= DETAIL_MAX else f"{line[:DETAIL_MAX]}…"
+
+
+def _fault(fault: Fault) -> str:
+    return shortened(fault_line(f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind))
 
 
 def _took(ending: Ending) -> str:

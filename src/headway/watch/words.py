@@ -41,6 +41,13 @@ def one_line(text: str, cells_max: int) -> str:
     return set_cell_size(line, max(0, cells_max - 1)).rstrip() + "…"
 
 
+def fault_line(fault: str) -> str:
+    """Why an attempt failed, short: of a traceback, what was raised."""
+    kind, _, detail = fault.partition(": ")
+    lines = detail.strip().splitlines()
+    return f"{kind}: {lines[-1]}" if kind == "function" and len(lines) > 1 else fault
+
+
 def duration(time_s: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if time_s == inf:

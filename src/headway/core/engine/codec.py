@@ -76,21 +76,17 @@ here have not changed."""
 
 def encode(event: Fact) -> tuple[str, str]:
     """The kind of the event, and all that it says except its time as a JSON object."""
-    match event:
-        case TaskStarted():
-            return "task_started", (
-                f'{{"task":{event.task},"attempt":{event.attempt},"reason":{_quoted(event.reason)}}}'
-            )
-        case TaskFinished():
-            return "task_finished", (
-                f'{{"task":{event.task},"attempt":{event.attempt}{_ending(event.ending)}}}'
-            )
-        case CallWaited():
-            return "call_waited", f'{{"task":{event.task}}}'
-        case CallAdmitted():
-            return "call_admitted", f'{{"task":{event.task}}}'
-        case _:
-            return _WORDS[type(event)], _dumps(_said(event))
+    if isinstance(event, TaskStarted):
+        reason = _quoted(event.reason)
+        said = f'{{"task":{event.task},"attempt":{event.attempt},"reason":{reason}}}'
+        return "task_started", said
+    if isinstance(event, TaskFinished):
+        said = f'{{"task":{event.task},"attempt":{event.attempt}{_ending(event.ending)}}}'
+        return "task_finished", said
+    if isinstance(event, (CallWaited, CallAdmitted)):
+        word = "call_waited" if isinstance(event, CallWaited) else "call_admitted"
+        return word, f'{{"task":{event.task}}}'
+    return _WORDS[type(event)], _dumps(_said(event))
 
 
 def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
@@ -102,7 +98,7 @@ def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
             hint="use the headway that wrote it, or a newer one",
         )
     try:
-        said = json.loads(text)
+        said = _loads(text)
         for old in range(version, VERSION):
             said = UPCASTS.get((kind, old), _unchanged)(said)
         said["at_s"] = at_s
@@ -115,7 +111,7 @@ def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
 
 def _ending(ending: Ending) -> str:
     """By hand: this is written once per task."""
-    if ending == NOTHING:
+    if not ending.body and ending == NOTHING:
         return ""
     said = f',"ending":{{"body":"{ending.body.hex()}"'
     if ending.inputs:
@@ -154,13 +150,16 @@ def _said(record: object) -> Values:
 def _rebuilt(kind: type[T], said: object) -> T:
     if not isinstance(said, dict):
         raise TypeError(f"{kind.__name__} is an object")
-    found = {}
-    for name, default, read in _shape(kind):
-        if name in said:
-            found[name] = read(said[name])
+    found: list[object] = []
+    for name, default, read in _SHAPES.get(kind) or _shape(kind):
+        value = said.get(name, MISSING)
+        if value is not MISSING:
+            found.append(read(value))
         elif default is MISSING:
             raise KeyError(name)
-    return kind(**found)
+        else:
+            found.append(default)
+    return kind(*found)
 
 
 def _shape(kind: type) -> Shape:
@@ -174,8 +173,10 @@ def _shape(kind: type) -> Shape:
 
 
 def _plain(*kinds: type) -> Read:
+    first = kinds[0]
+
     def read(value: object) -> object:
-        if type(value) not in kinds:
+        if type(value) is not first and type(value) not in kinds:
             raise TypeError(f"{value!r:.40} is not of type {kinds[0].__name__}")
         return value
 
@@ -216,4 +217,5 @@ _READERS: Final[dict[object, Read]] = {
     Fault: lambda said: _rebuilt(Fault, said),
 }
 _SHAPES: Final[dict[type, Shape]] = {}
+_loads: Final = json.JSONDecoder().decode
 _dumps: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

@@ -20,7 +20,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
 
@@ -78,6 +77,7 @@ from headway.core.engine.state import (
 from headway.core.engine.strategy import Waves
 from headway.core.plan.graph import Graph
 from headway.core.plan.ready import ReadySet
+from headway.core.records import quick
 from headway.core.values import FaultKind
 
 __all__ = [
@@ -89,6 +89,7 @@ __all__ = [
     "apply",
     "begin",
     "decide",
+    "is_current",
     "starts",
     "step",
 ]
@@ -107,7 +108,7 @@ DOUBLINGS_MAX: Final = 10
 """The delay doubles with each attempt; further doublings are beyond its maximum."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Step:
     """What one input led to."""
 
@@ -148,7 +149,7 @@ def decide(state: State, happened: Input, now: float) -> list[Event]:
     """What an input means, as facts."""
     if isinstance(happened, Finished):
         task, attempt = happened.task, happened.attempt
-        current = state.active.get(task) == attempt
+        current = is_current(state, task, attempt)
         return [TaskFinished(task, attempt, now, happened.ending)] if current else []
     if isinstance(happened, Admitted):
         return [CallAdmitted(happened.task, now)] if happened.task in state.active else []
@@ -161,6 +162,11 @@ def decide(state: State, happened: Input, now: float) -> list[Event]:
         current = state.active.get(happened.task) == happened.attempt
         return [_failure(state, happened, now)] if current else []
     return [] if state.over else _about_the_run(state, happened, now)
+
+
+def is_current(state: State, task: int, attempt: int) -> bool:
+    """Whether a result of this attempt is the task's: nothing has taken it back meanwhile."""
+    return state.active.get(task) == attempt
 
 
 def starts(state: State, now: float) -> list[Event]:
@@ -216,6 +222,9 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
     further: list[Event] = []
     effects: list[Effect] = []
     for event in events:
+        if isinstance(event, TaskFinished):  # The usual case, once per task, asks for nothing.
+            end(state, event.task)
+            continue
         if isinstance(event, TaskFailed):
             further += _skips(state, event)
         apply(state, event)
@@ -231,8 +240,11 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
             ripen(state, now)
         for event in starts(state, now):
             further.append(event)
-            apply(state, event)
-            _ask(effects, event)
+            if isinstance(event, TaskStarted):
+                start(state, event)
+                effects.append(Start(event.task, event.attempt))
+            else:
+                apply(state, event)
         if not state.active and (state.is_stopping or not state.left):
             over = RunFinished(now, state.finished, state.failed, state.skipped, state.left)
             further.append(over)
@@ -333,10 +345,8 @@ def _apply_to_the_run(state: State, event: Event) -> None:
 
 
 def _ask(effects: list[Effect], event: Event) -> None:
-    """What is to be done about an event."""
-    if isinstance(event, TaskStarted):
-        effects.append(Start(event.task, event.attempt))
-    elif isinstance(event, TaskDelayed):
+    """What is to be done about an event other than a start."""
+    if isinstance(event, TaskDelayed):
         effects.append(WakeAt(event.again_s))
     elif isinstance(event, RunHeld):
         effects += [WakeAt(event.until_s)] if event.until_s < inf else []

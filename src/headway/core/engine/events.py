@@ -7,16 +7,16 @@ a journal names them by their content key, which outlives an edited plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from headway.core.records import quick
 from headway.core.values import Fault
 
 VERSION: Final = 1
 """Of the events below; a change of meaning raises it, and older ones are upcast on read."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Ending:
     """What an attempt left behind, whether it gave a result or not."""
 
@@ -36,7 +36,7 @@ class Ending:
 NOTHING: Final = Ending()
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class RunBegan:
     """A process took the run over: the first one, or one that resumes it."""
 
@@ -44,7 +44,7 @@ class RunBegan:
     strategy: str
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class GroupExpanded:
     """The task that a group is spread over has finished: so many members it has."""
 
@@ -53,7 +53,7 @@ class GroupExpanded:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class WaveBegan:
     """The previous wave has ended; `of` is how many there will be, as far as is known now."""
 
@@ -62,7 +62,7 @@ class WaveBegan:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskStarted:
     """An attempt of a task began; the reason says why now and not earlier."""
 
@@ -72,7 +72,7 @@ class TaskStarted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskFinished:
     """An attempt gave the task's result."""
 
@@ -82,7 +82,7 @@ class TaskFinished:
     ending: Ending = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskReused:
     """The result of an earlier attempt still holds: nothing that it depends on has changed."""
 
@@ -90,7 +90,7 @@ class TaskReused:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskDelayed:
     """An attempt failed in a way that another one may not."""
 
@@ -102,7 +102,7 @@ class TaskDelayed:
     ending: Ending = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskFailed:
     """The task has no result and will have none."""
 
@@ -113,7 +113,7 @@ class TaskFailed:
     ending: Ending = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskSkipped:
     """The task cannot start: something that it needs has failed."""
 
@@ -122,7 +122,7 @@ class TaskSkipped:
     because: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class CallWaited:
     """A call of a started task asked for a permit and is in the queue."""
 
@@ -130,7 +130,7 @@ class CallWaited:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class CallAdmitted:
     """A call of a started task has its permit."""
 
@@ -138,7 +138,7 @@ class CallAdmitted:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class RunHeld:
     """No task starts until then (an empty usage window), or until somebody says so (infinity)."""
 
@@ -147,14 +147,14 @@ class RunHeld:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class RunContinued:
     """Tasks start again."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class RunStopping:
     """Nothing more starts; what is started ends by itself, or now."""
 
@@ -163,7 +163,7 @@ class RunStopping:
     is_now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class RunFinished:
     """Nothing is active and nothing more will start. Complete if no task is left or failed."""
 
@@ -182,12 +182,12 @@ Event = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Began:
     """The run may start."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Expanded:
     """The members of a group have become known."""
 
@@ -195,21 +195,21 @@ class Expanded:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Waiting:
     """A started task asks for a further permit."""
 
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Admitted:
     """A started task got a permit."""
 
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Finished:
     """An attempt is complete. What is said of an attempt that is no longer current is ignored."""
 
@@ -218,7 +218,7 @@ class Finished:
     ending: Ending = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Reused:
     """Instead of the attempt that was to start, an earlier result is taken."""
 
@@ -226,7 +226,7 @@ class Reused:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Failed:
     """An attempt is lost."""
 
@@ -236,12 +236,12 @@ class Failed:
     ending: Ending = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Ticked:
     """A time that was asked for with `WakeAt` has come."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Held:
     """No task shall start until then."""
 
@@ -249,12 +249,12 @@ class Held:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Continued:
     """Tasks may start again."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Stopping:
     """The run shall end; `is_now` cancels what is started."""
 
@@ -262,7 +262,7 @@ class Stopping:
     is_now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class LocalRoom:
     """How many tasks that use this machine may be active at once, by its processors and memory."""
 
@@ -275,7 +275,7 @@ Input = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Start:
     """Begin an attempt of a task."""
 
@@ -283,14 +283,14 @@ class Start:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class WakeAt:
     """Report `Ticked` at this time."""
 
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class CancelAll:
     """End every started attempt now; report nothing of them."""
 

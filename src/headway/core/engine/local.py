@@ -1,94 +1,141 @@
-"""How many tasks may use this machine at once: a law that looks at its processors and memory.
+"""How many tasks may use this machine at once: as many as finish more together than fewer do.
+
+Commands are often agents that wait for somebody else's quota, which cannot be seen here; others
+compute. For both the same holds: at the right width one more finishes nothing sooner. So the law
+looks at what ends, not at how busy processors are: who else uses the machine does not matter.
 
 The law, once for each sample:
-- It starts with one place for each core: what only computes needs no more.
-- While processors are idle (busy below 80 %) and memory is free (above 15 %), places grow by a
-  quarter, at least by one: tasks that mostly wait for others cost little here. They never grow
-  beyond twice of what is active, so that a law which nobody tests does not run away.
-- While processors are saturated (busy above 97 % with more than two runnable threads a core), or
-  memory is nearly gone (below 5 %), places shrink by a quarter, at least by one: what waits for a
-  core only takes memory. One place is always left.
-- In between they stay. A change needs time to be seen: samples within `SETTLE_S` of the last
-  change are passed over.
+- It starts with one place for each core, and at least `FIRST`: agents mostly wait.
+- A width is tried until as many tasks have ended as it is wide, and at least `ROUND`: that gives
+  its rate of ends per second.
+- While memory is free (above 15 %) and all places are taken, it tries half as many more. If the
+  rate rises by less than a fifth of what the width rose by (an elasticity of 0.2), it goes back,
+  and tries again only after `REST` rounds: processors, a provider's quota, a disk or a lock are
+  full, and more at once only wait there.
+- While memory is nearly gone (below 5 %), places shrink by a quarter. At least one is left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import log
 from typing import Final
 
 SETTLE_S: Final = 0.5
-IDLE_BELOW: Final = 0.80
-SATURATED_ABOVE: Final = 0.97
-QUEUE_LONG: Final = 2.0
-"""Runnable threads for each core: with one each, a machine is in full use and nobody waits."""
+"""A change needs time to be seen."""
 MEMORY_FREE_ABOVE: Final = 0.15
 MEMORY_GONE_BELOW: Final = 0.05
-SHARE: Final = 0.25
+FIRST: Final = 4
+"""What waves of agents are usually sized to: enough to see how fast things go."""
+ROUND: Final = 8
+"""Ends that tell a rate: fewer are chance."""
+GROWTH: Final = 1.5
+SHRINK: Final = 0.75
+ELASTIC: Final = 0.2
+REST: Final = 10
+"""Rounds until a width that did not pay is tried again."""
 PLACES_PER_CORE_MAX: Final = 256
 """A process is a few megabytes even when it only waits: beyond this nobody can want more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy the machine was just now."""
+    """What there is to see of the machine, and of what our tasks do on it."""
 
-    cpu_busy: float
-    """Share of all cores, 0 to 1."""
     memory_available: float
     """Share of all memory, 0 to 1."""
     active: int
     """Tasks of ours that use this machine."""
-    runnable_per_core: float = 0.0
-    """Threads that run or could run."""
+    ended: int
+    """Tasks of ours that used this machine and have ended, since the run began."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLawStatistics:
-    """Where the law is, and how often it moved."""
+    """Where the law is."""
 
-    places: int
+    places: float
     grown: int
     shrunk: int
+    returned: int
+    """Widths that were tried and did not pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """What a width gave."""
+
+    places: float
+    per_s: float
 
 
 class LocalLaw:
     """The places of one machine."""
 
-    __slots__ = ("_changed_s", "_cores", "_grown", "_shrunk", "places")
+    __slots__ = (
+        "_cores", "_grown", "_known", "_rest", "_returned", "_shrunk", "_since_ended", "_since_s",
+        "places",
+    )  # fmt: skip
 
     def __init__(self, cores: int) -> None:
         self._cores = max(1, cores)
-        self.places = self._cores
-        self._changed_s = -inf
-        self._grown = 0
-        self._shrunk = 0
+        self.places = float(max(self._cores, FIRST))
+        self._known: _Rate | None = None
+        """The width before this one, and its rate."""
+        self._since_s = 0.0
+        self._since_ended = -1
+        self._rest = 0
+        self._grown = self._shrunk = self._returned = 0
 
     def __repr__(self) -> str:
-        return f"<LocalLaw {self.places} places on {self._cores} cores>"
+        return f"<LocalLaw {self.places:g} places on {self._cores} cores>"
 
-    def observe(self, load: Load, now: float) -> int:
+    def observe(self, load: Load, now: float) -> float:
         """A sample: how many places there are from now on."""
-        if now < self._changed_s + SETTLE_S:
+        if self._since_ended < 0:
+            self._begin(load, now)
+        if now < self._since_s + SETTLE_S:
             return self.places
-        step = max(1, int(SHARE * self.places))
-        is_queued = load.cpu_busy > SATURATED_ABOVE and load.runnable_per_core > QUEUE_LONG
-        is_idle = load.cpu_busy < IDLE_BELOW and load.memory_available > MEMORY_FREE_ABOVE
-        if (is_queued or load.memory_available < MEMORY_GONE_BELOW) and self.places > 1:
+        if load.memory_available < MEMORY_GONE_BELOW and self.places > 1:
             self._shrunk += 1
-            self._change(self.places - step, now)
-        elif is_idle and self.places < (most := self._most(load.active)):
-            self._grown += 1
-            self._change(min(most, self.places + step), now)
+            self._known = None
+            self._change(min(self.places - 1, self.places * SHRINK), load, now)
+        elif load.ended - self._since_ended >= max(ROUND, self.places):
+            self._round(load, now)
         return self.places
 
     def statistics(self) -> LocalLawStatistics:
-        return LocalLawStatistics(self.places, self._grown, self._shrunk)
+        return LocalLawStatistics(self.places, self._grown, self._shrunk, self._returned)
 
-    def _most(self, active: int) -> int:
-        """After it shrank the law may always grow back to one place for each core."""
-        return min(max(self._cores, 2 * active), PLACES_PER_CORE_MAX * self._cores)
+    def _round(self, load: Load, now: float) -> None:
+        """Enough have ended to know what this width gives."""
+        per_s = (load.ended - self._since_ended) / (now - self._since_s)
+        before, self._known = self._known, _Rate(self.places, per_s)
+        if before is not None and before.places < self.places and not _pays(before, self._known):
+            self._returned += 1
+            self._rest = REST
+            self._known = None
+            self._change(before.places, load, now)
+            return
+        has_room = load.memory_available > MEMORY_FREE_ABOVE
+        is_full = load.active >= self.places - 1
+        most = float(PLACES_PER_CORE_MAX * self._cores)
+        if self._rest:
+            self._rest -= 1
+        elif has_room and is_full and self.places < most:
+            self._grown += 1
+            self._change(min(most, max(self.places + 1, self.places * GROWTH)), load, now)
+            return
+        self._begin(load, now)
 
-    def _change(self, places: int, now: float) -> None:
-        self.places, self._changed_s = places, now
+    def _change(self, places: float, load: Load, now: float) -> None:
+        self.places = max(1.0, float(int(places)))
+        self._begin(load, now)
+
+    def _begin(self, load: Load, now: float) -> None:
+        self._since_s, self._since_ended = now, load.ended
+
+
+def _pays(before: _Rate, after: _Rate) -> bool:
+    """Whether enough of a greater width came back as a greater rate."""
+    return log(after.per_s / before.per_s) >= ELASTIC * log(after.places / before.places)

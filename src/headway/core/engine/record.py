@@ -25,6 +25,7 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
+from headway.core.records import quick
 from headway.core.values import Fault
 
 TaskState = Literal["started", "delayed", "finished", "failed", "skipped"]
@@ -60,7 +61,7 @@ Fact = Event | MoneyReserved | ReplyKept
 """Everything that is written down."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Row:
     """Where a task is."""
 
@@ -85,7 +86,7 @@ class Row:
     """Digests of replies, in order, that are not to be paid again by the next attempt."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Entry:
     """One event to be written, with all that belongs to it, in one transaction."""
 

@@ -58,6 +58,8 @@ class State:
     """Started tasks, and the number of the attempt."""
     waiting: set[int] = field(default_factory=set)
     """Started tasks that wait for a permit."""
+    local_ended: int = 0
+    """Attempts that used this machine and have ended."""
     local: int = 0
     """Started tasks that use this machine."""
     tried: dict[int, int] = field(default_factory=dict)
@@ -184,6 +186,7 @@ def _leave(state: State, task: int, group: int) -> None:
             state.line.take(group, task)
     elif state.graph.groups[group].is_local:
         state.local -= 1
+        state.local_ended += 1
     state.waiting.discard(task)
 
 

@@ -111,7 +111,7 @@ class Adaptive:
 
     @property
     def reason(self) -> str:
-        return "the quota can feed one more"
+        return "there is room for one more"
 
     def room(self, active: int) -> float:  # noqa: ARG002 - the strategies' verb
         return inf

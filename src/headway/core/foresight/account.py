@@ -13,6 +13,7 @@ from math import inf
 from typing import Final
 
 from headway.core.foresight.neighbour import Neighbour, Presence, PresenceStatistics
+from headway.core.foresight.usage import Usage, UsageWindow
 from headway.core.quota.window import AnyMeter, Bucket, FixedWindow, Gauge, SlidingWindow, meter_of
 from headway.core.values import Charging, Limit, LimitReading, Resource
 
@@ -106,6 +107,8 @@ class Terms:
     """(time, factor): from then on every rate limit is this multiple of its first amount."""
     acceleration: Acceleration | None = None
     neighbour: Neighbour | None = None
+    windows: tuple[UsageWindow, ...] = ()
+    """Usage windows: told as the share used, on the wire that has words for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Account:
     """All limits of one key, charged together or not at all."""
 
     __slots__ = (
-        "_meters", "_presence", "_steepness", "log", "terms",
+        "_meters", "_presence", "_steepness", "_usage", "log", "terms",
     )  # fmt: skip
 
     def __init__(self, terms: Terms, now: float) -> None:
@@ -148,6 +151,7 @@ class Account:
             self._rescale(factor, now)
         self._presence = Presence(terms.neighbour, now) if terms.neighbour else None
         self._steepness = Steepness(terms.acceleration, now) if terms.acceleration else None
+        self._usage = Usage(terms.windows, now)
 
     def __repr__(self) -> str:
         return f"<Account {', '.join(f'{limit.name} {meter!r}' for limit, meter in self._meters)}>"
@@ -180,6 +184,9 @@ class Account:
             until = meter.when(need, now)
             if until > now and (worst is None or until > worst.until_s):
                 worst = Shortage(limit.resource, until)
+        empty_until_s = self._usage.empty_until_s(now)
+        if empty_until_s > max(now, worst.until_s if worst else now):
+            return Shortage("tokens", empty_until_s)
         if worst is None and self._steepness is not None:
             return self._steepness.shortage(needs, now)
         return worst
@@ -191,6 +198,7 @@ class Account:
                 meter.charge(needs.of(limit.resource), now)
             elif limit.resource == "tokens":
                 meter.charge(needs.input_tokens, now)
+        self._usage.charge(needs.input_tokens, now)
         self._note("requests", now, now, 1.0, by)
         self._note("input", now, now, needs.input_tokens, by)
         if self.terms.charging == "reserved":
@@ -216,6 +224,7 @@ class Account:
     def finish(self, reserved: Needs, used_output: float, now: float) -> None:
         """A call ended: its slot is free, and what it reserved and did not use comes back."""
         refund = reserved.output_tokens - used_output
+        self._usage.charge(used_output, now)
         for limit, meter in self._meters:
             if limit.resource == "concurrency":
                 meter.refund(1.0, now)
@@ -245,7 +254,7 @@ class Account:
                 LimitReading(limit.resource, limit.period_s, self._amount(limit, meter),
                              max(0.0, left), _reset_s(meter, left, now))
             )  # fmt: skip
-        return tuple(told)
+        return (*told, *self._usage.readings(now))
 
     def statistics(self) -> AccountStatistics:
         presence = self._presence.statistics() if self._presence else _NOBODY

@@ -200,9 +200,16 @@ def frozen(value: object) -> Value:
     """The opposite of `plain`: what a JSON parser gives, as a value that cannot change."""
     match value:
         case dict():
-            return Fields(tuple((str(key), frozen(inner)) for key, inner in value.items()))
+            return Fields(tuple((whole(str(key)), frozen(inner)) for key, inner in value.items()))
         case list() | tuple():
             return tuple(frozen(inner) for inner in value)
-        case str() | bool() | int() | float() | None:
+        case str():
+            return whole(value)
+        case bool() | int() | float() | None:
             return value
     return str(value)
+
+
+def whole(text: str) -> str:
+    """Half of a character, which JSON can say and UTF-8 cannot, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()

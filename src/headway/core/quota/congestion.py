@@ -3,9 +3,10 @@
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
 - A peak is believed only where samples support it, and only beyond what noise can make.
-- Pieces of answers are quick to tell and easily disturbed: somebody's prompt holds up everybody's
-  tokens, and who waits in line inside the provider shows no pace at all. Whole answers are slow to
-  tell and contain everything. `Congestion` learns from either, `Delivery` from whole ones.
+- The pace of a piece is quick to tell and easily disturbed: somebody's prompt holds up everybody's
+  tokens, a busy machine passes them on late, and who waits in line inside the provider shows no
+  pace at all. What all calls deliver in a while is slower to tell and contains everything.
+  `Congestion` learns from the pace, `Delivery` from the sum.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ were measured on a busy machine have noise, and noise bends any curve."""
 
 NOISE_MEMORY: Final = 0.05
 
-STEADY: Final = 0.2
-STEADY_AGAIN: Final = 0.05
-"""Pieces of answers are regular until they are off the fitted curve by more than this, and again
-when a round has passed and they are off by less than that."""
+STEADY: Final = 0.135
+STEADY_AGAIN: Final = 0.08
+"""Pieces of answers are regular until the middle one of them is off the fitted curve by more than
+this, and again when a round has passed and it is off by less than that. The middle one, not the
+mean: a machine that stands still for a moment holds up a few pieces by a multiple and passes them
+on all at once, while most pieces of a regular stream are on the curve all the same."""
+
+OFFS_KEPT: Final = 32
+OFFS_LEAST: Final = 8
+"""Pieces whose middle one counts, and without which there is none."""
 
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
@@ -41,6 +48,10 @@ REFIT: Final = 4
 
 ROUND_LEAST: Final = 4
 """Whole answers that make a round, however narrow it is."""
+
+ROUND_MOVES: Final = 8
+"""Pieces of each answer that make a round as well: enough of them that it does not matter when a
+machine that stood still passed some of them on."""
 
 PAUSE_S: Final = 1.0
 """Longer than this without a call in flight is no part of a round."""
@@ -78,7 +89,8 @@ class Congestion:
     """
 
     __slots__ = (
-        "_bins", "_fit", "_fresh", "_noise", "_residuals", "is_steady", "samples", "widest",
+        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "is_steady", "samples",
+        "widest",
     )  # fmt: skip
     MEMORY: Final = 0.1
 
@@ -90,6 +102,7 @@ class Congestion:
         self.is_steady = True
         """Whether samples are regular enough to be acted on as they come."""
         self._residuals = 0
+        self._offs: deque[float] = deque(maxlen=OFFS_KEPT)
         self._fresh: list[tuple[float, float]] = []
         self.samples = round(sum(weight for _, weight, _ in curve))
         self.widest = float(max(self._bins, default=1))
@@ -126,12 +139,19 @@ class Congestion:
             self._residuals += 1
             share = max(NOISE_MEMORY, 1.0 / self._residuals)
             self._noise += share * (off * off - self._noise)
+            self._offs.append(abs(off))
         self._fresh.clear()
-        self.is_steady = self.is_steady and self._noise <= STEADY * STEADY
+        self.is_steady = self.is_steady and self._typically_off() <= STEADY
 
     def trust_again(self) -> None:
         """A round has passed: samples that have become quite regular are acted on again."""
-        self.is_steady = self.is_steady or self._noise <= STEADY_AGAIN * STEADY_AGAIN
+        self.is_steady = self.is_steady or self._typically_off() <= STEADY_AGAIN
+
+    def _typically_off(self) -> float:
+        """How far from the curve the middle one of the latest samples is, as a share."""
+        if len(self._offs) < OFFS_LEAST:
+            return 0.0
+        return sorted(self._offs)[len(self._offs) // 2]
 
     def worth(self) -> float:
         """The smallest width with nearly the peak throughput, as far as samples support it."""
@@ -183,7 +203,10 @@ class DeliveryStatistics:
 
 
 class Delivery:
-    """Throughput as it is delivered, by width: work of complete answers per second, in rounds.
+    """Throughput as it is delivered, by width: work of all answers per second, in rounds.
+
+    Work counts as it comes, so that a piece that was held up is only in the wrong round. A round
+    is over when as many answers have ended as were in flight, or all have moved for a while.
 
     Its elasticity says by how many per cent throughput grows when the width grows by one per cent:
     one where company costs nothing, zero where more at once only wait longer, wherever they wait,
@@ -192,14 +215,16 @@ class Delivery:
     nothing varies is left again some day.
     """
 
-    __slots__ = ("_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_rounds", "_work")
+    __slots__ = (
+        "_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_moves", "_rounds", "_work",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
         self._is_settled = True
         self._last_s = -inf
         self._from_s = self._integral = self._work = 0.0
-        self._ends = 0
+        self._ends = self._moves = 0
 
     def __repr__(self) -> str:
         return f"<Delivery in {len(self._rounds)} rounds>"
@@ -218,16 +243,33 @@ class Delivery:
         """The width is another one: what ends in this round was mostly served at the old one."""
         self._is_settled = False
 
+    def moved(self, work: float, integral: float, now: float, least_s: float) -> Round | None:
+        """A piece of an answer came; a round when every answer has moved for long enough."""
+        self._moves += 1
+        self._work += work
+        self._last_s = now
+        in_flight = self._in_flight(integral, now)
+        is_long = now - self._from_s > least_s
+        if not is_long or self._moves < ROUND_MOVES * max(ROUND_LEAST, in_flight):
+            return None
+        return self._complete(in_flight, integral, now)
+
     def ended(self, work: float, integral: float, now: float) -> Round | None:
-        """A whole answer, and the integral of calls in flight; a round when one is complete."""
+        """The rest of an answer, and the integral of calls in flight; a round when one is over."""
         self._ends += 1
         self._work += work
         self._last_s = now
-        elapsed = now - self._from_s
-        in_flight = (integral - self._integral) / max(elapsed, 1e-9)
-        if self._ends < max(ROUND_LEAST, in_flight) or elapsed <= 0:
+        in_flight = self._in_flight(integral, now)
+        if self._ends < max(ROUND_LEAST, in_flight) or now <= self._from_s:
             return None
-        done = Round(in_flight, self._work / elapsed)
+        return self._complete(in_flight, integral, now)
+
+    def _in_flight(self, integral: float, now: float) -> float:
+        """How many were in flight on average in this round."""
+        return (integral - self._integral) / max(now - self._from_s, 1e-9)
+
+    def _complete(self, in_flight: float, integral: float, now: float) -> Round | None:
+        done = Round(in_flight, self._work / (now - self._from_s))
         is_settled, self._is_settled = self._is_settled, True
         self._begin(integral, now)
         if not is_settled:
@@ -253,7 +295,7 @@ class Delivery:
 
     def _begin(self, integral: float, now: float) -> None:
         self._from_s, self._integral = now, integral
-        self._work, self._ends = 0.0, 0
+        self._work, self._ends, self._moves = 0.0, 0, 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from headway.core.quota.congestion import Congestion, Delivery, WidthStatistics
+from headway.core.quota.congestion import Congestion, Delivery, Round, WidthStatistics
 
 WIDTH_AT_START: Final = 4
 """Cold, nothing known: as many as the smallest accounts allow."""
@@ -300,8 +300,8 @@ class Width:
     Widths are explored in rounds: when enough pieces of answers were seen at the present width
     and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
     fraction of a second, and one round too many is all that a congested provider gets to see.
-    Where pieces are irregular or calls stand in a line, a round is as many whole answers as the
-    width, and what they say of throughput moves it.
+    Where pieces are irregular or calls stand in a line, what all calls deliver in a round of
+    seconds moves it.
     """
 
     __slots__ = (
@@ -372,10 +372,14 @@ class Width:
         return self._allowed != before
 
     def ended(self, work: float, integral: float, now: float) -> None:
-        """An answer is complete. Once a round, follow what was delivered."""
+        """An answer is complete, and so much of it was not counted before."""
         done = self.delivery.ended(work, integral, now)
-        if done is None:
-            return
+        if done is not None:
+            self.delivered(done)
+
+    def delivered(self, done: Round) -> bool:
+        """A round is complete: follow what was delivered. True if the width changed."""
+        before = self._allowed
         company, worth = done.in_flight, self.congestion.worth()
         is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
         served = done.work_per_s * self.congestion.time_s(max(1.0, company))
@@ -389,8 +393,9 @@ class Width:
         elif worth == inf and is_full and self.delivery.elasticity(company) < ELASTIC:
             self._follow(company, 1.0)
         else:
-            # Pieces lead, whole answers confirm.
+            # Pieces lead, what is delivered confirms.
             self._proven = max(self._proven, company)
+        return self._allowed != before
 
     def _follow(self, company: float, growth_max: float) -> None:
         """Go where throughput grows."""

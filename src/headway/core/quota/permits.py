@@ -21,6 +21,10 @@ OVERRUN_S_MIN: Final = 0.5
 
 ADOPTED: Final = "granted by a broker that is gone"
 
+FIRST_BYTES: Final = 2.0
+"""A round takes so many times as long as a first byte, at least: calls that were just sent show
+nothing before."""
+
 TOKENS_MIN: Final = 5
 """Fewer tokens say nothing about the time per token."""
 
@@ -152,8 +156,14 @@ class Permits:
         company = tempo.mean_since(held.integral, held.seen_s, now)
         per_token_s = tempo.moved(now - held.seen_s, tokens)
         crowd = self._crowd(company, per_token_s, now)
-        changed = self._belief.width.moved(crowd, per_token_s)
-        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, tempo.integral(now)
+        width, integral = self._belief.width, tempo.integral(now)
+        changed = width.moved(crowd, per_token_s)
+        # The first piece of an answer brings the work of its first byte with it.
+        work = tokens if held.seen_tokens else tempo.work(tokens)
+        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
+        if done is not None:
+            changed = width.delivered(done) or changed
+        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
         return changed
 
     def ended(self, held: Held, output_tokens: float, now: float) -> None:
@@ -165,7 +175,9 @@ class Permits:
             # Of an adopted call nobody here knows what company it had from the start.
             return
         tempo, width = self._belief.tempo, self._belief.width
-        width.ended(tempo.work(output_tokens), tempo.integral(now), now)
+        # What was seen is an estimate until the provider has counted: it may have been too much.
+        rest = max(1.0, output_tokens - held.seen_tokens)
+        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
         if held.permit.demand.is_whole:
             company = tempo.mean_since(held.integral, sent_s, now)
             per_token_s = tempo.arrived(now - sent_s, output_tokens)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
 from headway.core.values import Fault
 from headway.runtime.agents.process import (
@@ -33,6 +33,8 @@ from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEm
 
 THREADS_MAX: Final = 64
 """Synchronous functions that run at once; more of them mostly wait for the interpreter."""
+
+Where = Literal["loop", "thread", "process"]
 
 _ENCODER: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -80,14 +82,21 @@ class FunctionAgent:
     async def perform(
         self, function: Callable[..., object], *arguments: object, in_processes: bool = False
     ) -> Result:
-        """Call it, wherever it belongs. Raises AttemptError."""
+        """Call it, wherever it belongs: its value as a result. Raises AttemptError."""
+        where = "process" if in_processes else where_of(function)
+        return result_of(await self.call(where, function, arguments))
+
+    async def call(
+        self, where: Where, function: Callable[..., object], arguments: Sequence[object]
+    ) -> object:
+        """What it gives, called there. Raises AttemptError."""
         try:
-            if in_processes:
-                value = await self._in_process(function, arguments)
-            elif iscoroutinefunction(function):
-                value = await function(*arguments)
+            if where == "loop":
+                value = await function(*arguments)  # type: ignore[misc]
+            elif where == "process":
+                value = await self._in_process(function, tuple(arguments))
             else:
-                value = await self._in_thread(function, arguments)
+                value = await self._in_thread(function, tuple(arguments))
                 if isawaitable(value):
                     value = await value
         except (AttemptError, OverBudgetError, WindowEmptyError):
@@ -103,7 +112,7 @@ class FunctionAgent:
         # The user's code may raise anything, and `sys.exit` ends a task, not the run.
         except (Exception, SystemExit) as error:
             raise AttemptError(Fault("function", detail=tail_of(error))) from error
-        return result_of(value)
+        return value
 
     async def aclose(self) -> None:
         """End the processes, and wait for the threads that still run. Nothing is performed now."""
@@ -164,10 +173,16 @@ class FunctionAgent:
         return value
 
 
+def where_of(function: Callable[..., object]) -> Where:
+    """Where a function belongs that nobody wants in a process of its own."""
+    return "loop" if iscoroutinefunction(function) else "thread"
+
+
 def result_of(value: object) -> Result:
     """A value as a result: as JSON, or in this process only."""
     try:
-        body = _ENCODER.encode(value).encode()
+        # The encoder is made anew for every value that is no string: numbers need none.
+        body = b"%d" % value if type(value) is int else _ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError):
         return Result(b"", value, is_durable=False)
     return Result(body, value)
