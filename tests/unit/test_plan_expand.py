@@ -261,7 +261,7 @@ def test_a_report_says_what_a_plan_is() -> None:
     assert report.groups[4].input_tokens == 0.0
     assert report.input_tokens == sum(group.input_tokens for group in report.groups) > 10.0
     assert "`tasks.file.vars.free` is not used by its prompt" in report.warnings
-    assert "`review` names no model: the default one answers" in report.warnings
+    assert "`review` names no model: `run` needs --model" in report.warnings
     assert not any("vars.unused" in warning for warning in report.warnings)
 
 

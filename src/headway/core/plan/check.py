@@ -144,7 +144,7 @@ def _warnings(expanded: Expanded) -> tuple[str, ...]:
                 if name not in own
             )
             if not (group.task.work.model or spec.model):
-                found.append(f"`{group.name}` names no model: the default one answers")
+                found.append(f"`{group.name}` names no model: `run` needs --model")
     return tuple(found)
 
 
