@@ -26,8 +26,9 @@ from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Final
 
+from headway.core.digest import digest
 from headway.core.engine.events import Ending, TaskFinished, TaskStarted
-from headway.core.engine.record import Entry, Header, digest, fold
+from headway.core.engine.record import Entry, Header, fold
 from headway.runtime.journal import Journal
 from headway.runtime.journal_reader import JournalReader
 

@@ -11,8 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
+from headway.core.digest import digest
 from headway.core.engine.events import Ending, TaskFinished, TaskStarted
-from headway.core.engine.record import Entry, Header, Row, digest, fold
+from headway.core.engine.record import Entry, Header, Row, fold
 from headway.runtime.journal import Journal
 from headway.runtime.journal_reader import JournalReader
 

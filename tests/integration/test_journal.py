@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.digest import digest
 from headway.core.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
-from headway.core.engine.record import Entry, ReplyKept, digest, fold
+from headway.core.engine.record import Entry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
 from headway.runtime.journal import Journal
 from headway.runtime.journal_check import wal_bug

@@ -16,7 +16,8 @@ from statistics import median
 
 import pytest
 
-from headway.core.engine.record import Row, digest
+from headway.core.digest import digest
+from headway.core.engine.record import Row
 from headway.errors import JournalError
 from headway.runtime import journal_space
 from headway.runtime.journal import Journal

@@ -11,15 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from headway.runtime.agents.command import adopt, perform_command
+from headway.runtime.adoption import Adopted, shim_key
+from headway.runtime.agents.command import judged, perform_command
 from headway.runtime.shell import Command, Ended, Shim, read_shim_log
 from headway.runtime.shimlog import INLINE_BYTES_MAX, LOG_NAME
-from headway.runtime.work import AttemptError, Result
+from headway.runtime.work import Attempt, AttemptError, Result
 
 SOON_S = 10.0
 KEY = b"\x01" * 16
@@ -244,8 +246,7 @@ def test_nothing_is_left_behind_by_a_kill(tmp_path: Path, victim: str) -> None:
     ended = {key[0]: ended.reason for (key, _), ended in found.items()}
     others = {1: "orphaned", 2: "orphaned"} if victim == "headway" else {}
     assert ended == {0: "exit", **others}
-    adopted = adopt(str(tmp_path), lambda key, attempt: True)
-    assert list(adopted) == [(b"\0" * 16, 1)]
+    assert Adopted(str(tmp_path)).statistics().left == 1
 
 
 def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_pa
         assert (ended.reason, ended.code) == ("orphaned", 0)
 
     with_shim(tmp_path, work)
-    assert adopt(str(tmp_path), lambda key, attempt: True) == {}
+    assert Adopted(str(tmp_path)).statistics().left == 0
 
 
 def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path) -> None:
@@ -313,17 +314,43 @@ def test_a_torn_or_damaged_line_is_left_out_and_the_log_goes_on(tmp_path: Path) 
     assert read_shim_log(str(tmp_path / "none")) == {}
 
 
-def test_failed_attempts_say_why_and_are_adopted_too(tmp_path: Path) -> None:
-    command = sh("echo partial; for i in 1 2 3 4 5 6; do echo line $i >&2; done; exit 9")
+def tried(journalled: int, inputs: bytes = b"") -> Attempt:
+    """An attempt after those that the journal knows; none of its verbs is used."""
+
+    def unused(*_: object) -> NoReturn:
+        raise AssertionError
+
+    number = journalled + 1
+    return Attempt(
+        0, 0, number, KEY, "task", unused, unused, unused, unused, unused, inputs, journalled
+    )
+
+
+def test_a_good_end_is_adopted_by_the_same_work_on_the_same_results_alone(tmp_path: Path) -> None:
+    attempt = tried(0, b"given")
+    run(tmp_path, replace(sh("echo good"), key=shim_key(attempt)))
+    assert Adopted(str(tmp_path)).take(tried(0, b"others")) is None
+    adopted = Adopted(str(tmp_path))
+    ended = adopted.take(tried(3, b"given"))
+    assert ended is not None
+    assert ended.stdout.read() == b"good\n"
+    assert adopted.take(attempt) is None, "an end is taken once"
+
+
+def test_failed_attempts_say_why_and_are_adopted_unless_they_were_counted(tmp_path: Path) -> None:
+    script = "echo partial; for i in 1 2 3 4 5 6; do echo line $i >&2; done; exit 9"
+    command = replace(sh(script), key=shim_key(tried(0)))
     with pytest.raises(AttemptError) as lost:
         with_shim(tmp_path, lambda shim: perform_command(shim, command))
     assert lost.value.fault.kind == "command"
     assert lost.value.fault.detail == "exit code 9: line 2\nline 3\nline 4\nline 5\nline 6"
     assert lost.value.result == Result(b"partial\n", exit_code=9)
-    adopted = adopt(str(tmp_path), lambda key, attempt: (key, attempt) == (KEY, 1))[KEY, 1]
-    assert isinstance(adopted, AttemptError)
-    assert adopted.fault == lost.value.fault
-    assert adopt(str(tmp_path), lambda key, attempt: False) == {}
+    ended = Adopted(str(tmp_path)).take(tried(0))
+    assert ended is not None
+    with pytest.raises(AttemptError) as again:
+        judged(ended)
+    assert again.value.fault == lost.value.fault
+    assert Adopted(str(tmp_path)).take(tried(1)) is None
 
 
 def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:

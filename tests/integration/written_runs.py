@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from headway.core.digest import digest
 from headway.core.engine.events import (
     CallAdmitted,
     Ending,
@@ -17,7 +18,7 @@ from headway.core.engine.events import (
     TaskFinished,
     TaskStarted,
 )
-from headway.core.engine.record import Entry, Fact, Header, Row, digest, fold
+from headway.core.engine.record import Entry, Fact, Header, Row, fold
 from headway.core.values import Fault
 from headway.runtime.journal import Journal
 from headway.runtime.runs import RunPlace, new_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -82,9 +82,9 @@ def test_a_hundred_thousand_finished_tasks_are_restored_at_once() -> None:
     groups = [Group("a", count), Group("b", count, (Need(0, True),)), Group("c", 1, (Need(1),))]
     state = begin(Graph(groups), Rules(Fixed(4)))
     finished = [*range(count), *range(count, 2 * count, 2)]
-    began = perf_counter()
+    began = process_time()
     restore(state, finished, dict.fromkeys(finished, 1))
-    elapsed_s = perf_counter() - began
+    elapsed_s = process_time() - began
     assert state.line.ready == count / 2
     if sys.gettrace() is None:
         assert elapsed_s < 1.5, "about 0.05 s on a quiet machine"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -269,7 +269,7 @@ def test_a_group_of_a_billion_costs_as_much_as_a_group_of_one() -> None:
 
 def test_a_chain_of_a_hundred_thousand_tasks_is_a_plan_like_any_other() -> None:
     size = 100_000
-    began = perf_counter()
+    began = process_time()
     tasks = [Task(f"t{number}", (f"t{number - 1}",) if number else ()) for number in range(size)]
     graph = Graph.of(tasks)
     length_s, path = graph.critical_path([1.0] * size)
@@ -277,7 +277,7 @@ def test_a_chain_of_a_hundred_thousand_tasks_is_a_plan_like_any_other() -> None:
     freed = ready.open()
     while freed:
         freed = ready.done(freed[0].start)
-    elapsed_s = perf_counter() - began
+    elapsed_s = process_time() - began
     assert (length_s, len(path)) == (float(size), size)
     assert ready.statistics().done == size
     lost = ReadySet(graph)

@@ -6,8 +6,9 @@ from time import process_time
 
 import pytest
 
+from headway.core.digest import DIGEST_BYTES
 from headway.core.plan.check import EdgeReport, check
-from headway.core.plan.content import KEY_BYTES, Keys, keys_of, used_variables
+from headway.core.plan.content import Keys, keys_of, used_variables
 from headway.core.plan.expand import (
     LABEL_CHARS_MAX,
     MEMBERS_MAX,
@@ -192,7 +193,7 @@ def test_a_key_changes_with_what_is_asked_for_and_with_nothing_else(
     before = set(keys(expanded(BASE, top="vars: {t: x}\n")))
     after = keys(expanded(tasks, top=top or "vars: {t: x}\n"))
     assert len(set(after) - before) == changed
-    assert {len(key) for key in after} == {KEY_BYTES}
+    assert {len(key) for key in after} == {DIGEST_BYTES}
 
 
 def test_the_text_of_files_is_part_of_a_key() -> None:

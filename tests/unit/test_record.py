@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headway.core.digest import digest
 from headway.core.engine.events import (
     NOTHING,
     CallWaited,
@@ -13,7 +14,7 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept, Row, digest, fold
+from headway.core.engine.record import Fact, MoneyReserved, ReplyKept, Row, fold
 from headway.core.values import Fault
 
 KEY = b"k" * 16

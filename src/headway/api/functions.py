@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from hashlib import blake2b
 from json import JSONDecoder, dumps
 from types import CodeType, NoneType
 from typing import Final, cast
 
+from headway.core.digest import DIGEST_BYTES, digest
 from headway.core.values import Fault
 from headway.errors import BadValueError
 from headway.runtime.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.runtime.work import TELL_WAIT, Attempt, AttemptError, Needed, Result
 
-KEY_BYTES: Final = 16
 PLAIN: Final = (str, int, float, bytes, NoneType)
 """Values that are what they are written as."""
 CODES_MAX: Final = 256
@@ -82,7 +81,7 @@ class FunctionWork:
     def key(self, member: int) -> bytes:
         """Without a journal any number will do; with one, what is called with what."""
         if not self.is_durable:
-            return member.to_bytes(KEY_BYTES - 1, "big") + b"\0"
+            return member.to_bytes(DIGEST_BYTES - 1, "big") + b"\0"
         found = self._keys.get(member)
         if found is None:
             found = self._keys[member] = self._content_key(member)
@@ -173,16 +172,16 @@ class FunctionWork:
     def _content_key(self, member: int) -> bytes:
         if not self._salt:
             salt = b"\0".join((self.name.encode(), _identity(self.function)))
-            self._salt = blake2b(salt, digest_size=KEY_BYTES).digest()
+            self._salt = digest(salt)
         item = b"" if self.items is None else _identity(self.items[member])
-        plain = blake2b(self._salt + b"\0" + item, digest_size=KEY_BYTES).digest()
+        plain = digest(self._salt + b"\0" + item)
         if self.items is None:
-            return blake2b(plain + member.to_bytes(8, "big"), digest_size=KEY_BYTES).digest()
+            return digest(plain + member.to_bytes(8, "big"))
         # The same item again is another task: the second of its kind.
         again = self._seen[plain] = self._seen.get(plain, -1) + 1
         if not again:
             return plain
-        return blake2b(plain + again.to_bytes(8, "big"), digest_size=KEY_BYTES).digest()
+        return digest(plain + again.to_bytes(8, "big"))
 
 
 def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool) -> None:

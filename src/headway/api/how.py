@@ -15,7 +15,7 @@ from headway.core.engine.events import Event
 from headway.core.engine.record import Header
 from headway.core.engine.strategy import parse
 from headway.core.plan.graph import Graph
-from headway.errors import BadValueError, JournalError, UsageError, did_you_mean
+from headway.errors import BadValueError, UsageError, did_you_mean
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch
 from headway.runtime.work import Work
@@ -76,21 +76,15 @@ def journal_of(how: How, tasks: int) -> Iterator[Journal | None]:
         yield None
         return
     from headway.runtime.folders import folders
-    from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.journal_reader import latest
     from headway.runtime.runs import list_runs, new_run
 
     state, here = folders(os.environ).state, os.getcwd()
-    journal = None
-    for place in list_runs(state):
-        try:
-            with JournalReader(place.folder) as reader:
-                header = reader.header
-        except JournalError:
-            continue  # Somebody else's, and `headway doctor` speaks of it.
-        if (header.kind, header.name, header.folder) == ("python", name, here):
-            journal = Journal.open(place.folder)
-            break
-    if journal is None:
+    wanted = ("python", name, here)
+    found = latest(list_runs(state), lambda one: (one.kind, one.name, one.folder) == wanted)
+    if found is not None:
+        journal = Journal.open(found.folder)
+    else:
         now_s = time.time()
         place = new_run(state, now_s)
         header = Header(place.id, name, "python", "", here, tasks, now_s)

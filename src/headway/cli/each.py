@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headway.cli.running import Show
     from headway.core.engine.engine import Halt
     from headway.core.engine.events import Event
+    from headway.core.engine.record import Header
     from headway.core.plan.arguments import ArgumentPlan, NamedSource
     from headway.runtime.eachwork import EachWork
     from headway.runtime.journal import Journal
@@ -254,26 +255,22 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
 
 def _earlier(source: EachSource) -> Journal | None:
     """The last run of the same command from the same folder; it may have had other inputs."""
-    from headway.errors import JournalError
     from headway.runtime.folders import folders
     from headway.runtime.journal import Journal
-    from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.journal_reader import latest
     from headway.runtime.runs import keep_source, list_runs
 
-    for place in list_runs(folders(os.environ).state):
-        try:
-            with JournalReader(place.folder) as reader:
-                header = reader.header
-        except JournalError:
-            continue
-        if header.kind == "each" and header.folder == os.getcwd():
-            before = EachSource.decoded(header.source)
-            if before.template == source.template:
-                journal = Journal.open(place.folder)
-                # A later resume goes on with these inputs, not with those it began with.
-                keep_source(place.folder, source.encoded())
-                return journal
-    return None
+    def is_it(header: Header) -> bool:
+        is_each = header.kind == "each" and header.folder == os.getcwd()
+        return is_each and EachSource.decoded(header.source).template == source.template
+
+    place = latest(list_runs(folders(os.environ).state), is_it)
+    if place is None:
+        return None
+    journal = Journal.open(place.folder)
+    # A later resume goes on with these inputs, not with those it began with.
+    keep_source(place.folder, source.encoded())
+    return journal
 
 
 def _outputs(source: EachSource, plan: ArgumentPlan) -> Outputs:

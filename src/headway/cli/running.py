@@ -55,14 +55,6 @@ def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     return Journal.create(place.folder, header(place.id, now_s))
 
 
-def take_over(word: str) -> Journal:
-    """The journal of an earlier run."""
-    from headway.runtime.folders import folders
-    from headway.runtime.runs import find_run
-
-    return Journal.open(find_run(folders(os.environ).state, word).folder)
-
-
 def conduct(
     run: Launch,
     journal: Journal,

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from headway.core.digest import digest
 from headway.core.engine.budget import Later, Never, Purse
 from headway.core.engine.engine import State
 from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
-from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, digest, fold
+from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, fold
 from headway.core.plan.graph import Graph
 from headway.runtime.crash import crash_point
 from headway.runtime.keeping import Record

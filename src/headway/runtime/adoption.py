@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.core.engine.record import digest
+from headway.core.digest import digest
 from headway.runtime.shell import Ended, read_shim_log
 from headway.runtime.work import Attempt
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headway.core.digest import digest
 from headway.core.engine.engine import is_current
 from headway.core.engine.events import (
     Ending,
@@ -24,7 +25,7 @@ from headway.core.engine.events import (
     Reused,
     TaskFinished,
 )
-from headway.core.engine.record import Entry, Row, digest, fold
+from headway.core.engine.record import Entry, Row, fold
 from headway.core.values import Fault
 from headway.runtime.active import Active, Supplies
 from headway.runtime.crash import crash_point

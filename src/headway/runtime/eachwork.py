@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final
 
+from headway.core.digest import digest
 from headway.core.plan.arguments import ArgumentPlan
 from headway.core.values import Fault
 from headway.runtime.adoption import Adopted, shim_key
@@ -15,7 +15,6 @@ from headway.runtime.agents.command import judged
 from headway.runtime.shell import Command, Ended, Shim, ShimGoneError
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
 
-KEY_BYTES: Final = 16
 LABEL_CHARS_MAX: Final = 60
 
 
@@ -70,7 +69,7 @@ class EachWork:
         """What is executed with what; the same again at another place is another task."""
         values = "\0".join(self.plan.arguments(member)).encode("utf-8", "surrogateescape")
         whole = self._salt + b"\0\0" + values + member.to_bytes(8, "big")
-        return blake2b(whole, digest_size=KEY_BYTES).digest()
+        return digest(whole)
 
     def count(self, needed: Callable[[str], list[Needed]]) -> int:  # noqa: ARG002 - it is known
         return self.plan.count()

@@ -20,7 +20,8 @@ from contextlib import closing, suppress
 from itertools import chain, starmap
 from typing import Final
 
-from headway.core.engine.record import Entry, Header, Row, digest
+from headway.core.digest import digest
+from headway.core.engine.record import Entry, Header, Row
 from headway.errors import InternalError, JournalError, WireError
 from headway.runtime import codec
 from headway.runtime.journal_rows import (

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
+from headway.core.digest import digest as digest_of
 from headway.core.engine.record import Fact, Header, Row, TaskState
-from headway.core.engine.record import digest as digest_of
 from headway.errors import JournalError
 from headway.runtime.journal_check import placed, spoilt
 from headway.runtime.journal_file import body_path, header_of, path_of, read_meta
 from headway.runtime.journal_rows import EVENT_COLUMNS, ROW_READ_COLUMNS, read_event, read_row
 from headway.runtime.owner import Owner, look
+from headway.runtime.runs import RunPlace
 
 BULK_MIN: Final = 64
 """So many texts are found sooner by reading them all than one by one."""
@@ -215,3 +216,16 @@ def _checked(name: bytes, data: object) -> bytes:
     if not isinstance(data, bytes) or digest_of(data) != name:
         raise JournalError(f"the body {name.hex()} is spoilt: its digest does not fit")
     return data
+
+
+def latest(places: Iterable[RunPlace], is_it: Callable[[Header], bool]) -> RunPlace | None:
+    """The first of these runs whose header fits; spoilt ones are passed over: `doctor` tells."""
+    for place in places:
+        try:
+            with JournalReader(place.folder) as reader:
+                header = reader.header
+        except JournalError:
+            continue
+        if is_it(header):
+            return place
+    return None

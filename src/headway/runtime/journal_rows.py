@@ -10,9 +10,10 @@ import struct
 from typing import Final, cast
 from zlib import crc32
 
+from headway.core.digest import DIGEST_BYTES
 from headway.core.engine.codec import decode, encode
 from headway.core.engine.events import VERSION, Ending
-from headway.core.engine.record import DIGEST_BYTES, Fact, Row, TaskState
+from headway.core.engine.record import Fact, Row, TaskState
 from headway.errors import JournalError
 
 Values = tuple[object, ...]

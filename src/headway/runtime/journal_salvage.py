@@ -15,7 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, cast
 
-from headway.core.engine.record import Fact, Header, Row, digest, fold
+from headway.core.digest import digest
+from headway.core.engine.record import Fact, Header, Row, fold
 from headway.errors import JournalError
 from headway.runtime import owner
 from headway.runtime.journal_file import (

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Final
 
+from headway.core.digest import digest
 from headway.core.engine.engine import Rules
-from headway.core.engine.record import digest
 from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from headway.core.digest import DIGEST_BYTES
 from headway.core.plan.graph import Graph, Need, Numbering
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Results in memory; beyond it they are read from the journal when they are needed."""
-
-DIGEST_BYTES: Final = 16
 
 Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""

@@ -11,8 +11,7 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Final, Literal
+from typing import Literal
 
 from headway.core.engine.events import (
     NOTHING,
@@ -30,9 +29,6 @@ from headway.core.values import Fault
 
 TaskState = Literal["started", "delayed", "finished", "failed", "skipped"]
 """A task without a row has not been started yet."""
-
-DIGEST_BYTES: Final = 16
-"""Two of 2^64 texts have the same digest; a run has a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +111,6 @@ class Header:
     created_s: float
     keeps_bodies: bool = True
     """Off: results are not kept, only that they were there."""
-
-
-def digest(body: bytes) -> bytes:
-    """The name under which a text is kept."""
-    return blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
 def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:

@@ -19,11 +19,11 @@ from hashlib import blake2b
 from json import dumps
 from typing import Final
 
+from headway.core.digest import DIGEST_BYTES, digest
 from headway.core.plan.expand import Expanded, GroupPlan, Members
 from headway.core.plan.spec import Prompt, Run, Value, plain
 from headway.core.plan.template import Template, parse_template
 
-KEY_BYTES: Final = 16
 VERSION: Final = "headway plan 1"
 """Of the form below; another one makes every key another."""
 
@@ -73,7 +73,7 @@ def stems_of(expanded: Expanded, model: str = "") -> tuple[bytes, ...]:
         form = _form(expanded, group, model)
         occurrence = seen.get(form, 0)
         seen[form] = occurrence + 1
-        stems.append(_digest(form + b"#%d" % occurrence if occurrence else form))
+        stems.append(digest(form + b"#%d" % occurrence if occurrence else form))
     return tuple(stems)
 
 
@@ -148,7 +148,7 @@ def _keys(expanded: Expanded, group: GroupPlan, stem: bytes) -> Keys:
     members = group.known
     axes = tuple(tuple(_framed(_bytes(value)) for value in values) for _, values in members.matrix)
     names = [name for name, _ in members.matrix]
-    hasher = blake2b(stem + dumps(names).encode(), digest_size=KEY_BYTES)
+    hasher = blake2b(stem + dumps(names).encode(), digest_size=DIGEST_BYTES)
     return Keys(hasher, members, axes, _extra(expanded, group))
 
 
@@ -160,7 +160,7 @@ def _extra(expanded: Expanded, group: GroupPlan) -> Callable[[int], bytes] | Non
     templates = [one for one in parsed if isinstance(one, Template) and one.refs]
     if not templates:
         return None
-    digests = {path: _digest(text.encode()) for path, text in expanded.sources.files.items()}
+    digests = {path: digest(text.encode()) for path, text in expanded.sources.files.items()}
 
     def extra(index: int) -> bytes:
         member = group.known.member(index)
@@ -179,7 +179,3 @@ def _bytes(value: Value) -> bytes:
 def _framed(data: bytes) -> bytes:
     """Bytes with their length, so that no two sequences of them are alike."""
     return b"%d:%b" % (len(data), data)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=KEY_BYTES).digest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Final
 
 from headway.core.values import Fault, FaultKind
@@ -13,7 +12,6 @@ from headway.runtime.shell import (
     OutputTooLongError,
     Shim,
     ShimGoneError,
-    read_shim_log,
 )
 from headway.runtime.work import AttemptError, Result
 
@@ -43,24 +41,6 @@ def judged(ended: Ended) -> Result:
     if ended.reason == "exit" and ended.code == 0:
         return result
     raise AttemptError(Fault(kind, detail=_detail(ended)), result)
-
-
-def adopt(
-    folder: str, is_wanted: Callable[[bytes, int], bool]
-) -> dict[tuple[bytes, int], Result | AttemptError]:
-    """Attempts that ended while nobody was there to journal it, by key and number.
-
-    `is_wanted` says for a key and an attempt's number that the journal does not know its end. What
-    the shim itself ended, because headway was gone, is no end: it is executed again.
-    """
-    found: dict[tuple[bytes, int], Result | AttemptError] = {}
-    for name, ended in read_shim_log(folder, is_wanted).items():
-        if ended.reason in ("exit", "timeout"):
-            try:
-                found[name] = judged(ended)
-            except AttemptError as lost:
-                found[name] = lost
-    return found
 
 
 def shell_code(code: int) -> int:
