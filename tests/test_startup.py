@@ -39,6 +39,7 @@ def _cpu_s(*arguments: str) -> float:
 
 
 @pytest.mark.bench
+@pytest.mark.wallclock
 def test_help_costs_little_more_than_python_itself() -> None:
     extra_s = _cpu_s("-m", "headway", "--help") - _cpu_s("-c", "pass")
     assert extra_s <= HELP_CPU_S_MAX

@@ -18,6 +18,8 @@ from headway.runtime.admission import Admission, Ticket
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
 from tests.integration.caller import CALL, USED, places
 
+pytestmark = pytest.mark.wallclock
+
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:

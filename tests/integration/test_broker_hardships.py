@@ -109,6 +109,7 @@ def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.soc
     here.ports[0].admit(CALL, SOON_S).settle(USED)
 
 
+@pytest.mark.wallclock
 def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.http import QUICK, QUICK_WAYS, measure
+
+pytestmark = pytest.mark.wallclock
 
 
 def test_headway_finishes_everything_on_an_account_that_it_was_told_nothing_of() -> None:

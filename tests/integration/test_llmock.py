@@ -10,7 +10,10 @@ import pytest
 from bench.servers import Llmock, is_here, llmock, verdict
 from tests.integration.paced_calls import Wire, prompts, send_all
 
-pytestmark = pytest.mark.skipif(not is_here("llmock"), reason="llmock is not installed")
+pytestmark = [
+    pytest.mark.wallclock,
+    pytest.mark.skipif(not is_here("llmock"), reason="llmock is not installed"),
+]
 
 CALLS = 200
 MAX_TOKENS = 60

@@ -11,7 +11,10 @@ import pytest
 from bench.servers import Mocklimit, is_here, mocklimit, refused_by_mocklimit
 from tests.integration.paced_calls import Sent, prompts, send_all
 
-pytestmark = pytest.mark.skipif(not is_here("mocklimit"), reason="mocklimit is not installed")
+pytestmark = [
+    pytest.mark.wallclock,
+    pytest.mark.skipif(not is_here("mocklimit"), reason="mocklimit is not installed"),
+]
 
 CALLS = 200
 MAX_TOKENS = 50

@@ -23,6 +23,8 @@ from headway.simulator.launch import launched
 from headway.simulator.server import account_of, truth_of
 from tests.integration.broker_home import Home, home, until
 
+pytestmark = pytest.mark.wallclock
+
 Visits = list[dict[str, Any]]
 
 KEY = "one account"
