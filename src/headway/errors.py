@@ -25,6 +25,7 @@ HeadwayError
 │   ├── TasksFailedError               HW203  tasks failed; others' results are kept (exit 1)
 │   ├── QueueDeadlineError             HW204  a call waited for as long as it was allowed to
 │   ├── BudgetReachedError             HW205  the user's budget has no room for a call (exit 4)
+│   ├── GatewayError                   HW210  no gateway, or not a second one (exit 69)
 │   └── StateFileError                 HW208  a file that headway keeps cannot be used
 │       └── JournalError               HW209  a run's journal cannot be read or written
 ├── ProviderError              the provider's: it failed and waiting did not help (exit 1)
@@ -275,6 +276,13 @@ class BudgetReachedError(InputError):
 
     code = "HW205"
     exit_code = 4
+
+
+class GatewayError(InputError):
+    """The gateway cannot be started, reached or stopped."""
+
+    code = "HW210"
+    exit_code = 69
 
 
 class StateFileError(InputError):

@@ -34,6 +34,8 @@ class FakeTicket:
     signs_of_life: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     """How it ended; more than one means that somebody settled it again."""
+    cut: HeadwayError | None = None
+    """Set it to have the answer ended."""
 
     def began(self, reading: Reading, dialect: str) -> None:
         self.beginnings.append((reading, dialect))

@@ -23,7 +23,7 @@ from headway.wire.inflate import SWELL_FREE_BYTES, SWELL_MAX, Inflater
 from headway.wire.read import AnswerReader, conversation, route, sketch
 from headway.wire.sse import Event, EventReader
 from headway.wire.text import content_kind
-from headway.wire.values import Answer, Route, WireName
+from headway.wire.values import Answer, Route, ToolUse, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
@@ -108,22 +108,33 @@ FIELD_NAMES = (
 texts = st.text(st.characters(exclude_categories=()), max_size=60)
 
 
-@given(st.sampled_from(WIRES), st.lists(texts, max_size=5), st.integers(0, 10**6), st.booleans())
+tool_uses = st.lists(
+    st.builds(ToolUse, texts, texts, st.dictionaries(texts, texts, max_size=3).map(json.dumps)),
+    max_size=2,
+)
+
+
+@given(
+    st.sampled_from(WIRES), st.lists(texts, max_size=5), st.integers(0, 10**6), st.booleans(),
+    tool_uses,
+)  # fmt: skip
 def test_every_answer_that_is_written_reads_back(
-    wire: WireName, pieces: list[str], tokens: int, wants_usage: bool
+    wire: WireName, pieces: list[str], tokens: int, wants_usage: bool, uses: list[ToolUse]
 ) -> None:
-    answer = Answer("id", "m", "".join(pieces), tokens, tokens + 1, 7, is_cut=bool(tokens % 2))
+    answer = Answer("id", "m", "".join(pieces), tokens, tokens + 1, 7,
+                    is_cut=bool(tokens % 2), tool_uses=tuple(uses))  # fmt: skip
     whole = Tally(tokens, 7, tokens + 1, "reported")
     assert outcome(wire, [write.whole(wire, answer)], {})[:2] == (whole, None)
     stream = [write.opening(wire, answer)]
-    stream += [write.piece(wire, answer, index, text) for index, text in enumerate(pieces)]
+    said = pieces if answer.has_text else []
+    stream += [write.piece(wire, answer, index, text) for index, text in enumerate(said)]
     stream.append(write.closing(wire, answer, wants_usage))
     tally, fault, _ = outcome(wire, stream)
     assert fault is None
     if wants_usage or wire != "openai-chat":
         assert tally == whole
     else:
-        assert tally.known == ("estimated" if answer.text else "unknown")
+        assert tally.known == ("estimated" if answer.text or uses else "unknown")
 
 
 @given(st.sampled_from(WIRES), texts)

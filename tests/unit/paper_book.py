@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.quota.book import Denied, Granted, Outcome, Verdict
+from headway.core.quota.book import Cut, Denied, Granted, Outcome, Verdict
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms, CallId, Memory
 from headway.core.values import Amounts, Demand, Permit, Reading, Sketch
@@ -25,6 +25,8 @@ class PaperBook:
         self.told: list[tuple[object, ...]] = []
         self.decisions = 0
         self.wake_s = inf
+        self.grows_at = inf
+        self.cuts: tuple[Cut, ...] = ()
         self._memory = memory
 
     def ask(self, request: Request, now: float) -> None:
@@ -49,13 +51,15 @@ class PaperBook:
             request = self.line.pop(0)
             self.calling[request.id] = request
             grants.append(Granted(request.id, PERMIT))
-        return Verdict(tuple(grants), denied, self.wake_s)
+        cuts, self.cuts = self.cuts, ()
+        return Verdict(tuple(grants), denied, self.wake_s, cuts)
 
     def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
         self.told.append(("first_byte", call))
 
-    def progress(self, call: CallId, output_tokens: float, now: float) -> None:
+    def progress(self, call: CallId, output_tokens: float, now: float) -> bool:
         self.told.append(("progress", call, output_tokens))
+        return output_tokens >= self.grows_at
 
     def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
         if self.calling.pop(call, None) is None:

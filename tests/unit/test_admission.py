@@ -8,10 +8,11 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from headway.core.quota.book import Outcome, Verdict
+from headway.core.quota.book import Cut, Outcome, Verdict
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms, CallId
 from headway.core.values import Fault, Reading, Tally
@@ -288,6 +289,41 @@ def test_a_bug_in_the_book_is_told_to_those_who_wait(caplog: pytest.LogCaptureFi
     with pytest.raises(BrokerUnavailableError, match="by nothing"):
         port_to(Wrong()).admit(CALL, SOON_S)
     assert "cannot admit" in caplog.text
+
+
+def test_a_caller_finds_at_its_ticket_that_its_answer_is_to_be_ended() -> None:
+    book = PaperBook(places=2)
+    port = port_to(book)
+    ticket, other = port.admit(replace(CALL, is_soft=True), None), port.admit(CALL, None)
+    asked = [request.is_soft for request in book.calling.values()]
+    assert asked == [True, False]
+    first = next(iter(book.calling))
+    ticket.progressed(5.0)
+    assert not ticket.cut
+    book.cuts = (Cut(first, "too long", "raise it"),)
+    ticket.progressed(6.0)
+    cut = ticket.cut
+    assert isinstance(cut, BudgetReachedError)
+    assert (cut.message, cut.hint) == ("too long", "raise it")
+    assert (other.cut, ticket.is_settled) == (None, False)
+    book.cuts = (Cut(first, "again"),)
+    ticket.progressed(7.0)
+    assert ticket.cut is cut
+    ticket.settle(USED)
+    book.cuts = (Cut(first, "too late"), Cut(("nobody", 99), "who"))
+    other.settle(USED)
+    assert ticket.cut is cut
+
+
+def test_a_ticket_to_be_cut_is_not_kept_alive_by_that() -> None:
+    book = PaperBook()
+    ticket = port_to(book).admit(CALL, None)
+    book.cuts = (Cut(next(iter(book.calling)), "too long"),)
+    ticket.progressed(6.0)
+    assert ticket.cut is not None
+    del ticket
+    gc.collect()
+    assert endings(book) == ["used"]
 
 
 def test_a_long_answer_of_a_provider_is_cut_short() -> None:

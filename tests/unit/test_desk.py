@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.book import Cut, Denied, Granted, Outcome
 from headway.core.quota.lane import Request
 from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.terms import AccountTerms, Budget, Memory, Spend
@@ -232,6 +232,55 @@ def test_a_call_whose_cost_cannot_be_written_down_is_denied_until_it_can() -> No
     here.desk.handle("a", ask("a", 2))
     here.desk.tick()
     assert here.fetch() == [("a", Granted(("a", 2), PERMIT))]
+
+
+@pytest.mark.parametrize(("has_budget", "tokens", "kept"), [
+    (True, 300.0, 1), (True, 299.0, 0), (False, 300.0, 0),
+])  # fmt: skip
+def test_more_money_for_an_answer_is_on_the_disk_with_the_next_decision(
+    has_budget: bool, tokens: float, kept: int
+) -> None:
+    here = world()
+    here.desk.handle("a", Configure(CALL.account, BUDGET if has_budget else AccountTerms()))
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    here.kept.clear()
+    here.book.grows_at = 300.0
+    here.desk.handle("a", Progressed(1, tokens))
+    here.desk.tick()
+    here.desk.tick()
+    assert len(here.kept) == kept
+    here.desk.handle("a", Progressed(99, 300.0))
+    here.desk.tick()
+    assert len(here.kept) == kept
+
+
+def test_an_answer_goes_on_when_more_money_for_it_cannot_be_kept() -> None:
+    here = world()
+    here.desk.handle("a", Configure(CALL.account, BUDGET))
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    here.fetch()
+    here.disk_fault, here.book.grows_at = "No space left on device", 300.0
+    here.kept.clear()
+    here.desk.handle("a", Progressed(1, 300.0))
+    for _ in range(2):
+        here.desk.tick()
+    assert (len(here.kept), here.fetch()) == (2, [])
+
+
+def test_a_call_to_be_cut_is_told_so() -> None:
+    here = world()
+    here.desk.handle("a", ask("a", 1))
+    here.desk.tick()
+    here.fetch()
+    cut = Cut(("a", 1), "too long", "raise it")
+    here.book.cuts = (cut,)
+    here.desk.tick()
+    here.desk.tick()
+    assert here.fetch() == [("a", cut)]
+    assert here.desk.statistics().cut == 1
+    assert here.desk.statistics().in_flight == 1
 
 
 def test_what_the_user_sets_is_kept_at_once() -> None:

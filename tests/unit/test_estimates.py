@@ -54,6 +54,21 @@ def test_a_claim_is_for_the_whole_call_even_if_some_is_cached() -> None:
     assert estimates.claim(CACHED, demand) == Spend(1204.8 + 1000.0, 1205 * 3 + 1000 * 15)
 
 
+def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
+    estimates = _estimates()
+    demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)
+    soft = estimates.claim(CALL, demand, is_soft=True)
+    assert soft == Spend(1204.8 + OUTPUT_TOKENS_PRIOR, 1205 * 3 + 500 * 15)
+    assert soft == estimates.grown(CALL, OUTPUT_TOKENS_PRIOR)
+    nothing = Demand(Amounts(), Amounts())
+    assert estimates.claim(CALL, nothing, is_soft=True) == Spend(1205.8, 1205 * 3 + 15)
+
+
+@pytest.mark.parametrize(("model", "is_known"), [("known", True), ("new", False)])
+def test_a_soft_claim_needs_a_price_only(model: str, is_known: bool) -> None:
+    assert _estimates().has_ceiling(Sketch(model), is_soft=True) is is_known
+
+
 @pytest.mark.parametrize(
     ("sketch", "has_ceiling"),
     [

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.engine.local import FIRST, PLACES_PER_CORE_MAX, ROUND, Load, LocalLaw
+from headway.core.engine.local import (
+    FIRST,
+    PLACES_PER_CORE_MAX,
+    QUEUED,
+    ROUND,
+    Load,
+    LocalLaw,
+    Resting,
+)
 
 FREE = 0.5
 STEP_S = 0.5
@@ -105,3 +113,41 @@ def test_there_is_always_a_place_and_never_too_many(
         places = law.observe(Load(memory, active, ended), float(second))
         assert 1 <= places <= max(FIRST, PLACES_PER_CORE_MAX * max(1, cores))
         assert places == law.places == law.statistics().places
+
+
+def test_the_place_of_a_task_that_waits_for_a_model_is_lent() -> None:
+    law = LocalLaw(4)
+    law.observe(Load(FREE, 4, 0, Resting(3)), 0.0)
+    assert (law.places, law.room, law.statistics().lent) == (4, 7, 3)
+    law.observe(Load(FREE, 7, 0, Resting(6, QUEUED - 1)), 0.5)
+    assert law.room == 10
+
+
+def test_nothing_more_is_lent_while_a_few_wait_for_a_permit() -> None:
+    law = LocalLaw(4)
+    law.observe(Load(FREE, 4, 0, Resting(4)), 0.0)
+    law.observe(Load(FREE, 8, 0, Resting(8, QUEUED)), 0.5)
+    assert law.room == 8
+    law.observe(Load(FREE, 8, 0, Resting(2, QUEUED)), 1.0)
+    assert law.room == 6
+
+
+def test_nothing_more_is_lent_without_free_memory_and_nothing_at_all_when_it_is_gone() -> None:
+    law = LocalLaw(4)
+    law.observe(Load(FREE, 4, 0, Resting(4)), 0.0)
+    law.observe(Load(0.1, 8, 0, Resting(8)), 0.1)
+    assert law.room == 8
+    law.observe(Load(0.01, 8, 0, Resting(8)), 0.2)
+    assert law.statistics().lent == 0
+
+
+def test_agents_that_mostly_wait_are_as_many_as_the_quota_feeds_within_seconds() -> None:
+    """A quota of 40 at once: without a gateway the law would need rounds of whole agents."""
+    law, active = LocalLaw(2), 0
+    for tick in range(40):
+        calling = max(0, active - 2)  # Two are always at work here.
+        queued = max(0, calling - 40)
+        law.observe(Load(FREE, active, 0, Resting(calling, queued)), tick * STEP_S)
+        active = int(law.room)
+    assert 40 <= active <= 50
+    assert law.places == FIRST

@@ -88,10 +88,10 @@ class Bench:
         return body
 
 
-def said(text: str, wire: str = "anthropic", **how: bool) -> httpx2.Response:
+def said(text: str, wire: str = "anthropic", is_cut: bool = False) -> httpx2.Response:
     """A streamed answer with this text."""
     parts = events("anthropic" if wire == "anthropic" else "openai-chat",
-                   Answer("id", "m", text, 12, 34, **how))  # fmt: skip
+                   Answer("id", "m", text, 12, 34, is_cut=is_cut))  # fmt: skip
     return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Body(parts))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.book import Cut, Denied, Granted, Outcome
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms, Budget
 from headway.core.values import (
@@ -64,6 +64,7 @@ REQUESTS = st.builds(
     sketch=SKETCHES,
     path=st.lists(TEXT, max_size=3).map(tuple),
     is_resent=st.booleans(),
+    is_soft=st.booleans(),
 )
 READINGS = st.builds(
     Reading,
@@ -103,6 +104,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Welcome, NUMBERS, NUMBERS),
     st.builds(Granted, st.tuples(TEXT, NUMBERS), PERMITS),
     st.builds(Denied, st.tuples(TEXT, NUMBERS), TEXT, TEXT, TEXT),
+    st.builds(Cut, st.tuples(TEXT, NUMBERS), TEXT, TEXT),
     st.builds(Left, NUMBERS, TEXT),
     st.builds(Described, NUMBERS, st.none(), st.none() | st.builds(About, NUMBERS, AMOUNTS)),
     st.builds(Error, TEXT),
@@ -213,6 +215,13 @@ def test_infinity_travels() -> None:
 def test_a_field_that_is_not_known_is_passed_over_and_a_missing_one_takes_its_default() -> None:
     line = b'["Denied",{"id":["client",1],"code":"HW205","message":"no","mood":"bad"}]'
     assert message_of(line) == Denied(("client", 1), "HW205", "no", "")
+
+
+def test_a_client_that_knows_no_soft_claims_asks_for_a_hard_one() -> None:
+    line = b'["Ask",{"request":{"id":["c",1],"account":"a","dialect":"","sketch":{"model":"m"}}}]'
+    message = message_of(line)
+    assert isinstance(message, Ask)
+    assert not message.request.is_soft
 
 
 @pytest.mark.parametrize("kind", [*get_args(FromClient), *get_args(FromBroker)])

@@ -75,6 +75,30 @@ def test_a_task_is_busy_from_its_permit_to_its_end() -> None:
     assert (tale.state, tale.ended_s, tale.calls) == ("finished", 6.0, 2)
 
 
+def test_a_command_is_busy_until_its_agent_first_waits_and_between_its_calls() -> None:
+    story = told(
+        (b"", RunBegan(100.0, "adaptive")),
+        (A, TaskStarted(0, 1, 101.0, "room")),
+        (A, CallWaited(0, 103.0)),
+        (A, CallAdmitted(0, 105.0)),
+        (A, CallWaited(0, 107.0)),
+        (A, TaskFailed(0, 1, 108.0, BROKEN)),
+    )
+    assert story.tales[A].spans == [("busy", 1.0, 3.0), ("busy", 5.0, 7.0)]
+
+
+def test_a_task_that_asks_at_once_is_not_busy_before() -> None:
+    story = told(
+        (b"", RunBegan(100.0, "adaptive")),
+        (A, TaskStarted(0, 1, 101.0, "room")),
+        (A, CallWaited(0, 101.0)),
+        (A, CallAdmitted(0, 105.0)),
+        (A, TaskFinished(0, 1, 106.0)),
+        (A, CallWaited(0, 107.0)),
+    )
+    assert story.tales[A].spans == [("busy", 5.0, 6.0)]
+
+
 def test_a_task_of_which_no_permit_is_known_was_busy_all_the_time() -> None:
     story = told(
         (b"", RunBegan(0.0, "adaptive")),

@@ -281,7 +281,7 @@ def test_an_agents_tools_and_thoughts_count() -> None:
     assert IMAGE_BYTES < found.size_bytes < IMAGE_BYTES + 600
     assert found.messages == 5
     turns = said(MESSAGES, messages=history).turns
-    assert [role for role, _ in turns] == ["user", "assistant", "user", "user", "user"]
+    assert [role for role, _ in turns] == ["user", "assistant", "tool", "tool", "user"]
     assert "I need a tool" in turns[1][1]
     assert "서울" in turns[1][1]
     assert "SSSS" not in turns[1][1]
@@ -319,7 +319,7 @@ def test_items_of_a_response_count() -> None:
     turns = said(RESPONSES, input=history).turns
     assert turns[0] == ("user", "?")
     assert turns[2] == ("assistant", 'get_weather {"a":1}')
-    assert turns[3] == ("assistant", "sunny")
+    assert turns[3] == ("tool", "sunny")
     assert turns[4] == ("assistant", "!")
     assert seen(RESPONSES, input=history).size_bytes < 200
 

@@ -19,11 +19,11 @@ Client = TypeVar("Client")
 _Transport = httpx2.BaseTransport | httpx2.AsyncBaseTransport
 
 ACCEPTED: Final = (
-    "an openai or anthropic client (synchronous or not), a pydantic-ai agent, model or provider, "
-    "or an httpx2 or httpx client"
+    "a google-genai, openai or anthropic client (synchronous or not), a pydantic-ai agent, model "
+    "or provider, or an httpx2 or httpx client"
 )
 
-STEPS: Final = ("wrapped", "models", "model", "_provider", "client", "_client")
+STEPS: Final = ("_api_client", "wrapped", "models", "model", "_provider", "client", "_client")
 """Where agents, models, providers and SDK clients keep what leads to their HTTP client."""
 
 STEPS_MAX: Final = 12
@@ -72,6 +72,20 @@ class _Provider(Protocol):
     _http_client_factory: Callable[[], _HTTPClient]
 
 
+class _GoogleOptions(Protocol):
+    """How a google-genai client makes its HTTP clients."""
+
+    async_client_args: dict[str, object] | None
+
+
+class _GoogleClient(Protocol):
+    """What is behind a google-genai client: an HTTP client for each kind of call."""
+
+    _http_options: _GoogleOptions
+    _httpx_client: _HTTPClient | None
+    _async_httpx_client: _HTTPClient | None
+
+
 class _PacedFactory:
     """Makes HTTP clients that are paced: pydantic-ai takes a new one for every event loop."""
 
@@ -92,6 +106,8 @@ def _http_clients(thing: object, pacing: Pacing, steps: int) -> Iterator[_HTTPCl
     """The HTTP clients that `thing` leads to; factories of more, met on the way, are paced."""
     if _kind_for(thing) is not None:
         yield cast("_HTTPClient", thing)
+    elif getattr(thing, "_async_httpx_client", None) is not None:
+        yield from _of_google(cast("_GoogleClient", thing))
     elif steps > 0 and thing is not None and not isinstance(thing, (str, type)):
         if getattr(thing, "_http_client_factory", None) is not None:
             _pace_factory(cast("_Provider", thing), pacing)
@@ -105,6 +121,19 @@ def _http_clients(thing: object, pacing: Pacing, steps: int) -> Iterator[_HTTPCl
             if found:
                 yield from found
                 return
+
+
+def _of_google(client: _GoogleClient) -> Iterator[_HTTPClient]:
+    """Both HTTP clients of a google-genai client.
+
+    Asynchronous calls go through aiohttp unless a transport was chosen: it now is.
+    """
+    if client._httpx_client is not None:
+        yield client._httpx_client
+    if client._async_httpx_client is not None:
+        options, chosen = client._http_options, client._async_httpx_client._transport
+        options.async_client_args = {**(options.async_client_args or {}), "transport": chosen}
+        yield client._async_httpx_client
 
 
 def _pace_factory(provider: _Provider, pacing: Pacing) -> None:

@@ -73,7 +73,7 @@ def _dry_run(plan: ArgumentPlan) -> int:
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
     """Run it on this journal."""
-    from headway.cli.running import conduct
+    from headway.cli.running import conduct, meter_of
     from headway.core.engine.engine import Rules
     from headway.core.engine.strategy import Adaptive
     from headway.core.plan.graph import Graph, Group
@@ -85,13 +85,18 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     plan = source.plan()
     folder = journal.header.folder
     shim = Shim(journal.folder)
-    work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder))
+    meter = meter_of(journal, source.has_gateway, os.environ)
+    work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder), meter)
     outputs = _outputs(source, plan)
     graph = Graph((Group("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
     rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
     teller = _Teller(work, outputs)
     run = Launch(graph, (work,), rules, closes=(shim.close,))
+    if meter is not None:
+        meets = (lambda driver: meter.meet(driver.window_empty, False),)
+        closes = (shim.close, meter.aclose)
+        run = replace(run, meets=meets, closes=closes, resting=meter.resting)
     return conduct(run, journal, show, teller.told, teller.ended)
 
 
@@ -182,6 +187,7 @@ def _parser() -> Parser:
     add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
     add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")
     add("--resume", action="store_true", help="go on with the last run of the same command")
+    add("--no-gateway", action="store_true", help="leave the commands' model calls alone")
     add("--eta", action="store_true", help="show the view of a run on a terminal")
     add("--bar", action="store_true", help=argparse.SUPPRESS)
     add("--progress", action="store_true", help=argparse.SUPPRESS)
@@ -207,7 +213,7 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     return EachSource(
         plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
         max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
-        parsed.tag, _absolute(parsed.joblog), _absolute(parsed.results),
+        parsed.tag, _absolute(parsed.joblog), _absolute(parsed.results), not parsed.no_gateway,
     )  # fmt: skip
 
 

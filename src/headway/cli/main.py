@@ -40,6 +40,7 @@ examples:
   headway                   your runs, and which can be resumed
   headway status            the last run: how far, what it took, what failed
   headway limits            your accounts: limits, use, callers, budget
+  headway gateway -- claude pace an agent as it is
   headway sim demo          many agents on one small account, in virtual time
 
 exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reached,
@@ -72,6 +73,7 @@ VERBS: Final = (
     Verb("results", "headway.cli.results", "what the tasks gave, in declared order"),
     Verb("logs", "headway.cli.logs", "what happened, line by line"),
     Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
+    Verb("gateway", "headway.cli.gateway", "pace any agent or SDK: a local endpoint"),
     Verb(
         "sim", "headway.cli.sim", "run a workload against a simulated provider, without a network"
     ),

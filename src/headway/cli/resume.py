@@ -87,6 +87,8 @@ def _each(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.runtime.runs import kept_source
 
     source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
+    if parsed.no_gateway:
+        source = replace(source, has_gateway=False)
     return perform(source, journal, Show(view=False, summary=False, is_json=parsed.json))
 
 
@@ -97,6 +99,8 @@ def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     source = PlanSource.kept(journal.folder, journal.header.source)
     if parsed.budget:
         source = replace(source, budget=budget_of(parsed.budget))
+    if parsed.no_gateway:
+        source = replace(source, has_gateway=False)
     if parsed.sim is None:
         # What began on the simulated provider does not go on, paid, with a real one.
         parsed.sim = source.sim

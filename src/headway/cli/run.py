@@ -55,6 +55,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="do not wait for a usage window")
     parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
                         help="use the simulated provider; its models follow a script")  # fmt: skip
+    parser.add_argument("--no-gateway", action="store_true",
+                        help="leave the model calls of commands alone")  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do not ask, whatever it may cost")
     parser.add_argument("--quiet", "-q", action="store_true", help="show nothing while it runs")
     parser.add_argument("--json", action="store_true", help="a summary for a program, on stdout")
@@ -77,6 +79,7 @@ def _run(parsed: argparse.Namespace) -> int:
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
         parsed.retries, budget_of(parsed.budget), parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
+        has_gateway=not parsed.no_gateway,
     )  # fmt: skip
     spec = loaded.expanded.spec
     if parsed.strategy:
@@ -115,13 +118,17 @@ def perform(
     environment: Mapping[str, str],
 ) -> int:
     """Perform a plan on this journal, and print what its last tasks gave."""
-    from headway.cli.running import Show, conduct
+    from headway.cli.running import Show, conduct, meter_of
     from headway.runtime.adoption import Adopted
     from headway.runtime.crew import Crew
-    from headway.runtime.planrun import files_digest, must_be_possible, plan_run
+    from headway.runtime.planrun import files_digest, has_commands, must_be_possible, plan_run
 
     folder = str(loaded.folder.resolve())
-    crew = Crew(folder, journal.folder, journal.header.run, environment, Adopted(journal.folder))
+    is_metered = source.has_gateway and has_commands(loaded.expanded)
+    crew = Crew(
+        folder, journal.folder, journal.header.run, environment, Adopted(journal.folder),
+        meter=meter_of(journal, is_metered, environment),
+    )  # fmt: skip
     run = plan_run(loaded.expanded, source, crew, _deadline_s(parsed))
     try:
         must_be_possible(run, environment)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,12 +16,13 @@ from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld
 from headway.core.engine.record import Header
 from headway.core.plan.ready import DONE
 from headway.core.progress import Cast
-from headway.errors import UsageError
+from headway.errors import BadValueError, UsageError
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
     from headway.core.plan.spec import Budget
+    from headway.gateway.tasks import TaskGateway
     from headway.runtime.driver import Driver
     from headway.watch.watcher import Watcher
 
@@ -53,6 +54,23 @@ def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     now_s = time.time()
     place = new_run(folders(os.environ).state, now_s)
     return Journal.create(place.folder, header(place.id, now_s))
+
+
+def meter_of(
+    journal: Journal, is_wanted: bool, environment: Mapping[str, str]
+) -> TaskGateway | None:
+    """Who sees and paces the model calls that a run's commands make."""
+    if not is_wanted:
+        return None
+    from headway.gateway.tasks import Place, task_gateway
+
+    header = journal.header
+    try:
+        return task_gateway(Place(header.run, header.folder, journal.folder, environment))
+    except BadValueError as error:
+        # A variable that other programs read must not keep a command from running.
+        print(f"model calls of commands are left alone: {error.message}", file=sys.stderr)
+        return None
 
 
 def conduct(
@@ -154,8 +172,7 @@ def _watcher(run: Launch, title: str, driver: Driver) -> Watcher:
         budget.microusd if budget is not None else None,
         budget.tokens if budget is not None else None,
     )  # fmt: skip
-    is_remote = any(not work.is_local for work in run.works)
-    return watcher_for(sys.stderr, cast, own_lanes() if is_remote else None)
+    return watcher_for(sys.stderr, cast, own_lanes() if run.sees_calls else None)
 
 
 def _summary(launched: Launched, header: Header) -> dict[str, object]:

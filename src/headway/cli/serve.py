@@ -43,6 +43,7 @@ models, by the name in the request:
   echo            answers what was asked
   hash            64 hex digits: the same conversation, the same answer
   tokens-N        writes N tokens; tokens-A-B: a length between A and B
+  agent           uses the client's shell, as the turns of coding agents do
   script          answers by the rules of --script
 
 faults, by --fault KIND=SHARE or per request by the header `x-sim-fault: KIND`:
@@ -172,6 +173,7 @@ def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace)
     print(f"{server.url}  {spec.name}: {limits}", flush=True)
     print(f"  ANTHROPIC_BASE_URL={server.url}", flush=True)
     print(f"  OPENAI_BASE_URL={server.url}/v1", flush=True)
+    print(f"  GOOGLE_GEMINI_BASE_URL={server.url}", flush=True)
     print(f"  what really happened: {server.url}/truth", file=sys.stdout, flush=True)
 
 

@@ -133,6 +133,8 @@ class Tale:
     """Where it is now, since when; nowhere is here."""
     calls: int = 0
     """Permits of the last attempt."""
+    has_asked: bool = False
+    """Whether that attempt is known to have wanted one."""
 
     @property
     def is_active(self) -> bool:
@@ -224,12 +226,17 @@ class Story:
                 self._active += not tale.is_active
                 tale.number, tale.attempt, tale.state = number, attempt, "started"
                 tale.started_s, tale.ended_s, tale.calls = now_s, None, 0
+                tale.has_asked = False
                 self._most = max(self._most, self._active)
             case CallWaited():
+                if tale.is_active and not tale.has_asked and now_s > tale.started_s:
+                    # A command works by itself before its agent makes a call.
+                    tale.open = ("busy", tale.started_s)
                 tale.leave(now_s)
+                tale.has_asked = True
             case CallAdmitted():
                 tale.leave(now_s)
-                tale.open, tale.calls = ("busy", now_s), tale.calls + 1
+                tale.open, tale.calls, tale.has_asked = ("busy", now_s), tale.calls + 1, True
             case TaskFinished(ending=ending):
                 tale.output_tokens = ending.output_tokens
                 self._end(tale, "finished", now_s)
@@ -250,7 +257,7 @@ class Story:
     def _end(self, tale: Tale, state: TaskState, now_s: float) -> None:
         if tale.is_active:
             self._active -= 1
-            if not tale.calls:
+            if not tale.has_asked:
                 # Nobody said when its calls were let through: it was busy all the time.
                 tale.open = ("busy", tale.started_s)
         tale.leave(now_s)

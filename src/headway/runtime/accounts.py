@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
+from urllib.parse import parse_qsl
 
 from headway.core.quota.dialect import (
     ANTHROPIC,
@@ -25,11 +26,17 @@ from headway.core.quota.dialect import (
 )
 from headway.wire.values import WireName
 
-KEY_HEADERS: Final = ("x-api-key", "api-key", "authorization")
-"""Anthropic, Azure, everybody else."""
+KEY_HEADERS: Final = ("x-api-key", "api-key", "x-goog-api-key", "authorization")
+"""Anthropic, Azure, Gemini, everybody else."""
+
+KEY_PARAMETER: Final = "key"
+"""Of a query: Gemini takes its key there, too."""
 
 SCOPE_HEADERS: Final = ("openai-organization", "openai-project")
 """One key can spend for several organisations and projects, each with limits of its own."""
+
+GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
+"""The gateway that the variables of this environment lead to, token and all."""
 
 DIGEST_BYTES: Final = 4
 DIGEST_KEY: Final = b"headway account"
@@ -45,6 +52,13 @@ DIALECT_OF_HOST: Final[dict[str, Dialect]] = {
     "generativelanguage.googleapis.com": GEMINI,
 }
 
+DIALECT_OF_WIRE: Final[dict[WireName, Dialect]] = {
+    "anthropic": ANTHROPIC,
+    "openai-chat": OPENAI,
+    "openai-responses": OPENAI,
+    "gemini": GEMINI,
+}
+
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -57,11 +71,14 @@ def host_name(scheme: str, host: str, port: int | None) -> str:
     return name if port is None or port == _DEFAULT_PORTS.get(scheme) else f"{name}:{port}"
 
 
-def account_name(host: str, headers: Mapping[str, str]) -> str:
+def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
     """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
     digest = blake2b(digest_size=DIGEST_BYTES, key=DIGEST_KEY)
-    for name in KEY_HEADERS:
-        digest.update(_lasting_part(headers.get(name, "")).encode("utf-8", "surrogateescape"))
+    keys = [_lasting_part(headers.get(name, "")) for name in KEY_HEADERS]
+    if not any(keys):
+        keys = [value for name, value in parse_qsl(query) if name == KEY_PARAMETER]
+    for key in keys:
+        digest.update(key.encode("utf-8", "surrogateescape"))
     for name in SCOPE_HEADERS:
         digest.update(b"\0" + headers.get(name, "").encode("utf-8", "surrogateescape"))
     return f"{host}#{digest.hexdigest()}"
@@ -98,19 +115,20 @@ class Voices:
 
     def expected(self, account: str, wire: WireName) -> Dialect:
         """What a response will probably be written in: before the first, its format's own."""
-        own = ANTHROPIC if wire == "anthropic" else OPENAI
-        return _named(account) or self._heard.get((account, wire), own)
+        return _named(account) or self._heard.get((account, wire), DIALECT_OF_WIRE[wire])
 
     def heard(self, account: str, wire: WireName, status: int, headers: Headers) -> Dialect:
         """What this response is written in.
 
-        An answer without a word about limits comes from a provider that tells none; a failure
-        without one can come from anything in between.
+        An answer without a word about limits comes from a provider that tells none, as Gemini
+        does; a failure without one can come from anything in between.
         """
         named = _named(account)
         if named is not None:
             return named
         told = guess(headers)
+        if told is PLAIN and wire == "gemini":
+            told = GEMINI
         if told is not PLAIN or (status < 300 and (account, wire) not in self._heard):
             if len(self._heard) >= VOICES_MAX:
                 self._heard.clear()

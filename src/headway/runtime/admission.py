@@ -180,35 +180,44 @@ class _AsyncBell:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung = self._loop.create_future()
+        self._rung: asyncio.Future[bool] = self._loop.create_future()
 
     def ring(self) -> None:
         """`RuntimeError` when the loop is closed."""
-        self._loop.call_soon_threadsafe(self._set)
+        if asyncio._get_running_loop() is self._loop:
+            self._set()
+        else:
+            self._loop.call_soon_threadsafe(self._set)
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Whether it rang in time."""
-        rung = self._rung
-        if timeout_s is None:
-            await rung
-        elif not rung.done():
-            await asyncio.wait([rung], timeout=_seconds(timeout_s))
-        if not rung.done():
-            return False
+        timer = None
+        if timeout_s is not None and not self._rung.done():
+            timer = self._loop.call_later(_seconds(timeout_s), self._set, False)
+        try:
+            has_rung = await self._rung
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._rung = self._loop.create_future()
-        return True
+        return has_rung
 
-    def _set(self) -> None:
+    def _set(self, has_rung: bool = True) -> None:
         if not self._rung.done():
-            self._rung.set_result(None)
+            self._rung.set_result(has_rung)
 
 
 def admission() -> Admission:
     """The one port of this process."""
     with _PORT.lock:
         if _PORT.port is None:
-            _PORT.port = Admission(unpaced=os.environ.get("HEADWAY_UNPACED", "") not in ("", "0"))
+            _PORT.port = Admission(unpaced=is_unpaced())
         return _PORT.port
+
+
+def is_unpaced() -> bool:
+    """Whether calls may be made when there is no broker."""
+    return os.environ.get("HEADWAY_UNPACED", "") not in ("", "0")
 
 
 def keep_apart() -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from headway.core.digest import digest
 from headway.core.engine.engine import is_current
 from headway.core.engine.events import (
+    NOTHING,
     Ending,
     Event,
     Failed,
@@ -136,10 +137,10 @@ class Attempts:
             self._lost(active, fault, NO_RESULT, active.is_sent)
         except WindowEmptyError as empty:
             self._driver.window_empty(empty.resets_at_s, empty.detail)
-            self._put_back(active, empty.detail)
+            self._put_back(active, empty.detail, empty.result)
         except OverBudgetError as over:
             self._driver.stop("budget", str(over))
-            self._put_back(active, str(over))
+            self._put_back(active, str(over), over.result)
         except Exception as bug:
             # The boundary: what a work lets through ends this attempt, not the run.
             detail = f"a bug in headway: {type(bug).__name__}: {bug}"
@@ -206,10 +207,12 @@ class Attempts:
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
         self._driver.feed(Failed(active.task, active.number, fault, ending))
 
-    def _put_back(self, active: Active, why: str) -> None:
+    def _put_back(self, active: Active, why: str, taken: Result | None = None) -> None:
         """Not the task's fault: it waits for another time, and no attempt counts."""
-        self.supplies.settle(active, NO_RESULT)
-        self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why)))
+        result = taken or NO_RESULT
+        spent = self.supplies.settle(active, result)
+        ending = _ending(result, b"", active.inputs, spent) if result.calls else NOTHING
+        self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
 
 
 def call_back(roster: Roster, works: Sequence[Work], why: str) -> None:

@@ -4,6 +4,8 @@ Laws:
 - A call that asked ends in exactly one of: a ticket, an error, gone. A ticket that meets nobody
   is settled as unused at once.
 - A permit is settled exactly once, by whoever is first: the caller, or the garbage collector.
+- That an answer is to be ended is left where its caller looks; nobody is called or waited for. Who
+  has settled by then is not told.
 - Nothing here blocks. `settle` may run in the middle of anything on any thread, this module
   included: so there are no locks, and every step is one operation on a dict, list or deque.
 """
@@ -14,12 +16,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from time import monotonic
 from typing import Final, Protocol
 
-from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.book import Cut, Denied, Granted, Outcome
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms
 from headway.core.values import Amounts, Demand, Permit, Reading, Sketch
@@ -74,6 +76,8 @@ class CallRequest:
     sketch: Sketch
     path: tuple[str, ...] = ()
     is_resent: bool = False
+    is_soft: bool = False
+    """It may be ended in the middle of its answer, and claims of the budgets as it grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class InUse:
 
     request: Request
     since_s: float
+    cuts: list[HeadwayError] = field(default_factory=list)
+    """Why its answer is to be ended; shared with its ticket, which it must not keep alive."""
 
     def adopt(self) -> Adopt:
         """What an heir of the broker has to know."""
@@ -132,12 +138,15 @@ class Place:
 class Ticket:
     """A permit in use. Every method may be called from anywhere at any time, and never blocks."""
 
-    __slots__ = ("_client", "_number", "_open", "permit")
+    __slots__ = ("_client", "_cuts", "_number", "_open", "permit")
 
-    def __init__(self, client: Client, number: int, permit: Permit) -> None:
+    def __init__(
+        self, client: Client, number: int, permit: Permit, cuts: list[HeadwayError]
+    ) -> None:
         self.permit = permit
         self._client = client
         self._number = number
+        self._cuts = cuts
         # Taken out by whoever settles first: to pop a list is one step, whatever the thread.
         self._open = [True]
 
@@ -151,6 +160,11 @@ class Ticket:
     @property
     def is_settled(self) -> bool:
         return not self._open
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        """Why the answer is to be ended here and now, if it is: it outgrew the budget."""
+        return self._cuts[0] if self._cuts else None
 
     def began(self, reading: Reading, dialect: str) -> None:
         """The first byte of the answer came, with these headers."""
@@ -219,8 +233,9 @@ class Client:
         """Join the line; `ring` is called, on any thread, when there is an answer."""
         number = self._asked = next(self._numbers)
         request = Request(
-            (self.id, number), call.account, call.dialect, call.sketch, call.path, call.is_resent
-        )
+            (self.id, number), call.account, call.dialect, call.sketch, call.path,
+            call.is_resent, call.is_soft,
+        )  # fmt: skip
         place = self._waiting[number] = Place(request, ring)
         try:
             self.line.send(Ask(request))
@@ -292,6 +307,10 @@ class Client:
                 if place is not None:
                     kind = _ERRORS.get(code, InternalError)
                     place.resolve(kind(text, hint=hint or None))
+            case Cut(call, text, hint):
+                held = self._in_use.get(call[1])
+                if held is not None:
+                    held.cuts.append(BudgetReachedError(text, hint=hint or None))
             case Left(number, reason):
                 place = self._leaving.pop(number, None)
                 if place is not None:
@@ -351,8 +370,8 @@ class Client:
             if number not in self._in_use:
                 self.line.send(Settled(number, UNUSED))
             return
-        self._in_use[number] = InUse(place.request, monotonic())
-        place.resolve(Ticket(self, number, permit))
+        held = self._in_use[number] = InUse(place.request, monotonic())
+        place.resolve(Ticket(self, number, permit, held.cuts))
 
 
 def _shorter(outcome: Outcome) -> Outcome:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headway.runtime.adoption import Adopted, shim_key
+from headway.runtime.metering import Meter
 from headway.runtime.shell import Command, Shim
 from headway.runtime.work import Attempt
 
@@ -31,8 +32,10 @@ class Crew:
     """Ends of commands that an interrupted process did not come to journal."""
     must_be_priced: bool = False
     """Whether there is a budget in money, towards which every call must count."""
-    window: Callable[[float, str], None] | None = None
+    window: Callable[[float, str], object] | None = None
     """Told when an answer shows that the account's usage window is empty."""
+    meter: Meter | None = None
+    """Sees the calls that commands make."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _shim: Shim | None = None
     _prompts: PromptAgent | None = None
@@ -75,7 +78,11 @@ class Crew:
     def meet(self, driver: Driver) -> None:
         """Whoever finds the usage window empty tells the run at once."""
         self.window = driver.window_empty
+        if self.meter is not None:
+            self.meter.meet(driver.window_empty, self.must_be_priced)
 
     async def aclose(self) -> None:
-        """End everything that was started."""
+        """End everything that was started; commands first, whose calls are seen to the end."""
         await self._stack.aclose()
+        if self.meter is not None:
+            await self.meter.aclose()

@@ -4,7 +4,8 @@ Laws:
 - Nothing is decided while a batch is heard; after it, one decision for everybody.
 - Saying something twice is saying it once.
 - Money is on the disk before the call that may spend it is granted; if it cannot be, the call
-  is denied. Pacing needs no disk and goes on.
+  is denied. Pacing needs no disk and goes on. So does an answer for which more is claimed: what it
+  has produced is owed, on the disk or not.
 - A permit from which nothing was heard for long is settled: nobody's calls wait for a call that
   hangs.
 
@@ -66,7 +67,7 @@ class Pages(Protocol):
     def leave(self, call: CallId, now: float, /) -> str: ...
     def decide(self, now: float, /) -> Verdict: ...
     def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float, /) -> None: ...
-    def progress(self, call: CallId, output_tokens: float, now: float, /) -> None: ...
+    def progress(self, call: CallId, output_tokens: float, now: float, /) -> bool: ...
     def settle(self, call: CallId, outcome: Outcome, now: float, /) -> bool: ...
     def gone(self, client: str, now: float, /) -> int: ...
     def adopt(self, request: Request, age_s: float, now: float, /) -> None: ...
@@ -97,6 +98,7 @@ class DeskStatistics:
     denied: int
     settled: int
     stalled: int
+    cut: int = 0
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class _Counts:
     denied: int = 0
     settled: int = 0
     stalled: int = 0
+    cut: int = 0
 
 
 class Desk:
@@ -144,8 +147,9 @@ class Desk:
             case Ask(request):
                 self._ask(client, request, now)
             case Progressed(number, output_tokens):
-                self._rolls.heard((client, number), now)
-                self._book.progress((client, number), output_tokens, now)
+                account = self._rolls.heard((client, number), now)
+                grew = self._book.progress((client, number), output_tokens, now)
+                self._must_keep |= grew and self.has_budget(account or "")
             case Began(number, reading, dialect):
                 self._rolls.heard((client, number), now)
                 self._book.first_byte((client, number), reading, dialect, now)
@@ -206,6 +210,9 @@ class Desk:
             self._rolls.leave(denial.id)
             self._counts.denied += 1
             self._ways.send(denial.id[0], denial)
+        for cut in verdict.cuts:
+            self._counts.cut += 1
+            self._ways.send(cut.id[0], cut)
 
     def has_budget(self, account: str) -> bool:
         """Whether the user has set an amount that calls of this account may not exceed."""
@@ -221,7 +228,7 @@ class Desk:
         rolls, counts = self._rolls.statistics(), self._counts
         return DeskStatistics(
             len(self._clients), rolls.waiting, rolls.in_flight,
-            counts.granted, counts.denied, counts.settled, counts.stalled,
+            counts.granted, counts.denied, counts.settled, counts.stalled, counts.cut,
         )  # fmt: skip
 
     def _ask(self, client: str, request: Request, now: float) -> None:

@@ -34,7 +34,7 @@ from headway.core.engine.events import (
     Ticked,
     WakeAt,
 )
-from headway.core.engine.local import Load, LocalLaw
+from headway.core.engine.local import Load, LocalLaw, Resting
 from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.graph import Graph
 from headway.errors import HeadwayError, InternalError
@@ -73,6 +73,8 @@ class Setup:
     """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
     watch: Callable[[Sequence[Event]], None] | None = None
     """Told of every event, after the engine."""
+    resting: Callable[[], Resting] = Resting
+    """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Driver:
         self.state: State = begin(setup.graph, setup.rules)
         self.saved = setup.saved
         self.clock = setup.clock
+        self.resting = setup.resting
         self.results = Results(setup.graph, setup.saved.fetch)
         self._roster = Roster(self.state, setup.works, setup.saved)
         self.failures = self._roster.failures
@@ -175,13 +178,18 @@ class Driver:
         """Start tasks again."""
         self.feed(Continued())
 
-    def window_empty(self, resets_at_s: float, detail: str) -> None:
-        """The account is empty for hours: nothing starts before its reset, if it may wait."""
+    def window_empty(self, resets_at_s: float, detail: str) -> bool:
+        """The account is empty for hours: nothing starts before its reset, if it may wait.
+
+        Whether the run waits for that.
+        """
         until_s = resets_at_s + RESET_S
         if until_s > self._setup.waits_until_s:
             self.stop("window", detail, until_s=resets_at_s)
-        elif until_s > max(self._setup.clock(), self.state.held_until_s):
+            return False
+        if until_s > max(self._setup.clock(), self.state.held_until_s):
             self.feed(Held(until_s, detail))
+        return True
 
     def feed(self, happened: Input | list[Event]) -> None:
         """Report what need not be durable before it is acted upon, or facts that are."""
@@ -296,8 +304,9 @@ async def _look(driver: Driver) -> None:
     law, state = LocalLaw(cores()), driver.state
     while True:
         await asyncio.sleep(LOOK_S)
-        law.observe(Load(memory_available(), state.local, state.local_ended), driver.clock())
-        driver.feed(LocalRoom(law.places))
+        load = Load(memory_available(), state.local, state.local_ended, driver.resting())
+        law.observe(load, driver.clock())
+        driver.feed(LocalRoom(law.room))
 
 
 def _last(events: Sequence[Event]) -> RunFinished:

@@ -26,6 +26,8 @@ class EachSource:
     tags: bool = False
     joblog: str = ""
     results: str = ""
+    has_gateway: bool = True
+    """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
         """Its tasks."""

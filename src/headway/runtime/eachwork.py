@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from headway.core.digest import digest
@@ -12,6 +13,7 @@ from headway.core.plan.arguments import ArgumentPlan
 from headway.core.values import Fault
 from headway.runtime.adoption import Adopted, shim_key
 from headway.runtime.agents.command import judged
+from headway.runtime.metering import Meter, metered
 from headway.runtime.shell import Command, Ended, Shim, ShimGoneError
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
 
@@ -40,6 +42,7 @@ class EachWork:
         shim: Shim,
         timeout_s: float | None = None,
         adopted: Adopted | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
@@ -51,6 +54,7 @@ class EachWork:
         self._shim = shim
         self._command_s = timeout_s
         self._adopted = adopted
+        self._meter = meter
         self._salt = b"\0".join((b"each", os.fsencode(folder), os.fsencode(plan.template)))
 
     def __repr__(self) -> str:
@@ -78,16 +82,25 @@ class EachWork:
         """Whoever watches the run shows outputs, in their order."""
 
     async def perform(self, attempt: Attempt) -> Result:
+        ended = self._adopted.take(attempt) if self._adopted is not None else None
+        if ended is not None:
+            return self._judged(attempt, ended)
+        return await metered(self._meter, attempt, partial(self._execute, attempt))
+
+    async def _execute(self, attempt: Attempt, told: Mapping[str, str]) -> Result:
         invocation = self.plan.member(attempt.member)
         command = Command(
-            shim_key(attempt), attempt.number, invocation.argv, invocation.environment,
+            shim_key(attempt), attempt.number, invocation.argv,
+            {**told, **invocation.environment} if told else invocation.environment,
             self._folder,
             timeout_s=self._command_s,
         )  # fmt: skip
-        ended = self._adopted.take(attempt) if self._adopted is not None else None
         try:
-            ended = ended or await self._shim.run(command)
+            ended = await self._shim.run(command)
         except ShimGoneError as gone:
             raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
+        return self._judged(attempt, ended)
+
+    def _judged(self, attempt: Attempt, ended: Ended) -> Result:
         self.ended[attempt.member] = ended
         return judged(ended)

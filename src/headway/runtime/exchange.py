@@ -23,7 +23,8 @@ from typing import Final, Protocol
 
 from headway.core.quota.book import Outcome
 from headway.core.quota.dialect import Headers
-from headway.core.values import Fault, FaultKind, Reading, SettledAs, Tally
+from headway.core.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
+from headway.errors import HeadwayError
 from headway.runtime.accounts import VOICES, Voices
 from headway.runtime.client import CallRequest
 from headway.wire.read import AnswerReader
@@ -34,6 +35,9 @@ RESENDS_MAX: Final = 50
 
 The quota holds an account that refuses, so that a call is rarely refused twice.
 """
+
+RETRY_COUNT: Final = "x-stainless-retry-count"
+"""Both SDKs count their own attempts in this header, from 0."""
 
 PROGRESS_TOKENS: Final = 10.0
 PROGRESS_S: Final = 0.2
@@ -54,15 +58,25 @@ REFUSED_KINDS: Final[tuple[FaultKind, ...]] = (*RESENT_KINDS, "spend_cap", "bill
 
 NOT_SENT: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
-     "UnsupportedProtocol", "LocalProtocolError"}
+     "UnsupportedProtocol", "LocalProtocolError",
+     "ClientConnectorError", "ClientHttpProxyError", "ConnectionTimeoutError", "InvalidURL"}
 )  # fmt: skip
-"""Exceptions of httpx2, and of httpx by the same names, before a byte has left."""
+"""Exceptions before a byte has left: of httpx2, of httpx by the same names, and of aiohttp."""
+
+TIMED_OUT: Final = frozenset({"TimeoutException", "ServerTimeoutError"})
 
 UNKNOWN: Final = Tally(known="unknown")
 
 
 class Held(Protocol):
     """A permit in use. Nothing here blocks or fails, and what is said twice is said once."""
+
+    @property
+    def permit(self) -> Permit: ...
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        """Why the answer is to be ended in the middle, if it is."""
 
     def began(self, reading: Reading, dialect: str) -> None: ...
 
@@ -251,11 +265,11 @@ def _how(fault: Fault | None) -> SettledAs:
 
 
 def _fault_of(error: Exception) -> Fault:
-    """What an exception of the HTTP client means, by name: httpx2 and httpx share their names."""
+    """What an exception of the HTTP client means, by its name: none of them is imported here."""
     names = {kind.__name__ for kind in type(error).__mro__}
     kind: FaultKind = "server"
     if names & NOT_SENT:
         kind = "connection"
-    elif "TimeoutException" in names:
+    elif names & TIMED_OUT:
         kind = "timeout"
     return Fault(kind, detail=type(error).__name__)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from json import JSONDecodeError
 from typing import Final
 
@@ -37,6 +37,8 @@ class Filling:
     attempt: Attempt
     folder: str
     """Where values are put that a command reads from files."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What whoever meters a command's calls lets it know; the plan's own variables come first."""
 
     def text(self, source: str) -> str:
         """A template of the plan with everything filled in."""
@@ -68,7 +70,7 @@ class Filling:
                     f"`{name}` has {len(value):,} characters: too many for an environment variable",
                     hint="put it into a file and give the file's name",
                 )
-        return {name: value.replace("\0", "") for name, value in told.items()}
+        return {**self.told, **{name: value.replace("\0", "") for name, value in told.items()}}
 
     def as_file(self, name: str, value: str) -> str:
         """A value in a file of its own: its path."""

@@ -14,6 +14,7 @@ from typing import Final
 from headway.core.engine.budget import Cost, Purse
 from headway.core.engine.engine import Rules
 from headway.core.engine.events import Event
+from headway.core.engine.local import Resting
 from headway.core.engine.record import Row
 from headway.core.plan.graph import Graph
 from headway.core.plan.spec import Budget
@@ -44,8 +45,15 @@ class Launch:
     """Who wants to know the driver before anything starts."""
     closes: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Who performs tasks and must be let go at the end, in this order."""
+    resting: Callable[[], Resting] = Resting
+    """Who of those that use this machine only waits for a model."""
     heeds_signals: bool = False
     """Whether an interrupt drains the run instead of ending the process."""
+
+    @property
+    def sees_calls(self) -> bool:
+        """Whether calls to models go through this process: its own, or those of its commands."""
+        return self.resting is not Resting or any(not work.is_local for work in self.works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ async def launch(
     driver = Driver(
         Setup(
             run.graph, run.works, run.rules, journal or Memory(), wall_s, saved,
-            _purse(run, rows.values()), run.waits_until_s, run.watch,
+            _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
         )
     )  # fmt: skip
     if journal is not None:

@@ -8,6 +8,7 @@ that is not such a call: the provider will say what is wrong with it.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,16 +23,17 @@ from headway.errors import (
     QueueDeadlineError,
     WireError,
 )
-from headway.runtime.accounts import VOICES, Voices, account_name, host_name
+from headway.runtime.accounts import GATEWAY_VARIABLE, VOICES, Voices, account_name, host_name
 from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Asked, Exchange, Port
+from headway.runtime.exchange import RETRY_COUNT, Asked, Exchange, Port
+from headway.wire.gemini import failure
 from headway.wire.read import route, sketch
 
 WAIT_VARIABLE: Final = "HEADWAY_WAIT"
 """How long calls may wait for their permit, in seconds, where the program does not say it."""
 
-RETRY_COUNT: Final = "x-stainless-retry-count"
-"""Both SDKs count their own attempts in this header, from 0."""
+ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
+"""Where Gemini's errors say more than their message does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,17 @@ class Pacing:
         return without_budget(account)
 
 
+def _is_paced_there(url: str, pacing: Pacing) -> bool:
+    """Whether the request goes to the gateway of this environment, which paces it itself."""
+    gateway = os.environ.get(GATEWAY_VARIABLE, "")
+    return bool(gateway) and pacing.admission is None and url.startswith(f"{gateway}/")
+
+
 def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     """The exchange that a request begins; `None` for one that passes through untouched."""
     url = request.url
     asked = route(request.method, url.path)
-    if asked is None or asked.purpose != "generate":
+    if asked is None or asked.purpose != "generate" or _is_paced_there(str(url), pacing):
         return None
     try:
         body = request.content
@@ -88,7 +96,8 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     except WireError:
         return None
     headers = request.headers
-    account = account_name(host_name(url.scheme, url.host, url.port), headers)
+    host = host_name(url.scheme, url.host, url.port)
+    account = account_name(host, headers, url.query.decode("ascii", "replace"))
     dialect = pacing.voices.expected(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
     call = CallRequest(account, dialect, seen, pacing.path, is_resent)
@@ -128,6 +137,9 @@ def explain(error: HeadwayError, asked: Asked) -> Explanation:
     told: dict[str, object]
     if asked.wire == "anthropic":
         told = {"type": "error", "error": {"type": types[0], "message": message}}
+    elif asked.wire == "gemini":
+        why = {"@type": ERROR_INFO, "reason": error.code, "domain": "headway"}
+        told = {"error": {**failure(status, message), "details": [why]}}
     else:
         inner = {"message": message, "type": types[1], "param": None, "code": error.code}
         told = {"error": inner}

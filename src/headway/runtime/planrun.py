@@ -10,10 +10,11 @@ from typing import Final
 
 from headway.core.digest import digest
 from headway.core.engine.engine import Rules
+from headway.core.engine.local import Resting
 from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of
-from headway.core.plan.spec import Budget, Prompt
+from headway.core.plan.spec import Budget, Prompt, Run
 from headway.errors import UsageError
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.crew import Crew
@@ -45,6 +46,8 @@ class PlanSource:
     """The script of the simulated provider, empty for its default; None if it is a real one."""
     files: str = ""
     """A digest of the texts in files that the plan names."""
+    has_gateway: bool = True
+    """Whether the model calls of its commands are seen and paced."""
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -105,8 +108,14 @@ def plan_run(
     launch = Launch(
         graph_of(expanded), works, rules, budget, budgets, waits_until_s,
         meets=(crew.meet,), closes=(crew.aclose,),
+        resting=Resting if crew.meter is None else crew.meter.resting,
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
+
+
+def has_commands(expanded: Expanded) -> bool:
+    """Whether a plan runs programs, which may call models by themselves."""
+    return any(isinstance(g.task.work, Run) or g.task.verify for g in expanded.groups)
 
 
 def files_digest(expanded: Expanded) -> str:

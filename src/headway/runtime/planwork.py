@@ -11,8 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -25,6 +25,7 @@ from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
 from headway.runtime.crew import Crew
 from headway.runtime.filling import Filling, filled, lines_of, text_in, value_in
+from headway.runtime.metering import metered
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
 
 if TYPE_CHECKING:
@@ -112,20 +113,26 @@ class TaskWork:
 
     async def perform(self, attempt: Attempt) -> Result:
         group = self.group
-        filling = Filling(group, group.known.member(attempt.member), attempt, self._crew.run_folder)
-        work = group.task.work
+        asked = Filling(group, group.known.member(attempt.member), attempt, self._crew.run_folder)
         if group.task.output:
             outlet = outlet_of(group, attempt.member, self._outlets)
             if not outlet.path:
                 raise AttemptError(Fault("request", detail=outlet.problem))
-        try:
-            if isinstance(work, Prompt):
-                return await self._prompt(work, filling)
-            if isinstance(work, Run):
-                return await self._examined(await self._command(work, filling), filling)
-            return await self._examined(await self._python(work, filling), filling)
-        except HeadwayError as error:
-            raise AttemptError(Fault("request", detail=_in_a_line(error))) from error
+        work = group.task.work
+        is_command = isinstance(work, Run) or group.task.verify
+
+        async def perform(told: Mapping[str, str]) -> Result:
+            filling = replace(asked, told=told)
+            try:
+                if isinstance(work, Prompt):
+                    return await self._prompt(work, filling)
+                if isinstance(work, Run):
+                    return await self._examined(await self._command(work, filling), filling)
+                return await self._examined(await self._python(work, filling), filling)
+            except HeadwayError as error:
+                raise AttemptError(Fault("request", detail=_in_a_line(error))) from error
+
+        return await metered(self._crew.meter if is_command else None, attempt, perform)
 
     async def _command(self, work: Run, filling: Filling) -> Result:
         """Under the shim; what an interrupted process did not come to journal is not done again."""

@@ -8,6 +8,7 @@
     Leave(number)                ->                          no longer wants it
                                  <- Left(number, reason)
     Began, Progressed, Alive     ->                          a call in flight moves
+                                 <- Cut(id, message, hint)   ...and outgrows the budget
     Settled(number, outcome)     ->                          it ended
     Adopt(request, age_s)        ->                          in flight since an earlier broker
     Configure(account, terms)    ->                          the user's terms
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from headway.core.quota.book import Denied, Granted, Outcome
+from headway.core.quota.book import Cut, Denied, Granted, Outcome
 from headway.core.quota.lane import Request
 from headway.core.quota.terms import AccountTerms
 from headway.core.quota.view import BookView
@@ -170,7 +171,7 @@ FromClient = (
 )
 """What a client says."""
 
-FromBroker = Welcome | Granted | Denied | Left | Described | Error
+FromBroker = Welcome | Granted | Denied | Cut | Left | Described | Error
 """What a broker says."""
 
 Message = FromClient | FromBroker

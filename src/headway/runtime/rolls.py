@@ -60,12 +60,14 @@ class Rolls:
         self._waiting.pop(call, None)
         self._held[call] = _Held(account, now)
 
-    def heard(self, call: CallId, now: float) -> None:
-        """A call in flight has shown that it lives."""
+    def heard(self, call: CallId, now: float) -> str | None:
+        """A call in flight has shown that it lives; whose account it draws on, if it does."""
         held = self._held.pop(call, None)
-        if held is not None:
-            held.heard_s = now
-            self._held[call] = held
+        if held is None:
+            return None
+        held.heard_s = now
+        self._held[call] = held
+        return held.account
 
     def end(self, call: CallId) -> str | None:
         """A call ended; whose account it drew on, if it was in flight."""

@@ -47,17 +47,24 @@ class AttemptError(Exception):
 
 
 class WindowEmptyError(Exception):
-    """The account's usage window is empty: nothing was sent, and nothing is worth sending."""
+    """The account's usage window is empty: nothing is worth sending."""
 
-    def __init__(self, resets_at_s: float, detail: str) -> None:
+    def __init__(self, resets_at_s: float, detail: str, result: Result | None = None) -> None:
         super().__init__(detail)
         self.resets_at_s = resets_at_s
         """By the wall clock."""
         self.detail = detail
+        self.result = result
+        """What the attempt took before, if anything was sent."""
 
 
 class OverBudgetError(Exception):
     """The budget has no room for what this attempt may cost, and none will become free."""
+
+    def __init__(self, detail: str, result: Result | None = None) -> None:
+        super().__init__(detail)
+        self.result = result
+        """What the attempt took before, if anything was sent."""
 
 
 @quick

@@ -23,6 +23,7 @@ from headway.simulator.mischief import HARMLESS
 from headway.simulator.refusals import JSON, Speaker
 from headway.simulator.truth import Truth, Visit, audit
 from headway.wire import write
+from headway.wire.elements import ElementWriter
 from headway.wire.values import Answer, Conversation, WireName
 
 PIECE_TOKENS: Final = 20
@@ -36,6 +37,7 @@ BROKEN_EVENT: Final[dict[WireName, bytes]] = {
     "anthropic": b"event: content_block_delta\n" + BROKEN_DATA,
     "openai-chat": BROKEN_DATA,
     "openai-responses": b"event: response.output_text.delta\n" + BROKEN_DATA,
+    "gemini": BROKEN_DATA,
 }
 """An event whose JSON ends in the middle of an escape."""
 
@@ -57,6 +59,12 @@ class Exchange:
     def harm(self) -> str | None:
         """The fault that keeps the answer from being whole."""
         return next((kind for kind in self.visit.faults if kind not in HARMLESS), None)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the answer streams as a JSON array: Gemini's, unless events are asked for."""
+        is_gemini = self.speaker.wire == "gemini" and self.conversation.streams
+        return is_gemini and self.request.query.get("alt") != "sse"
 
     @property
     def is_packed(self) -> bool:
@@ -108,13 +116,14 @@ class Counter:
 
 
 class Outlet:
-    """A response under way, compressed if need be."""
+    """A response under way, as an array and compressed if need be."""
 
-    __slots__ = ("_packer", "_request", "response")
+    __slots__ = ("_array", "_packer", "_request", "response")
 
     def __init__(self, exchange: Exchange, reading: Reading, content_type: str) -> None:
         headers = exchange.speaker.headers(reading)
-        headers["content-type"] = content_type
+        headers["content-type"] = JSON if exchange.is_array else content_type
+        self._array = ElementWriter() if exchange.is_array else None
         self._packer = None
         if exchange.is_packed:
             headers["content-encoding"] = "gzip"
@@ -132,12 +141,16 @@ class Outlet:
         await self.response.prepare(self._request)
 
     async def send(self, data: bytes) -> None:
+        if self._array is not None:
+            data = self._array.write(data)
         if self._packer is not None:
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         await self.response.write(data)
 
     async def close(self, data: bytes) -> None:
         """Send the last bytes, and what the packer still has."""
+        if self._array is not None:
+            data = self._array.write(data) + self._array.end()
         if self._packer is not None:
             data = self._packer.compress(data) + self._packer.flush()
         await self.response.write_eof(data)

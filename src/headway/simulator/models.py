@@ -2,14 +2,14 @@
 
 Laws:
 - The same conversation gives the same answer, from any process, on any wire.
-- The name in the request chooses: `echo`, `hash`, `script`, `tokens-N`, `tokens-A-B`; any other
-  name is the default model.
+- The name in the request chooses: `agent`, `echo`, `hash`, `script`, `tokens-N`, `tokens-A-B`; any
+  other name is the default model.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from json import dumps
 from math import exp, log, sqrt
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from headway.core.foresight.draw import normal
 from headway.errors import BadValueError, did_you_mean
-from headway.simulator.tokens import filler, pieces_of
-from headway.wire.values import Conversation
+from headway.simulator.filled import filled
+from headway.simulator.tokens import count, filler, pieces_of
+from headway.simulator.tooluse import COMMAND, command_of, episode_of, shell_of
+from headway.wire.values import Conversation, ToolUse
 
 if TYPE_CHECKING:
     from headway.simulator.script import Script
@@ -30,8 +32,11 @@ TOKENS_MAX: Final = 1_000_000
 LENGTH_STREAM: Final = 83
 """The stream of draws that decides lengths; distinct from every other use of a seed."""
 
-NAMES: Final = ("echo", "hash", "script", "tokens-200", "tokens-50-800")
+NAMES: Final = ("agent", "echo", "hash", "script", "tokens-200", "tokens-50-800")
 """What the list of models shows; any other `tokens-N` works as well."""
+
+ASIDE: Final = "Nothing to run here."
+"""What `agent` says to a client that offers no shell: one that wants a title, or a route."""
 
 _LENGTHS: Final = re.compile(r"tokens-([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
@@ -43,6 +48,19 @@ class Reply:
     pieces: list[str]
     faults: tuple[str, ...] = ()
     """What a rule of a script makes go wrong."""
+    tool_uses: tuple[ToolUse, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Those of the text and of the tools, with their arguments."""
+        used = sum(count(use.name) + count(use.arguments) for use in self.tool_uses)
+        return len(self.pieces) + used
+
+    def within(self, tokens_max: int | None) -> Reply:
+        """As much of it as is allowed: tools that no room is left for are not asked for."""
+        if tokens_max is None or self.tokens <= tokens_max:
+            return self
+        return replace(self, pieces=self.pieces[: max(1, tokens_max)], tool_uses=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,8 @@ class Models:
         if name == "echo":
             return Reply(pieces_of(asked(conversation)))
         digest = digest_of(conversation)
+        if name == "agent":
+            return _agent(conversation, digest)
         if name == "hash":
             return Reply(pieces_of(digest))
         if name == "script" and self.script is not None:
@@ -69,7 +89,7 @@ class Models:
 
 def is_model(name: str) -> bool:
     """Whether a name chooses a model."""
-    if name in ("echo", "hash", "script"):
+    if name in ("agent", "echo", "hash", "script"):
         return True
     found = _LENGTHS.fullmatch(name)
     if found is None:
@@ -95,6 +115,21 @@ def digest_of(conversation: Conversation) -> str:
     """64 hex digits that stand for everything that was said, and by whom."""
     said = dumps([conversation.system, conversation.turns], ensure_ascii=True)
     return sha256(said.encode()).hexdigest()
+
+
+def _agent(conversation: Conversation, digest: str) -> Reply:
+    """Runs the commands of the prompt in the client's shell, then tells what they gave."""
+    if conversation.schema:
+        return Reply(pieces_of(filled(conversation.schema)))
+    shell, episode = shell_of(conversation), episode_of(conversation)
+    commands = episode.commands or (COMMAND,)
+    if len(episode.results) >= len(commands):
+        return Reply(pieces_of("\n".join(("The commands gave:", *episode.results))))
+    if shell is None:
+        return Reply(pieces_of(ASIDE))
+    command = commands[len(episode.results)]
+    use = command_of(shell, command, digest)
+    return Reply(pieces_of(f"I run {command}."), tool_uses=(use,))
 
 
 def _length(name: str, digest: str) -> int:

@@ -14,6 +14,9 @@ from headway.simulator.mischief import MISLEADING_S
 from headway.wire.values import WireName
 
 JSON: Final = "application/json"
+GOOGLE: Final = "scaffolding on HTTPServer2"
+"""What Gemini's front server calls itself; there is no other trace of it in the headers."""
+
 _FAULTS: Final[dict[str, FaultKind]] = {
     "429-bare": "rate",
     "429-misleading": "concurrency",
@@ -37,7 +40,10 @@ class Speaker:
     def headers(self, reading: Reading, retry_after_s: float | None = None) -> dict[str, str]:
         """What comes with every answer and refusal."""
         lines = dict(speech.headers(self.dialect, reading.limits, time.time(), retry_after_s))
-        lines["request-id" if self.wire == "anthropic" else "x-request-id"] = self.request_id
+        if self.wire == "gemini":
+            lines["server"] = GOOGLE
+        else:
+            lines["request-id" if self.wire == "anthropic" else "x-request-id"] = self.request_id
         return lines
 
     def error(self, fault: Fault, reading: Reading = Reading()) -> tuple[int, bytes]:
@@ -61,7 +67,9 @@ class Speaker:
         status, body = self.error(Fault(_FAULTS[kind]))
         if kind == "429-bare":
             return _response(status, body, self.headers(Reading()))
-        if kind == "429-misleading":
+        if kind == "429-misleading" and self.dialect == "gemini":
+            status, body = self.error(Fault(_FAULTS[kind], None, MISLEADING_S))
+        elif kind == "429-misleading":
             waits = {"retry-after": f"{MISLEADING_S:.0f}"}
             return _response(status, body, self.headers(reading) | waits)
         status = _OVERLOADED if kind == "529" else status

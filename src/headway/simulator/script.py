@@ -6,11 +6,15 @@ Laws:
 
     rules:
       - contains: count the words            # or `regex:`, or both; neither: always
-        on: last                             # the last turn; or `all` of the conversation
+        on: last                             # the last turn; or `all` of the conversation;
+                                             # or `result`: what the tools that were used gave
         within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
         find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once
         answer: '{words} words, {lines} lines, {found}'
         json: {words: words, names: found}   # instead of `answer`
+        use: {shell: 'wc {found}'}           # beside `answer`: the first of these tools that the
+                                             # client offers; a rule whose tools it does not
+                                             # offer, or has used already, does not match
         tokens: 120                          # filled up or cut to so many tokens
         faults: [cut]
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 from typing import Final
@@ -28,7 +32,8 @@ from headway.errors import BadPresetError, BadValueError, did_you_mean
 from headway.simulator.mischief import must_be_kind
 from headway.simulator.models import TOKENS_MAX, Reply, asked
 from headway.simulator.tokens import count, filler, pieces_of
-from headway.wire.values import Conversation
+from headway.simulator.tooluse import SHELL, command_of, episode_of, shell_of, use_of
+from headway.wire.values import Conversation, ToolUse
 
 FILE_BYTES_MAX: Final = 1_000_000
 RULES_MAX: Final = 1000
@@ -38,7 +43,10 @@ FOUND_MAX: Final = 10_000
 UNMATCHED_TOKENS: Final = 50
 """How much filler answers a text that no rule matches."""
 
-KEYS: Final = ("contains", "regex", "on", "within", "find", "answer", "json", "tokens", "faults")
+PLACES: Final = ("last", "all", "result")
+KEYS: Final = (
+    "contains", "regex", "on", "within", "find", "answer", "json", "use", "tokens", "faults",
+)  # fmt: skip
 _FLAGS: Final = re.MULTILINE | re.DOTALL
 _NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
 _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
@@ -53,6 +61,8 @@ class Seen:
     found: tuple[str, ...]
     digest: str
     turns: int
+    shell: str | None = None
+    """The name of the shell that the client offers."""
 
 
 def _numbers(seen: Seen) -> list[float]:
@@ -84,17 +94,21 @@ class Rule:
 
     contains: str | None = None
     regex: re.Pattern[str] | None = None
-    reads_all: bool = False
+    on: str = "last"
     within: re.Pattern[str] | None = None
     find: re.Pattern[str] | None = None
     answer: str = ""
     json: object = None
     tokens: int | None = None
     faults: tuple[str, ...] = ()
+    use: Mapping[str, object] = field(default_factory=dict)
+    """What each of the tools is to be given."""
 
     def reply(self, conversation: Conversation, digest: str) -> Reply | None:
         """The answer, or None if this rule has nothing to say."""
-        text = conversation.text if self.reads_all else asked(conversation)
+        tool, text = self._tool(conversation), self._text(conversation)
+        if text is None or (self.use and tool is None):
+            return None
         if self.contains is not None and self.contains not in text:
             return None
         match = self.regex.search(text) if self.regex is not None else None
@@ -103,7 +117,8 @@ class Rule:
         inner = self.within.search(text) if self.within is not None else None
         if inner is not None:
             text = inner[1] if inner.re.groups else inner[0]
-        seen = Seen(text, match, _found(self.find, text), digest, len(conversation.turns))
+        seen = Seen(text, match, _found(self.find, text), digest, len(conversation.turns),
+                    shell_of(conversation))  # fmt: skip
         said = _rendered(self.answer, seen)
         if self.json is not None:
             said = dumps(_computed(self.json, seen), ensure_ascii=False)
@@ -111,7 +126,29 @@ class Rule:
         if self.tokens is not None:
             more = filler(max(0, self.tokens - len(pieces)), int(digest[:8], 16))
             pieces = (pieces + [f" {word.strip()}" for word in more])[: self.tokens]
-        return Reply(pieces, self.faults)
+        return Reply(pieces, self.faults, self._uses(tool, seen))
+
+    def _text(self, conversation: Conversation) -> str | None:
+        """What the rule looks at; None where it looks at results and there are none."""
+        if self.on == "result":
+            results = episode_of(conversation).results
+            return "\n".join(results) if results else None
+        return conversation.text if self.on == "all" else asked(conversation)
+
+    def _tool(self, conversation: Conversation) -> str | None:
+        """The first of the rule's tools that is offered, under the rule's name for it."""
+        if not self.use or episode_of(conversation).results:
+            return None
+        offered = {*conversation.tools, *((SHELL,) if shell_of(conversation) else ())}
+        return next((name for name in self.use if name in offered), None)
+
+    def _uses(self, tool: str | None, seen: Seen) -> tuple[ToolUse, ...]:
+        if tool is None:
+            return ()
+        given = self.use[tool]
+        if tool == SHELL and isinstance(given, str):
+            return (command_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+        return (use_of(tool, _computed(given, seen), seen.digest),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +216,33 @@ def _rule(item: object) -> Rule:
     for key, text in texts.items():
         if not isinstance(text, str):
             raise BadValueError(f"`{key}` must be text", hint="put it between quotes")
-    if texts.get("on", "last") not in ("last", "all"):
-        raise BadValueError(f"`on` is `{texts['on']}`", hint="choose from: last, all")
+    if texts.get("on", "last") not in PLACES:
+        raise BadValueError(f"`on` is `{texts['on']}`", hint=f"choose from: {', '.join(PLACES)}")
     tokens, faults = item.get("tokens"), item.get("faults", [])
     if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= TOKENS_MAX):
         raise BadValueError(f"`tokens` must be a whole number from 1 to {TOKENS_MAX:,}")
     if not isinstance(faults, list):
         raise BadValueError("`faults` must be a list", hint="write `faults: [cut]`")
-    regex = _pattern(texts, "regex")
-    for text in _strings((item.get("answer", ""), item.get("json"))):
+    regex, use = _pattern(texts, "regex"), _tools(item.get("use", {}))
+    for text in _strings((item.get("answer", ""), item.get("json"), use)):
         _check_names(text, regex)
     return Rule(
-        texts.get("contains"), regex, texts.get("on") == "all",
+        texts.get("contains"), regex, texts.get("on", "last"),
         _pattern(texts, "within"), _pattern(texts, "find"), texts.get("answer", ""),
         item.get("json"), tokens, tuple(must_be_kind(str(kind)) for kind in faults),
+        use,
     )  # fmt: skip
+
+
+def _tools(found: object) -> Mapping[str, object]:
+    """What `use` says: names of tools, and for each the object or the command that it is given."""
+    given = found if isinstance(found, dict) else {"": None}
+    for name, value in given.items():
+        is_command = name == SHELL and isinstance(value, str)
+        if not isinstance(name, str) or not (is_command or isinstance(value, dict)):
+            hint = "write `use: {shell: ls}` or `use: {Read: {file_path: a.txt}}`"
+            raise BadValueError("`use` says what each tool is given", hint=hint)
+    return given
 
 
 def _pattern(texts: Mapping[str, str], key: str) -> re.Pattern[str] | None:

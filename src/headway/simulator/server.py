@@ -76,7 +76,10 @@ _ID_PREFIX: Final[dict[WireName, str]] = {
     "anthropic": "msg_",
     "openai-chat": "chatcmpl-",
     "openai-responses": "resp_",
+    "gemini": "",
 }
+_DIALECTS: Final[dict[WireName, str]] = {"anthropic": "anthropic", "gemini": "gemini"}
+"""Those of the wires that are not OpenAI's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,8 @@ class Asked:
     conversation: Conversation
     sketch: Sketch
     kinds: tuple[str, ...]
+    body: str
+    """A digest."""
 
 
 class SimServer:
@@ -187,13 +192,14 @@ class SimServer:
                 counted = write.counted(route.wire, input_tokens(conversation, sketch.size_bytes))
                 return web.Response(body=counted, content_type=JSON)
             kinds = parse_kinds(request.headers.get(HEADER, ""))
+            asked = Asked(route, conversation, sketch, kinds, sha256(body).hexdigest()[:16])
         except web.HTTPRequestEntityTooLarge:
             account.wrong += 1
             return speaker.wrong(413, "the body is too large")
         except (WireError, BadValueError) as error:
             account.wrong += 1
             return speaker.wrong(400, error.message)
-        return await self._call(request, speaker, Asked(route, conversation, sketch, kinds))
+        return await self._call(request, speaker, asked)
 
     async def _call(
         self, request: web.BaseRequest, speaker: Speaker, asked: Asked
@@ -239,24 +245,24 @@ class SimServer:
         visit = Visit(
             number, now, key, asked.route.wire, said.model, said.streams,
             _whole_number(headers.get("x-stainless-retry-count")),
-            _label(headers.get("x-sim-label", "")), faults=kinds,
+            _label(headers.get("x-sim-label", "")), faults=kinds, body=asked.body,
         )  # fmt: skip
         self._truth.came(visit)
         most = said.max_output_tokens
-        pieces = reply.pieces if most is None else reply.pieces[: max(1, most)]
+        kept = reply.within(most)
         place = (key, said.model, asked.sketch.prefix)
         self._count(visit, asked, place)
         answer = Answer(
-            f"{_ID_PREFIX[asked.route.wire]}{number:024x}", said.model, "".join(pieces),
-            visit.input_tokens, len(pieces), visit.cache_read_tokens,
-            len(pieces) < len(reply.pieces), time.time(),
+            f"{_ID_PREFIX[asked.route.wire]}{number:024x}", said.model, "".join(kept.pieces),
+            visit.input_tokens, kept.tokens, visit.cache_read_tokens,
+            kept is not reply, time.time(), kept.tool_uses,
         )  # fmt: skip
-        visit.output_tokens = len(pieces)
+        visit.output_tokens = kept.tokens
         free = visit.cache_read_tokens if asked.route.wire == "anthropic" else 0
         total = visit.input_tokens + visit.cache_read_tokens - free
-        call = Call(number, float(total), float(len(pieces)), float(most or OUTPUT_TOKENS_MAX),
+        call = Call(number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX),
                     _luck(kinds))  # fmt: skip
-        return Exchange(request, speaker, said, answer, pieces, visit, call, place)
+        return Exchange(request, speaker, said, answer, kept.pieces, visit, call, place)
 
     def _count(self, visit: Visit, asked: Asked, place: Place) -> None:
         """Input tokens, and which of them the prompt cache reads or will have written."""
@@ -277,14 +283,14 @@ class SimServer:
         dialect = self._options.dialect
         if dialect is None and self._spec.dialect not in ("anthropic", "openai"):
             dialect = self._spec.dialect
-        dialect = dialect or ("anthropic" if route.wire == "anthropic" else "openai")
+        dialect = dialect or _DIALECTS.get(route.wire, "openai")
         return Speaker(dialect, route.wire, f"req_{self._options.seed:x}x{next(self._ids):018x}")
 
     async def _other(self, request: web.BaseRequest) -> web.StreamResponse:
         path, method = request.path, request.method
         head, _, name = path.rpartition("/models")
         if head and method == "GET":
-            return self._models(name.removeprefix("/"), "anthropic-version" in request.headers)
+            return self._models(name.removeprefix("/"), _wire_of_list(request))
         if path == "/truth" and method == "GET":
             return await self._tell(request)
         if path == "/truth/reset" and method == "POST":
@@ -297,12 +303,12 @@ class SimServer:
         error = {"type": "not_found_error", "message": f"there is no {method} {path}"}
         return _json(404, {"type": "error", "error": error})
 
-    def _models(self, name: str, is_anthropic: bool) -> web.Response:
+    def _models(self, name: str, wire: WireName) -> web.Response:
         """All models, or the one of this name."""
         names = [name] if name else dict.fromkeys((*NAMES, self._options.models.default))
-        body = write.models("anthropic" if is_anthropic else "openai-chat", names)
+        body = write.models(wire, names)
         if name:
-            body = dumps(loads(body)["data"][0]).encode()
+            body = dumps(loads(body)["models" if wire == "gemini" else "data"][0]).encode()
         return web.Response(body=body, content_type=JSON)
 
     async def _tell(self, request: web.BaseRequest) -> web.Response:
@@ -370,10 +376,19 @@ def account_of(key: str) -> str:
 
 def key_of(request: web.BaseRequest) -> str:
     """The API key of a request; none is an account like any other."""
-    found = request.headers.get("x-api-key")
+    headers = request.headers
+    found = headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key")
     if found is None:
-        found = request.headers.get("authorization", "").removeprefix("Bearer ")
+        found = headers.get("authorization", "").removeprefix("Bearer ")
     return found.strip()
+
+
+def _wire_of_list(request: web.BaseRequest) -> WireName:
+    """Whose client wants a list of models: the path is nearly the same for all."""
+    if "anthropic-version" in request.headers:
+        return "anthropic"
+    is_gemini = "/v1beta/" in request.path or "x-goog-api-key" in request.headers
+    return "gemini" if is_gemini or "key" in request.query else "openai-chat"
 
 
 def _request(

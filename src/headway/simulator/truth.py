@@ -59,6 +59,8 @@ class Visit:
     cache_write_tokens: int = 0
     output_tokens: int = 0
     """What was reported to the client; of a call that ended early, what was written."""
+    body: str = ""
+    """A digest of the request's body: two visits with the same one are one call sent twice."""
 
 
 @dataclass(slots=True)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headway.wire.asked import Asked, Part, document, image, json_text, without
+from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
 from headway.wire.heard import Heard, usage_in
 from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
 from headway.wire.sse import Event, event
-from headway.wire.values import Answer
+from headway.wire.values import Answer, ToolUse
 
 _TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",
@@ -53,6 +53,7 @@ def asked(body: Fields) -> Asked | None:
         # The automatic form marks the last block that can be kept.
         last = parts[-1]
         parts[-1] = Part(last.role, last.text, last.media, last.media_bytes, True, last.message)
+    schema = fields(fields(body.get("output_config")).get("format")).get("schema")
     settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
     return Asked(
         model,
@@ -60,7 +61,13 @@ def asked(body: Fields) -> Asked | None:
         max_output_tokens=whole_tokens(body.get("max_tokens")),
         streams=body.get("stream") is True,
         effort=json_text(settings) if any(settings) else "",
+        tools=_tool_names(body.get("tools")),
+        schema=json_text(schema) if schema else "",
     )
+
+
+def _tool_names(tools: object) -> tuple[str, ...]:
+    return tuple(text_of(tool.get("name")) for tool in map(fields, items(tools)))
 
 
 def _is_marked(block: Fields) -> bool:
@@ -91,6 +98,7 @@ def _block_parts(role: str, block: Fields, message: int) -> Iterator[Part]:
     elif kind in ("document", "tool_result", "search_result"):
         # Their text is inside; a result that is a list can hold images too.
         inner = source.get("data") or source.get("content") or block.get("content")
+        role = TOOL if kind == "tool_result" else role
         yield from _parts(role, inner, message)
         yield Part(role, text_of(block.get("title")), "", 0, is_marked, message)
     elif kind == "thinking":
@@ -167,22 +175,21 @@ def _hear_usage(heard: Heard, usage: Fields) -> None:
 
 def whole(answer: Answer) -> bytes:
     """The body of an answer that is not streamed."""
-    block: Fields = {"type": "text", "text": answer.text}
-    message = _message(answer, [block], _stop_reason(answer))
+    content: list[Fields] = [{"type": "text", "text": answer.text}] if answer.has_text else []
+    content += [_tool_use(use, parsed(use.arguments)) for use in answer.tool_uses]
+    message = _message(answer, content, _stop_reason(answer))
     message["usage"] = {**_input_usage(answer), "output_tokens": answer.output_tokens}
     return dumped(message)
 
 
 def opening(answer: Answer) -> bytes:
-    """`message_start`, with the usage of the input, and the first block."""
+    """`message_start`, with the usage of the input, and the first block if it is text."""
     message = _message(answer, [], None)
     # The real stream opens with the first token already counted.
     message["usage"] = {**_input_usage(answer), "output_tokens": min(1, answer.output_tokens)}
-    block = {"type": "text", "text": ""}
-    start = {"type": "content_block_start", "index": 0, "content_block": block}
-    return b"".join(
-        (_event({"type": "message_start", "message": message}), _event(start), _PING),
-    )
+    start = _event({"type": "message_start", "message": message})
+    text = _block_start(0, {"type": "text", "text": ""}) if answer.has_text else b""
+    return start + text + _PING
 
 
 def piece(text: str) -> bytes:
@@ -192,16 +199,32 @@ def piece(text: str) -> bytes:
 
 
 def closing(answer: Answer) -> bytes:
-    """The end of the block, the usage, the end."""
+    """The end of the block of text, those of the tools, the usage, the end."""
+    index = int(answer.has_text)
+    blocks = [_block_stop(0)] if answer.has_text else []
+    blocks += [_tool_block(index + place, use) for place, use in enumerate(answer.tool_uses)]
     delta = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
     usage = {**_input_usage(answer), "output_tokens": answer.output_tokens}
     return b"".join(
         (
-            _event({"type": "content_block_stop", "index": 0}),
+            *blocks,
             _event({"type": "message_delta", "delta": delta, "usage": usage}),
             _event({"type": "message_stop"}),
         )
     )
+
+
+def _tool_block(index: int, use: ToolUse) -> bytes:
+    """All events of one block that wants a tool used."""
+    deltas = [{"type": "input_json_delta", "partial_json": part} for part in ("", *use.pieces)]
+    return b"".join(
+        (
+            _block_start(index, _tool_use(use, {})),
+            *(_event({"type": "content_block_delta", "index": index, "delta": delta})
+              for delta in deltas),
+            _block_stop(index),
+        )
+    )  # fmt: skip
 
 
 def error_event(status: int, body: bytes) -> bytes:
@@ -255,8 +278,22 @@ def _input_usage(answer: Answer) -> dict[str, int]:
     }
 
 
+def _tool_use(use: ToolUse, given: object) -> Fields:
+    return {"type": "tool_use", "id": use.id, "name": use.name, "input": given}
+
+
+def _block_start(index: int, block: Fields) -> bytes:
+    return _event({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def _block_stop(index: int) -> bytes:
+    return _event({"type": "content_block_stop", "index": index})
+
+
 def _stop_reason(answer: Answer) -> str:
-    return "max_tokens" if answer.is_cut else "end_turn"
+    if answer.is_cut:
+        return "max_tokens"
+    return "tool_use" if answer.tool_uses else "end_turn"
 
 
 def _error(error: Fields) -> Fields:

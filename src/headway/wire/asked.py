@@ -37,6 +37,9 @@ MEDIA_SHARE_MIN: Final = 0.1
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
 
+TOOL: Final = "tool"
+"""The role of what a tool gave, on every wire."""
+
 DIGEST_BYTES: Final = 8
 """16 hex digits: an account has far fewer than 2^32 prompts."""
 
@@ -74,6 +77,10 @@ class Asked:
     """The provider keeps what is said first without being asked to."""
     is_continued: bool = False
     """It goes on with a conversation that the provider stores and nobody sees here."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that the model may use."""
+    schema: str = ""
+    """What the answer must follow, as JSON."""
 
     @property
     def messages(self) -> int:
@@ -109,14 +116,18 @@ def sketch_of(asked: Asked) -> Sketch:
 
 
 def conversation_of(asked: Asked) -> Conversation:
-    """The same request as a model reads it. Tools are told before the system prompt."""
-    turns: dict[int, tuple[str, list[str]]] = {}
+    """The same request as a model reads it. Tools are told before the system prompt.
+
+    What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
+    """
+    turns: dict[tuple[int, bool], tuple[str, list[str]]] = {}
     system: list[str] = []
     for part in asked.parts:
         if part.role in ("tools", "system"):
             system.append(part.text)
         else:
-            turns.setdefault(part.message, (part.role, []))[1].append(part.text)
+            place = part.message, part.role == TOOL
+            turns.setdefault(place, (part.role, []))[1].append(part.text)
     return Conversation(
         model=asked.model,
         system="\n".join(filter(None, system)),
@@ -124,6 +135,8 @@ def conversation_of(asked: Asked) -> Conversation:
         streams=asked.streams,
         max_output_tokens=asked.max_output_tokens,
         wants_usage=asked.wants_usage,
+        tools=asked.tools,
+        schema=asked.schema,
     )
 
 

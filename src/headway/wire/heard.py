@@ -130,17 +130,18 @@ def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | No
     return max(0.0, total - (cached or 0.0)), min(cached or 0.0, total)
 
 
-def usage_in(excerpt: bytes, name: str) -> Fields:
+def usage_in(excerpt: bytes, name: str, key: str = "usage") -> Fields:
     """The usage in a body whose middle is missing: the last object of that key with `name` in it.
 
     Within text, quotes are escaped, so that a text about usage is not taken for it.
     """
-    decoder, end = json.JSONDecoder(), len(excerpt)
+    decoder, end, quoted = json.JSONDecoder(), len(excerpt), f'"{key}"'.encode()
     for _ in range(USAGES_TRIED_MAX):
-        end = excerpt.rfind(b'"usage"', 0, end)
+        end = excerpt.rfind(quoted, 0, end)
         if end < 0:
             break
-        text = excerpt[end + 7 : end + 7 + 4096].decode("utf-8", "replace").lstrip()
+        after = end + len(quoted)
+        text = excerpt[after : after + 4096].decode("utf-8", "replace").lstrip()
         if excerpt[end - 1 : end] != b"\\" and text.startswith(":"):
             try:
                 found, _ = decoder.raw_decode(text[1:].lstrip())

@@ -10,7 +10,7 @@ from headway.wire.asked import Asked, Part, document, image, json_text
 from headway.wire.heard import Heard, input_and_cached, usage_in
 from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
 from headway.wire.sse import Event, event
-from headway.wire.values import Answer
+from headway.wire.values import Answer, ToolUse
 
 DONE: Final = b"[DONE]"
 """The data of the last event, the only one that is not JSON."""
@@ -53,7 +53,16 @@ def asked(body: Fields) -> Asked | None:
         effort=json_text(settings) if any(settings) else "",
         cache_key=text_of(body.get("prompt_cache_key")),
         caches_by_itself=True,
+        tools=tuple(map(_tool_name, tools)),
+        schema=json_text(wanted) if (wanted := fields(schema).get("schema")) else "",
     )
+
+
+def _tool_name(tool: object) -> str:
+    """A tool has its name inside what it is; the older `functions` have theirs outside."""
+    given = fields(tool)
+    inner = fields(given.get("function")) or fields(given.get("custom")) or given
+    return text_of(inner.get("name"))
 
 
 def _message_parts(message: Fields, number: int) -> Iterator[Part]:
@@ -156,7 +165,10 @@ def _hear_usage(heard: Heard, usage: Fields, is_final: bool) -> None:
 
 def whole(answer: Answer) -> bytes:
     """The body of an answer that is not streamed."""
-    message: Fields = {"role": "assistant", "content": answer.text, "refusal": None}
+    said = answer.text if answer.has_text else None
+    message: Fields = {"role": "assistant", "content": said, "refusal": None}
+    if answer.tool_uses:
+        message["tool_calls"] = [_tool_call(use, use.arguments) for use in answer.tool_uses]
     choice = {
         "index": 0,
         "message": message,
@@ -171,7 +183,8 @@ def whole(answer: Answer) -> bytes:
 
 def opening(answer: Answer) -> bytes:
     """The chunk with the role."""
-    return _chunk(answer, {"role": "assistant", "content": "", "refusal": None}, None)
+    said = "" if answer.has_text else None
+    return _chunk(answer, {"role": "assistant", "content": said, "refusal": None}, None)
 
 
 def piece(answer: Answer, text: str) -> bytes:
@@ -180,14 +193,28 @@ def piece(answer: Answer, text: str) -> bytes:
 
 
 def closing(answer: Answer, wants_usage: bool) -> bytes:
-    """The chunk with the reason of the end, one with the usage if wanted, and `[DONE]`."""
-    last = _chunk(answer, {}, _finish_reason(answer))
+    """What tools are wanted, the reason of the end, the usage if asked for, and `[DONE]`."""
+    last = b"".join(_tool_chunks(answer)) + _chunk(answer, {}, _finish_reason(answer))
     if wants_usage:
         completion = _head(answer, "chat.completion.chunk")
         completion["choices"] = []
         completion["usage"] = _usage(answer)
         last += event(dumped(completion))
     return last + event(DONE)
+
+
+def _tool_chunks(answer: Answer) -> Iterator[bytes]:
+    """For each tool its name, then its arguments in parts."""
+    for index, use in enumerate(answer.tool_uses):
+        yield _chunk(answer, {"tool_calls": [{"index": index, **_tool_call(use, "")}]}, None)
+        for part in use.pieces:
+            call: Fields = {"index": index, "function": {"arguments": part}}
+            yield _chunk(answer, {"tool_calls": [call]}, None)
+
+
+def _tool_call(use: ToolUse, arguments: str) -> Fields:
+    function = {"name": use.name, "arguments": arguments}
+    return {"id": use.id, "type": "function", "function": function}
 
 
 def error_event(status: int, body: bytes) -> bytes:
@@ -237,4 +264,6 @@ def _usage(answer: Answer) -> Fields:
 
 
 def _finish_reason(answer: Answer) -> str:
-    return "length" if answer.is_cut else "stop"
+    if answer.is_cut:
+        return "length"
+    return "tool_calls" if answer.tool_uses else "stop"

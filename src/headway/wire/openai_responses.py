@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headway.wire.asked import Asked, Part, document, image, json_text, without
+from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
 from headway.wire.heard import Heard, input_and_cached, usage_in
 from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
 from headway.wire.sse import Event, event
-from headway.wire.values import Answer
+from headway.wire.values import Answer, ToolUse
 
 OPENING_EVENTS: Final = 4
 """Events before the first text; all events of a stream are numbered from 0."""
+
+TEXTLESS_EVENTS: Final = 2
+"""Events before the first tool where there is no text."""
 
 _CODE_OF_STATUS: Final = {
     400: "invalid_request_error",
@@ -66,13 +69,22 @@ def asked(body: Fields) -> Asked | None:
         cache_key=text_of(body.get("prompt_cache_key")),
         caches_by_itself=True,
         is_continued=any(stored),
+        tools=tuple(map(_tool_name, items(body.get("tools")))),
+        schema=json_text(schema) if schema else "",
     )
+
+
+def _tool_name(tool: object) -> str:
+    """Tools of the provider have no name but their type."""
+    given = fields(tool)
+    return text_of(given.get("name")) or text_of(given.get("type"))
 
 
 def _item_parts(item: Fields, number: int) -> Iterator[Part]:
     """An item is a message, with its type or without, or something that a tool or model did."""
     role = text_of(item.get("role")) or "assistant"
     role = "system" if role == "developer" else role
+    role = TOOL if text_of(item.get("type")).endswith("_output") else role
     content = item.get("output", item.get("content"))
     if isinstance(content, str):
         yield Part(role, content, message=number)
@@ -163,14 +175,12 @@ def opening(answer: Answer) -> bytes:
     """The response, its message and the message's text are announced, all empty."""
     response = _response(answer, "in_progress", [])
     item = _item(answer, "in_progress", [])
-    return b"".join(
-        (
-            _event("response.created", 0, {"response": response}),
-            _event("response.in_progress", 1, {"response": response}),
-            _event("response.output_item.added", 2, {"output_index": 0, "item": item}),
-            _event("response.content_part.added", 3, {**_place(answer), "part": _part("")}),
-        )
-    )
+    head = _event("response.created", 0, {"response": response})
+    head += _event("response.in_progress", 1, {"response": response})
+    if not answer.has_text:
+        return head
+    head += _event("response.output_item.added", 2, {"output_index": 0, "item": item})
+    return head + _event("response.content_part.added", 3, {**_place(answer), "part": _part("")})
 
 
 def piece(answer: Answer, index: int, text: str) -> bytes:
@@ -181,18 +191,33 @@ def piece(answer: Answer, index: int, text: str) -> bytes:
 
 def closing(answer: Answer, pieces: int) -> bytes:
     """Everything that was announced is repeated, complete; the usage comes with the response."""
-    number = OPENING_EVENTS + pieces
-    finished, place, part = _finished(answer), _place(answer), _part(answer.text)
-    item = _item(answer, _status(answer), [part])
-    text_done = {**place, "text": answer.text, "logprobs": []}
-    return b"".join(
-        (
-            _event("response.output_text.done", number, text_done),
-            _event("response.content_part.done", number + 1, {**place, "part": part}),
-            _event("response.output_item.done", number + 2, {"output_index": 0, "item": item}),
-            _event(f"response.{_status(answer)}", number + 3, {"response": finished}),
-        )
-    )
+    number = OPENING_EVENTS + pieces if answer.has_text else TEXTLESS_EVENTS
+    events = [*_text_end(answer), *_tool_events(answer)]
+    events.append((f"response.{_status(answer)}", {"response": _finished(answer)}))
+    return b"".join(_event(kind, number + place, data) for place, (kind, data) in enumerate(events))
+
+
+def _text_end(answer: Answer) -> Iterator[tuple[str, Fields]]:
+    if answer.has_text:
+        place, part = _place(answer), _part(answer.text)
+        yield "response.output_text.done", {**place, "text": answer.text, "logprobs": []}
+        yield "response.content_part.done", {**place, "part": part}
+        item = _item(answer, _status(answer), [part])
+        yield "response.output_item.done", {"output_index": 0, "item": item}
+
+
+def _tool_events(answer: Answer) -> Iterator[tuple[str, Fields]]:
+    """Each tool is an item of its own, announced, written and repeated like the text."""
+    for index, use in enumerate(answer.tool_uses, int(answer.has_text)):
+        place: Fields = {"item_id": _call_id(use), "output_index": index}
+        item = _call(use, "", "in_progress")
+        yield "response.output_item.added", {"output_index": index, "item": item}
+        for part in use.pieces:
+            yield "response.function_call_arguments.delta", {**place, "delta": part}
+        whole = {**place, "name": use.name, "arguments": use.arguments}
+        yield "response.function_call_arguments.done", whole
+        item = _call(use, use.arguments, "completed")
+        yield "response.output_item.done", {"output_index": index, "item": item}
 
 
 def error_event(status: int, body: bytes) -> bytes:
@@ -215,6 +240,22 @@ def counted(input_tokens: int) -> bytes:
 
 def _status(answer: Answer) -> str:
     return "incomplete" if answer.is_cut else "completed"
+
+
+def _call_id(use: ToolUse) -> str:
+    """The item's own id; what the result refers to is the id of the call."""
+    return f"fc_{use.id.removeprefix('call_')}"
+
+
+def _call(use: ToolUse, arguments: str, status: str) -> Fields:
+    return {
+        "id": _call_id(use),
+        "type": "function_call",
+        "status": status,
+        "arguments": arguments,
+        "call_id": use.id,
+        "name": use.name,
+    }
 
 
 def _item_id(answer: Answer) -> str:
@@ -269,8 +310,9 @@ def _response(answer: Answer, status: str, output: list[Fields]) -> Fields:
 
 
 def _finished(answer: Answer) -> Fields:
-    item = _item(answer, _status(answer), [_part(answer.text)])
-    response = _response(answer, _status(answer), [item])
+    output = [_item(answer, _status(answer), [_part(answer.text)])] if answer.has_text else []
+    output += [_call(use, use.arguments, "completed") for use in answer.tool_uses]
+    response = _response(answer, _status(answer), output)
     input_tokens = answer.input_tokens + answer.cache_read_tokens
     response["usage"] = {
         "input_tokens": input_tokens,

@@ -12,19 +12,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
+from urllib.parse import unquote
 
 from headway.core.quota.dialect import Dialect, Headers, decode
 from headway.core.quota.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
 from headway.core.values import Fault, Reading, Sketch, Tally
 from headway.errors import WireError
-from headway.wire import anthropic, openai_chat, openai_responses
+from headway.wire import anthropic, gemini, openai_chat, openai_responses
 from headway.wire.asked import Asked, conversation_of, sketch_of
+from headway.wire.elements import ElementReader
 from headway.wire.excerpt import Excerpt
 from headway.wire.heard import Heard
 from headway.wire.inflate import Inflater
 from headway.wire.loose import Fields, parsed
 from headway.wire.sse import Event, EventReader
-from headway.wire.values import Conversation, Route, WireName
+from headway.wire.values import Conversation, Purpose, Route, WireName
 
 _ROUTES: Final[tuple[tuple[str, Route], ...]] = (
     ("/messages", Route("anthropic")),
@@ -33,6 +35,13 @@ _ROUTES: Final[tuple[tuple[str, Route], ...]] = (
     ("/responses", Route("openai-responses")),
     ("/responses/input_tokens", Route("openai-responses", "count")),
 )
+_FOLDERS: Final = ("models", "tunedModels", "endpoints")
+_METHOD: Final = re.compile(
+    r"([^:]{1,200}?)(?::|%3[Aa])(generateContent|streamGenerateContent|countTokens)"
+)
+"""`/v1beta/models/NAME:METHOD`, also with `/publishers/google` and the like before it. Embeddings
+and batches are no calls."""
+
 _EVENT_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
 LOOK_BYTES: Final = 16
@@ -47,7 +56,20 @@ def route(method: str, path: str) -> Route | None:
     if method.upper() != "POST":
         return None
     plain = path.partition("?")[0].partition("#")[0].rstrip("/")
-    return next((found for end, found in _ROUTES if plain.endswith(end)), None)
+    found = next((found for end, found in _ROUTES if plain.endswith(end)), None)
+    return _gemini_route(plain) if found is None else found
+
+
+def _gemini_route(path: str) -> Route | None:
+    """The only wire whose path names the model and says what is wanted of it."""
+    rest, _, last = path.rpartition("/")
+    folder, named = rest.rpartition("/")[2], _METHOD.fullmatch(last)
+    if named is None or folder not in _FOLDERS:
+        return None
+    purpose: Purpose = "count" if named[2] == "countTokens" else "generate"
+    name = unquote(named[1])
+    model = name if folder == "models" else f"{folder}/{name}"
+    return Route("gemini", purpose, model, named[2] == "streamGenerateContent")
 
 
 def sketch(route: Route, body: bytes) -> Sketch:
@@ -72,25 +94,30 @@ def _asked(route: Route, body: bytes) -> Asked:
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
     try:
-        asked = _read_request(route.wire, top)
+        asked = _read_request(route, top)
     except RecursionError:
         # What was nested almost too deep to be parsed is too deep to be written again.
         raise WireError("the body of a call is nested too deep", where=route.wire) from None
     if asked is None:
-        wanted = "`input`" if route.wire == "openai-responses" else "a list of `messages`"
+        wanted = _WANTED.get(route.wire, "a list of `messages`")
         raise WireError(
             "the body of a call does not say what is asked of whom",
             where=route.wire,
             detail=f"got the fields {', '.join(sorted(top)[:8]) or 'none'}"[:200],
-            hint=f"a call has a `model` and {wanted}",
+            hint=f"a call names its model and has {wanted}",
         )
     return asked
 
 
-def _read_request(wire: WireName, body: Fields) -> Asked | None:
-    if wire == "anthropic":
+_WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
+
+
+def _read_request(route: Route, body: Fields) -> Asked | None:
+    if route.wire == "gemini":
+        return gemini.asked(body, route.model, route.streams)
+    if route.wire == "anthropic":
         return anthropic.asked(body)
-    return openai_chat.asked(body) if wire == "openai-chat" else openai_responses.asked(body)
+    return openai_chat.asked(body) if route.wire == "openai-chat" else openai_responses.asked(body)
 
 
 class AnswerReader:
@@ -130,7 +157,9 @@ class AnswerReader:
         self._length = int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
         kind = self._headers.get("content-type", "").lower()
         is_stream = self._is_success and kind.startswith("text/event-stream")
-        self._events = EventReader() if is_stream else None
+        self._events: EventReader | ElementReader | None = None
+        if is_stream:
+            self._events = EventReader(takes_bare=wire == "gemini")
         self._body = Excerpt()
         self._heard = Heard()
         self._received = 0
@@ -217,16 +246,27 @@ class AnswerReader:
         return 200 <= self._status < 300
 
     def _look(self) -> None:
-        """Proxies send streams by another name; no JSON begins like one."""
+        """Proxies send streams by another name; no JSON begins like one. Gemini streams an array
+        to whoever does not ask for events."""
         self._is_looked_at = True
-        if self._is_success and _EVENT_START.match(self._body.kept()[:LOOK_BYTES]):
-            self._events = EventReader()
+        start, is_gemini = self._body.kept()[:LOOK_BYTES], self._wire == "gemini"
+        if not self._is_success:
+            return
+        if _EVENT_START.match(start):
+            self._events = EventReader(takes_bare=is_gemini)
+        elif is_gemini and start.lstrip().startswith(b"["):
+            self._events = ElementReader()
+        if self._events is not None:
             self._hear(self._events.feed(self._body.take()))
 
     def _hear(self, events: list[Event]) -> None:
         hear = _HEAR[self._wire]
         for event in events:
-            hear(self._heard, event)
+            try:
+                hear(self._heard, event)
+            except RecursionError:
+                # Nested almost too deep to be parsed, like a body: the next one may be read again.
+                continue
 
     def _hear_body(self, is_whole: bool) -> bool:
         """Whether the body was a complete answer."""
@@ -264,16 +304,19 @@ _HEAR: Final = {
     "anthropic": anthropic.hear,
     "openai-chat": openai_chat.hear,
     "openai-responses": openai_responses.hear,
+    "gemini": gemini.hear,
 }
 _HEAR_WHOLE: Final = {
     "anthropic": anthropic.hear_whole,
     "openai-chat": openai_chat.hear_whole,
     "openai-responses": openai_responses.hear_whole,
+    "gemini": gemini.hear_whole,
 }
 _HEAR_EXCERPT: Final = {
     "anthropic": anthropic.hear_excerpt,
     "openai-chat": openai_chat.hear_excerpt,
     "openai-responses": openai_responses.hear_excerpt,
+    "gemini": gemini.hear_excerpt,
 }
 
 

@@ -33,9 +33,15 @@ class Event(NamedTuple):
 class EventReader:
     """Bytes in, events out."""
 
-    __slots__ = ("_data", "_has_data", "_is_after_cr", "_is_first", "_line", "_name")
+    __slots__ = (
+        "_data", "_has_data", "_is_after_cr", "_is_bare", "_is_first", "_line", "_name",
+        "_takes_bare",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, takes_bare: bool = False) -> None:
+        """`takes_bare`: JSON between events, which the standard passes over, is data, too."""
+        self._takes_bare = takes_bare
+        self._is_bare = False
         self._line = Excerpt()
         self._data = Excerpt()
         self._has_data = False
@@ -89,8 +95,11 @@ class EventReader:
             self._has_data = True
         elif line.startswith(b"event:"):
             self._name = line[6 : 6 + NAME_BYTES_MAX].removeprefix(b" ")
+        elif self._takes_bare and (self._is_bare or line.startswith(b"{")):
+            self._data.add(line)
+            self._has_data = self._is_bare = True
 
     def _take_event(self) -> Event:
         found = Event(self._name.decode("utf-8", "replace"), self._data.take())
-        self._name, self._has_data = b"", False
+        self._name, self._has_data, self._is_bare = b"", False, False
         return found

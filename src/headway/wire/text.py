@@ -39,8 +39,9 @@ _HANGUL: Final = re.compile(r"[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
 _CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
 _FOREIGN: Final = re.compile(r"[^\W\d_A-Za-z]")
-_DIGIT: Final = re.compile(r"[0-9]")
-_SYMBOL: Final = re.compile(r"[{}()\[\]<>=;:_/\\+*&|#@$%^~`\"]")
+_DIGITS: Final = b"0123456789"
+_SYMBOLS: Final = b'{}()[]<>=;:_/\\+*&|#@$%^~`"'
+_BLANKS: Final = bytes(byte for byte in range(128) if chr(byte).isspace())
 _BLANK: Final = re.compile(r"\s")
 _LINE: Final = re.compile(r"^.*\S.*$", re.M)
 _SIGN: Final = re.compile(
@@ -77,11 +78,15 @@ def _foreign_kind(sample: str) -> Content | None:
 
 
 def _ascii_kind(sample: str) -> Content:
-    inked = len(sample) - len(_BLANK.findall(sample))
-    symbols = len(_SYMBOL.findall(sample))
+    data = sample.encode("utf-8", "surrogatepass")
+    if len(data) == len(sample):
+        inked = len(data.translate(None, _BLANKS))
+    else:
+        inked = len(sample) - len(_BLANK.findall(sample))
+    symbols = len(data) - len(data.translate(None, _SYMBOLS))
     if symbols >= SYMBOLS_CODE * inked > 0:
         return "code"
-    if len(_DIGIT.findall(sample)) >= DIGITS_SHARE_MIN * inked > 0:
+    if len(data) - len(data.translate(None, _DIGITS)) >= DIGITS_SHARE_MIN * inked > 0:
         return "other"
     if symbols >= SYMBOLS_MAYBE * inked > 0:
         lines = len(_LINE.findall(sample))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-WireName = Literal["anthropic", "openai-chat", "openai-responses"]
-"""Anthropic Messages, OpenAI Chat Completions, OpenAI Responses."""
+WireName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
+"""Anthropic Messages, OpenAI Chat Completions, OpenAI Responses, Gemini generateContent."""
 
 Purpose = Literal["generate", "count"]
 """A call that a model answers, or one that only counts the tokens of its input."""
+
+
+ARGUMENT_PIECE_CHARS: Final = 24
+"""How much of a tool's arguments one event of a stream has: about as many tokens as one of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,10 @@ class Route:
 
     wire: WireName
     purpose: Purpose = "generate"
+    model: str = ""
+    """The model, where the path names it and not the body: on Gemini's wire."""
+    streams: bool = False
+    """Whether the path asks for a stream, which elsewhere the body does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +40,31 @@ class Conversation:
     max_output_tokens: int | None
     wants_usage: bool = True
     """Whether a stream ends with its usage; Chat Completions sends it only when asked."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that the model may use, in order."""
+    schema: str = ""
+    """The JSON Schema that the answer must follow, as JSON; empty where it is free."""
 
     @property
     def text(self) -> str:
         """Everything that was said, in order."""
         return "\n".join([self.system, *(text for _, text in self.turns)])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A model wants a tool used."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object."""
+
+    @property
+    def pieces(self) -> list[str]:
+        """The arguments in the parts in which a stream has them."""
+        starts = range(0, len(self.arguments), ARGUMENT_PIECE_CHARS)
+        return [self.arguments[start : start + ARGUMENT_PIECE_CHARS] for start in starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +81,10 @@ class Answer:
     is_cut: bool = False
     """It ended at the longest length allowed."""
     created_wall_s: float = 0.0
+    tool_uses: tuple[ToolUse, ...] = ()
+    """After the text; where there are any, the model waits for their results."""
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a text is written, which may be empty: not if only tools are wanted."""
+        return bool(self.text) or not self.tool_uses

@@ -6,12 +6,12 @@ runs of symbols, digits, line ends and indents, bytes of other scripts) code of 
 same tokens per piece, to within 5 % on real vocabularies. Pieces are then expressed in bytes, so
 that a ratio starts where tokens per byte are known.
 
-Everything is counted by translations and searches of whole byte strings: 8 KB take 0.1 ms.
+A text is translated to one number, with a byte for each of its bytes and in it a bit for each kind
+of character: a shift compares all of them with their neighbours at once. 45 KB take 0.2 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 EXACT_BYTES_MAX: Final = 256 * 1024
@@ -44,30 +44,45 @@ def weighed_bytes(text: str, content: str) -> int:
 
 def _weight(data: bytes) -> int:
     """In half bytes."""
-    blanks = b"x" + data.translate(_BLANKS)
+    kinds = int.from_bytes(data.translate(_KINDS), "little")
+    before = kinds << 8
+    begins = kinds & ~before
+    # The text is taken to follow a character that is not blank.
+    after_ink = before >> _INK & _ONES | 1
+    breaks = (kinds >> _LINE_END & after_ink).bit_count()
+    indents = (kinds & before) >> _SPACE & after_ink << 8 & _ONES
     return (
-        WORD * (b" " + data.translate(_WORDS)).count(b" x")
-        + SYMBOLS * (b" " + data.translate(_SYMBOLS)).count(b" x")
-        + BREAK * (blanks.count(b"x\n") + blanks.count(b"x  "))
-        + DIGIT * len(data.translate(None, _NO_DIGITS))
-        + FOREIGN * len(data.translate(None, _ASCII))
+        WORD * (begins >> _LETTER & _ONES).bit_count()
+        + SYMBOLS * (begins >> _SYMBOL & _ONES).bit_count()
+        + BREAK * (breaks + indents.bit_count())
+        + DIGIT * (kinds >> _DIGIT & _ONES).bit_count()
+        + FOREIGN * (0 if data.isascii() else len(data.translate(None, _ASCII)))
     )
 
 
-def _table(is_piece: Callable[[str], bool]) -> bytes:
-    """A translation: `x` for the bytes of a piece, a blank for all others."""
-    return bytes(ord("x" if byte < 128 and is_piece(chr(byte)) else " ") for byte in range(256))
+def _kind(byte: int) -> int:
+    """The bits of one byte; those of other scripts are ink and nothing else."""
+    char = chr(byte)
+    is_ink = char not in _BLANKS
+    kinds = {
+        _LETTER: byte < 128 and char.isalpha(),
+        _SYMBOL: byte < 128 and _is_symbol(char),
+        _LINE_END: char == "\n",
+        _SPACE: not is_ink and char != "\n",
+        _INK: is_ink,
+        _DIGIT: char in "0123456789",
+    }
+    return sum(is_so << bit for bit, is_so in kinds.items())
 
 
 def _is_symbol(char: str) -> bool:
     return char.isprintable() and not char.isalnum() and not char.isspace()
 
 
-_WORDS: Final = _table(str.isalpha)
-_SYMBOLS: Final = _table(_is_symbol)
-_BLANKS: Final = bytes(
-    byte if byte == ord("\n") else ord(" ") if chr(byte) in " \t\r\f\v" else ord("x")
-    for byte in range(256)
-)
+_LETTER, _SYMBOL, _LINE_END, _SPACE, _INK, _DIGIT = range(6)
+"""Bits of a kind."""
+
+_BLANKS: Final = " \t\r\f\v\n"
+_KINDS: Final = bytes(map(_kind, range(256)))
+_ONES: Final = int.from_bytes(b"\1" * (EXACT_BYTES_MAX + 1), "little")
 _ASCII: Final = bytes(range(128))
-_NO_DIGITS: Final = bytes(byte for byte in range(256) if byte not in b"0123456789")

@@ -1,8 +1,9 @@
 """How many tasks may use this machine at once: as many as finish more together than fewer do.
 
-Commands are often agents that wait for somebody else's quota, which cannot be seen here; others
-compute. For both the same holds: at the right width one more finishes nothing sooner. So the law
-looks at what ends, not at how busy processors are: who else uses the machine does not matter.
+Commands are often agents that wait for somebody else's quota; others compute. For both the same
+holds: at the right width one more finishes nothing sooner. So the law looks at what ends, not at
+how busy processors are: who else uses the machine does not matter. Where a gateway sees who of them
+waits for a model, that is known at once.
 
 The law, once for each sample:
 - It starts with one place for each core, and at least `FIRST`: agents mostly wait.
@@ -13,6 +14,9 @@ The law, once for each sample:
   and tries again only after `REST` rounds: processors, a provider's quota, a disk or a lock are
   full, and more at once only wait there.
 - While memory is nearly gone (below 5 %), places shrink by a quarter. At least one is left.
+- A task that is seen to wait for a permit or an answer uses no processor: its place is lent to
+  another, while memory is free and fewer than `QUEUED` wait for a permit; more would join them. So
+  at most as many as there are places have started and not come to their first call.
 """
 
 from __future__ import annotations
@@ -34,8 +38,23 @@ SHRINK: Final = 0.75
 ELASTIC: Final = 0.2
 REST: Final = 10
 """Rounds until a width that did not pay is tried again."""
+QUEUED: Final = 4
+"""Tasks that wait for a permit: enough to take each that becomes free, and processes are dear."""
 PLACES_PER_CORE_MAX: Final = 256
 """A process is a few megabytes even when it only waits: beyond this nobody can want more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """Tasks that use this machine, and are seen to wait for somebody else."""
+
+    tasks: int = 0
+    """For a permit or for an answer."""
+    queued: int = 0
+    """Of these, for a permit."""
+
+
+NOBODY: Final = Resting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,8 @@ class Load:
     """Tasks of ours that use this machine."""
     ended: int
     """Tasks of ours that used this machine and have ended, since the run began."""
+    resting: Resting = NOBODY
+    """Of those that are active, who is seen to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,8 @@ class LocalLawStatistics:
     """Where the law is."""
 
     places: float
+    lent: int
+    """Places of tasks that wait, which others have meanwhile."""
     grown: int
     shrunk: int
     returned: int
@@ -73,8 +96,8 @@ class LocalLaw:
     """The places of one machine."""
 
     __slots__ = (
-        "_cores", "_grown", "_known", "_rest", "_returned", "_shrunk", "_since_ended", "_since_s",
-        "places",
+        "_cores", "_grown", "_known", "_lent", "_rest", "_returned", "_shrunk", "_since_ended",
+        "_since_s", "places",
     )  # fmt: skip
 
     def __init__(self, cores: int) -> None:
@@ -85,13 +108,20 @@ class LocalLaw:
         self._since_s = 0.0
         self._since_ended = -1
         self._rest = 0
+        self._lent = 0
         self._grown = self._shrunk = self._returned = 0
 
     def __repr__(self) -> str:
         return f"<LocalLaw {self.places:g} places on {self._cores} cores>"
 
+    @property
+    def room(self) -> float:
+        """How many tasks may be active: places, and those that are lent."""
+        return self.places + self._lent
+
     def observe(self, load: Load, now: float) -> float:
         """A sample: how many places there are from now on."""
+        self._lend(load)
         if self._since_ended < 0:
             self._begin(load, now)
         if now < self._since_s + SETTLE_S:
@@ -105,7 +135,19 @@ class LocalLaw:
         return self.places
 
     def statistics(self) -> LocalLawStatistics:
-        return LocalLawStatistics(self.places, self._grown, self._shrunk, self._returned)
+        return LocalLawStatistics(
+            self.places, self._lent, self._grown, self._shrunk, self._returned
+        )
+
+    def _lend(self, load: Load) -> None:
+        """Lend no more than there is, and more only where it helps."""
+        resting = load.resting
+        if load.memory_available > MEMORY_FREE_ABOVE and resting.queued < QUEUED:
+            self._lent = resting.tasks
+        elif load.memory_available < MEMORY_GONE_BELOW:
+            self._lent = 0
+        else:
+            self._lent = min(self._lent, resting.tasks)
 
     def _round(self, load: Load, now: float) -> None:
         """Enough have ended to know what this width gives."""
@@ -118,7 +160,7 @@ class LocalLaw:
             self._change(before.places, load, now)
             return
         has_room = load.memory_available > MEMORY_FREE_ABOVE
-        is_full = load.active >= self.places - 1
+        is_full = load.active - load.resting.tasks >= self.places - 1
         most = float(PLACES_PER_CORE_MAX * self._cores)
         if self._rest:
             self._rest -= 1

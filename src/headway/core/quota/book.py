@@ -3,7 +3,9 @@
 Laws:
 - Every request ends in exactly one of: granted, denied, left. Every grant is settled exactly once.
 - A client's death settles its permits: its places in flight are free at once, what it had sent
-  stays charged, its answers count as long as was expected, its money as the most it can have cost.
+  stays charged, its answers count as long as was expected, its money as the most it can have cost;
+  where the claim was soft, as what was claimed by then, which is no less than what is known of its
+  answer.
 - What is said twice is done once: clients repeat themselves when a broker comes back.
 - Whoever drives the book tells it the time; the same calls at the same times give the same grants.
 
@@ -12,9 +14,10 @@ The broker and the in-process port drive the same book.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.quota.estimate import Estimates, EstimatesStatistics, Prices
+from headway.core.quota.growth import Cut, Growth
 from headway.core.quota.lane import Entry, Request
 from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
@@ -24,7 +27,7 @@ from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
 from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
 from headway.core.values import Fault, Reading, SettledAs, Tally
 
-__all__ = ["Book", "BookStatistics", "Denied", "Granted", "Outcome", "Request", "Verdict"]
+__all__ = ["Book", "BookStatistics", "Cut", "Denied", "Granted", "Outcome", "Request", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Book:
     """All that is known of a user's accounts, and everybody who waits or calls."""
 
     __slots__ = (
-        "_entries", "_estimates", "_leaders", "_numbers", "_waiting", "lanes", "purse",
+        "_entries", "_estimates", "_growth", "_leaders", "_numbers", "_waiting", "lanes", "purse",
     )  # fmt: skip
 
     def __init__(self, memory: Memory, prices: Prices, now: float, age_s: float = 0.0) -> None:
@@ -62,6 +65,7 @@ class Book:
         self.lanes = Lanes(memory, now - age_s, now)
         self.purse = Purse(memory, now)
         self._estimates = Estimates(prices)
+        self._growth = Growth(self.purse, self._estimates)
         self._leaders = Leaders()
         self._waiting = Waiting(self.lanes, self.purse, self._leaders, self._estimates)
         self._entries: dict[CallId, Entry] = {}
@@ -87,14 +91,16 @@ class Book:
         return why
 
     def decide(self, now: float) -> Verdict:
-        """Everything that can be granted now, everything that never will be, and when to ask."""
+        """Everything that can be granted now, everything that never will be, what is to be cut, and
+        when to ask again."""
         verdict = self._waiting.decide(now)
         for grant in verdict.grants:
             entry = self._entries[grant.id]
             self._estimates.began(entry.number, entry.demand)
         for denied in verdict.denials:
             self._close(self._entries[denied.id])
-        return verdict
+        cuts = self._growth.take()
+        return replace(verdict, cuts=cuts) if cuts else verdict
 
     def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
         """An answer began, with these headers."""
@@ -106,13 +112,15 @@ class Book:
         if entry.beginning is not None:
             self._leaders.answered(entry.beginning, now)
 
-    def progress(self, call: CallId, output_tokens: float, now: float) -> None:
-        """An answer has grown to so many tokens."""
+    def progress(self, call: CallId, output_tokens: float, now: float) -> bool:
+        """An answer has grown to so many tokens; True if more is claimed for it than before."""
         entry = self._entries.get(call)
-        if entry is not None and entry.permit is not None:
-            self._estimates.progressed(entry.number, output_tokens)
-            quota = self.lanes.of(entry.request, now).quota
-            quota.progress(entry.permit.id, output_tokens, now)
+        if entry is None or entry.permit is None:
+            return False
+        self._estimates.progressed(entry.number, output_tokens)
+        quota = self.lanes.of(entry.request, now).quota
+        quota.progress(entry.permit.id, output_tokens, now)
+        return entry.request.is_soft and self._growth.grew(entry, output_tokens)
 
     def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
         """A permit ends; only the first time does anything, and returns True."""
@@ -121,6 +129,8 @@ class Book:
             return False
         lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
         ran, tally = outcome.how == "used", outcome.tally
+        if entry.request.is_soft:
+            entry.claim = self._growth.owed(entry, tally.output_tokens)
         spend = self._estimates.spend(sketch, entry.claim, tally)
         usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
         is_whole = ran and outcome.fault is None
@@ -146,7 +156,7 @@ class Book:
         if request.id not in self._entries:
             entry, lane = self._open(request, now), self.lanes.of(request, now)
             self._waiting.size(entry, lane, now)
-            claim = self._estimates.claim(request.sketch, entry.demand)
+            claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
             entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
             self._estimates.began(entry.number, entry.demand)
             lane.adopt(entry, now - age_s, now)
@@ -181,5 +191,6 @@ class Book:
 
     def _close(self, entry: Entry) -> None:
         del self._entries[entry.request.id]
+        self._growth.ended(entry.request.id)
         if entry.beginning is not None:
             self._leaders.ended(entry.beginning, entry.request.id)

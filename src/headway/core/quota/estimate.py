@@ -67,15 +67,28 @@ class Estimates:
         highest = Amounts(most_in, reserved, _cost(price, INPUT_DOUBT * tokens_in, float(ceiling)))
         return Demand(expected, highest, sketch.kind, sketch.is_whole)
 
-    def claim(self, sketch: Sketch, demand: Demand) -> Spend:
-        """The most that the call can take of a budget, if it names its longest answer."""
+    def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
+        """The most that the call can take of a budget, if it names its longest answer.
+
+        A soft claim is what it is expected to take, and something in any case.
+        """
+        if is_soft:
+            return self.grown(sketch, max(1.0, demand.expected.output_tokens))
         tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         tokens = tokens_in + demand.ceiling.output_tokens
         return Spend(tokens, demand.ceiling.spend_microusd)
 
-    def has_ceiling(self, sketch: Sketch) -> bool:
-        """Whether it is known what the call can cost: its price, and its longest answer."""
-        return sketch.max_output_tokens is not None and self._prices(sketch.model) is not None
+    def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
+        """What the call takes of a budget with an answer of this length."""
+        tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        cost = _cost(self._prices(sketch.model), tokens_in, output_tokens)
+        return Spend(tokens_in + output_tokens, cost)
+
+    def has_ceiling(self, sketch: Sketch, is_soft: bool = False) -> bool:
+        """Whether it is known what to claim: for a soft claim its price is enough, for a hard one
+        its longest answer has to be known, too."""
+        is_bounded = is_soft or sketch.max_output_tokens is not None
+        return is_bounded and self._prices(sketch.model) is not None
 
     def began(self, number: int, demand: Demand) -> None:
         """The call was sent; that it has not ended yet is evidence of its length."""

@@ -42,6 +42,9 @@ class Request:
     path: tuple[str, ...] = ()
     """The flow that it belongs to; a client's own, if nothing is said."""
     is_resent: bool = False
+    is_soft: bool = False
+    """What it is expected to cost is claimed of the budgets, and more as its answer grows, in place
+    of the most that it can cost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +62,8 @@ class Entry:
     permit: Permit | None = None
     parked: str = ""
     """What it waits for before it may join the line."""
+    is_cut: bool = False
+    """Its answer outgrew the budget and is to be ended."""
 
     @property
     def path(self) -> tuple[str, ...]:

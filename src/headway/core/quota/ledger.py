@@ -1,7 +1,8 @@
 """What was spent of a budget this month, and what calls in flight may still spend of it.
 
-Invariant: spent + claimed never exceeds the budget, unless a call used more than its ceiling.
-A claim is made before a call is sent, at the most that it can cost, and becomes what it did cost.
+Invariant: spent + claimed never exceeds the budget, unless a call used more than was claimed for
+it. A claim is made before a call is sent, hard at the most that it can cost, or soft at what it is
+expected to and raised as its answer grows; it becomes what the call did cost.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class Ledger:
         return f"<Ledger {self.statistics()}>"
 
     def room(self, need: Spend) -> Room:
-        """Whether a call that costs at most `need` may be sent."""
+        """Whether so much more may be claimed."""
         alone = _plus(self.spent, need)
         if _exceeds(alone, self.budget):
             return "never"
         return "later" if _exceeds(_plus(alone, self.claimed), self.budget) else "yes"
 
     def claim(self, call: CallId, need: Spend) -> None:
-        """Keep the most that a call can cost for it."""
+        """Keep this for a call, in place of what was kept for it."""
         self.drop(call)
         self._claims[call] = need
         self.claimed = _plus(self.claimed, need)

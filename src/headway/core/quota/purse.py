@@ -2,8 +2,9 @@
 
 Laws:
 - A call counts towards the budget of its account and towards the common one, in that order.
-- A call that a former process knew of and nobody has come back for was paid, at its ceiling;
-  whoever comes back later all the same does not pay twice.
+- A call that a former process knew of and nobody has come back for was paid, at what was claimed
+  for it: its ceiling, or what its answer had grown to if the claim was soft. Whoever comes back
+  later all the same does not pay twice.
 - A budget is for a calendar month; what is in flight at midnight counts in the new one.
 """
 
@@ -63,12 +64,12 @@ class Purse:
         return self._ledger(account).budget, self._ledger(EVERY_ACCOUNT).budget
 
     def room(self, account: str, need: Spend) -> Room:
-        """Whether a call that costs at most `need` may be sent."""
+        """Whether so much more may be claimed."""
         rooms = {ledger.room(need) for ledger in self._of(account)}
         return "never" if "never" in rooms else "later" if "later" in rooms else "yes"
 
     def claim(self, claim: Claim) -> None:
-        """Keep the most that a call can cost for it."""
+        """Keep this for a call, in place of what was kept for it."""
         self._orphans.pop(claim.id, None)
         self._claims[claim.id] = claim
         for ledger in self._of(claim.account):
@@ -134,3 +135,15 @@ class Purse:
 
     def _of(self, account: str) -> tuple[Ledger, Ledger]:
         return self._ledger(account), self._ledger(EVERY_ACCOUNT)
+
+
+def named(purse: Purse, account: str) -> str:
+    """The budgets that a call of this account counts towards, for people."""
+    own, common = purse.budgets(account)
+    told = [f"{amount} for {account}" for amount in _amounts(own)]
+    return ", ".join(told + [f"{amount} for all accounts" for amount in _amounts(common)])
+
+
+def _amounts(budget: Budget) -> list[str]:
+    tokens = [] if budget.tokens is None else [f"{budget.tokens:,.0f} tokens"]
+    return tokens + ([] if budget.microusd is None else [f"${budget.microusd / 1e6:,.2f}"])

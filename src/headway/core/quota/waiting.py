@@ -18,10 +18,11 @@ from math import inf
 from typing import Final
 
 from headway.core.quota.estimate import Estimates
+from headway.core.quota.growth import Cut, no_room
 from headway.core.quota.lane import Entry, Lane
 from headway.core.quota.lanes import Lanes
 from headway.core.quota.leader import Leaders
-from headway.core.quota.purse import Purse
+from headway.core.quota.purse import Purse, named
 from headway.core.quota.quota import Decision
 from headway.core.quota.terms import CallId, Claim
 from headway.core.values import Permit, Wait
@@ -62,11 +63,13 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may go, what never will, and when to decide again if nothing happens before."""
+    """What may go, what never will, when to decide again if nothing happens before; and what was
+    sent and is to be ended."""
 
     grants: tuple[Granted, ...]
     denials: tuple[Denied, ...]
     wake_s: float
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,16 @@ class Waiting:
     def enter(self, entry: Entry, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
         lane = self._lanes.of(entry.request, now)
-        call, account, sketch = entry.request.id, entry.request.account, entry.request.sketch
+        call, account, request = entry.request.id, entry.request.account, entry.request
         if entry.beginning is not None:
             until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
             if until_s > now:
                 self._park(entry, FOLLOWS)
                 return until_s
         self.size(entry, lane, now)
-        entry.claim = self._estimates.claim(sketch, entry.demand)
+        entry.claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
         room = self._purse.room(account, entry.claim)
-        refusal = self._unpriced(entry) or (_over_budget(entry) if room == "never" else None)
+        refusal = self._unpriced(entry) or (self._too_dear(entry) if room == "never" else None)
         if refusal is not None:
             self._unpark(entry)
             self._deny(entry, refusal)
@@ -218,25 +221,23 @@ class Waiting:
 
     def _unpriced(self, entry: Entry) -> BudgetReachedError | None:
         """With a budget in money, what a call can cost has to be known before it is sent."""
-        budgets = self._purse.budgets(entry.request.account)
+        request = entry.request
+        budgets = self._purse.budgets(request.account)
         in_money = any(budget.microusd is not None for budget in budgets)
-        if not in_money or self._estimates.has_ceiling(entry.request.sketch):
+        if not in_money or self._estimates.has_ceiling(request.sketch, request.is_soft):
             return None
+        hint = "use a model with a known price, or budget in tokens"
         return BudgetReachedError(
-            f"there is a budget, and nobody knows what a call to {entry.request.sketch.model} "
-            "can cost",
-            hint="set the call's max_tokens, use a model with a known price, or budget in tokens",
+            f"there is a budget, and nobody knows what a call to {request.sketch.model} can cost",
+            hint=hint if request.is_soft else f"set the call's max_tokens, {hint}",
         )
 
-
-def _over_budget(entry: Entry) -> BudgetReachedError:
-    most = f"{entry.claim.tokens:,.0f} tokens"
-    if entry.claim.microusd:
-        most += f", ${entry.claim.microusd / 1e6:,.4f}"
-    return BudgetReachedError(
-        f"this month's budget has no room for a call of up to {most}",
-        hint="see `headway limits`; raise it with `headway limits budget AMOUNT/month`",
-    )
+    def _too_dear(self, entry: Entry) -> BudgetReachedError:
+        what = f"{entry.claim.tokens:,.0f} tokens"
+        if entry.claim.microusd:
+            what += f", ${entry.claim.microusd / 1e6:,.4f}"
+        about = "about" if entry.request.is_soft else "up to"
+        return no_room(named(self._purse, entry.request.account), f"a call of {about} {what}")
 
 
 def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[Entry, HeadwayError]]:

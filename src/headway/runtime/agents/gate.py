@@ -12,14 +12,14 @@ whose call it is. A wait is cut into slices: after each, admission says what the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
 from headway.core.quota.book import Outcome
 from headway.core.quota.waiting import wait_in
-from headway.core.values import Fault, Reading
+from headway.core.values import Fault, Permit, Reading
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -43,7 +43,7 @@ USAGE: Final = "usage/"
 FULL: Final = 1.0
 """The share of a usage window at which its provider answers nothing more."""
 
-Window = Callable[[float, str], None]
+Window = Callable[[float, str], object]
 """Told at once that a usage window is empty: until when by the wall clock, and in words."""
 
 
@@ -108,11 +108,9 @@ class Gate:
 
     def read(self, reading: Reading) -> None:
         """A response spoke of limits: a usage window that is used up is everybody's business."""
-        for told in reading.limits:
-            if told.utilization is None or told.period_s is None or told.utilization < FULL:
-                continue
-            lasts_s = told.period_s if told.reset_s is None else told.reset_s
-            self._closed(self._wall() + lasts_s, f"usage window is {told.utilization:.0%} used")
+        if reading.limits:
+            for empty in emptied(reading, self._wall()):
+                self._closed(empty.resets_at_s, empty.detail)
 
     def statistics(self) -> GateStatistics:
         return GateStatistics(self._admitted, self._windows)
@@ -123,11 +121,10 @@ class Gate:
             try:
                 return await port.admit_async(call, slice_s)
             except QueueDeadlineError as error:
-                now_s = self._wall()
-                wait = wait_in(error.detail or "", now_s)
-                if wait is not None and wait.resource.startswith(USAGE):
-                    self._closed(wait.until_s, wait.reason)
-                    raise WindowEmptyError(wait.until_s, wait.reason) from None
+                empty = window_of(error, self._wall())
+                if empty is not None:
+                    self._closed(empty.resets_at_s, empty.detail)
+                    raise empty from None
             except HeadwayError as error:
                 raise _in_attempts_words(error) from error
             call, slice_s = replace(call, is_resent=True), SLICE_S
@@ -158,6 +155,14 @@ class _Watched:
     def __repr__(self) -> str:
         return f"<_Watched {self._held!r}>"
 
+    @property
+    def permit(self) -> Permit:
+        return self._held.permit
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        return self._held.cut
+
     def began(self, reading: Reading, dialect: str) -> None:
         self._held.began(reading, dialect)
         self._gate.read(reading)
@@ -176,6 +181,23 @@ class _Watched:
     def statistics(self) -> Outcome | None:
         """How it ended."""
         return self._calling.outcome
+
+
+def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
+    """The usage windows that a response shows to be used up, by the wall clock."""
+    for told in reading.limits:
+        if told.utilization is None or told.period_s is None or told.utilization < FULL:
+            continue
+        lasts_s = told.period_s if told.reset_s is None else told.reset_s
+        yield WindowEmptyError(now_s + lasts_s, f"usage window is {told.utilization:.0%} used")
+
+
+def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
+    """The empty usage window that a call waited for in vain, if that is what it waited for."""
+    wait = wait_in(error.detail or "", now_s)
+    if wait is None or not wait.resource.startswith(USAGE):
+        return None
+    return WindowEmptyError(wait.until_s, wait.reason)
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:

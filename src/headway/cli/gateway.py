@@ -1,0 +1,302 @@
+"""The `gateway` verb: a local endpoint that paces any unmodified agent or SDK."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headway.cli.main import Parser
+from headway.errors import BadValueError, GatewayError, UsageError
+
+if TYPE_CHECKING:
+    from headway.gateway.daemon import Running
+    from headway.gateway.front import Front
+    from headway.gateway.settings import Options
+    from headway.runtime.folders import Folders
+
+SHELLS: Final = ("sh", "fish", "json")
+
+DRAIN: Final = "30s"
+STOP_MORE_S: Final = 10.0
+"""Beyond its drain, a gateway has so long to end."""
+
+EXAMPLES: Final = """\
+examples:
+  headway gateway -- claude                 a gateway of its own for one command
+  headway gateway -- codex exec 'fix the tests'
+  headway gateway                           your gateway, until Ctrl-C; --detach: in the background
+  eval "$(headway gateway env)"             point what this shell starts at it
+  headway gateway env --shell fish | source
+  headway gateway status                    who calls, what is held, what was absorbed
+  headway gateway stop                      calls in flight may end
+  headway gateway --upstream http://127.0.0.1:8080 -- claude -p hello
+  headway gateway --upstream groq=https://api.groq.com/openai/v1 --key groq=GROQ_API_KEY
+  headway gateway --record calls.hwr -- claude -p hello
+
+Calls are held until the account has room for them, and are never refused for being many.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Words after `--` are a command to run under a gateway of its own."""
+    words = list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    own, command = words[:at], words[at + 1 :]
+    parser = Parser(
+        prog="headway gateway",
+        description="A local endpoint that paces any unmodified agent or SDK.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options(parser)
+    try:
+        parsed = parser.parse_args(own)
+    except SystemExit:
+        return 0
+    except UsageError as error:
+        if "has no command" not in error.message:
+            raise
+        hint = f"{error.hint}; a command to run comes after `--`, like `headway gateway -- claude`"
+        raise UsageError(error.message, hint=hint) from None
+    if at < len(words) and not command:
+        raise UsageError("there is no command after `--`", hint="headway gateway -- claude")
+    if parsed.command is not None:
+        if command:
+            raise UsageError(f"`headway gateway {parsed.command}` takes no command after `--`")
+        run: Callable[[argparse.Namespace], int] = parsed.run
+        return run(parsed)
+    return _accompany(parsed, command) if command else _serve(parsed)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Everything before `--`; also for completion."""
+    parser.add_argument(
+        "--upstream",
+        metavar="[NAME=]URL",
+        action="append",
+        default=[],
+        help="a provider; without NAME: where all calls go; may be repeated",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="NAME=VARIABLE",
+        action="append",
+        default=[],
+        help="the gateway adds the key that this variable holds",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="TIME",
+        help="hold a call at most so long, like 90s (default: what it bears)",
+    )
+    parser.add_argument("--record", metavar="FILE", help="add calls and their answers to it")
+    parser.add_argument("--replay", metavar="FILE", help="answer from it what it has recorded")
+    parser.add_argument("--host", metavar="H", default="127.0.0.1", help="of this machine only")
+    parser.add_argument("--port", metavar="N", help="0: any (default: 4929; for a command: 0)")
+    parser.add_argument(
+        "--drain",
+        metavar="TIME",
+        default=DRAIN,
+        help=f"how long calls in flight may take at the end (default: {DRAIN})",
+    )
+    parser.add_argument("--detach", action="store_true", help="return when it listens")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    env = commands.add_parser("env", help="the variables that point clients at your gateway")
+    env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
+    env.add_argument("--json", action="store_true", help="for a program")
+    env.set_defaults(run=_env)
+    status = commands.add_parser("status", help="who calls, what is held, what was absorbed")
+    status.add_argument("--json", action="store_true", help="for a program")
+    status.set_defaults(run=_status)
+    stop = commands.add_parser("stop", help="end your gateway; calls in flight may end")
+    stop.add_argument("--now", action="store_true", help="and those in flight are cut off")
+    stop.set_defaults(run=_stop)
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    from headway.gateway import daemon
+
+    place = _place()
+    front = _front(parsed, place, "4929")
+    if not parsed.detach:
+        with daemon.claimed(place):
+            return _run(front, lambda running: front.say(_where(running)))
+    ready = daemon.detach(place)
+    if ready is None:
+        found = daemon.find(place)
+        if found is not None:
+            print(_where(found), file=sys.stderr)
+        return 0
+    return _alone(front, ready)
+
+
+def _alone(front: Front, ready: int) -> int:
+    """The process that goes on in the background."""
+    from headway.errors import HeadwayError
+    from headway.gateway import daemon
+
+    def announce(running: Running) -> None:
+        front.say(_where(running))
+        daemon.ready(ready)
+
+    code = 1
+    try:
+        with daemon.claimed(front.place):
+            code = _run(front, announce)
+    except HeadwayError as error:
+        daemon.ready(ready, error.message)
+    sys.stderr.flush()
+    # The words of the process that this one was split from are not said twice.
+    os._exit(code)
+
+
+def _run(front: Front, announce: Callable[[Running], None]) -> int:
+    from headway.gateway.front import run, serve
+
+    run(serve(front, announce))
+    return 0
+
+
+def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
+    if parsed.detach:
+        raise UsageError("a command and `--detach` do not go together")
+    from headway.gateway.front import accompany, perform, run
+    from headway.gateway.homes import command_environment, made_home
+
+    place = _place()
+    asked = _options(parsed, "0")
+    if not asked.needs_own and _is_paced_already():
+        return run(perform(command, os.environ))
+    front = _front(parsed, place, "0")
+    with made_home(place) as home:
+
+        def variables(url: str, token: str) -> Mapping[str, str]:
+            upstreams = front.settings.upstreams
+            return command_environment(url, token, upstreams, os.environ, home)
+
+        return run(accompany(front, command, variables))
+
+
+def _env(parsed: argparse.Namespace) -> int:
+    from headway.gateway.homes import shared_environment
+
+    place = _place()
+    running = _found(place)
+    variables = shared_environment(running, place, os.environ)
+    shell = "json" if parsed.json else parsed.shell
+    if shell == "json":
+        print(json.dumps(variables, indent=2))
+        return 0
+    from shlex import quote
+
+    for name, value in variables.items():
+        fish = value.replace("\\", "\\\\").replace("'", "\\'")
+        print(f"set -gx {name} '{fish}'" if shell == "fish" else f"export {name}={quote(value)}")
+    return 0
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from headway.gateway import daemon
+
+    running = _found(_place())
+    content = daemon.page(f"{running.url}/{running.token}", "status")
+    if content is None:
+        raise GatewayError(
+            f"the gateway at {running.url} does not answer", hint="headway gateway stop --now"
+        )
+    told = json.loads(content)
+    if parsed.json:
+        shown = {"url": running.url, "pid": running.pid, "upstreams": dict(running.upstreams),
+                 "adds_key": list(running.adds_key), **told}  # fmt: skip
+        print(json.dumps(shown, ensure_ascii=False))
+        return 0
+    from headway.watch.gateway import gateway_lines
+
+    print(f"gateway at {running.url}, process {running.pid}")
+    for line in gateway_lines(told):
+        print(line)
+    return 0
+
+
+def _stop(parsed: argparse.Namespace) -> int:
+    from headway.gateway import daemon
+
+    place = _place()
+    running = daemon.find(place)
+    if running is None:
+        print("no gateway runs", file=sys.stderr)
+        return 0
+    if parsed.now:
+        daemon.end_now(running)
+    ended = daemon.stop(place, running, running.drain_s + STOP_MORE_S)
+    if not ended:
+        raise GatewayError(
+            f"the gateway, process {running.pid}, has not ended",
+            hint="headway gateway stop --now",
+        )
+    return 0
+
+
+def _found(place: Folders) -> Running:
+    from headway.gateway import daemon
+
+    running = daemon.find(place)
+    if running is None:
+        raise GatewayError("no gateway of yours runs", hint="headway gateway --detach")
+    return running
+
+
+def _front(parsed: argparse.Namespace, place: Folders, port: str) -> Front:
+    from importlib.util import find_spec
+
+    from headway.core.numbers import seconds_of
+    from headway.gateway.agents import whole_settings
+
+    if find_spec("aiohttp") is None:
+        raise UsageError("the gateway needs the package aiohttp", hint="pip install aiohttp")
+    drain_s = 0.0 if parsed.drain == "0" else seconds_of(parsed.drain)
+    if drain_s is None:
+        raise BadValueError(
+            f"`--drain` is {parsed.drain!r}: it must be a time", hint="write it like `--drain 30s`"
+        )
+    settings = whole_settings(_options(parsed, port), os.environ, os.getcwd())
+    from headway.gateway.front import Front
+
+    return Front(settings, place, _say, drain_s, parsed.port is not None)
+
+
+def _options(parsed: argparse.Namespace, port: str) -> Options:
+    from headway.gateway.settings import Options
+
+    return Options(
+        tuple(parsed.upstream), tuple(parsed.key), parsed.host, parsed.port or port,
+        parsed.wait, parsed.record, parsed.replay,
+    )  # fmt: skip
+
+
+def _is_paced_already() -> bool:
+    """Whether this shell's clients go to a gateway that answers."""
+    from headway.gateway.daemon import page
+    from headway.runtime.accounts import GATEWAY_VARIABLE
+
+    return page(os.environ.get(GATEWAY_VARIABLE, ""), "status") is not None
+
+
+def _place() -> Folders:
+    from headway.runtime.folders import folders
+
+    return folders(os.environ)
+
+
+def _where(running: Running) -> str:
+    return f'gateway at {running.url}; point clients at it with: eval "$(headway gateway env)"'
+
+
+def _say(line: str) -> None:
+    import time
+
+    print(f"{time.strftime('%H:%M:%S')} headway {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""A local endpoint that paces any unmodified agent: route, admit, forward, settle."""

@@ -1,0 +1,455 @@
+"""One call through the gateway: held until it may go, sent, and its answer handed on as it comes.
+
+Laws:
+- A client sees what it would have seen without the gateway, later: status, headers, bytes.
+- Refusals and overloads are absorbed before the first byte of an answer, and only then.
+- A client that goes away frees its permit at once and its place in line soon.
+- Every permit is settled by the exchange, whatever happens here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from headway.core.quota.book import Outcome
+from headway.core.quota.refusal import BODY_BYTES_MAX
+from headway.core.values import Permit, Reading, Sketch, Tally
+from headway.errors import HeadwayError, QueueDeadlineError
+from headway.gateway import hold
+from headway.gateway.canonical import Asked as Form
+from headway.gateway.ledger import Ledger
+from headway.gateway.places import Admitting, Places, name_of
+from headway.gateway.recording import Recorder, Recording
+from headway.gateway.reply import Reply
+from headway.gateway.spending import Spending
+from headway.gateway.tape import Tape
+from headway.gateway.upstream import LOST, Sender
+from headway.gateway.values import (
+    CallEnded,
+    Caller,
+    Pairs,
+    Passed,
+    Payer,
+    Turned,
+    Upstream,
+)
+from headway.runtime.accounts import Voices
+from headway.runtime.agents.gate import FIRST_SLICE_S, emptied, window_of
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import Asked, Exchange, Held, Port
+from headway.runtime.work import OverBudgetError
+from headway.wire.values import WireName
+
+CONNECTS_MAX: Final = 3
+CONNECT_AGAIN_S: Final = 0.5
+"""A provider that cannot be reached is tried again so often, after a moment: nothing was sent."""
+
+DRAINING: Final = Turned(
+    503, "draining", "the gateway is stopping", "send the call again in a moment"
+)
+
+
+class DrainingError(Exception):
+    """The gateway stops before this call was sent."""
+
+
+@dataclass(slots=True)
+class Means:
+    """What all calls of a gateway use, and what it knows of them."""
+
+    sender: Sender
+    port: Port
+    ledger: Ledger
+    voices: Voices
+    places: Places
+    wait_s: float | None = None
+    """How long calls are held at most; `None` is as long as their callers bear it."""
+    silent_s: float | None = None
+    """After how long the first beat is sent; `None` is as long as their callers bear it."""
+    recorder: Recorder | None = None
+    tape: Tape | None = None
+    waiting: set[Admitting] = field(default_factory=set)
+    in_flight: int = 0
+    """Calls that wait or run."""
+    is_draining: bool = False
+
+    def drain(self) -> None:
+        """Those who wait are told to come again; those who were sent may end."""
+        self.is_draining = True
+        self.places.clear()
+        for admitting in list(self.waiting):
+            admitting.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call as its client sent it."""
+
+    passed: Passed
+    upstream: Upstream
+    wire: WireName
+    caller: Caller
+    account: str
+    headers: Pairs
+    """As they are sent upstream."""
+    body: bytes
+    sketch: Sketch
+    is_resent: bool
+    form: Form | None = None
+    """What it is recorded and found by, where somebody records or replays."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The flow: the key's, then the conversation, then small calls beside large ones."""
+        session = f"{self.caller.name}:{self.caller.session}"
+        return (*self.passed.key.path, session, hold.size_class(self.sketch))
+
+    @property
+    def name(self) -> bytes:
+        """The same for the same call, sent again."""
+        return name_of(self.passed, self.caller.session, self.body)
+
+
+class Noted:
+    """A permit, and how it ended: for the books. Whoever pays hears of an empty usage window."""
+
+    __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
+
+    def __init__(self, ticket: Held, payer: Payer | None) -> None:
+        self._ticket = ticket
+        self._payer = payer
+        self.outcome: Outcome | None = None
+        self.output_tokens = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Noted {self._ticket!r}>"
+
+    @property
+    def permit(self) -> Permit:
+        return self._ticket.permit
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        """Why the answer is to be ended here; one that is over is handed on as it is."""
+        return self._ticket.cut if self.outcome is None else None
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the provider may have seen the call, once that is known."""
+        return self.outcome is not None and self.outcome.how != "unused"
+
+    def began(self, reading: Reading, dialect: str) -> None:
+        self._ticket.began(reading, dialect)
+        self._tell(reading)
+
+    def progressed(self, output_tokens: float) -> None:
+        self.output_tokens = output_tokens
+        self._ticket.progressed(output_tokens)
+
+    def still_alive(self) -> None:
+        self._ticket.still_alive()
+
+    def settle(self, outcome: Outcome) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+        self._ticket.settle(outcome)
+        self._tell(outcome.reading)
+
+    def statistics(self) -> Outcome | None:
+        """How it ended."""
+        return self.outcome
+
+    def _tell(self, reading: Reading) -> None:
+        if self._payer is not None and reading.limits:
+            for empty in emptied(reading, time.time()):
+                self._payer.window(empty.resets_at_s, empty.detail)
+
+
+@dataclass(slots=True)
+class _Times:
+    """When things happened, by the monotonic clock."""
+
+    began_s: float
+    sent_s: float
+    first_byte_s: float = 0.0
+
+
+class Call:
+    """One call. Made and used within one event loop; `answer` is called once."""
+
+    __slots__ = (
+        "_exchange", "_means", "_noted", "_number", "_payer", "_recording", "_reply", "_spending",
+        "_times", "_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: web.BaseRequest, wanted: Wanted, means: Means, spending: Spending | None
+    ) -> None:
+        wire, caller, is_stream = wanted.wire, wanted.caller, not wanted.sketch.is_whole
+        wait_s = hold.wait_s(wire, caller, is_stream) if means.wait_s is None else means.wait_s
+        dialect = means.voices.expected(wanted.account, wire).name
+        # Agents declare the longest answer there is: what they use is claimed as it comes.
+        call = CallRequest(
+            wanted.account, dialect, wanted.sketch, wanted.path, wanted.is_resent, is_soft=True
+        )
+        self._exchange = Exchange(Asked(call, wire, wait_s, means.voices))
+        self._reply = Reply(request, wire, caller, wanted.passed.path, is_stream)
+        self._wanted = wanted
+        self._means = means
+        self._payer = wanted.passed.key.payer
+        self._spending = spending
+        self._noted: Noted | None = None
+        self._recording: Recording | None = None
+        self._number = 0
+        now = time.monotonic()
+        self._times = _Times(now, now)
+
+    def __repr__(self) -> str:
+        return f"<Call of {self._wanted.caller.name} to {self._wanted.upstream.name}>"
+
+    async def answer(self) -> web.StreamResponse:
+        """Hold the call, send it, and hand its answer on."""
+        key, means = self._wanted.passed.key, self._means
+        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._times.began_s)
+        key.in_flight += 1
+        means.in_flight += 1
+        self._reply.start()
+        if means.recorder is not None and self._wanted.form is not None:
+            self._recording = means.recorder.begin(self._wanted.form)
+        try:
+            return await self._held_and_sent()
+        except DrainingError:
+            return await self._reply.turn(DRAINING)
+        except (HeadwayError, OverBudgetError) as error:
+            return await self._given_up(error)
+        finally:
+            self._reply.cancel()
+            key.in_flight -= 1
+            means.in_flight -= 1
+            if self._recording is not None:
+                self._recording.drop("there was no whole answer")
+            self._enter_in_books()
+
+    async def _held_and_sent(self) -> web.StreamResponse:
+        connects = 0
+        while True:
+            await self._admitted()
+            with self._exchange:
+                try:
+                    response = await self._sent()
+                except LOST as error:
+                    self._exchange.failed(error)
+                    connects += 1
+                    was_sent = self._noted is not None and self._noted.was_sent
+                    if was_sent or connects >= CONNECTS_MAX:
+                        return await self._unreachable(error, was_sent)
+                    await asyncio.sleep(CONNECT_AGAIN_S * connects)
+                    continue
+                try:
+                    answered = await self._received(response)
+                finally:
+                    response.close()
+            if answered is not None:
+                return answered
+            self._means.ledger.held(self._number, time.monotonic())
+
+    async def _admitted(self) -> None:
+        """Wait for the permit, and for the money that the call is expected to cost."""
+        payer = self._payer
+        if payer is None:
+            ticket = await in_line(self._means, self._wanted, self._exchange)
+        else:
+            payer.waits()
+            try:
+                ticket = await in_line(self._means, self._wanted, self._exchange)
+            finally:
+                payer.goes()
+        noted = self._noted = Noted(ticket, payer)
+        self._exchange.granted(noted)
+        if self._spending is not None and payer is not None:
+            expected = ticket.permit.demand.expected
+            cost = self._spending.before(expected.input_tokens, expected.output_tokens)
+            try:
+                await payer.reserve(cost.microusd, cost.tokens)
+            except BaseException:
+                noted.settle(Outcome("unused"))
+                raise
+        now = self._times.sent_s = time.monotonic()
+        self._means.ledger.sent(self._number, now)
+
+    async def _sent(self) -> aiohttp.ClientResponse:
+        wanted, headers = self._wanted, self._wanted.headers
+        if self._reply.is_committed:
+            # What has begun without an encoding goes on without one.
+            headers = tuple(pair for pair in headers if pair[0].lower() != b"accept-encoding")
+        url = wanted.upstream.url + wanted.passed.path
+        return await self._means.sender.send("POST", url, headers, wanted.body)
+
+    async def _received(self, response: aiohttp.ClientResponse) -> web.StreamResponse | None:
+        """The answer, or the failure, as it was handed on; `None` for a refusal to be absorbed."""
+        exchange = self._exchange
+        self._times.first_byte_s = time.monotonic()
+        head = b""
+        if not exchange.responded(response.status, response.raw_headers):
+            try:
+                head = await _head(response, exchange)
+            except LOST as error:
+                exchange.failed(error)
+                return await self._unreachable(error, was_sent=True)
+            if exchange.refused():
+                return None
+        ended = await self._reply.open(response, head)
+        return await self._handed_on(response) if ended is None else ended
+
+    async def _handed_on(self, response: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Every byte as it comes. A reply that is recorded is on the disk before its last one."""
+        exchange, reply, recording = self._exchange, self._reply, self._recording
+        if recording is not None:
+            recording.answered(response.status, response.raw_headers)
+        while True:
+            try:
+                data = await response.content.readany()
+            except LOST as error:
+                exchange.failed(error)
+                return reply.cut()
+            if not data:
+                break
+            exchange.fed(data)
+            over = await self._cut_off() or await self._over_budget()
+            if over is not None:
+                return over
+            if recording is not None:
+                recording.feed(data)
+                if recording.is_whole:
+                    exchange.ended()
+                await self._recorded(recording)
+            await reply.write(data)
+        exchange.ended()
+        if recording is not None:
+            await self._recorded(recording)
+        return reply.closed()
+
+    async def _recorded(self, recording: Recording) -> None:
+        """Make the reply durable as soon as it is whole."""
+        outcome = None if self._noted is None else self._noted.outcome
+        if outcome is not None:
+            await recording.end(outcome.tally, outcome.fault)
+
+    async def _cut_off(self) -> web.StreamResponse | None:
+        """End an answer that the month's budget has no more room for."""
+        cut = None if self._noted is None else self._noted.cut
+        if cut is None:
+            return None
+        self._exchange.closed()
+        status, _, body = hold.given_up(cut, self._exchange.asked)
+        return await self._reply.fail(status, body)
+
+    async def _over_budget(self) -> web.StreamResponse | None:
+        """Set more aside for an answer that outgrew what was; end it when there is no more."""
+        spending, noted, payer = self._spending, self._noted, self._payer
+        if spending is None or noted is None or payer is None:
+            return None
+        cost = spending.grew(noted.output_tokens)
+        if cost is None:
+            return None
+        try:
+            await payer.reserve(cost.microusd, cost.tokens)
+        except OverBudgetError as error:
+            self._exchange.closed()
+            told = _too_dear(error)
+            _, body = hold.turned(self._wanted.wire, told)
+            return await self._reply.fail(told.status, body)
+        return None
+
+    async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
+        """The call will not be sent: why, in its wire's own format."""
+        if isinstance(error, OverBudgetError):
+            return await self._reply.turn(_too_dear(error))
+        if self._payer is not None and isinstance(error, QueueDeadlineError):
+            empty = window_of(error, time.time())
+            if empty is not None:
+                self._payer.window(empty.resets_at_s, empty.detail)
+        return await self._reply.tell(*hold.given_up(error, self._exchange.asked))
+
+    async def _unreachable(self, error: BaseException, was_sent: bool) -> web.StreamResponse:
+        url = self._wanted.upstream.url
+        why = "was sent the call and gave no answer" if was_sent else "cannot be reached"
+        told = Turned(502, "upstream", f"{url} {why}: {type(error).__name__}: {error}")
+        return await self._reply.turn(told)
+
+    def _enter_in_books(self) -> None:
+        wanted, times, now = self._wanted, self._times, time.monotonic()
+        outcome = self._noted.outcome if self._noted is not None else None
+        if outcome is None:
+            outcome = Outcome("unused", Tally())
+        tally, fault, microusd = outcome.tally, outcome.fault, 0
+        if self._spending is not None:
+            microusd = self._spending.cost(tally, outcome.how)
+        key = wanted.passed.key
+        key.totals = replace(
+            key.totals,
+            calls=key.totals.calls + (outcome.how == "used"),
+            input_tokens=key.totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
+            output_tokens=key.totals.output_tokens + tally.output_tokens,
+            spend_microusd=key.totals.spend_microusd + microusd,
+            failed=key.totals.failed + (fault is not None),
+        )
+        ended = CallEnded(
+            key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
+            self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
+            max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
+            self._exchange.statistics().resends, self._reply.is_committed,
+        )  # fmt: skip
+        self._means.ledger.ended(self._number, ended, now)
+
+
+async def in_line(means: Means, wanted: Wanted, exchange: Exchange) -> Held:
+    """The permit. A client that goes away leaves its place for a moment."""
+    admitting: Admitting | None = means.places.take(wanted.name) if means.places else None
+    if admitting is None:
+        admitting = asyncio.ensure_future(_asked(means.port, wanted.passed.key.payer, exchange))
+    means.waiting.add(admitting)
+    try:
+        return await asyncio.shield(admitting)
+    except asyncio.CancelledError:
+        if admitting.cancelled() and means.is_draining:
+            raise DrainingError from None
+        means.places.keep(wanted.name, admitting)
+        raise
+    finally:
+        means.waiting.discard(admitting)
+
+
+async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> Held:
+    """Ask for the permit. Whoever pays hears soon that it waits for an empty usage window."""
+    call, left_s = exchange.call, exchange.left_s()
+    if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
+        try:
+            return await port.admit_async(call, FIRST_SLICE_S)
+        except QueueDeadlineError as error:
+            empty = window_of(error, time.time())
+        if empty is not None:
+            payer.window(empty.resets_at_s, empty.detail)
+        call, left_s = replace(call, is_resent=True), exchange.left_s()
+    return await port.admit_async(call, left_s)
+
+
+async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:
+    """The beginning of an error body, enough to know why; the rest stays to be read."""
+    head: list[bytes] = []
+    left = BODY_BYTES_MAX
+    while left > 0 and (data := await response.content.readany()):
+        exchange.fed(data)
+        head.append(data)
+        left -= len(data)
+    return b"".join(head)
+
+
+def _too_dear(error: OverBudgetError) -> Turned:
+    return Turned(402, "budget", str(error), "allow a larger budget, and resume the run")

@@ -1,0 +1,316 @@
+"""One gateway per user: who it is, where it listens, how it is found, and how it goes on alone.
+
+Laws:
+- Whoever holds the lock is the gateway. A file that was left behind is never taken for one: while
+  nobody holds the lock, nobody reads it.
+- The token outlives the process, so that addresses which were given out stay valid.
+- Both files are the user's alone (0600): whoever has the token can spend.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+from urllib.parse import urlsplit
+
+from headway.errors import GatewayError, StateFileError
+from headway.gateway.values import Upstream
+from headway.runtime.folders import Folders, prepare
+
+FILE_BYTES_MAX: Final = 64 * 1024
+START_S_MAX: Final = 15.0
+"""A process that does not listen by then does not come up."""
+
+LOCK_S_MAX: Final = 1.0
+"""Whoever looks whether there is a gateway holds the lock for an instant."""
+
+LOG_BYTES_MAX: Final = 1024 * 1024
+"""Then the next gateway begins a new one. A line a minute is less than that in a week."""
+
+PAGE_S_MAX: Final = 10.0
+LOOK_S: Final = 0.02
+TOKEN_BYTES: Final = 32
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A gateway that runs."""
+
+    pid: int
+    url: str
+    """Without its token."""
+    token: str = field(repr=False)
+    started_wall_s: float
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+    """The provider's URL of each."""
+    adds_key: tuple[str, ...] = ()
+    """The upstreams whose keys the gateway has."""
+    drain_s: float = 0.0
+    """How long its calls in flight may take when it ends."""
+
+    def behind(self) -> dict[str, Upstream]:
+        """Its upstreams; their keys are not known here, only whether there is one."""
+        return {
+            name: Upstream(name, url, "set" if name in self.adds_key else "")
+            for name, url in self.upstreams.items()
+        }
+
+
+def state_path(place: Folders) -> str:
+    return os.path.join(place.runtime, "gateway.json")
+
+
+def lock_path(place: Folders) -> str:
+    return os.path.join(place.runtime, "gateway.lock")
+
+
+def token_path(place: Folders) -> str:
+    return os.path.join(place.state, "gateway.token")
+
+
+def log_path(place: Folders) -> str:
+    return os.path.join(place.state, "gateway.log")
+
+
+@contextmanager
+def claimed(place: Folders) -> Iterator[None]:
+    """Be the one gateway for as long as the block lasts; `GatewayError` if there is one."""
+    prepare(place)
+    handle = _open_lock(place)
+    try:
+        until_s = time.monotonic() + LOCK_S_MAX
+        while not _locks(handle, fcntl.LOCK_EX):
+            if time.monotonic() >= until_s:
+                raise _runs_already(find(place))
+            time.sleep(LOOK_S)
+        try:
+            yield
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(state_path(place))
+    finally:
+        os.close(handle)
+
+
+def publish(place: Folders, running: Running) -> None:
+    """Tell others of this user where the gateway is. Only within `claimed`."""
+    _write(state_path(place), json.dumps({**asdict(running), "adds_key": list(running.adds_key)}))
+
+
+def find(place: Folders) -> Running | None:
+    """The gateway that runs, if there is one."""
+    try:
+        handle = os.open(lock_path(place), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise _unusable(lock_path(place), fault) from None
+    try:
+        if _locks(handle, fcntl.LOCK_SH):
+            return None
+        return _read(state_path(place))
+    finally:
+        os.close(handle)
+
+
+def kept_token(place: Folders) -> str:
+    """The token of this user's gateway: the same at every start. Only within `claimed`."""
+    path = token_path(place)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(handle, encoding="ascii", errors="replace") as file:
+            found = os.fstat(handle)
+            kept = file.read(FILE_BYTES_MAX).strip()
+        # One that others could read or could have written opens nothing any more.
+        is_own = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if is_own and _TOKEN.fullmatch(kept):
+            return kept
+    except OSError:
+        kept = ""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    # Without a state folder the token lasts as long as the process.
+    with suppress(StateFileError):
+        _write(path, f"{token}\n")
+    return token
+
+
+def end_now(running: Running) -> None:
+    """The first of two signals: the second one, of another kind, cannot be mistaken for it."""
+    with suppress(ProcessLookupError):
+        os.kill(running.pid, signal.SIGINT)
+
+
+def stop(place: Folders, running: Running, within_s: float) -> bool:
+    """Ask the gateway to end, and wait until it has; whether it did in time."""
+    with suppress(ProcessLookupError):
+        os.kill(running.pid, signal.SIGTERM)
+    until_s = time.monotonic() + within_s
+    while find(place) is not None:
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def page(base_url: str, name: str) -> bytes | None:
+    """One of a gateway's own pages, by its URL with the token; `None` if nobody answers.
+
+    No proxy is asked: it is on this machine.
+    """
+    at = urlsplit(base_url)
+    if at.scheme != "http" or not at.hostname:
+        return None
+    connection = HTTPConnection(at.hostname, at.port, timeout=PAGE_S_MAX)
+    try:
+        connection.request("GET", f"{at.path}/{name}")
+        answer = connection.getresponse()
+        content = answer.read()
+        return content if answer.status == 200 else None
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def detach(place: Folders) -> int | None:
+    """Split in two: the one that goes on alone gets the end of a pipe to tell that it is ready.
+
+    The other one waits for that: it gets `None` when the gateway listens, or raises what was told.
+    """
+    prepare(place)
+    running = find(place)
+    if running is not None:
+        raise _runs_already(running)
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        os.waitpid(child, 0)
+        _await_ready(place, reader)
+        return None
+    os.close(reader)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    _redirect(log_path(place))
+    return writer
+
+
+def ready(writer: int, fault: str = "") -> None:
+    """Tell whoever waits: it listens, or why not."""
+    with suppress(OSError):
+        os.write(writer, (fault or "ready").encode("utf-8", "replace"))
+        os.close(writer)
+
+
+def _await_ready(place: Folders, reader: int) -> None:
+    """Wait for the other half's word."""
+    told = b""
+    until_s = time.monotonic() + START_S_MAX
+    try:
+        while time.monotonic() < until_s:
+            if select.select([reader], [], [], max(0.0, until_s - time.monotonic()))[0]:
+                piece = os.read(reader, 4096)
+                told += piece
+                if not piece:
+                    break
+    finally:
+        os.close(reader)
+    if told == b"ready":
+        return
+    fault = told.decode("utf-8", "replace").strip()
+    raise GatewayError(
+        fault or "the gateway did not come up", hint=f"its last words are in {log_path(place)}"
+    )
+
+
+def _redirect(path: str) -> None:
+    """What is printed goes to the log; nobody is at the terminal."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        if os.path.exists(path) and os.path.getsize(path) > LOG_BYTES_MAX:
+            os.replace(path, f"{path}.1")
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        handle = os.dup(nothing)
+    os.dup2(nothing, 0)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(nothing)
+    os.close(handle)
+
+
+def _open_lock(place: Folders) -> int:
+    try:
+        return os.open(lock_path(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise _unusable(lock_path(place), fault) from None
+
+
+def _locks(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(path: str) -> Running | None:
+    """What the gateway told; `None` in the moment before it has."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.loads(file.read(FILE_BYTES_MAX))
+        return Running(
+            int(found["pid"]), str(found["url"]), str(found["token"]),
+            float(found["started_wall_s"]), dict(found["upstreams"]), tuple(found["adds_key"]),
+            float(found["drain_s"]),
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise _unusable(path, fault) from None
+    except (ValueError, KeyError, TypeError):
+        raise StateFileError(f"{path} is not what a gateway writes") from None
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing, and for nobody else to read."""
+    half = f"{path}.{os.getpid()}"
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(half)
+        handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(half, path)
+    except OSError as fault:
+        raise _unusable(path, fault) from None
+
+
+def _unusable(path: str, fault: OSError) -> StateFileError:
+    return StateFileError(f"{path} cannot be used: {fault.strerror}")
+
+
+def _runs_already(running: Running | None) -> GatewayError:
+    where = "" if running is None else f" at {running.url}, process {running.pid}"
+    return GatewayError(
+        f"a gateway of yours runs already{where}",
+        hint="use it with `headway gateway env`, or end it with `headway gateway stop`",
+    )

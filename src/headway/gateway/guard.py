@@ -1,0 +1,388 @@
+"""The gateway's door: who is let in, and which headers go on with them.
+
+Laws:
+- Nothing is let in without a token, and a wrong token reads the same as one that has ended.
+- No web page gets in: not by a name that points here, not from another origin, not by a form.
+- What two readers could understand differently is refused, not repaired.
+- A key that the gateway adds reaches the listed paths of its own upstream and nothing else.
+- A call is let in only if its body can be read: none passes unpaced.
+
+Browsers are recognised by what they cannot leave out or change (Fetch standard, "forbidden
+request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+from headway.gateway.keys import Keyring
+from headway.gateway.values import Head, Key, Pairs, Passed, Turned, Upstream
+from headway.wire import read
+from headway.wire.inflate import Inflater
+from headway.wire.values import WireName
+
+BODY_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The largest request that a provider takes; also after it is decompressed."""
+
+_Named = dict[bytes, list[bytes]]
+"""The values of each header by its name in lower case: every rule is about a few of them."""
+
+PAGES: Final = ("status", "metrics")
+"""The gateway's own pages; no upstream has such a name."""
+
+OWN_KEY: Final = (b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key")
+"""Headers in which a client sends its provider's key; Gemini's also go in the query, `?key=`."""
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+"""Not OPTIONS: there is no CORS. Not CONNECT and not TRACE: there is no tunnel and no echo."""
+
+_HOPS: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info",
+     b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding",
+     b"upgrade", b"http2-settings"}
+)  # fmt: skip
+"""Headers that are for the next hop only (RFC 9110, 7.6.1)."""
+
+_OURS: Final = frozenset({b"host", b"content-length", b"expect"})
+"""Headers of a request that whoever sends it on writes anew. The body is already here, so that
+nobody is asked to wait for it."""
+
+_OVERRIDES: Final = (
+    b"x-http-method", b"x-http-method-override", b"x-method-override",
+    b"x-original-url", b"x-rewrite-url",
+)  # fmt: skip
+"""Headers by which some servers answer another request than the one that they got."""
+
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNSAFE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_PATH: Final = re.compile(r"(?:/(?:[A-Za-z0-9._~:@!$&'()*+,=-]|%[0-9A-Fa-f]{2})*)+")
+_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~:@!$&'()*+,;=/?\[\]|-]|%[0-9A-Fa-f]{2})*")
+_CODED: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff/\\%?#]")
+"""What no segment of a path means once it is decoded. `%25` would be decoded twice by somebody."""
+
+_LISTED: Final = re.compile(
+    r"(?:/v\d[a-z0-9]*)?(?:"
+    r"/messages|/messages/count_tokens|/chat/completions|/responses|/responses/input_tokens"
+    r"|/models/[A-Za-z0-9._@-]+:(?:generateContent|streamGenerateContent|countTokens)"
+    r")/?"
+)
+_LISTED_TO_READ: Final = re.compile(r"(?:/v\d[a-z0-9]*)?/models(?:/[A-Za-z0-9._:@-]+)?/?")
+_BASE: Final = re.compile(r"/|(?:/v\d[a-z0-9]*)/?")
+"""Where clients send a HEAD to see whether anybody is there."""
+
+_UNREADABLE: Final = Turned(
+    400,
+    "request",
+    "the gateway does not take a request that can be understood in two ways",
+)
+TOO_LARGE: Final = Turned(
+    413, "size", f"a request has at most {BODY_BYTES_MAX // 1024**2} MiB, also when decompressed"
+)
+_NO_TOKEN: Final = Turned(
+    401,
+    "token",
+    "the path does not begin with a token that opens this gateway now",
+    "take the base URL from `headway gateway env`",
+)
+
+
+def hosts_of(port: int) -> frozenset[str]:
+    """All that the header `Host` may say to a gateway at this port of this machine."""
+    names = ("127.0.0.1", "[::1]", "localhost")
+    # A client leaves the port out where it is that of HTTP itself.
+    return frozenset(f"{name}:{port}" for name in names) | frozenset(names if port == 80 else ())
+
+
+def examine(
+    head: Head, keys: Keyring, upstreams: Mapping[str, Upstream], own_hosts: frozenset[str]
+) -> Passed | Turned:
+    """Let a request in, or say why not: first the browser's tricks, then the token, then the rest.
+
+    Until the token is known to be right, an answer tells nothing about the gateway.
+    """
+    named = _by_name(head.headers)
+    turned = _malformed(head, named) or _browser(named, own_hosts)
+    if turned:
+        return turned
+    path, mark, query = head.target.partition("?")
+    turned = _twisted(path, query)
+    if turned:
+        return turned
+    _, token, *rest = path.split("/", 3)
+    key = keys.find(token)
+    if key is None:
+        return _NO_TOKEN
+    name = rest[0] if rest else ""
+    if name in PAGES:
+        return _page(head, key, rest)
+    upstream = upstreams.get(name)
+    if upstream is None:
+        known = ", ".join(sorted(upstreams))
+        message = f"the gateway has no upstream {name[:40]!r}; it has {known}"
+        return Turned(404, "path", message, "take the base URL from `headway gateway env`")
+    asked = f"/{rest[1]}" if len(rest) > 1 else "/"
+    # By the path as it is meant, so that no spelling of a call goes past its pacing.
+    route = read.route(head.method, unquote(asked))
+    turned = _body(named) or (_call_body(named) if route else None)
+    if turned:
+        return turned
+    if upstream.key:
+        turned = _with_our_key(head.method, asked, query, named)
+        query = "&".join(part for part in query.split("&") if _own_key(part) is None)
+    elif route is None:
+        turned = _with_own_key(head.method, asked, query, named)
+    if turned:
+        return turned
+    return Passed(key, upstream, f"{asked}{mark}{query}", route)
+
+
+def model_allowed(key: Key, model: str) -> Turned | None:
+    """Whether this key may call this model, which is known when the body has been read."""
+    if key.models is None or model in key.models:
+        return None
+    allowed = ", ".join(sorted(key.models)) or "none"
+    message = f"{key.name} may not call the model {model[:80]!r}; it may call {allowed}"
+    return Turned(403, "model", message)
+
+
+def unpacked(body: bytes, headers: Pairs) -> bytes | Turned:
+    """The body of a call as it was meant, for reading; what is sent on stays as it came."""
+    encoding = b"".join(values_of(headers, b"content-encoding")[:1]).decode("latin-1")
+    inflater = Inflater(encoding)
+    pieces: list[bytes] = []
+    size_bytes = 0
+    for piece in inflater.feed(body):
+        size_bytes += len(piece)
+        if size_bytes > BODY_BYTES_MAX:
+            return TOO_LARGE
+        pieces.append(piece)
+    if inflater.state == "unreadable":
+        return TOO_LARGE
+    if inflater.state == "corrupt":
+        return Turned(400, "body", f"the body of the call is not the {encoding} that it says it is")
+    return b"".join(pieces)
+
+
+def values_of(headers: Pairs, name: bytes) -> list[bytes]:
+    """All values of a header, by its name in lower case."""
+    return [value.strip(b" \t") for found, value in headers if found.lower() == name]
+
+
+def onward(headers: Pairs, upstream: Upstream, wire: WireName | None) -> list[tuple[bytes, bytes]]:
+    """The headers of a request as they are sent upstream, without host, length and framing."""
+    dropped = _hops(headers) | _OURS
+    if not upstream.key:
+        return [pair for pair in headers if pair[0].lower() not in dropped]
+    own = _key_header(headers, upstream, wire)
+    sent: list[tuple[bytes, bytes]] = []
+    is_placed = False
+    for pair in headers:
+        name = pair[0].lower()
+        if name in OWN_KEY:
+            if not is_placed:
+                sent.append(own)
+                is_placed = True
+        elif name not in dropped:
+            sent.append(pair)
+    return sent if is_placed else [*sent, own]
+
+
+def homeward(headers: Pairs, *, is_unchanged: bool = True) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer as they are sent to the client; its length only if it still holds.
+
+    An upstream's mistake is not the client's: what is not one line of text is left out.
+    """
+    dropped = _hops(headers)
+    if not is_unchanged or values_of(headers, b"transfer-encoding"):
+        dropped |= {b"content-length"}
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and _is_sound(name, value)
+    ]
+
+
+def _hops(headers: Pairs) -> frozenset[bytes]:
+    listed = b",".join(values_of(headers, b"connection")).lower().split(b",")
+    return _HOPS | {name.strip(b" \t") for name in listed}
+
+
+def _by_name(headers: Pairs) -> _Named:
+    named: _Named = {}
+    for name, value in headers:
+        named.setdefault(name.lower(), []).append(value.strip(b" \t"))
+    return named
+
+
+def _malformed(head: Head, named: _Named) -> Turned | None:
+    """A request whose framing, headers or method somebody else may read in another way."""
+    if head.method not in _METHODS:
+        message = f"the gateway does not take {head.method[:20]!r}"
+        return Turned(405, "method", message)
+    for name, value in head.headers:
+        if not _is_sound(name, value):
+            return _UNREADABLE
+    lengths = named.get(b"content-length", [])
+    codings = named.get(b"transfer-encoding", [])
+    if len(lengths) + len(codings) > 1 or not all(_is_number(each) for each in lengths):
+        return _UNREADABLE
+    if codings and codings[0].lower() != b"chunked":
+        return _UNREADABLE
+    if head.method in ("GET", "HEAD") and (codings or any(int(each) for each in lengths)):
+        return _UNREADABLE
+    upgrades = named.get(b"upgrade", [])
+    # Java's own client offers HTTP/2 with every first request; not to answer is to decline.
+    if upgrades and [each.lower() for each in upgrades] != [b"h2c"]:
+        return Turned(426, "upgrade", "the gateway speaks HTTP/1.1 only", "use HTTP streaming")
+    expected = named.get(b"expect", [])
+    if any(each.lower() != b"100-continue" for each in expected):
+        return Turned(417, "request", "the gateway cannot do what the header Expect asks for")
+    return None
+
+
+def _browser(named: _Named, own_hosts: frozenset[str]) -> Turned | None:
+    """A web page that somebody looks at, which makes their browser send requests here."""
+    hosts = [value.decode("latin-1").lower() for value in named.get(b"host", [])]
+    if len(hosts) != 1:
+        return _UNREADABLE
+    if hosts[0] not in own_hosts:
+        message = "the header Host does not name this gateway"
+        hint = "use the address 127.0.0.1 itself: other names can be made to point here"
+        return Turned(403, "host", message, hint)
+    origins = named.get(b"origin", [])
+    if any(each.decode("latin-1").lower() != f"http://{hosts[0]}" for each in origins):
+        return Turned(403, "origin", "the gateway takes no requests from web pages")
+    sites = named.get(b"sec-fetch-site", [])
+    if any(each.lower() not in (b"none", b"same-origin") for each in sites):
+        return Turned(403, "origin", "the gateway takes no requests from web pages")
+    return None
+
+
+def _twisted(path: str, query: str) -> Turned | None:
+    """A target that is not a plain path, or one that leads somewhere else once it is resolved."""
+    first, *rest = path.split("/")
+    # `*`, `host:port` and `http://host/` (RFC 9112, 3.2) have something before their first slash.
+    is_plain = not first and _PATH.fullmatch(path) and _QUERY.fullmatch(query)
+    # One slash at the end is usual, a slash after a slash is not.
+    if is_plain and all(rest[:-1]) and not any(_leads_astray(each) for each in rest):
+        return None
+    return Turned(400, "path", "the path of the request is not a plain one")
+
+
+def _leads_astray(segment: str) -> bool:
+    decoded = unquote(segment, errors="replace")
+    return decoded in (".", "..") or _CODED.search(decoded) is not None
+
+
+def _page(head: Head, key: Key, rest: list[str]) -> Passed | Turned:
+    if len(rest) > 1:
+        return Turned(404, "path", f"the gateway has no page below {rest[0]!r}")
+    if head.method not in ("GET", "HEAD"):
+        return Turned(405, "method", f"the page {rest[0]!r} can only be read")
+    return Passed(key, None, f"/{rest[0]}")
+
+
+def _body(named: _Named) -> Turned | None:
+    lengths = named.get(b"content-length", [])
+    return TOO_LARGE if lengths and int(lengths[0]) > BODY_BYTES_MAX else None
+
+
+def _call_body(named: _Named) -> Turned | None:
+    """The body of a call is JSON and says so: a form of a web page cannot."""
+    kinds = named.get(b"content-type", [])
+    if [kind.partition(b";")[0].strip(b" \t").lower() for kind in kinds] != [b"application/json"]:
+        message = "the body of a call has the content type application/json"
+        return Turned(415, "type", message)
+    encodings = named.get(b"content-encoding", [])
+    if len(encodings) > 1:
+        return _UNREADABLE
+    for encoding in encodings:
+        if Inflater(encoding.decode("latin-1")).state == "unreadable":
+            message = f"the gateway cannot read a body in the encoding {encoding[:40]!r}"
+            hint = "Codex: `-c features.enable_request_compression=false`"
+            return Turned(415, "type", message, hint)
+    return None
+
+
+def _with_our_key(method: str, path: str, query: str, named: _Named) -> Turned | None:
+    """With a key that is not the client's: calls, counts, the list of models, a sign of life."""
+    is_other = any(name in named for name in _OVERRIDES) or any(
+        # Google's servers take a method and headers from the query, under such names.
+        unquote(part).startswith("$")
+        for part in query.split("&")
+    )
+    if _is_listed(method, path) and not is_other:
+        return None
+    hint = "start the gateway without a key of its own, and give yours to the client"
+    return Turned(403, "path", "with the gateway's own key only calls are let through", hint)
+
+
+def _with_own_key(method: str, path: str, query: str, named: _Named) -> Turned | None:
+    """Everything else goes only where the client could go by itself, with a key that it has."""
+    has_key = any(any(named.get(name, ())) for name in OWN_KEY)
+    if has_key or _is_listed(method, path) or any(map(_own_key, query.split("&"))):
+        return None
+    return Turned(403, "path", "what is not a call is let through only with the client's own key")
+
+
+def _is_listed(method: str, path: str) -> bool:
+    if method == "POST":
+        return _LISTED.fullmatch(path) is not None
+    if method == "HEAD" and (_BASE.fullmatch(path) or _LISTED.fullmatch(path)):
+        return True
+    return method in ("GET", "HEAD") and _LISTED_TO_READ.fullmatch(path) is not None
+
+
+def _own_key(part: str) -> str | None:
+    """The key in a part of a query, if it is one: `key=...`."""
+    name, _, value = part.partition("=")
+    return value if unquote(name) == "key" else None
+
+
+def _is_number(value: bytes) -> bool:
+    # Python would take signs, spaces and underscores too; more digits than these are no size.
+    return re.fullmatch(rb"[0-9]{1,15}", value) is not None
+
+
+def _is_sound(name: bytes, value: bytes) -> bool:
+    """A header that everybody reads alike: a token, and one line of text."""
+    if not _is_token(name):
+        return False
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return False
+    return text.isprintable() or _UNSAFE.search(value) is None
+
+
+@lru_cache(maxsize=1024)
+def _is_token(name: bytes) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _key_header(headers: Pairs, upstream: Upstream, wire: WireName | None) -> tuple[bytes, bytes]:
+    """The provider's key, in the header where that provider looks for it."""
+    key = upstream.key.encode()
+    brought = next((name.lower() for name, _ in headers if name.lower() in OWN_KEY), b"")
+    speaks = wire or _habit(headers, upstream, brought)
+    if speaks == "anthropic":
+        return b"x-api-key", key
+    if speaks == "gemini":
+        return b"x-goog-api-key", key
+    # Azure takes its keys in a header of its own, and its clients send it.
+    if brought == b"api-key":
+        return b"api-key", key
+    return b"authorization", b"Bearer " + key
+
+
+def _habit(headers: Pairs, upstream: Upstream, brought: bytes) -> str:
+    """Whose format is probably spoken where the path does not tell, as for a list of models."""
+    if upstream.name in ("anthropic", "gemini"):
+        return upstream.name
+    if values_of(headers, b"anthropic-version"):
+        return "anthropic"
+    return "gemini" if brought == b"x-goog-api-key" else ""

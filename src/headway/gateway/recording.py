@@ -1,0 +1,349 @@
+"""Writes what calls are answered to a file, durably and before their clients have all of it.
+
+Laws:
+- A reply is recorded whole or not at all: of a call that failed, broke off or lost its client
+  only that it was made.
+- Whoever awaits `end` knows that the reply is on the disk.
+- Calls are never held up or failed by the disk: when it takes no more, recording ends, says so
+  once, and the file stays a good one of what was recorded until then.
+- The event loop neither packs nor writes: one thread does, and syncs once for all that came
+  meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from headway.core.values import Fault, Tally
+from headway.errors import StateFileError
+from headway.gateway.canonical import Asked
+from headway.gateway.recordfile import (
+    BODY_BYTES_MAX,
+    Happening,
+    contents,
+    opening,
+    private_file,
+    sealed,
+)
+from headway.gateway.tape import Reply
+from headway.gateway.values import Pairs
+from headway.wire.loose import Fields
+
+BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""So much is written and synced at once, so that the first of it need not wait for long."""
+
+KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-id")
+"""Headers of a reply that are recorded: how to read it, and what the provider calls it. Cookies
+and whose account it was are nobody's business later, and limits are other ones by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line to be written, and whom to tell."""
+
+    head: Fields
+    body: tuple[bytes, ...] = ()
+    told: asyncio.Future[bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderStatistics:
+    """A recorder at an instant."""
+
+    calls: int
+    replies: int
+    """Calls whose reply was given to the disk."""
+    size_bytes: int
+    """What the disk has, what was recorded before included."""
+    fault: str
+    """Why nothing is recorded any more; empty while all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStatistics:
+    """One call at an instant."""
+
+    size_bytes: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatistics:
+    """A writer at an instant."""
+
+    waiting: int
+    size_bytes: int
+    fault: str
+
+
+class Recorder:
+    """Adds to one recording. Used within one event loop; `close` writes what is left."""
+
+    def __init__(self, path: str, on_fault: Callable[[str], None] | None = None) -> None:
+        """Raises StateFileError if the file is not usable; `on_fault` is called by a thread."""
+        self.path = path
+        self.notice = ""
+        """What was found at the end of the file and cut."""
+        self._calls = self._replies = 0
+        self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._writer = Writer(self._fd, on_fault)
+
+    def __repr__(self) -> str:
+        return f"<Recorder {self.path}, {self._replies} replies of {self._calls} calls>"
+
+    def begin(self, asked: Asked) -> Recording:
+        """A call came. Tell it as soon as it is here, before it waits: which calls a client has
+        in flight together decides how they may be replayed."""
+        self._calls += 1
+        recording = Recording(self, self._calls)
+        self.put(
+            "begun",
+            self._calls,
+            {
+                "key": asked.key,
+                "caller": asked.caller,
+                "version": asked.version,
+                "session": asked.session,
+                "wire": asked.wire,
+                "model": asked.model,
+                "path": asked.path,
+                "form": asked.form,
+                "parts": [list(part) for part in asked.parts],
+            },
+        )
+        return recording
+
+    async def again(self, asked: Asked, reply: Reply) -> bool:
+        """Record a call that was answered from a recording: this one is whole by itself."""
+        recording = self.begin(asked)
+        recording.answered(reply.status, reply.headers)
+        recording.feed(reply.body)
+        return await recording.end(reply.tally)
+
+    def put(
+        self,
+        happening: Happening,
+        call: int,
+        facts: Fields,
+        body: tuple[bytes, ...] = (),
+        told: asyncio.Future[bool] | None = None,
+    ) -> None:
+        """Add a line. For recordings."""
+        head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
+        self._replies += happening == "replied"
+        self._writer.put(Entry(head, body, told))
+
+    def close(self) -> None:
+        """Write what is left and end. Blocks until it is on the disk."""
+        self._writer.stop()
+        os.close(self._fd)
+
+    def statistics(self) -> RecorderStatistics:
+        writer = self._writer
+        return RecorderStatistics(self._calls, self._replies, writer.size_bytes, writer.fault)
+
+    def _open(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StateFileError(
+                f"another gateway records to {self.path}", hint="record to another file"
+            ) from None
+        with open(self.path, "rb") as file:
+            found = contents(self.path, file)
+        if found.torn_bytes:
+            os.ftruncate(self._fd, found.end)
+            self.notice = (
+                f"{self.path} ended in half a line, as after a crash: "
+                f"{found.torn_bytes} bytes were cut, {len(found.lines)} lines are kept"
+            )
+        write_all(self._fd, opening(time.time()))
+        os.fsync(self._fd)
+        folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class Recording:
+    """One call: `answered`, `feed` as bytes pass, and `end` before the last of them does."""
+
+    __slots__ = (
+        "_call", "_chunks", "_headers", "_is_over", "_left", "_length", "_recorder", "_status",
+    )  # fmt: skip
+
+    def __init__(self, recorder: Recorder, call: int) -> None:
+        self._recorder = recorder
+        self._call = call
+        self._status = 0
+        self._headers: list[list[str]] = []
+        self._chunks: list[bytes] = []
+        self._left = BODY_BYTES_MAX
+        self._length = 0
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        size = BODY_BYTES_MAX - self._left
+        return f"<Recording of call {self._call}, {size} bytes{', over' * self._is_over}>"
+
+    def answered(self, status: int, headers: Pairs) -> None:
+        """Headers that go to the client are here; said again, what came before is forgotten."""
+        self._status = status
+        self._headers = [
+            [name.decode("latin-1").lower(), value.decode("latin-1")]
+            for name, value in headers
+            if name.lower() in KEPT
+        ]
+        said = {name.lower(): value for name, value in headers}.get(b"content-length", b"")
+        self._length = int(said) if said.isdigit() and len(said) <= 12 else 0
+        self._chunks, self._left = [], BODY_BYTES_MAX
+
+    @property
+    def is_whole(self) -> bool:
+        """Its length was told, and all of it is here."""
+        return 0 < self._length <= BODY_BYTES_MAX - self._left
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of the reply, as they go to the client."""
+        if self._is_over:
+            # A few bytes can follow what says that all is over: the end of a packed stream.
+            if self._status:
+                self._recorder.put("more", self._call, {}, (data,))
+            return
+        self._left -= len(data)
+        if self._left < 0:
+            self.drop("too long")
+        else:
+            self._chunks.append(data)
+
+    async def end(self, tally: Tally, fault: Fault | None = None) -> bool:
+        """All of the reply was fed: whether it is recorded, and on the disk, when this returns."""
+        if not self._is_over and (fault is not None or not 200 <= self._status < 300):
+            self.drop(f"status {self._status}" if fault is None else fault.kind)
+        if self._is_over:
+            return False
+        self._is_over = True
+        told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        counted = [tally.input_tokens, tally.cache_read_tokens, tally.output_tokens, tally.known]
+        facts: Fields = {"status": self._status, "headers": self._headers, "tally": counted}
+        chunks, self._chunks = tuple(self._chunks), []
+        self._recorder.put("replied", self._call, facts, chunks, told)
+        return await told
+
+    def drop(self, why: str) -> None:
+        """There is no whole reply and there will be none. Nothing, once it has ended."""
+        if not self._is_over:
+            self._is_over, self._status, self._chunks = True, 0, []
+            self._recorder.put("dropped", self._call, {"why": why})
+
+    def statistics(self) -> RecordingStatistics:
+        return RecordingStatistics(BODY_BYTES_MAX - self._left, self._is_over)
+
+
+class Writer:
+    """One thread, one queue, one file."""
+
+    def __init__(self, fd: int, on_fault: Callable[[str], None] | None) -> None:
+        self.fault = ""
+        self.size_bytes = os.fstat(fd).st_size
+        self._fd = fd
+        self._on_fault = on_fault
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Writer {self.size_bytes} bytes, {self._queue.qsize()} waiting{self.fault}>"
+
+    def put(self, entry: Entry) -> None:
+        """Give an entry to the thread. It starts with the first, and after any fork."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._queue.put(entry)
+
+    def stop(self) -> None:
+        """Write what is left, and end."""
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join()
+
+    def statistics(self) -> WriterStatistics:
+        return WriterStatistics(self._queue.qsize(), self.size_bytes, self.fault)
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            batch, is_last = self._batch()
+            if not self.fault:
+                try:
+                    self._write(batch)
+                except OSError as error:
+                    self._failed(error)
+            tell(batch, not self.fault)
+
+    def _batch(self) -> tuple[list[Entry], bool]:
+        """All that has come, waiting for the first; and whether it is the end."""
+        batch: list[Entry] = []
+        size = 0
+        entry = self._queue.get()
+        while entry is not None:
+            batch.append(entry)
+            size += sum(map(len, entry.body))
+            if size >= BATCH_BYTES_MAX:
+                return batch, False
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: list[Entry]) -> None:
+        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
+        write_all(self._fd, lines)
+        # What nobody waits for is on the disk with the next reply.
+        if any(entry.told is not None for entry in batch):
+            os.fsync(self._fd)
+        self.size_bytes += len(lines)
+
+    def _failed(self, error: OSError) -> None:
+        """Half a line would end the file for every later one."""
+        self.fault = error.strerror or str(error)
+        with suppress(OSError):
+            os.ftruncate(self._fd, self.size_bytes)
+        if self._on_fault is not None:
+            self._on_fault(self.fault)
+
+
+def tell(batch: list[Entry], is_durable: bool) -> None:
+    """From the thread, to the loops of those who wait."""
+    for entry in batch:
+        if entry.told is not None:
+            # The loop may be closed by now: then nobody is left to be told.
+            with suppress(RuntimeError):
+                entry.told.get_loop().call_soon_threadsafe(_settle, entry.told, is_durable)
+
+
+def _settle(told: asyncio.Future[bool], is_durable: bool) -> None:
+    if not told.done():
+        told.set_result(is_durable)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """A write may take less than it is given."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]

@@ -1,0 +1,226 @@
+"""What the gateway does with a request: its own pages, what passes, and the calls that it paces.
+
+Laws:
+- Nothing is read of a request that the door does not let in.
+- What no model answers (models, files, counting) passes at once, and counts towards nothing.
+- A call whose body cannot be read as one passes too: the provider will say what is wrong with it.
+  But not where the gateway answers for what is called, to a budget or a list of models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from headway.core.values import Tally
+from headway.errors import HeadwayError, WireError
+from headway.gateway import guard, hold
+from headway.gateway.call import DRAINING, Call, Means, Wanted
+from headway.gateway.callers import caller_of
+from headway.gateway.canonical import Asked as Form
+from headway.gateway.canonical import Sent, asked
+from headway.gateway.keys import Keyring
+from headway.gateway.reply import fields_of, write
+from headway.gateway.spending import Prices, Spending
+from headway.gateway.tape import Reply
+from headway.gateway.upstream import LOST
+from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
+from headway.runtime.accounts import account_name, host_name
+from headway.runtime.exchange import RETRY_COUNT
+from headway.wire.read import sketch
+from headway.wire.values import Route
+
+BODY_S_MAX: Final = 60.0
+"""How long a client may take to send the body of a request."""
+
+JSON: Final = "application/json"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Relay:
+    """Handles every request of one gateway, within one event loop."""
+
+    __slots__ = ("_hosts", "_keys", "_means", "_names", "_prices", "_upstreams")
+
+    def __init__(
+        self,
+        means: Means,
+        keys: Keyring,
+        upstreams: Mapping[str, Upstream],
+        prices: Prices | None = None,
+    ) -> None:
+        self._means = means
+        self._keys = keys
+        self._upstreams = upstreams
+        self._prices = Prices() if prices is None else prices
+        self._hosts: frozenset[str] = frozenset()
+        self._names = {name: _host(upstream.url) for name, upstream in upstreams.items()}
+
+    def __repr__(self) -> str:
+        return f"<Relay to {', '.join(self._upstreams)}>"
+
+    def listens_at(self, port: int) -> None:
+        """Known once the socket is bound."""
+        self._hosts = guard.hosts_of(port)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request. A client that goes away cancels this."""
+        message = request._message
+        head = Head(message.method, message.path, message.raw_headers)
+        passed = guard.examine(head, self._keys, self._upstreams, self._hosts)
+        if isinstance(passed, Turned):
+            return self._refused(None, passed)
+        if passed.upstream is None:
+            return self._page(passed)
+        if request.headers.get("expect", "").lower() == "100-continue":
+            with suppress(ConnectionError):
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return self._refused(passed.route, guard.TOO_LARGE)
+        except TimeoutError:
+            slow = f"the body of the request did not come within {BODY_S_MAX:g} s"
+            return self._refused(passed.route, Turned(408, "slow", slow))
+        route = passed.route
+        if route is not None and route.purpose == "generate":
+            wanted = self._wanted(head, passed, passed.upstream, route, body)
+            if isinstance(wanted, Turned):
+                return self._refused(route, wanted)
+            if wanted is not None:
+                return await self._call(request, wanted)
+        return await self._pass(request, head, passed, passed.upstream, body)
+
+    async def _call(self, request: web.BaseRequest, wanted: Wanted) -> web.StreamResponse:
+        key, spending = wanted.passed.key, None
+        if self._means.is_draining:
+            return self._refused(wanted.passed.route, DRAINING)
+        if key.payer is not None:
+            try:
+                spending = Spending(key.payer, await self._prices.of(wanted.sketch.model))
+            except HeadwayError as error:
+                return self._refused(
+                    wanted.passed.route, Turned(402, "budget", error.message, error.hint or "")
+                )
+        if self._means.tape is not None and wanted.form is not None:
+            kept = self._means.tape.find(wanted.form)
+            if kept is not None:
+                return await self._replayed(wanted, wanted.form, kept)
+        return await Call(request, wanted, self._means, spending).answer()
+
+    async def _replayed(self, wanted: Wanted, form: Form, kept: Reply) -> web.Response:
+        """The answer to the same call at the same place of a recording. It costs nothing."""
+        means, key, now = self._means, wanted.passed.key, time.monotonic()
+        if means.recorder is not None:
+            await means.recorder.again(form, kept)
+        key.totals = replace(key.totals, replayed=key.totals.replayed + 1)
+        number = means.ledger.entered(key.name, wanted.caller.name, now)
+        ended = CallEnded(
+            key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
+            kept.status, Tally(), None, 0, 0.0, 0.0, 0.0, 0, False, was_replayed=True,
+        )  # fmt: skip
+        means.ledger.ended(number, ended, now)
+        headers = fields_of(kept.headers)
+        headers["x-headway-replayed"] = "true"
+        return web.Response(status=kept.status, headers=headers, body=kept.body)
+
+    def _wanted(
+        self, head: Head, passed: Passed, upstream: Upstream, route: Route, body: bytes
+    ) -> Wanted | Turned | None:
+        """The call that a body asks for; `None` if it asks for nothing that can be understood."""
+        plain = guard.unpacked(body, head.headers)
+        if isinstance(plain, Turned):
+            return plain
+        try:
+            seen = sketch(route, plain)
+        except WireError as error:
+            key = passed.key
+            if upstream.key or key.models is not None or key.payer is not None:
+                return Turned(400, "body", error.message, error.hint or "")
+            return None
+        turned = guard.model_allowed(passed.key, seen.model)
+        if turned is not None:
+            return turned
+        onward = tuple(guard.onward(head.headers, upstream, route.wire))
+        sent = fields_of(onward)
+        query = passed.path.partition("?")[2]
+        account = account_name(self._names[upstream.name], sent, query)
+        is_resent = sent.get(RETRY_COUNT, "0") != "0"
+        caller = caller_of(head.headers)
+        if self._means.silent_s is not None:
+            silent_s = self._means.silent_s
+            caller = replace(caller, silent_s=silent_s, beat_s=min(caller.beat_s, silent_s))
+        form = None
+        if self._means.recorder is not None or self._means.tape is not None:
+            name = passed.key.name
+            form = asked(
+                Sent(name, caller, route.wire, upstream.name, seen.model, passed.path,
+                     head.headers, plain)
+            )  # fmt: skip
+        return Wanted(
+            passed, upstream, route.wire, caller, account, onward, body, seen, is_resent, form
+        )
+
+    async def _pass(
+        self,
+        request: web.BaseRequest,
+        head: Head,
+        passed: Passed,
+        upstream: Upstream,
+        body: bytes,
+    ) -> web.StreamResponse:
+        """Hand a request on and its response back, as they are."""
+        wire = None if passed.route is None else passed.route.wire
+        headers = tuple(guard.onward(head.headers, upstream, wire))
+        url = upstream.url + passed.path
+        try:
+            response = await self._means.sender.send(head.method, url, headers, body or None)
+        except LOST as error:
+            why = f"{upstream.url} cannot be reached: {type(error).__name__}: {error}"
+            return self._refused(passed.route, Turned(502, "upstream", why))
+        try:
+            self._means.ledger.passed(upstream.name, response.status)
+            out = web.StreamResponse(
+                status=response.status,
+                reason=response.reason,
+                headers=fields_of(guard.homeward(response.raw_headers)),
+            )
+            await out.prepare(request)
+            while data := await response.content.readany():
+                await write(request, out, data)
+        except LOST:
+            # Half a response must not be taken for a whole one.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            response.close()
+        return out
+
+    def _refused(self, route: Route | None, turned: Turned) -> web.Response:
+        self._means.ledger.turned(turned)
+        headers, body = hold.turned(None if route is None else route.wire, turned)
+        return web.Response(status=turned.status, headers=headers, body=body)
+
+    def _page(self, passed: Passed) -> web.Response:
+        now = time.monotonic()
+        if passed.path == "/metrics":
+            text = self._means.ledger.metrics(now)
+            return web.Response(body=text.encode(), headers={"content-type": METRICS})
+        found = json.dumps(self._means.ledger.status(now), indent=2) + "\n"
+        return web.Response(body=found.encode(), content_type=JSON)
+
+
+def _host(url: str) -> str:
+    """As the process of an SDK names it, so that all share one account."""
+    parts = urlsplit(url)
+    return host_name(parts.scheme, parts.hostname or "", parts.port)

@@ -1,0 +1,263 @@
+"""The gateway as a server on this machine: it listens, drains and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from headway.errors import BadValueError
+from headway.gateway.call import Means
+from headway.gateway.guard import BODY_BYTES_MAX
+from headway.gateway.keys import Keyring
+from headway.gateway.ledger import Ledger
+from headway.gateway.places import Places
+from headway.gateway.recording import Recorder
+from headway.gateway.relay import Relay
+from headway.gateway.settings import GatewaySettings
+from headway.gateway.spending import Prices
+from headway.gateway.tape import Tape
+from headway.gateway.upstream import Sender
+from headway.runtime.accounts import Voices
+from headway.runtime.exchange import Port
+
+if TYPE_CHECKING:
+    from headway.runtime.admission import Admission
+
+_LOG: Final = logging.getLogger("headway")
+
+BACKLOG: Final = 4096
+"""Connections that may wait to be taken up: thousands of agents start at once."""
+
+HEAD_BYTES_MAX: Final = 65_536
+IDLE_S_MAX: Final = 75.0
+"""How long a connection may stay open between two requests, or before its first."""
+
+LINGER_S: Final = 2.0
+"""How long the rest of a request that was refused is read, so that its client reads why."""
+
+LOOK_S: Final = 0.05
+"""How often a gateway that drains looks whether its calls are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatistics:
+    """A gateway at an instant."""
+
+    connections: int
+    in_flight: int
+    kept_places: int
+
+
+class Gateway:
+    """An endpoint that paces whatever is sent to it. Made and used within one event loop."""
+
+    __slots__ = (
+        "_is_closed",
+        "_loop",
+        "_means",
+        "_own",
+        "_relay",
+        "_runner",
+        "_server",
+        "_settings",
+        "keys",
+        "ledger",
+        "port",
+    )
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        keys: Keyring,
+        *,
+        admission: Port | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """`admission` admits calls; `None` is the broker, over a line of the gateway's own."""
+        self._own: Admission | None = None
+        if admission is None:
+            from headway.runtime.admission import Admission, is_unpaced
+            from headway.runtime.loopline import dial_here
+
+            admission = self._own = Admission(dial_here, unpaced=is_unpaced())
+        self._settings = settings
+        self.keys = keys
+        self.ledger = Ledger(time.monotonic())
+        self._means = Means(
+            Sender(), admission, self.ledger, Voices(), Places(), settings.wait_s, settings.silent_s
+        )
+        if settings.replay is not None:
+            self._means.tape = Tape(settings.replay)
+        if settings.record is not None:
+            self._means.recorder = Recorder(settings.record, self._not_recorded)
+        self._relay = Relay(self._means, keys, settings.upstreams, prices)
+        self._server: web.Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self.port = settings.port
+
+    def __repr__(self) -> str:
+        return f"<Gateway at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a token."""
+        host = self._settings.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Listen, at a socket that is bound already if there is one. The port is known then."""
+        self._loop = asyncio.get_running_loop()
+        self._server = web.Server(
+            self._relay.handle,
+            request_factory=_request,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_quiet_log(),
+            auto_decompress=False,
+            keepalive_timeout=IDLE_S_MAX,
+            lingering_time=LINGER_S,
+            max_line_size=HEAD_BYTES_MAX,
+            max_field_size=HEAD_BYTES_MAX,
+        )
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site: web.BaseSite
+        if listening is not None:
+            site = web.SockSite(self._runner, listening, backlog=BACKLOG)
+            self.port = listening.getsockname()[1]
+        else:
+            site = web.TCPSite(
+                self._runner, self._settings.host, self._settings.port, backlog=BACKLOG
+            )
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise BadValueError(
+                f"cannot listen on {self._settings.host}:{self._settings.port}: {error.strerror}",
+                hint="another port may be free: `--port 0` takes one",
+            ) from error
+        if isinstance(site, web.TCPSite):
+            self.port = site.port
+        self._relay.listens_at(self.port)
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Take no more calls, let those that were sent end, tell those that wait to come again.
+
+        Again does no harm: one that is cancelled while calls end can be followed by one that cuts.
+        """
+        self._means.drain()
+        if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+            until_s = time.monotonic() + drain_s
+            while self.statistics().in_flight and time.monotonic() < until_s:
+                await asyncio.sleep(LOOK_S)
+            await self._runner.cleanup()
+        await self._means.sender.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._means.recorder is not None:
+            await asyncio.to_thread(self._means.recorder.close)
+        if self._means.tape is not None:
+            self._means.tape.close()
+        if self._own is not None:
+            self._own.close()
+
+    @property
+    def notices(self) -> list[str]:
+        """What was found in the recordings, and why replays ended, for people to read."""
+        recorder, tape = self._means.recorder, self._means.tape
+        found = [] if recorder is None else [recorder.notice]
+        found += [] if tape is None else [tape.notice, *tape.endings]
+        return [notice for notice in found if notice]
+
+    def _not_recorded(self, why: str) -> None:
+        _LOG.warning("nothing more is recorded to %s: %s", self._settings.record, why)
+
+    def statistics(self) -> GatewayStatistics:
+        server = self._server
+        return GatewayStatistics(
+            0 if server is None else len(server.connections),
+            self._means.in_flight,
+            self._means.places.statistics().kept,
+        )
+
+
+@contextmanager
+def serving(
+    settings: GatewaySettings, keys: Keyring, admission: Port | None = None
+) -> Iterator[Gateway]:
+    """Serve from a thread of this process for as long as the block lasts."""
+    started: Future[tuple[Gateway, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        over = asyncio.Event()
+        try:
+            gateway = Gateway(settings, keys, admission=admission)
+            await gateway.start()
+        except BaseException as error:
+            # The boundary of a thread: whoever waits for it must learn of every failure.
+            started.set_exception(error)
+            return
+        started.set_result((gateway, asyncio.get_running_loop(), over))
+        await over.wait()
+        await gateway.stop()
+
+    thread = threading.Thread(
+        target=asyncio.run, args=(run(),), name="headway-gateway", daemon=True
+    )
+    thread.start()
+    try:
+        gateway, loop, over = started.result()
+        try:
+            yield gateway
+        finally:
+            loop.call_soon_threadsafe(over.set)
+    finally:
+        thread.join()
+
+
+def _quiet_log() -> logging.Logger:
+    """Where failures of ours are told. What was wrong with a request is not: it quotes the bytes
+    that were sent, and a token or a provider's key is among them."""
+    log = logging.getLogger("headway.gateway")
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (HttpProcessingError, ConnectionError))
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request that may be as large as a conversation gets."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=BODY_BYTES_MAX
+    )

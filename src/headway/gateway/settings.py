@@ -1,0 +1,287 @@
+"""What the gateway is told: where it listens, whom it forwards to, how long it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from headway.core.numbers import seconds_of
+from headway.errors import BadValueError, did_you_mean
+from headway.gateway.values import Upstream
+from headway.runtime.accounts import GATEWAY_VARIABLE
+
+PORT_DEFAULT: Final = 4929
+"""HWAY on a telephone; registered for nothing."""
+
+PORT_MAX: Final = 65_535
+
+WAIT_S_MAX: Final = 7 * 86_400.0
+"""The longest usage window; nobody holds a connection for longer."""
+
+DEFAULTS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+}
+
+VARIABLES: Final = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+    "gemini": "GOOGLE_GEMINI_BASE_URL",
+}
+"""Where clients look for their provider's address."""
+
+BEHIND_VARIABLE: Final = "HEADWAY_GATEWAY_UPSTREAMS"
+"""The providers behind it, as JSON: what the variables said before."""
+
+VERSIONS: Final = ("/v1", "/v1beta")
+"""What addresses of the three providers may end with."""
+
+OWN_PAGES: Final = ("status", "metrics")
+
+UPSTREAMS_MAX: Final = 50
+KEY_CHARACTERS_MAX: Final = 4096
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
+_BARE: Final = re.compile(r"https?://", re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_GATEWAY_PATH: Final = re.compile(r"/[A-Za-z0-9_-]{22,128}/[a-z0-9][a-z0-9_.-]*(?:/.*)?")
+"""A token of the gateway's length, then an upstream: nobody else has such addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Read once, at the edge."""
+
+    upstreams: Mapping[str, Upstream]
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 is any that is free."""
+    wait_s: float | None = None
+    """A call is held for so long at most; `None` is for as long as its caller bears it."""
+    silent_s: float | None = None
+    """After so long a held stream is begun and kept alive; `None`: as late as its caller bears."""
+    record: str | None = None
+    """The file to which calls and their answers are added."""
+    replay: str | None = None
+    """The file from which calls are answered while they are the recorded ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, as it was written."""
+
+    upstreams: tuple[str, ...] = ()
+    """`NAME=URL`, or `URL` for everything."""
+    keys: tuple[str, ...] = ()
+    """`NAME=VARIABLE`: the gateway adds the key that is in this variable."""
+    host: str = "127.0.0.1"
+    port: str = "0"
+    wait: str | None = None
+    record: str | None = None
+    replay: str | None = None
+
+    @property
+    def needs_own(self) -> bool:
+        """Whether a gateway that runs already cannot be meant."""
+        return self != Options(host=self.host, port=self.port)
+
+    @property
+    def every(self) -> str | None:
+        """Where all calls go, if an address without a name says so."""
+        bare = [text for text in self.upstreams if _BARE.match(text)]
+        return without_version(checked_url(bare[-1], "--upstream")) if bare else None
+
+
+def read_settings(options: Options, environ: Mapping[str, str]) -> GatewaySettings:
+    """Everything that the gateway has to know; raises `BadValueError`."""
+    named = dict(_named(options.upstreams))
+    asked = {name: _of_environment(name, environ) for name in DEFAULTS if name not in named}
+    upstreams = asked | named
+    if len(upstreams) > UPSTREAMS_MAX:
+        raise BadValueError(f"{len(upstreams)} upstreams are more than {UPSTREAMS_MAX}")
+    for text in options.keys:
+        name, key = _key(text, upstreams, environ)
+        upstreams[name] = replace(upstreams[name], key=key)
+    record, replay = _recordings(options)
+    return GatewaySettings(
+        upstreams,
+        _loopback(options.host),
+        _port(options.port),
+        wait_s=_wait_s(options.wait),
+        record=record,
+        replay=replay,
+    )
+
+
+def leads_to_gateway(url: str, environ: Mapping[str, str]) -> bool:
+    """Whether this is the address of a headway gateway: forwarding to it could go in a circle."""
+    own = environ.get(GATEWAY_VARIABLE, "").rstrip("/")
+    if own and (url == own or url.startswith(f"{own}/")):
+        return True
+    found = urlsplit(url)
+    return is_loopback(found.hostname or "") and bool(_GATEWAY_PATH.fullmatch(found.path))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this names this machine and nobody else can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def fit_name(name: str) -> bool:
+    """Whether an upstream can be called so."""
+    return bool(_NAME.fullmatch(name)) and name not in OWN_PAGES
+
+
+def checked_url(text: str, where: str) -> str:
+    """A provider's address, without a slash at its end; raises `BadValueError`."""
+    try:
+        found = urlsplit(text)
+        is_fit = found.scheme in ("http", "https") and bool(found.hostname) and _has_port(found)
+    except ValueError:
+        is_fit = False
+    if not is_fit or not text.isascii() or not text.isprintable() or " " in text:
+        raise BadValueError(
+            f"`{where}` is {_without_secrets(text)!r}: that is not the address of a provider",
+            hint="an address is like `https://api.example.com`",
+        )
+    if found.username is not None or found.password is not None:
+        raise BadValueError(
+            f"`{where}` has a password in it", hint="give the key with `--key NAME=VARIABLE`"
+        )
+    if "?" in text or "#" in text:
+        raise BadValueError(f"`{where}` has a query in it: an address ends with its path")
+    return text.rstrip("/")
+
+
+def without_version(url: str) -> str:
+    """The address of one of the three providers: their clients, or the gateway, add the version."""
+    version = next((one for one in VERSIONS if url.endswith(one)), "")
+    return url.removesuffix(version).rstrip("/")
+
+
+def _named(texts: tuple[str, ...]) -> Iterator[tuple[str, Upstream]]:
+    for text in texts:
+        if _BARE.match(text):
+            url = without_version(checked_url(text, "--upstream"))
+            yield from ((name, Upstream(name, url)) for name in DEFAULTS)
+            continue
+        name, equals, url = text.partition("=")
+        if not equals:
+            hint = "write `--upstream https://...` or `--upstream NAME=https://...`"
+            raise BadValueError(f"`--upstream` is {text!r}", hint=hint)
+        if not fit_name(name):
+            raise BadValueError(
+                f"an upstream cannot have the name {name!r}",
+                hint="small letters, digits, `-`, `_` and `.`; not `status` or `metrics`",
+            )
+        url = checked_url(url, f"--upstream {name}")
+        yield name, Upstream(name, without_version(url) if name in DEFAULTS else url)
+
+
+def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
+    """The provider where this environment says that it is."""
+    variable = VARIABLES[name]
+    url = environ.get(variable, "").strip()
+    if not url:
+        return Upstream(name, DEFAULTS[name])
+    if leads_to_gateway(url, environ):
+        url = behind(environ).get(name, "")
+        if not url or leads_to_gateway(url, environ):
+            raise BadValueError(
+                f"{variable} leads to a headway gateway, and a gateway to itself would be a circle",
+                hint=f"unset {variable}, or add `--upstream {name}={DEFAULTS[name]}`",
+            )
+    return Upstream(name, without_version(checked_url(url, variable)))
+
+
+def behind(environ: Mapping[str, str]) -> dict[str, str]:
+    """The providers behind the gateway of this environment, by name."""
+    try:
+        found = json.loads(environ.get(BEHIND_VARIABLE, ""))
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: url for name, url in found.items() if isinstance(url, str)}
+
+
+def _key(
+    text: str, upstreams: Mapping[str, Upstream], environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """`anthropic=WORK_KEY`: the name and what the variable holds. What it holds is never shown."""
+    name, equals, variable = text.partition("=")
+    if not equals or not variable:
+        # Whoever wrote the key itself here should not find it in a log.
+        hint = "write `--key anthropic=MY_KEY_VARIABLE`, with the name of an environment variable"
+        raise BadValueError("`--key` is not `NAME=VARIABLE`", hint=hint)
+    if name not in upstreams:
+        raise BadValueError(f"there is no upstream `{name}`", hint=did_you_mean(name, upstreams))
+    key = environ.get(variable, "").strip()
+    if not key or not key.isascii() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:
+        fault = "holds no key" if key else "is not set"
+        shown = variable if _VARIABLE.fullmatch(variable) else "that variable"
+        raise BadValueError(
+            f"`--key {name}=...`: {shown} {fault}",
+            hint="name an environment variable that holds the provider's key",
+        )
+    return name, key
+
+
+def _recordings(options: Options) -> tuple[str | None, str | None]:
+    record = None if options.record is None else os.path.abspath(options.record)
+    replay = None if options.replay is None else os.path.abspath(options.replay)
+    if replay is not None and not os.path.isfile(replay):
+        raise BadValueError(f"`--replay` is {options.replay!r}: there is no such file")
+    if record is not None and not os.path.isdir(os.path.dirname(record)):
+        raise BadValueError(f"`--record` is {options.record!r}: there is no such folder")
+    if record is not None and os.path.isdir(record):
+        raise BadValueError(f"`--record` is {options.record!r}: that is a folder")
+    return record, replay
+
+
+def _loopback(host: str) -> str:
+    if not is_loopback(host.strip("[]")):
+        raise BadValueError(
+            f"`--host` is {host!r}: the gateway listens only where nobody else can reach it",
+            hint="use 127.0.0.1 or ::1",
+        )
+    return "127.0.0.1" if host == "localhost" else host.strip("[]")
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= PORT_MAX:
+        return int(text)
+    raise BadValueError(f"`--port` is {text!r}: it must be a whole number from 0 to {PORT_MAX}")
+
+
+def _wait_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    wait_s = seconds_of(text)
+    if wait_s is None or not 1.0 <= wait_s <= WAIT_S_MAX:
+        raise BadValueError(
+            f"`--wait` is {text!r}: it must be a time from 1s to 7d",
+            hint="write it like `--wait 90s`, `--wait 10m` or `--wait 2h`",
+        )
+    return wait_s
+
+
+def _has_port(found: SplitResult) -> bool:
+    return found.port is None or found.port > 0
+
+
+def _without_secrets(text: str) -> str:
+    """What was written, for an error: never more than the place that it leads to."""
+    return re.sub(r"//[^/@]*@", "//...@", text)[:200]

@@ -1,0 +1,161 @@
+"""What the calls of a task cost through the gateway: set aside as expected, extended, paid.
+
+Laws:
+- Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets
+  more aside before it goes on. Whoever cannot set more aside ends the stream.
+- A call that ran and that nobody counted costs what was expected of it, and at least what could be
+  counted. One that did not run costs nothing.
+- With a budget in money, a call whose price nobody knows is not made.
+
+This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
+one step of a stream, and by how much its input was underestimated.
+
+    price = await prices.of(model)                       # raises BudgetReachedError
+    spending = Spending(key.payer, price)
+    cost = spending.before(expected_input, expected_output)
+    await key.payer.reserve(cost.microusd, cost.tokens)  # raises OverBudgetError
+    cost = spending.grew(output_tokens)                  # None as long as enough is set aside
+    microusd = spending.cost(tally)                      # once, when the call is over
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from typing import Final
+
+from headway.core.engine.budget import NOTHING, Cost
+from headway.core.quota.demand import Price
+from headway.core.values import Amounts, SettledAs, Tally
+from headway.errors import BudgetReachedError
+from headway.gateway.values import Payer
+from headway.runtime.prices import price_at
+
+STEP_TOKENS: Final = 256
+"""A stream is extended by at least so many tokens: each time is a write to the journal."""
+
+STEP_SHARE: Final = 0.5
+"""And by so much of what it has: a long answer is extended a few times, not hundreds."""
+
+PriceAt = Callable[[int], Price | None]
+"""The price of a model in a call whose input has so many tokens, where that is known."""
+
+
+class Prices:
+    """What models cost: the data takes half a second to load, and is loaded beside the loop."""
+
+    __slots__ = ("_is_loaded", "_loading", "_look_up", "is_needed")
+
+    def __init__(
+        self, look_up: Callable[[str, int], Price | None] = price_at, is_needed: bool = False
+    ) -> None:
+        """`is_needed`: there is a budget in money, towards which every call must count."""
+        self._look_up = look_up
+        self.is_needed = is_needed
+        self._loading: asyncio.Task[None] | None = None
+        self._is_loaded = False
+
+    def __repr__(self) -> str:
+        return f"<Prices, {'loaded' if self._is_loaded else 'not loaded'}>"
+
+    def statistics(self) -> bool:
+        """Whether the data is loaded."""
+        return self._is_loaded
+
+    async def of(self, model: str) -> PriceAt:
+        """The price of a model. The first calls wait for the data, nobody else does."""
+        if not self._is_loaded:
+            if self._loading is None:
+                self._loading = asyncio.create_task(self._load(model))
+            await asyncio.shield(self._loading)
+        if self.is_needed and self._look_up(model, 0) is None:
+            raise BudgetReachedError(
+                f"there is a budget, and nobody knows what a call to `{model}` costs",
+                hint="use a model with a known price, or budget in tokens",
+            )
+        return partial(self._look_up, model)
+
+    async def _load(self, model: str) -> None:
+        try:
+            await asyncio.to_thread(self._look_up, model, 0)
+        finally:
+            self._is_loaded, self._loading = True, None
+
+
+class Spending:
+    """One call of a task: what is set aside for it, and what it cost in the end."""
+
+    __slots__ = ("_expected", "_input", "_output", "_payer", "_price_at", "_reserved")
+
+    def __init__(self, payer: Payer | None, price_at: PriceAt) -> None:
+        self._payer = payer
+        self._price_at = price_at
+        self._input = 0
+        self._expected = 0
+        self._output = 0
+        """What is set aside for the answer: what was expected, then what it grew to."""
+        self._reserved = NOTHING
+
+    def __repr__(self) -> str:
+        return f"<Spending {self._reserved} set aside>"
+
+    def statistics(self) -> Cost:
+        """What is set aside for this call."""
+        return self._reserved
+
+    def before(self, input_tokens: float, output_tokens: float) -> Cost:
+        """What to set aside before the call is sent; again, as often as it is sent."""
+        self._input, self._expected = ceil(input_tokens), max(1, ceil(output_tokens))
+        self._output = max(self._output, self._expected)
+        return self._more()
+
+    def grew(self, output_tokens: float) -> Cost | None:
+        """What to set aside before this much of the answer is passed on; None is nothing."""
+        if self._payer is None or output_tokens <= self._output:
+            return None
+        step = max(STEP_TOKENS, ceil(self._output * STEP_SHARE))
+        self._output = ceil(output_tokens) + step
+        return self._more()
+
+    def cost(self, tally: Tally, how: SettledAs = "used") -> int:
+        """The call is over: what it cost, in micro-dollars. What was set aside is free again."""
+        used = NOTHING
+        if how == "used":
+            if tally.known != "reported":
+                tally = self._at_least_expected(tally)
+            read = tally.input_tokens + tally.cache_read_tokens
+            price = self._price_at(ceil(read))
+            amounts = Amounts(tally.input_tokens, tally.output_tokens)
+            money = 0 if price is None else price.cost_microusd(amounts, tally.cache_read_tokens)
+            used = Cost(money, ceil(read + tally.output_tokens))
+        left, self._reserved = self._reserved.minus(used), NOTHING
+        if self._payer is not None:
+            self._payer.spares(left.microusd, left.tokens)
+        return used.microusd
+
+    def _at_least_expected(self, tally: Tally) -> Tally:
+        """What nobody reported is taken to be what was expected, or what could be counted."""
+        cached = tally.cache_read_tokens
+        return replace(
+            tally,
+            input_tokens=max(tally.input_tokens, self._input - cached),
+            output_tokens=max(tally.output_tokens, self._expected),
+        )
+
+    def _more(self) -> Cost:
+        """What is not set aside yet of what is expected now; it is, when this returns."""
+        if self._payer is None:
+            return NOTHING
+        price = self._price_at(self._input)
+        amounts = Amounts(self._input, self._output)
+        money = 0 if price is None else price.cost_microusd(amounts)
+        whole = _larger(Cost(money, self._input + self._output), self._reserved)
+        more, self._reserved = whole.minus(self._reserved), whole
+        return more
+
+
+def _larger(one: Cost, other: Cost) -> Cost:
+    return Cost(max(one.microusd, other.microusd), max(one.tokens, other.tokens))

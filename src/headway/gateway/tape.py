@@ -1,0 +1,312 @@
+"""Answers calls from a recording, for as long as they are the recorded ones.
+
+A stream is the calls of one key, client and conversation. It has lines: calls to the same model
+with the same instructions and tools. A title, a router and each subagent have lines of their own,
+whose calls come when they come. The recorded calls of a line form rounds: those that were in
+flight together, directly or through others, are of one round, and each round began when the one
+before it was over.
+
+Laws:
+- A call is answered only by the reply to a call of the same form, see `canonical.py`.
+- It is answered at its place. A stream stands in a round of each line; what it asks next is looked
+  for in what is left of this round and those before it, then in the next one. So calls that were
+  in flight together may come in any order, and one that is late is found; no round is skipped.
+- A reply is given once.
+- A call that is not found ends the replay of its stream for good. A call that was recorded
+  without a reply, because it failed or its client left, is sent on and ends nothing.
+- A stream follows every recorded one that agrees with all that it has asked. Conversations have
+  new names in a new run, so one is known by what it says; one of the same name comes first, then
+  the latest.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headway.core.values import Known, Tally
+from headway.gateway.canonical import Asked, difference, kind_of
+from headway.gateway.recordfile import Line, contents, private_file, unpacked, unsealed
+from headway.gateway.values import Pairs
+from headway.wire.loose import items, text_of, tokens
+
+STREAMS_MAX: Final = 100_000
+"""Streams that are known at a time; later ones are sent on."""
+
+ENDINGS_MAX: Final = 100
+"""Reasons that are kept for people to read, the latest."""
+
+Stream = tuple[str, str, str]
+"""Key, client, conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a recorded call was answered."""
+
+    status: int
+    headers: Pairs
+    body: bytes
+    tally: Tally
+
+
+@dataclass(slots=True, eq=False)
+class Recorded:
+    """A call of the recording."""
+
+    form: str
+    parts: tuple[tuple[str, str], ...]
+    begun: int
+    """The number of its line: earlier lines happened before."""
+    lines: list[Line] = field(default_factory=list)
+    """Its reply, and what came after it; none if it has no reply."""
+    kind: str = ""
+    """Its line within the stream."""
+    round: int = 0
+    is_used: bool = False
+
+    @property
+    def ended(self) -> int:
+        return self.lines[0].number
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """A recorded stream."""
+
+    stream: Stream
+    calls: list[Recorded] = field(default_factory=list)
+    """In the order in which they came."""
+    by_form: dict[str, list[Recorded]] = field(default_factory=dict)
+
+    def add(self, call: Recorded) -> None:
+        """A call came."""
+        self.calls.append(call)
+        self.by_form.setdefault(call.form, []).append(call)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where a stream stands in a recorded one with which it agrees so far."""
+
+    track: Track
+    rounds: dict[str, int] = field(default_factory=dict)
+    """Of each line, the furthest that was reached."""
+    passed: set[Recorded] = field(default_factory=set)
+
+    def next_round(self, kind: str) -> int:
+        return self.rounds.get(kind, -1) + 1
+
+    def seek(self, form: str) -> Recorded | None:
+        """The recorded call that comes now: one with a reply that is left, if there is any."""
+        fitting = [
+            call
+            for call in self.track.by_form.get(form, ())
+            if call.round <= self.next_round(call.kind) and call not in self.passed
+        ]
+        return min(fitting, key=_reluctance, default=None)
+
+    def go(self, call: Recorded) -> None:
+        """It came. One without a reply took nobody any further."""
+        self.passed.add(call)
+        if call.lines:
+            self.rounds[call.kind] = max(self.rounds.get(call.kind, 0), call.round)
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStatistics:
+    """A tape at an instant."""
+
+    recorded: int
+    """Replies that it has."""
+    given: int
+    sent_on: int
+    """Calls that were not answered from it."""
+    streams: int
+    ended: int
+    """Streams whose replay has ended."""
+
+
+class Tape:
+    """One recording, as it was when it was opened. Bodies are read when they are asked for."""
+
+    def __init__(self, path: str) -> None:
+        """Raises StateFileError if there is no recording, or a damaged one."""
+        self.path = path
+        self.endings: deque[str] = deque(maxlen=ENDINGS_MAX)
+        """Why streams ended, in words."""
+        self._fd = private_file(path, os.O_RDONLY)
+        try:
+            with open(self._fd, "rb", closefd=False) as file:
+                found = contents(path, file)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.notice = ""
+        """What was found at the end of the file and is no line."""
+        if found.torn_bytes:
+            self.notice = (
+                f"{path} ends in half a line, as after a crash: what is before it is replayed"
+            )
+        self._tracks = tracks_of(found.lines)
+        self._beginnings: dict[tuple[str, str, str], list[Track]] = {}
+        """By key, client and form: the streams that begin with such a call, the latest first."""
+        for track in reversed(self._tracks):
+            for form in {call.form for call in track.calls if call.round == 0}:
+                begins = (track.stream[0], track.stream[1], form)
+                self._beginnings.setdefault(begins, []).append(track)
+        self._streams: dict[Stream, list[Place]] = {}
+        self._given = self._sent_on = self._ended = 0
+
+    def __repr__(self) -> str:
+        return f"<Tape {self.path}, {self._given} given, {self._sent_on} sent on>"
+
+    def find(self, asked: Asked) -> Reply | None:
+        """The reply to a call; nothing if it is to be sent. Each call is asked for once."""
+        reply = self._next(asked)
+        if reply is None:
+            self._sent_on += 1
+        else:
+            self._given += 1
+        return reply
+
+    def close(self) -> None:
+        """Nothing can be found any more."""
+        os.close(self._fd)
+
+    def statistics(self) -> TapeStatistics:
+        recorded = sum(bool(call.lines) for track in self._tracks for call in track.calls)
+        return TapeStatistics(recorded, self._given, self._sent_on, len(self._streams), self._ended)
+
+    def _next(self, asked: Asked) -> Reply | None:
+        stream = (asked.key, asked.caller, asked.session)
+        places = self._streams.get(stream)
+        if places is None:
+            if len(self._streams) >= STREAMS_MAX:
+                return None
+            begins = self._beginnings.get((asked.key, asked.caller, asked.form), [])
+            places = [Place(track) for track in sorted(begins, key=lambda t: t.stream != stream)]
+        elif not places:
+            return None
+        agreeing = [(place, call) for place in places if (call := place.seek(asked.form))]
+        self._streams[stream] = [place for place, _ in agreeing]
+        if not agreeing:
+            self._end(stream, asked, places)
+            return None
+        for place, call in agreeing:
+            place.go(call)
+        free = (call for _, call in agreeing if call.lines and not call.is_used)
+        return self._reply(next(free, None), stream)
+
+    def _reply(self, call: Recorded | None, stream: Stream) -> Reply | None:
+        if call is None:
+            return None
+        call.is_used = True
+        found = [unsealed(os.pread(self._fd, line.size_bytes, line.offset)) for line in call.lines]
+        whole = [one for one in found if one is not None]
+        if len(whole) < len(found):
+            self._streams[stream] = []
+            self._ended += 1
+            self.endings.append(f"{self.path}:{call.ended}: changed since it was opened")
+            return None
+        head = whole[0][0]
+        return Reply(
+            int(tokens(head.get("status")) or 200),
+            tuple(_pairs(head.get("headers"))),
+            b"".join(unpacked(packed) for _, packed in whole),
+            _tally(head.get("tally")),
+        )
+
+    def _end(self, stream: Stream, asked: Asked, places: list[Place]) -> None:
+        """Say why: in which parts the call differs from the one that should have come."""
+        self._ended += 1
+        name = " ".join(filter(None, stream))
+        expected: list[Recorded] = []
+        if places:
+            at = places[0]
+            calls = at.track.calls
+            expected = [call for call in calls if call.round == at.next_round(call.kind)]
+        else:
+            same = (track for track in reversed(self._tracks) if track.stream[:2] == stream[:2])
+            expected = [track.calls[0] for track in same][:1]
+        if not expected:
+            why = "nothing more is recorded" if places else "nothing is recorded"
+            self.endings.append(f"{name}: {why}")
+            return
+        nearest = min((difference(asked.parts, call.parts) for call in expected), key=len)
+        self.endings.append(f"{name}: not as recorded in {', '.join(nearest)}")
+
+
+def tracks_of(lines: Iterable[Line]) -> list[Track]:
+    """The streams of a recording, those of each gateway by themselves, in order."""
+    tracks: list[Track] = []
+    streams: dict[Stream, Track] = {}
+    calls: dict[object, Recorded] = {}
+    for line in lines:
+        head = line.head
+        number = head.get("call")
+        if line.happening == "opened":
+            streams, calls = {}, {}
+        elif line.happening == "begun":
+            stream = (
+                text_of(head.get("key")),
+                text_of(head.get("caller")),
+                text_of(head.get("session")),
+            )
+            if stream not in streams:
+                streams[stream] = Track(stream)
+                tracks.append(streams[stream])
+            parts = tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(head.get("parts")))
+            form = text_of(head.get("form"))
+            calls[number] = Recorded(form, parts, line.number, kind=kind_of(parts))
+            streams[stream].add(calls[number])
+        elif line.happening in ("replied", "more") and number in calls:
+            calls[number].lines.append(line)
+    for track in tracks:
+        for kind in {call.kind for call in track.calls}:
+            _form_rounds([call for call in track.calls if call.kind == kind])
+    return tracks
+
+
+def _form_rounds(calls: Sequence[Recorded]) -> None:
+    """Number the rounds of a line; a call without a reply is of the round in which it came."""
+    ends: list[int] = []
+    for call in calls:
+        if not call.lines:
+            continue
+        if ends and call.begun < ends[-1]:
+            ends[-1] = max(ends[-1], call.ended)
+        else:
+            ends.append(call.ended)
+        call.round = len(ends) - 1
+    for call in calls:
+        if not call.lines:
+            call.round = bisect_left(ends, call.begun)
+
+
+def _reluctance(call: Recorded) -> tuple[bool, bool, int]:
+    """Which of several is taken: one with a reply, not given yet, the earliest."""
+    return not call.lines, call.is_used, call.begun
+
+
+def _pairs(value: object) -> Iterable[tuple[bytes, bytes]]:
+    for pair in _rows(value):
+        yield text_of(pair[0]).encode("latin-1"), text_of(pair[1]).encode("latin-1")
+
+
+def _rows(value: object) -> list[list[object]]:
+    """Lists of two within a list."""
+    return [pair for one in items(value) if len(pair := items(one)) == 2]
+
+
+def _tally(value: object) -> Tally:
+    counted = items(value)
+    if len(counted) != 4:
+        return Tally(known="unknown")
+    known: dict[object, Known] = {"reported": "reported", "estimated": "estimated"}
+    given, cached, output = (tokens(count) or 0.0 for count in counted[:3])
+    return Tally(given, cached, output, known.get(counted[3], "unknown"))

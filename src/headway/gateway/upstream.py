@@ -1,0 +1,113 @@
+"""Carries requests to providers: connections, certificates, proxies; bytes as they are.
+
+Certificates are always verified, against the system's and those of `SSL_CERT_FILE` or
+`SSL_CERT_DIR`; `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` are honoured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from headway.gateway.values import Pairs
+
+CONNECT_S_MAX: Final = 30.0
+QUIET_S_MAX: Final = 600.0
+"""The SDKs' own timeout of a call: an answer that shows nothing for longer has been given up."""
+
+IDLE_S_MAX: Final = 15.0
+"""Kept connections are closed before a provider does, so that no call meets one that is closing."""
+
+HEADER_BYTES_MAX: Final = 65_536
+
+LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+"""What sending or reading can fail with."""
+
+NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
+"""What the HTTP library would add by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStatistics:
+    """Connections to providers."""
+
+    sent: int
+    is_open: bool
+
+
+class Sender:
+    """All connections to all providers, within one event loop."""
+
+    __slots__ = ("_proxies", "_sent", "_session", "_timeout")
+
+    def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_S_MAX, sock_read=quiet_s
+        )
+        self._proxies: dict[tuple[str, str], URL | None] = {}
+        self._sent = 0
+
+    def __repr__(self) -> str:
+        return f"<Sender {self._sent} sent>"
+
+    async def send(
+        self, method: str, url: str, headers: Pairs, body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """Send a request; returns when the headers of the response are here. Raises `LOST`."""
+        session = self._session or self._open()
+        fields = CIMultiDict(
+            (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+            for name, value in headers
+        )
+        self._sent += 1
+        address = URL(url, encoded=True)
+        return await session.request(
+            method,
+            address,
+            proxy=self._proxy(address),
+            data=body,
+            headers=fields,
+            skip_auto_headers=NOT_ADDED,
+            allow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def statistics(self) -> SenderStatistics:
+        return SenderStatistics(self._sent, self._session is not None)
+
+    def _proxy(self, url: URL) -> URL | None:
+        """The proxy to a provider, looked for once. The library's own way asks the environment,
+        and the user's .netrc for a password that is nobody's business here, with every call."""
+        key = (url.scheme, url.raw_host or "")
+        if key not in self._proxies:
+            found = getproxies().get(url.scheme)
+            is_bypassed = bool(proxy_bypass(key[1]))
+            self._proxies[key] = URL(found) if found and not is_bypassed else None
+        return self._proxies[key]
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=IDLE_S_MAX, ssl=ssl.create_default_context()
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=self._timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+        )
+        return self._session

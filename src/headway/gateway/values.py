@@ -1,0 +1,154 @@
+"""The nouns of the gateway: what comes in at the door, who sent it, where it goes, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headway.core.values import Fault, Tally
+from headway.wire.values import Route, WireName
+
+Pairs = tuple[tuple[bytes, bytes], ...]
+"""Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider behind the gateway: `/TOKEN/NAME/v1/messages` goes to `URL/v1/messages`."""
+
+    name: str
+    url: str
+    """Without a slash at its end."""
+    key: str = field(default="", repr=False)
+    """The provider's key, where the gateway adds it in place of the client's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request before its body is read."""
+
+    method: str
+    target: str
+    """Path and query as they were sent, percent signs and all."""
+    headers: Pairs
+
+
+class Payer(Protocol):
+    """Whoever a key's calls are made for: a task of a run. Nothing here blocks."""
+
+    def waits(self) -> None:
+        """A call asked for a permit."""
+
+    def goes(self) -> None:
+        """A call has its permit."""
+
+    def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
+        """Set aside so much more for this task; raises OverBudgetError."""
+
+    def spares(self, microusd: int, tokens: int, /) -> None:
+        """A call ended and left so much of what was set aside for it; negative if it took more."""
+
+    def window(self, resets_at_s: float, detail: str) -> None:
+        """The account's usage window is empty until then, by the wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the calls of a key came to."""
+
+    calls: int = 0
+    """Calls that a provider answered or may have run."""
+    input_tokens: float = 0.0
+    """Those read from the prompt cache included."""
+    output_tokens: float = 0.0
+    spend_microusd: int = 0
+    replayed: int = 0
+    """Calls that were answered from a recording and cost nothing."""
+    failed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Key:
+    """Who may call through the gateway, and on whose account of tokens and money."""
+
+    token: str = field(repr=False)
+    name: str
+    """As people read it: `default`, or the task's name."""
+    path: tuple[str, ...] = ()
+    """The flow of its calls: fairness is between flows. A session is told apart below it."""
+    models: frozenset[str] | None = None
+    """The only models that it may call; `None` is any."""
+    payer: Payer | None = None
+    totals: Totals = Totals()
+    in_flight: int = 0
+    """Calls that wait or run."""
+    is_over: bool = False
+    """The attempt that it was made for has ended: it opens nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A request that the door let in."""
+
+    key: Key
+    upstream: Upstream | None
+    """`None`: one of the gateway's own pages."""
+    path: str
+    """What to append to the upstream's URL, query included; or the page: `/status`, `/metrics`."""
+    route: Route | None = None
+    """The call that it is; `None` for everything that no model answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A request that the door did not let in."""
+
+    status: int
+    code: str
+    """One word for the metrics: `host`, `origin`, `token`, `path`, `method`, `type`, `size`..."""
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Which program sends a request, and what is known of its patience."""
+
+    name: str
+    """`claude-code`, `codex`, `opencode`, `gemini-cli`, `openai-python`..., or `unknown`."""
+    version: str
+    session: str
+    """What it calls its own conversation; nothing where it does not say."""
+    silent_s: float
+    """For so long it waits without a byte."""
+    beat_s: float
+    """From then on it wants a sign of life this often."""
+    wait_s: float
+    """A call is held for so long at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """One call through the gateway, when it is over."""
+
+    key: str
+    caller: str
+    wire: WireName
+    upstream: str
+    model: str
+    status: int
+    """What the client was sent; 499 when it had gone."""
+    tally: Tally
+    fault: Fault | None
+    microusd: int
+    queued_s: float
+    """Until it was sent upstream for the last time."""
+    first_byte_s: float
+    """From then until the headers of the answer; 0 when there were none."""
+    total_s: float
+    resends: int
+    """Refusals and overloads that the gateway absorbed."""
+    was_committed: bool
+    """A keep-alive was sent before there was an answer."""
+    was_replayed: bool = False

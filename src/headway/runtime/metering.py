@@ -1,0 +1,128 @@
+"""The seam between a command and whoever meters the model calls that it makes.
+
+Laws:
+- What the calls of a command took is part of its attempt, however that attempt ends.
+- A command whose calls the budget has no room for is ended: what it could not ask is not its fault,
+  and what it would give without an answer is not its result.
+- A command that fails while the account's usage window is empty is put back, and not blamed.
+
+A run's commands are programs: what they ask of models is seen only by a meter in between, which is
+told of each attempt and gives it an environment of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from headway.core.engine.local import Resting
+from headway.core.values import Fault
+from headway.errors import HeadwayError, InternalError
+from headway.runtime.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
+
+UNMETERED: Final[Mapping[str, str]] = {}
+"""What a command is told of a meter where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the calls of an attempt came to."""
+
+    calls: int = 0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    microusd: int = 0
+
+
+class Metered(Protocol):
+    """One attempt, while it lasts."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its command has to be told, beside what headway itself was started with."""
+
+    @property
+    def stopped(self) -> OverBudgetError | None:
+        """Why it may not go on, if it may not."""
+
+    @property
+    def empty(self) -> WindowEmptyError | None:
+        """The usage window that one of its calls found empty."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the meter has ended its command: for the budget, or for a usage window that the
+        run does not wait for."""
+
+    async def close(self) -> Taken:
+        """It has ended: none of its processes can call any more."""
+
+
+class Meter(Protocol):
+    """Stands between the commands of a run and the models that they call."""
+
+    def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
+        """An attempt begins; `stop` ends its command. Raises HeadwayError or OSError."""
+
+    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None:
+        """Before anything starts: who is told of an empty usage window, until when and in words,
+        and says whether the run waits for that; and whether there is a budget in money, towards
+        which every call must count."""
+
+    def resting(self) -> Resting:
+        """Of the attempts that are open, how many wait for an answer or a permit."""
+
+    async def aclose(self) -> None:
+        """The run is over."""
+
+
+async def metered(
+    meter: Meter | None,
+    attempt: Attempt,
+    perform: Callable[[Mapping[str, str]], Awaitable[Result]],
+) -> Result:
+    """Perform an attempt that is a command; what its calls took is part of what it gave."""
+    runner = asyncio.current_task()
+    if meter is None or runner is None:
+        return await perform(UNMETERED)
+    try:
+        seen = meter.open(attempt, runner.cancel)
+    except (HeadwayError, OSError) as error:
+        raise AttemptError(Fault("request", detail=f"its calls cannot be seen: {error}")) from error
+    result, lost, is_whole = Result(b""), None, False
+    try:
+        result = await perform(seen.environment)
+        is_whole = True
+    except AttemptError as error:
+        result, lost = error.result or result, error
+    except asyncio.CancelledError:
+        # Unless somebody else wants its end as well.
+        if not seen.is_ended or runner.uncancel():
+            raise
+    finally:
+        taken = await seen.close()
+    result = _plus(result, taken)
+    if seen.stopped is not None:
+        raise OverBudgetError(str(seen.stopped), result)
+    if is_whole:
+        return result
+    if seen.empty is not None:
+        raise WindowEmptyError(seen.empty.resets_at_s, seen.empty.detail, result) from lost
+    if lost is None:
+        raise InternalError("a command was ended, and nobody says why")
+    raise AttemptError(lost.fault, result, lost.is_in_doubt) from lost
+
+
+def _plus(result: Result, taken: Taken) -> Result:
+    """What a command gave, with what its calls took."""
+    if not taken.calls:
+        return result
+    return replace(
+        result,
+        input_tokens=result.input_tokens + taken.input_tokens,
+        output_tokens=result.output_tokens + taken.output_tokens,
+        spend_microusd=result.spend_microusd + taken.microusd,
+        calls=result.calls + taken.calls,
+    )

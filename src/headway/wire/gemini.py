@@ -1,0 +1,320 @@
+"""Gemini generateContent: what its requests, answers and streams look like.
+
+It is protobuf in JSON: requests may spell a field `maxOutputTokens` or `max_output_tokens`, and
+give one object where a list is meant. Which model is asked, and whether it streams, is said in the
+path and not in the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Final
+
+from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
+from headway.wire.excerpt import END_BYTES
+from headway.wire.heard import Heard, usage_in
+from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
+from headway.wire.sse import Event, event
+from headway.wire.values import Answer, ToolUse
+
+CANDIDATES_MAX: Final = 8
+"""The most answers that one call can ask for."""
+
+UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
+"""How protobuf names the reason of an answer that goes on."""
+
+STATUS_WORDS: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    402: "PERMISSION_DENIED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+"""google.rpc.Code by HTTP status."""
+
+_UNREAD: Final = ("thought", "thoughtSignature", "thought_signature", "videoMetadata", "id")
+"""Fields of a part that the model does not read as text."""
+
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_UPPER: Final = re.compile(r"[A-Z]")
+
+
+def asked(body: Fields, model: str, streams: bool) -> Asked | None:
+    """The request; `None` if it is none. A call that counts can wrap what would be generated."""
+    body = fields(_field(body, "generateContentRequest")) or body
+    model = model or text_of(body.get("model")).removeprefix("models/")
+    contents = body.get("contents")
+    if not model or not isinstance(contents, (list, dict)):
+        return None
+    settings = fields(_field(body, "generationConfig"))
+    tools = list(_declared(body))
+    parts = [Part("tools", json_text(tool)) for tool in tools]
+    schema = _field(settings, "responseSchema") or _field(settings, "responseJsonSchema")
+    if schema:
+        parts.append(Part("tools", json_text(schema)))
+    parts += _parts("system", _field(body, "systemInstruction"), 0)
+    for number, content in enumerate(_listed(contents), 1):
+        role = text_of(fields(content).get("role")) or "user"
+        parts += _parts("assistant" if role == "model" else role, content, number)
+    kept = text_of(_field(body, "cachedContent"))
+    effort = [_field(settings, "thinkingConfig"), _field(body, "toolConfig")]
+    return Asked(
+        model,
+        tuple(parts),
+        max_output_tokens=_count(_field(settings, "maxOutputTokens")),
+        choices=max(1, min(CANDIDATES_MAX, _count(_field(settings, "candidateCount")) or 1)),
+        streams=streams,
+        effort=json_text(effort) if any(effort) else "",
+        cache_key=kept,
+        caches_by_itself=True,
+        is_continued=bool(kept),
+        tools=tuple(filter(None, (text_of(tool.get("name")) for tool in tools))),
+        schema=json_text(schema) if schema else "",
+    )
+
+
+def _declared(body: Fields) -> Iterator[Fields]:
+    """Each function by itself, and whatever else a tool is."""
+    for tool in map(fields, _listed(body.get("tools"))):
+        yield from map(fields, _listed(_field(tool, "functionDeclarations")))
+        if rest := without(tool, "functionDeclarations", "function_declarations"):
+            yield rest
+
+
+def _parts(role: str, content: object, message: int) -> Iterator[Part]:
+    """The parts of one content, which strictly is an object with a list of them."""
+    if isinstance(content, str):
+        yield Part(role, content, message=message)
+    for part in _listed(fields(content).get("parts")):
+        if isinstance(part, str):
+            yield Part(role, part, message=message)
+        else:
+            yield from _part(role, fields(part), message)
+
+
+def _part(role: str, part: Fields, message: int) -> Iterator[Part]:
+    call, result = _field(part, "functionCall"), _field(part, "functionResponse")
+    blob = fields(_field(part, "inlineData")) or fields(_field(part, "fileData"))
+    if isinstance(part.get("text"), str):
+        yield Part(role, text_of(part["text"]), message=message)
+    elif isinstance(call, dict):
+        given = json_text(call.get("args") or {})
+        yield Part(role, f"{text_of(call.get('name'))} {given}", message=message)
+    elif isinstance(result, dict):
+        yield Part(TOOL, json_text(result.get("response") or {}), message=message)
+        for inner in map(fields, _listed(result.get("parts"))):
+            yield from _part(TOOL, without(inner, "functionResponse", "function_response"), message)
+    elif blob:
+        kind = text_of(_field(blob, "mimeType"))
+        data = text_of(blob.get("data")) or text_of(_field(blob, "fileUri"))
+        has_pages = kind.startswith(("application/", "text/"))
+        yield (document if has_pages else image)(role, data, message)
+    elif rest := without(part, *_UNREAD):
+        yield Part(role, json_text(rest), message=message)
+
+
+def hear(heard: Heard, found: Event) -> None:
+    """One chunk of a stream. None is the last by itself: an answer is over when it has a reason."""
+    data = found.data
+    top = fields(parsed(data))
+    if not top:
+        # A picture can be too long to keep; what was consumed is said after it.
+        if len(data) > END_BYTES:
+            hear_excerpt(heard, data)
+        return
+    if top.get("error"):
+        heard.fail(data)
+        return
+    for candidate in map(fields, items(top.get("candidates"))):
+        _hear_content(heard, candidate)
+        _hear_candidate(heard, candidate)
+    if fields(top.get("promptFeedback")).get("blockReason"):
+        heard.is_finished = True
+    if usage := fields(top.get("usageMetadata")):
+        _hear_usage(heard, usage, is_final=heard.is_finished)
+        heard.is_over = heard.is_over or heard.is_final
+
+
+def hear_whole(heard: Heard, body: Fields) -> None:
+    """The body of an answer that is not streamed."""
+    if body.get("error"):
+        heard.fail(body)
+    elif "totalTokens" in body:
+        # The answer of `countTokens`: nothing was consumed.
+        heard.report(0.0, 0.0, 0.0)
+        heard.is_final = True
+    _hear_usage(heard, fields(body.get("usageMetadata")), is_final=True)
+    for candidate in map(fields, items(None if heard.is_final else body.get("candidates"))):
+        _hear_content(heard, candidate)
+
+
+def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+    """A body, or a chunk of a stream, of which the middle is missing."""
+    if b'"finishReason"' in excerpt:
+        heard.is_finished = True
+    usage = usage_in(excerpt, "promptTokenCount", "usageMetadata")
+    _hear_usage(heard, usage, is_final=heard.is_finished)
+
+
+def _hear_candidate(heard: Heard, candidate: Fields) -> None:
+    """An answer is complete with its reason; all are when none is open any more."""
+    index = min(CANDIDATES_MAX, whole_tokens(candidate.get("index")) or 0)
+    if candidate.get("finishReason") not in (None, "", UNSPECIFIED):
+        heard.open_choices.discard(index)
+        heard.is_finished = not heard.open_choices
+    else:
+        heard.open_choices.add(index)
+
+
+def _hear_content(heard: Heard, candidate: Fields) -> None:
+    for part in map(fields, items(fields(candidate.get("content")).get("parts"))):
+        code, call = fields(part.get("executableCode")), fields(part.get("functionCall"))
+        heard.add_text(part.get("text"), code.get("code"), call.get("name"))
+        if "args" in call:
+            heard.add_text(json_text(call["args"]))
+
+
+def _hear_usage(heard: Heard, usage: Fields, is_final: bool) -> None:
+    """Its prompt tokens are all of the input, cached or not; thoughts are counted apart.
+
+    A count of 0 is left out. Only the last chunk may know what was cached, so that of the input
+    the latest word counts and not the largest.
+    """
+    prompt = tokens(usage.get("promptTokenCount"))
+    if prompt is None:
+        return
+    cached = min(prompt, tokens(usage.get("cachedContentTokenCount")) or 0.0)
+    by_tools = tokens(usage.get("toolUsePromptTokenCount")) or 0.0
+    heard.input_tokens, heard.cache_read_tokens = prompt - cached + by_tools, cached
+    written = tokens(usage.get("candidatesTokenCount")) or 0.0
+    heard.report(None, None, written + (tokens(usage.get("thoughtsTokenCount")) or 0.0))
+    heard.is_final = is_final
+
+
+def whole(answer: Answer) -> bytes:
+    """The body of an answer that is not streamed."""
+    parts: list[Fields] = [{"text": answer.text}] if answer.has_text else []
+    parts += map(_called, answer.tool_uses)
+    return dumped(_response(answer, parts, _finish_reason(answer)))
+
+
+def piece(answer: Answer, text: str) -> bytes:
+    """One part of the text."""
+    return event(dumped(_response(answer, [{"text": text}], None)))
+
+
+def closing(answer: Answer) -> bytes:
+    """The tools that are wanted, the reason of the end and the usage, in one chunk."""
+    parts = list(map(_called, answer.tool_uses)) or [{"text": ""}]
+    return event(dumped(_response(answer, parts, _finish_reason(answer))))
+
+
+def error_event(status: int, body: bytes) -> bytes:
+    """An error in the middle of a stream is bare JSON: older SDKs do not see it in an event.
+
+    No empty line follows it, so that an SDK that gets it together with an event before it complains
+    about what is left over instead of passing over it.
+    """
+    top = parsed(body)
+    top = fields(top[0] if isinstance(top, list) and top else top)
+    error = fields(top.get("error")) or top
+    if not (text_of(error.get("message")) and whole_tokens(error.get("code"))):
+        said = text_of(error.get("message")) or body.decode("utf-8", "replace")
+        error = failure(status, said or f"HTTP {status}")
+    return dumped({"error": error}) + b"\n"
+
+
+def failure(status: int, message: str) -> Fields:
+    """What is inside `error`."""
+    word = STATUS_WORDS.get(status, "UNKNOWN")
+    return {"code": status, "message": message, "status": word}
+
+
+def counted(input_tokens: int) -> bytes:
+    """The answer of `countTokens`."""
+    return dumped({"totalTokens": input_tokens, "promptTokensDetails": _as_text(input_tokens)})
+
+
+def models(names: Iterable[str]) -> bytes:
+    """One page with all models."""
+    data = [
+        {
+            "name": f"models/{name}",
+            "version": "001",
+            "displayName": name,
+            "description": name,
+            "inputTokenLimit": 1_048_576,
+            "outputTokenLimit": 65_536,
+            "supportedGenerationMethods": ["generateContent", "countTokens"],
+        }
+        for name in names
+    ]
+    return dumped({"models": data})
+
+
+def _response(answer: Answer, parts: list[Fields], finish_reason: str | None) -> Fields:
+    """A whole answer or a chunk of one; the input is counted in every chunk."""
+    candidate: Fields = {"content": {"parts": parts, "role": "model"}}
+    prompt_tokens = answer.input_tokens + answer.cache_read_tokens
+    usage: Fields = {"promptTokenCount": prompt_tokens}
+    if answer.cache_read_tokens:
+        usage["cachedContentTokenCount"] = answer.cache_read_tokens
+    if finish_reason is None:
+        usage["totalTokenCount"] = prompt_tokens
+    else:
+        candidate["finishReason"] = finish_reason
+        usage["candidatesTokenCount"] = answer.output_tokens
+        usage["totalTokenCount"] = prompt_tokens + answer.output_tokens
+    usage["promptTokensDetails"] = _as_text(prompt_tokens)
+    candidate["index"] = 0
+    return {
+        "candidates": [candidate],
+        "usageMetadata": usage,
+        "modelVersion": answer.model,
+        "responseId": answer.id,
+    }
+
+
+def _as_text(count: int) -> list[Fields]:
+    return [{"modality": "TEXT", "tokenCount": count}]
+
+
+def _called(use: ToolUse) -> Fields:
+    return {"functionCall": {"id": use.id, "name": use.name, "args": fields(parsed(use.arguments))}}
+
+
+def _finish_reason(answer: Answer) -> str:
+    """Tools that are wanted have no reason of their own."""
+    return "MAX_TOKENS" if answer.is_cut else "STOP"
+
+
+@cache
+def _snake(name: str) -> str:
+    return _UPPER.sub(lambda found: f"_{found[0].lower()}", name)
+
+
+def _field(of: Fields, name: str) -> object:
+    found = of.get(name)
+    return of.get(_snake(name)) if found is None else found
+
+
+def _listed(value: object) -> list[object]:
+    """A list; anything else that is there is the only one of its kind."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _count(value: object) -> int | None:
+    """Protobuf takes numbers as text, too."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
+    return whole_tokens(value)

@@ -1,0 +1,82 @@
+"""A gateway in front of a simulated provider, for tests: its own admission, nothing shared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from headway.core.foresight.provider import ProviderSpec
+from headway.gateway.keys import Keyring
+from headway.gateway.server import Gateway, serving
+from headway.gateway.settings import GatewaySettings
+from headway.gateway.values import Key, Upstream
+from headway.runtime.access import dial_alone
+from headway.runtime.admission import Admission
+from headway.runtime.exchange import Port
+from headway.simulator.server import ServeOptions
+from headway.simulator.server import serving as provider
+
+NAMES = ("anthropic", "openai", "gemini")
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Where SDKs are pointed at."""
+
+    anthropic: str
+    openai: str
+    gemini: str
+
+
+@dataclass(frozen=True)
+class GatewayHome:
+    """A gateway, its key and the provider behind it."""
+
+    gateway: Gateway
+    key: Key
+    upstream: str
+
+    @property
+    def base(self) -> str:
+        return f"{self.gateway.url}/{self.key.token}"
+
+    @property
+    def bases(self) -> Bases:
+        return Bases(f"{self.base}/anthropic", f"{self.base}/openai/v1", f"{self.base}/gemini")
+
+    def stop(self, drain_s: float) -> Future[None]:
+        """Let the gateway drain, on its own loop."""
+        loop = self.gateway._loop
+        assert loop is not None
+        return asyncio.run_coroutine_threadsafe(self.gateway.stop(drain_s), loop)
+
+
+def direct(url: str) -> Bases:
+    return Bases(url, f"{url}/v1", url)
+
+
+@contextmanager
+def gateway_to(
+    url: str,
+    admission: Port | None = None,
+    **more: Any,
+) -> Iterator[GatewayHome]:
+    """A gateway to whatever listens there."""
+    keys = Keyring()
+    key = keys.issue("default")
+    upstreams = {name: Upstream(name, url) for name in NAMES}
+    settings = GatewaySettings(upstreams, **more)
+    with serving(settings, keys, admission or Admission(dial_alone)) as gateway:
+        yield GatewayHome(gateway, key, url)
+
+
+@contextmanager
+def gateway_and_provider(
+    spec: ProviderSpec, options: ServeOptions = ServeOptions()
+) -> Iterator[GatewayHome]:
+    with provider(spec, options) as url, gateway_to(url) as home:
+        yield home

@@ -1,0 +1,215 @@
+"""A month's budget and agents that declare absurd maxima: side by side, and not beyond it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import openai
+import pytest
+
+from headway.core.foresight.account import Terms
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.quota.growth import STEP_TOKENS
+from headway.core.quota.ledger import LedgerStatistics
+from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget
+from headway.core.values import Limit
+from headway.errors import BudgetReachedError
+from headway.runtime.admission import Admission
+from headway.simulator.server import account_of, serving, truth_of
+from headway.testing import FakeAdmission
+from tests.integration.broker_home import home, until
+from tests.integration.gateway_home import GatewayHome, gateway_to
+
+AGENTS = 22
+ABSURD = 128_000
+"""What Claude Code declares for every call."""
+
+MANY = (Limit("concurrency", 100.0, kind="gauge"),)
+RAISE = "`headway limits budget AMOUNT/month`"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A gateway with a real broker behind it, and a budget there."""
+
+    gateway: GatewayHome
+    port: Admission
+
+    def ledger(self) -> LedgerStatistics:
+        return dict(self.port.describe()[0].ledgers)[EVERY_ACCOUNT]
+
+    def settled(self) -> LedgerStatistics:
+        """What was spent, once nothing is in flight."""
+        until(lambda: sum(lane.in_flight for lane in self.port.describe()[0].lanes) == 0)
+        found = self.ledger()
+        assert found.claimed.tokens == 0
+        return found
+
+    def truth(self) -> dict[str, Any]:
+        """What the provider knows of the account."""
+        found: dict[str, Any] = truth_of(self.gateway.upstream)["accounts"][account_of("k")]
+        return found
+
+    def claude(self) -> anthropic.Anthropic:
+        bases = self.gateway.bases
+        return anthropic.Anthropic(api_key="k", base_url=bases.anthropic, max_retries=0)
+
+
+@contextmanager
+def scene(monkeypatch: pytest.MonkeyPatch, latency: Latency, tokens: float) -> Iterator[Scene]:
+    spec = ProviderSpec("budgeted", Terms(()), latency)
+    with home(monkeypatch) as here, serving(spec) as url:
+        port = here.port()
+        port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=Budget(tokens=tokens)))
+        with gateway_to(url, port) as gateway:
+            yield Scene(gateway, port)
+
+
+def asked(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def streamed(client: anthropic.Anthropic, model: str, text: str) -> str:
+    call = client.messages.stream(model=model, max_tokens=ABSURD, messages=asked(text))
+    with call as stream:
+        return stream.get_final_text()
+
+
+def test_agents_that_declare_absurd_maxima_run_side_by_side_under_a_small_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        scene(monkeypatch, Latency(1.5, 0.001), 200_000.0) as here,
+        here.claude() as client,
+        ThreadPoolExecutor(AGENTS) as pool,
+    ):
+        texts = list(pool.map(lambda n: streamed(client, "tokens-20", f"task {n}"), range(AGENTS)))
+        assert all(texts)
+        spent, truth = here.settled().spent, here.truth()
+        assert (truth["calls"], truth["whole"]) == (AGENTS, AGENTS)
+        assert truth["in_flight_max"] == AGENTS
+        reported = truth["reported"]
+        assert spent.tokens == (
+            reported["input_tokens"] + reported["cache_read_tokens"] + reported["output_tokens"]
+        )
+
+
+@pytest.mark.wallclock
+def test_a_runaway_answer_is_cut_within_a_step_of_the_budget_and_nobody_calls_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = 1500.0
+    with scene(monkeypatch, Latency(0.05, 0.004), budget) as here, here.claude() as client:
+        with pytest.raises(anthropic.APIStatusError) as cut:
+            streamed(client, "tokens-20000", "never stop")
+        told = cut.value.body
+        assert isinstance(told, dict)
+        assert told["error"]["type"] == "billing_error"
+        for part in ("HW205", "more of this answer", "1,500 tokens for all accounts", RAISE):
+            assert part in told["error"]["message"]
+        spent = here.settled().spent.tokens
+        # What it grows between two tellings, a fifth of a second apart, comes on top.
+        assert budget - 2 * STEP_TOKENS <= spent <= budget + STEP_TOKENS
+        until(lambda: here.truth()["cancelled"] == 1)
+        (arrival,) = truth_of(here.gateway.upstream, "?arrivals=all")["arrivals"]
+        produced = arrival["input_tokens"] + arrival["output_tokens"]
+        # The text that passed was counted: it was made of longer tokens than most.
+        assert budget / 2 <= produced <= budget + STEP_TOKENS
+        _nobody_calls(here)
+        assert here.truth()["calls"] == 1
+        assert here.settled().spent.tokens == spent
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+def test_an_answer_that_is_cut_ends_with_an_error_that_its_client_raises(wire: str) -> None:
+    admission = FakeAdmission()
+    spec = ProviderSpec("long", Terms(()), Latency(0.01, 0.002))
+    with (
+        serving(spec) as url,
+        gateway_to(url, admission) as gateway,
+        openai.OpenAI(api_key="k", base_url=gateway.bases.openai, max_retries=0) as client,
+    ):
+        stream: Any = None
+        if wire == "chat":
+            stream = client.chat.completions.create(
+                model="tokens-2000", messages=asked("x"), stream=True
+            )
+        else:
+            stream = client.responses.create(model="tokens-2000", input="x", stream=True)
+        next(stream)
+        (ticket,) = admission.tickets
+        assert ticket.call.is_soft
+        ticket.cut = BudgetReachedError("there is no more", hint=RAISE)
+        with pytest.raises(openai.APIError, match=r"HW205.*no more.*headway limits budget"):
+            for _ in stream:
+                pass
+        until(lambda: truth_of(url)["accounts"][account_of("k")]["cancelled"] == 1)
+    outcome = ticket.outcome
+    assert (outcome.how, outcome.fault, outcome.tally.known) == ("used", None, "estimated")
+
+
+def test_an_answer_that_is_over_is_not_cut() -> None:
+    admission = FakeAdmission()
+    spec = ProviderSpec("short", Terms(()), Latency(0.3, 0.0))
+    with (
+        serving(spec) as url,
+        gateway_to(url, admission) as gateway,
+        anthropic.Anthropic(api_key="k", base_url=gateway.bases.anthropic, max_retries=0) as client,
+    ):
+        admission.holds = True
+        with ThreadPoolExecutor(1) as pool:
+            create = client.messages.create
+            answer = pool.submit(create, model="echo", max_tokens=9, messages=asked("whole"))
+            admission.wait_for_calls(1)
+            admission.grant()
+            admission.tickets[0].cut = BudgetReachedError("there is no more")
+            block = answer.result(20).content[0]
+    assert block.type == "text"
+    assert block.text == "whole"
+    assert admission.tickets[0].outcome.tally.known == "reported"
+
+
+def _nobody_calls(here: Scene) -> None:
+    """The next call is refused in the words of its own wire, before anything is sent.
+
+    What is left of the budget is less than a step; of an answer to a new model 500 tokens are
+    expected.
+    """
+    with here.claude() as claude, pytest.raises(anthropic.APIStatusError) as refused:
+        claude.messages.create(model="tokens-20", max_tokens=8000, messages=asked("more"))
+    _is_told(refused.value.status_code, refused.value.body, "type", "billing_error")
+    bases = here.gateway.bases
+    with (
+        openai.OpenAI(api_key="k", base_url=bases.openai, max_retries=0) as gpt,
+        pytest.raises(openai.APIStatusError) as denied,
+    ):
+        gpt.responses.create(model="tokens-20", input="more")
+    _is_told(denied.value.status_code, {"error": denied.value.body}, "type", "insufficient_quota")
+    parts = urlsplit(bases.gemini)
+    line = HTTPConnection(parts.netloc, timeout=20)
+    try:
+        line.request(
+            "POST",
+            f"{parts.path}/v1beta/models/tokens-20:generateContent",
+            json.dumps({"contents": [{"role": "user", "parts": [{"text": "more"}]}]}),
+            {"content-type": "application/json", "x-goog-api-key": "k"},
+        )
+        answer = line.getresponse()
+        _is_told(answer.status, json.loads(answer.read()), "code", 402)
+    finally:
+        line.close()
+
+
+def _is_told(status: int, body: Any, name: str, value: object) -> None:
+    assert status == 402
+    assert body["error"][name] == value
+    for part in ("this month's budget has no room", "1,500 tokens for all accounts", RAISE):
+        assert part in body["error"]["message"]

@@ -1,0 +1,148 @@
+"""Record through the gateway, replay through it: the same answers, and nothing is paid again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import anthropic
+import openai
+import pytest
+
+import headway
+from headway.core.foresight.account import Terms
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.quota.terms import AccountTerms, Budget
+from headway.simulator.server import serving, truth_of
+from headway.testing import FakeAdmission
+from tests.integration.broker_home import home, until
+from tests.integration.gateway_home import GatewayHome, gateway_to
+
+SPEC = ProviderSpec("taped", Terms(()), Latency(0.01, 1e-4))
+
+
+def asked(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def conversation(home: GatewayHome, last: str = "three") -> list[str]:
+    """Three calls: whole, streamed, and on another wire."""
+    with (
+        anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic, max_retries=0) as one,
+        openai.OpenAI(api_key="k", base_url=home.bases.openai, max_retries=0) as other,
+    ):
+        first = one.messages.create(model="hash", max_tokens=99, messages=asked("one"))
+        with one.messages.stream(model="hash", max_tokens=99, messages=asked("two")) as stream:
+            second = stream.get_final_text()
+        third = other.chat.completions.create(model="hash", messages=asked(last))
+    block = first.content[0]
+    assert block.type == "text"
+    return [block.text, second, third.choices[0].message.content or ""]
+
+
+def calls(url: str) -> int:
+    return sum(account["calls"] for account in truth_of(url)["accounts"].values())
+
+
+def test_what_was_recorded_is_replayed_and_not_paid_again(tmp_path: Path) -> None:
+    tape = str(tmp_path / "tape")
+    with serving(SPEC) as url:
+        with gateway_to(url, FakeAdmission(), record=tape) as home:
+            recorded = conversation(home)
+        assert calls(url) == 3
+        admission = FakeAdmission()
+        with gateway_to(url, admission, replay=tape) as home:
+            assert conversation(home) == recorded
+            assert home.key.totals.replayed == 3
+            assert home.key.totals.calls == 0
+        assert calls(url) == 3
+    assert admission.calls == []
+    assert os.stat(tape).st_mode & 0o777 == 0o600
+    assert b'"k"' not in Path(tape).read_bytes()
+
+
+def test_the_first_difference_ends_the_replay_of_its_stream(tmp_path: Path) -> None:
+    tape = str(tmp_path / "tape")
+    with serving(SPEC) as url:
+        with gateway_to(url, FakeAdmission(), record=tape) as home:
+            conversation(home)
+        with gateway_to(url, FakeAdmission(), replay=tape) as home:
+            conversation(home, last="another")
+            assert home.key.totals.replayed == 2
+            assert any("not as recorded" in notice for notice in home.gateway.notices)
+        assert calls(url) == 4
+
+
+def test_an_answer_that_fails_is_not_a_reply(tmp_path: Path) -> None:
+    tape = str(tmp_path / "tape")
+    with serving(SPEC) as url:
+        for more in ({"record": tape}, {"replay": tape}):
+            with (
+                gateway_to(url, FakeAdmission(), **more) as gateway,
+                anthropic.Anthropic(
+                    api_key="k", base_url=gateway.bases.anthropic, max_retries=0
+                ) as client,
+                pytest.raises(anthropic.InternalServerError),
+            ):
+                client.messages.create(
+                    model="echo", max_tokens=9, messages=asked("x"),
+                    extra_headers={"x-sim-fault": "500"},
+                )  # fmt: skip
+        assert calls(url) == 2
+
+
+KILLED = """
+import sys, time
+from headway.gateway.keys import Keyring
+from headway.gateway.server import serving
+from headway.gateway.settings import GatewaySettings
+from headway.gateway.values import Upstream
+keys = Keyring()
+key = keys.issue("default")
+with serving(GatewaySettings({"anthropic": Upstream("anthropic", sys.argv[1])}), keys) as gateway:
+    print(f"{gateway.url}/{key.token}", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_gateway_that_is_killed_in_the_middle_loses_no_settlement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker sees it go: its place is free, and what it had sent counts towards the budget."""
+    spec = ProviderSpec("long", Terms(()), Latency(0.01, 0.01))
+    told = {"model": "tokens-2000", "max_tokens": 3000, "messages": asked("x"), "stream": True}
+    with home(monkeypatch) as here, serving(spec) as url:
+        port = here.port()
+        port.configure("", AccountTerms(budget=Budget(tokens=1_000_000)))
+        root = Path(headway.__file__).parent.parent
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, url],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(root)},
+        )
+        assert process.stdout is not None
+        base = process.stdout.readline().strip()
+        request = Request(
+            f"{base}/anthropic/v1/messages",
+            json.dumps(told).encode(),
+            {"content-type": "application/json", "x-api-key": "k"},
+        )
+        with urlopen(request, timeout=20) as answer:
+            assert b"message_start" in answer.readline()
+            (before,) = port.describe()[0].lanes
+            assert before.in_flight == 1
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            until(lambda: port.describe()[0].lanes[0].in_flight == 0)
+        process.stdout.close()
+        view = port.describe()[0]
+        (ledger,) = (found for name, found in view.ledgers if name == "")
+        assert ledger.spent.tokens >= 500, "what is claimed for an answer nobody has seen before"
+        assert ledger.claimed.tokens == 0

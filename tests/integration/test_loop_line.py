@@ -1,0 +1,122 @@
+"""The broker's line within an event loop: the same promises as the one with a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headway.core.quota.book import Outcome
+from headway.core.quota.terms import AccountTerms
+from headway.core.values import Limit, Sketch, Tally
+from headway.runtime.admission import Admission, CallRequest
+from headway.runtime.client import Client
+from headway.runtime.election import start
+from headway.runtime.loopline import LoopLine, dial_here
+from headway.runtime.search import Search
+from tests.integration.broker_home import Home, home
+
+CALL = CallRequest("provider#1", "openai", Sketch("model", size_bytes=100))
+USED = Outcome("used", Tally(10.0, 0.0, 5.0))
+SOON_S = 20.0
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with home(monkeypatch) as here:
+        yield here
+
+
+def port_of(place: Home) -> Admission:
+    def dial(client: Client) -> LoopLine:
+        return LoopLine(client, Search(place.place, start), asyncio.get_running_loop())
+
+    return Admission(dial)
+
+
+def wide(port: Admission, width: float) -> None:
+    port.configure("provider#1", AccountTerms(limits=(Limit("concurrency", width, 0.0, "gauge"),)))
+
+
+async def called(port: Admission) -> None:
+    (await port.admit_async(CALL, SOON_S)).settle(USED)
+
+
+def test_calls_of_one_turn_of_the_loop_are_all_admitted_and_settled(place: Home) -> None:
+    async def main() -> None:
+        port = port_of(place)
+        await asyncio.gather(*(called(port) for _ in range(300)))
+        view, _ = await asyncio.to_thread(port.describe)
+        assert [lane.in_flight for lane in view.lanes] == [0]
+        assert (port.statistics().waiting, port.statistics().in_use) == (0, 0)
+        port.close()
+
+    asyncio.run(main())
+    assert len(place.brokers()) == 1
+
+
+def test_those_who_wait_go_on_with_the_next_broker(place: Home) -> None:
+    async def main() -> None:
+        port = port_of(place)
+        wide(port, 1.0)
+        first = await port.admit_async(CALL, SOON_S)
+        second = asyncio.create_task(port.admit_async(CALL, SOON_S))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        place.kill_broker()
+        await asyncio.sleep(0.2)
+        assert not second.done(), "the next broker does not know what is in flight"
+        first.settle(USED)
+        (await second).settle(USED)
+        port.close()
+
+    asyncio.run(main())
+    assert len(place.brokers()) == 2
+
+
+def test_another_thread_may_ask_over_the_same_line(place: Home) -> None:
+    async def main() -> None:
+        port = port_of(place)
+        await called(port)
+        (await asyncio.to_thread(port.admit, CALL, SOON_S)).settle(USED)
+        port.close()
+
+    asyncio.run(main())
+
+
+def test_a_closed_line_leaves_neither_thread_nor_file(place: Home) -> None:
+    async def main() -> None:
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        port = port_of(place)
+        await called(port)
+        port.close()
+        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+
+    asyncio.run(main())
+
+
+def test_a_line_that_is_closed_from_another_thread_leaves_the_loop_alone(place: Home) -> None:
+    async def main() -> None:
+        port = port_of(place)
+        await called(port)
+        await asyncio.to_thread(port.close)
+        await called(port)
+        port.close()
+
+    asyncio.run(main())
+
+
+def test_a_process_without_a_loop_gets_the_usual_line(place: Home) -> None:
+    port = Admission(dial_here)
+    port.admit(CALL, SOON_S).settle(USED)
+    port.close()
+
+    async def main() -> None:
+        own = Admission(dial_here)
+        await called(own)
+        own.close()
+
+    asyncio.run(main())

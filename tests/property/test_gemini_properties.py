@@ -1,0 +1,130 @@
+"""Gemini's bytes from strangers, split anywhere: they read the same and raise nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.quota.dialect import GEMINI
+from headway.core.values import Tally
+from headway.errors import WireError
+from headway.wire import write
+from headway.wire.read import AnswerReader, conversation, sketch
+from headway.wire.values import Answer, Route
+from tests.unit.test_wire_gemini import (
+    ANSWER,
+    JSON,
+    ROUTE,
+    STREAM,
+    USE,
+    bytes_of,
+    elements_of,
+    events_of,
+    outcome,
+    sse,
+)
+
+
+def test_every_split_of_a_stream_in_two_reads_the_same() -> None:
+    pieces = ['say "hi" {', "가\\", "}]", "\u2028"]
+    for data, headers in (
+        (b"".join(events_of(ANSWER, pieces)), STREAM),
+        (elements_of(ANSWER, pieces), JSON),
+        (elements_of(ANSWER, pieces), {}),
+    ):
+        expected = outcome([data], headers)
+        assert expected[:2] == (Tally(10, 3, 5, "reported"), None)
+        for place in range(len(data) + 1):
+            assert outcome([data[:place], data[place:]], headers) == expected, place
+
+
+texts = st.text(st.characters(exclude_categories=()), max_size=60)
+
+
+@given(st.lists(texts, max_size=5), st.integers(0, 10**6), st.lists(st.integers(0, 3000)))
+def test_every_answer_that_is_written_reads_back_in_any_pieces(
+    pieces: list[str], tokens: int, cuts: list[int]
+) -> None:
+    uses = (USE,) if tokens % 3 == 0 else ()
+    answer = Answer("id", "m", "".join(pieces), tokens, tokens + 1, 7, tokens % 2 > 0, 0.0, uses)
+    told = (Tally(tokens, 7, tokens + 1, "reported"), None)
+    assert outcome([write.whole("gemini", answer)], {})[:2] == told
+    events, elements = b"".join(events_of(answer, pieces)), elements_of(answer, pieces)
+    for data in (events, elements):
+        places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+        chunks = [data[one:two] for one, two in pairwise(places)]
+        assert outcome(chunks, STREAM if data is events else JSON)[:2] == told
+    assert [json.loads(line[6:]) for line in events.split(b"\n") if line] == json.loads(elements)
+
+
+FIELDS = (
+    "contents", "parts", "text", "role", "tools", "functionDeclarations", "name", "inlineData",
+    "mimeType", "data", "functionCall", "args", "functionResponse", "response", "candidates",
+    "content", "finishReason", "usageMetadata", "promptTokenCount", "candidatesTokenCount", "error",
+    "systemInstruction", "generationConfig", "maxOutputTokens", "candidateCount", "thinkingConfig",
+    "promptFeedback", "blockReason", "generateContentRequest", "index", "totalTokens",
+)  # fmt: skip
+values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(FIELDS) | texts, inner, max_size=6)
+    ),
+    max_leaves=25,
+)
+bodies = st.binary(max_size=200) | values.map(bytes_of) | values.map(sse)
+
+
+@settings(max_examples=150)
+@given(bodies, st.sampled_from(["generate", "count"]))
+def test_whatever_a_request_is_it_is_read_or_refused(body: bytes, purpose: str) -> None:
+    one = Route("gemini", "count" if purpose == "count" else "generate", "m")
+    for read in (sketch, conversation):
+        with suppress(WireError):
+            read(one, body)
+
+
+@given(values, values)
+def test_whatever_is_in_the_fields_of_a_request_it_is_read(one: object, two: object) -> None:
+    content = {"role": one, "parts": [two, {"functionCall": one}, {"functionResponse": two}]}
+    body = {
+        "contents": [content, one, {"parts": two}], "tools": two, "systemInstruction": one,
+        "generationConfig": {"maxOutputTokens": one, "candidateCount": two}, "toolConfig": one,
+    }  # fmt: skip
+    seen = sketch(ROUTE, bytes_of(body))
+    assert seen.size_bytes >= seen.prefix_bytes >= 0
+    assert conversation(ROUTE, bytes_of(body)).model == "gemini-2.5-pro"
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(bodies | st.sampled_from([b"[", b",", b"]", b"{", b"\n\n", b'"', b"\\"]), max_size=6),
+    st.sampled_from([200, 204, 400, 429, 500]),
+    st.sampled_from(["", "text/event-stream", "application/json"]),
+)
+def test_no_answer_makes_a_reader_raise_and_splits_do_not_matter(
+    chunks: list[bytes], status: int, kind: str
+) -> None:
+    found = []
+    data = b"".join(chunks)
+    for parts in ([data], chunks, [data[place : place + 1] for place in range(len(data))]):
+        reader = AnswerReader("gemini", status, {"content-type": kind}, GEMINI)
+        for part in parts:
+            reader.feed(part)
+        reader.end()
+        found.append((reader.tally, reader.fault, reader.reading))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] is not None or status < 300
+
+
+@given(st.binary(max_size=200), st.integers(100, 600))
+def test_every_body_of_an_error_makes_an_event_that_fails(body: bytes, status: int) -> None:
+    event = write.error_event("gemini", status, body)
+    assert outcome([event])[1] is not None
+    error = json.loads(event)["error"]
+    assert error["code"]
+    assert error["status"]

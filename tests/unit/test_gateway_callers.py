@@ -1,0 +1,216 @@
+"""Who calls: by the headers that the programs themselves send."""
+
+from __future__ import annotations
+
+import httpx2
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.gateway.callers import (
+    BEAT_S_MIN,
+    SESSION_CHARACTERS_MAX,
+    SILENT_S_MIN,
+    VERSION_CHARACTERS_MAX,
+    caller_of,
+)
+from headway.gateway.values import Caller, Pairs
+
+CLAUDE_CODE: Pairs = (
+    (b"Accept", b"application/json"),
+    (b"User-Agent", b"claude-cli/2.1.325 (external, sdk-cli)"),
+    (b"X-Claude-Code-Session-Id", b"294124be-f3df-4917-8d8c-707d8d23dd85"),
+    (b"X-Stainless-Lang", b"js"),
+    (b"X-Stainless-Timeout", b"600"),
+)
+CODEX: Pairs = (
+    (b"x-codex-window-id", b"01a1e34a-ec3e-7633-b79e-58c4b44fe777:0"),
+    (b"session-id", b"01a1e34a-ec3e-7633-b79e-58c4b44fe777"),
+    (b"thread-id", b"01a1e34a-ec3e-7633-b79e-58c4b44fe778"),
+    (b"originator", b"codex_exec"),
+    (b"User-Agent", b"codex_exec/0.166.0 (Debian 12.0.0; x86_64) dumb (codex_exec; 0.166.0)"),
+)
+OPENCODE: Pairs = (
+    (b"User-Agent", b"opencode/1.18.33 ai-sdk/provider-utils/4.0.23 runtime/bun/1.3.14"),
+    (b"x-session-affinity", b"ses_e1cb50b7affe4eErKU3a6iIrfc"),
+    (b"x-session-id", b"ses_e1cb50b7affe4eErKU3a6iIrfc"),
+)
+GEMINI_CLI: Pairs = (
+    (b"User-Agent", b"GeminiCLI-tui/0.61.0/gemini-3.1-pro-preview (linux; x64; terminal)"),
+    (b"x-goog-api-client", b"google-genai-sdk/1.30.0 gl-node/v22.23.3"),
+)
+
+
+def agent(text: bytes, *more: tuple[bytes, bytes]) -> Caller:
+    return caller_of(((b"user-agent", text), *more))
+
+
+@pytest.mark.parametrize(
+    ("headers", "name", "version", "session"),
+    [
+        (CLAUDE_CODE, "claude-code", "2.1.325", "294124be-f3df-4917-8d8c-707d8d23dd85"),
+        (CODEX, "codex", "0.166.0", "01a1e34a-ec3e-7633-b79e-58c4b44fe777"),
+        (OPENCODE, "opencode", "1.18.33", "ses_e1cb50b7affe4eErKU3a6iIrfc"),
+        (GEMINI_CLI, "gemini-cli", "0.61.0", ""),
+    ],
+)
+def test_agents_are_known_by_what_they_send(
+    headers: Pairs, name: str, version: str, session: str
+) -> None:
+    caller = caller_of(headers)
+
+    assert (caller.name, caller.version, caller.session) == (name, version, session)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "version"),
+    [
+        (b"OpenAI/Python 3.49.0", "openai-python", "3.49.0"),
+        (b"AsyncOpenAI/Python 3.49.0", "openai-python", "3.49.0"),
+        (b"OpenAI/JS 6.1.0", "openai-js", "6.1.0"),
+        (b"Anthropic/Python 2.8.0", "anthropic-python", "2.8.0"),
+        (b"AsyncAnthropic/Python 2.8.0", "anthropic-python", "2.8.0"),
+        (b"Anthropic/JS 0.128.0", "anthropic-js", "0.128.0"),
+        (b"google-genai-sdk/3.1.0 gl-python/3.11.7", "google-genai", "3.1.0"),
+        (b"pydantic-ai/2.66.0", "pydantic-ai", "2.66.0"),
+        (b"codex_cli_rs/0.50.0 (Mac OS 15.0; arm64) iTerm", "codex", "0.50.0"),
+        (b"codex_vscode/0.60.0", "codex", "0.60.0"),
+        (b"GeminiCLI/0.9.0/gemini-2.5-pro (darwin; arm64)", "gemini-cli", "0.9.0"),
+        (b"python-httpx/0.28.1", "httpx", "0.28.1"),
+        (b"Python/3.11 aiohttp/3.14.5", "aiohttp", "3.11"),
+        (b"curl/8.5.0", "curl", "8.5.0"),
+        (b"Mozilla/5.0 (X11; Linux)", "unknown", "5.0"),
+        (b"node", "unknown", ""),
+        (b"", "unknown", ""),
+    ],
+)
+def test_programs_are_known_by_their_user_agent(text: bytes, name: str, version: str) -> None:
+    caller = agent(text)
+
+    assert (caller.name, caller.version) == (name, version)
+
+
+def test_a_call_without_headers_comes_from_somebody_unknown() -> None:
+    assert caller_of(()).name == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("headers", "gives_up_s"),
+    [(CLAUDE_CODE, 330.0), (CODEX, 330.0), (OPENCODE, 300.0), (GEMINI_CLI, 60.0)],
+)
+def test_no_agent_is_left_in_silence_for_as_long_as_was_measured(
+    headers: Pairs, gives_up_s: float
+) -> None:
+    caller = caller_of(headers)
+
+    assert caller.silent_s <= 0.8 * gives_up_s
+    assert caller.beat_s <= gives_up_s / 3
+
+
+def test_an_unknown_program_is_kept_alive_earlier_than_a_known_one() -> None:
+    unknown = agent(b"somebody/1.0")
+
+    assert unknown.silent_s < caller_of(GEMINI_CLI).silent_s
+    assert unknown.beat_s <= 10.0
+
+
+def test_the_stated_timeout_of_an_sdk_is_believed() -> None:
+    patient = agent(b"OpenAI/Python 3.49.0", (b"x-stainless-read-timeout", b"600"))
+    hasty = agent(b"OpenAI/Python 3.49.0", (b"x-stainless-read-timeout", b"30.0"))
+
+    assert patient.silent_s == 540.0
+    assert hasty.silent_s == 27.0
+    assert hasty.beat_s == 10.0
+
+
+@pytest.mark.parametrize(("timeout_s", "silent_s"), [(10.0, 8.0), (3.0, 1.5), (0.2, 0.5)])
+def test_a_short_timeout_leaves_time_for_a_late_beat(timeout_s: float, silent_s: float) -> None:
+    stated = (b"x-stainless-read-timeout", str(timeout_s).encode())
+    caller = agent(b"OpenAI/Python 3.49.0", stated)
+
+    assert caller.silent_s == silent_s
+
+
+def test_the_shortest_of_several_stated_timeouts_counts() -> None:
+    caller = agent(
+        b"Anthropic/Python 2.8.0",
+        (b"x-stainless-timeout", b"NOT_GIVEN"),
+        (b"x-stainless-read-timeout", b"20"),
+        (b"X-Server-Timeout", b"100"),
+    )
+
+    assert caller.silent_s == 18.0
+
+
+@pytest.mark.parametrize("text", [b"NOT_GIVEN", b"0", b"-5", b"nan", b"inf", b"1e9", b"", b"\xff"])
+def test_what_is_no_timeout_changes_nothing(text: bytes) -> None:
+    caller = agent(b"OpenAI/Python 3.49.0", (b"x-stainless-read-timeout", text))
+
+    assert caller == agent(b"OpenAI/Python 3.49.0")
+
+
+def test_an_sdk_on_node_is_no_more_patient_than_node() -> None:
+    stated = (b"X-Stainless-Timeout", b"600")
+
+    assert agent(b"OpenAI/JS 6.1.0", stated).silent_s < 300.0
+
+
+def test_the_installed_sdk_states_its_timeout() -> None:
+    seen: list[Pairs] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(tuple(request.headers.raw))
+        return httpx2.Response(200, json={"object": "list", "data": []})
+
+    http = httpx2.Client(transport=httpx2.MockTransport(handle))
+    with openai.OpenAI(
+        api_key="k", base_url="http://provider.test/v1", http_client=http, timeout=40.0
+    ) as client:
+        client.models.list()
+    caller = caller_of(seen[0])
+
+    assert (caller.name, caller.version) == ("openai-python", openai.__version__)
+    assert caller.silent_s == 36.0
+
+
+def test_the_surest_header_names_the_session() -> None:
+    caller = agent(
+        b"claude-cli/2.1.325",
+        (b"x-session-id", b"second"),
+        (b"X-Claude-Code-Session-Id", b"first"),
+    )
+
+    assert caller.session == "first"
+
+
+def test_an_empty_session_is_none() -> None:
+    caller = agent(b"x/1", (b"session-id", b" \x00 "), (b"x-session-id", b"ses_1"))
+
+    assert caller.session == "ses_1"
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"User-Agent", b"session-id", b"X-Session-Id", b"originator"])
+            | st.binary(max_size=12),
+            st.binary(max_size=300)
+            | st.just(b"claude-cli/" + b"9" * 500)
+            | st.just(b"codex_x/\x1b[31m1"),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_is_sent_names_are_short_and_printable(pairs: list[tuple[bytes, bytes]]) -> None:
+    caller = caller_of(tuple(pairs))
+
+    assert len(caller.name) <= 24
+    assert len(caller.session) <= SESSION_CHARACTERS_MAX
+    assert len(caller.version) <= VERSION_CHARACTERS_MAX
+    shown = caller.session + caller.version
+    assert all("!" <= character <= "~" for character in shown)
+    assert caller.silent_s >= SILENT_S_MIN
+    assert caller.beat_s >= BEAT_S_MIN
+    assert caller.wait_s >= caller.silent_s

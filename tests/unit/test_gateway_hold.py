@@ -1,0 +1,426 @@
+"""What a held client is told: beats that no parser sees, errors that every SDK raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import anthropic
+import httpx2
+import openai
+import pytest
+from google import genai
+from google.genai import errors, types
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.quota.dialect import Dialect
+from headway.core.quota.fairness import FairQueue
+from headway.core.values import Sketch
+from headway.errors import (
+    AccountClosedError,
+    BrokerUnavailableError,
+    BudgetReachedError,
+    DemandTooLargeError,
+    HeadwayError,
+    InternalError,
+    QueueDeadlineError,
+)
+from headway.gateway import hold
+from headway.gateway.callers import caller_of
+from headway.gateway.values import Caller, Turned
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import Asked
+from headway.wire import write
+from headway.wire.read import AnswerReader
+from headway.wire.values import Answer, WireName
+
+WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
+ANSWER = Answer("resp_1", "model-1", "hello there", 1000, 50, created_wall_s=1_700_000_000.0)
+ANYBODY = caller_of(())
+
+
+def named(name: str) -> Caller:
+    return replace(ANYBODY, name=name)
+
+
+def stream(wire: WireName) -> bytes:
+    pieces = [
+        write.piece(wire, ANSWER, index, text) for index, text in enumerate(["hello ", "there"])
+    ]
+    end = write.closing(wire, ANSWER, True, len(pieces))
+    return b"".join((write.opening(wire, ANSWER), *pieces, end))
+
+
+def answering(body: bytes, headers: dict[str, str]) -> httpx2.Client:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=headers, content=body)
+
+    return httpx2.Client(transport=httpx2.MockTransport(handle))
+
+
+def claude(body: bytes, wire: WireName = "anthropic") -> anthropic.Anthropic:
+    return anthropic.Anthropic(
+        api_key="k",
+        base_url="http://provider.test",
+        http_client=answering(body, hold.COMMITTED[wire]),
+        max_retries=0,
+        _strict_response_validation=True,
+    )
+
+
+def gpt(body: bytes, wire: WireName = "openai-chat") -> openai.OpenAI:
+    return openai.OpenAI(
+        api_key="k",
+        base_url="http://provider.test/v1",
+        http_client=answering(body, hold.COMMITTED[wire]),
+        max_retries=0,
+        _strict_response_validation=True,
+    )
+
+
+def google(body: bytes) -> genai.Client:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=hold.COMMITTED["gemini"], content=body)
+
+    options = types.HttpOptions(
+        base_url="http://provider.test",
+        httpx_client=httpx2.Client(transport=httpx2.MockTransport(handle)),
+    )
+    return genai.Client(api_key="k", http_options=options)
+
+
+def claude_events(body: bytes) -> list[object]:
+    with claude(body) as client:
+        asked = client.messages.create(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": "Hello"}], stream=True
+        )
+        return [event.to_dict() for event in asked]
+
+
+def claude_message(body: bytes) -> list[object]:
+    with claude(body) as client:
+        asked = client.messages.stream(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": "Hello"}]
+        )
+        with asked as events:
+            return [events.get_final_message().to_dict()]
+
+
+def chat_chunks(body: bytes) -> list[object]:
+    with gpt(body) as client:
+        asked = client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Hello"}], stream=True
+        )
+        return [chunk.to_dict() for chunk in asked]
+
+
+def chat_completion(body: bytes) -> list[object]:
+    with gpt(body) as client:
+        asked = client.chat.completions.stream(
+            model="m", messages=[{"role": "user", "content": "Hello"}]
+        )
+        with asked as events:
+            return [events.get_final_completion().to_dict()]
+
+
+def responses_events(body: bytes) -> list[object]:
+    with gpt(body, "openai-responses") as client:
+        asked = client.responses.create(model="m", input="Hello", stream=True)
+        return [event.to_dict() for event in asked]
+
+
+def responses_final(body: bytes) -> list[object]:
+    with (
+        gpt(body, "openai-responses") as client,
+        client.responses.stream(model="m", input="Hello") as events,
+    ):
+        return [events.get_final_response().to_dict()]
+
+
+def gemini_chunks(body: bytes) -> list[object]:
+    with google(body) as client:
+        asked = client.models.generate_content_stream(model="m", contents="Hello")
+        return [(chunk.text, chunk.usage_metadata) for chunk in asked]
+
+
+SDKS: list[tuple[WireName, Callable[[bytes], list[object]]]] = [
+    ("anthropic", claude_events),
+    ("anthropic", claude_message),
+    ("openai-chat", chat_chunks),
+    ("openai-chat", chat_completion),
+    ("openai-responses", responses_events),
+    ("openai-responses", responses_final),
+    ("gemini", gemini_chunks),
+]
+
+
+@pytest.mark.parametrize(("wire", "read"), SDKS)
+@pytest.mark.parametrize("name", ["openai-python", "anthropic-python", "google-genai", "unknown"])
+def test_an_sdk_reads_the_same_answer_with_beats_as_without(
+    wire: WireName, read: Callable[[bytes], list[object]], name: str
+) -> None:
+    answer, beat = stream(wire), hold.beat(wire, named(name))
+
+    assert beat
+    assert read(3 * beat + answer) == read(answer) != []
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ["codex", "opencode", "claude-code", "gemini-cli", "unknown"])
+def test_headway_reads_the_same_answer_with_beats_as_without(wire: WireName, name: str) -> None:
+    answer, tallies = stream(wire), []
+    for body in (answer, 5 * hold.beat(wire, named(name)) + answer):
+        reader = AnswerReader(wire, 200, hold.COMMITTED[wire], Dialect("x"))
+        reader.feed(body)
+        reader.end()
+        assert reader.fault is None
+        tallies.append(reader.tally)
+
+    assert tallies[0] == tallies[1]
+
+
+def test_codex_is_kept_alive_by_events_and_others_by_comments() -> None:
+    codex = hold.beat("openai-responses", named("codex"))
+
+    assert json.loads(codex.split(b"data: ")[1])["type"] == "keepalive"
+    assert hold.beat("openai-responses", named("opencode")).startswith(b":")
+
+
+def test_a_whole_call_has_no_beat_except_for_gemini_cli() -> None:
+    assert hold.beat("openai-chat", ANYBODY, is_stream=False) == b""
+    assert hold.beat("gemini", ANYBODY, is_stream=False) == b""
+    assert hold.beat("gemini", named("gemini-cli"), is_stream=False) == b"\n"
+
+
+def test_white_space_before_a_whole_answer_changes_nothing() -> None:
+    beat = hold.beat("gemini", named("gemini-cli"), is_stream=False)
+    whole = write.whole("gemini", ANSWER)
+
+    assert json.loads(4 * beat + whole) == json.loads(whole)
+
+
+def test_an_answer_that_began_early_has_the_type_that_it_was_asked_for() -> None:
+    sse, path = "/v1beta/models/m:streamGenerateContent?alt=sse", "/v1/messages"
+
+    assert hold.committed("anthropic", path, True) is hold.COMMITTED["anthropic"]
+    assert hold.committed("gemini", sse, True) is hold.COMMITTED["gemini"]
+    assert hold.committed("gemini", sse.partition("?")[0], True) is hold.COMMITTED_WHOLE
+    assert hold.committed("openai-chat", path, False) is hold.COMMITTED_WHOLE
+
+
+def test_a_whole_call_is_held_for_less_than_its_clients_timeout() -> None:
+    sdk = caller_of(((b"user-agent", b"OpenAI/Python 3.49.0"),))
+
+    assert hold.wait_s("openai-chat", sdk, is_stream=True) == 3600.0
+    assert hold.wait_s("openai-chat", sdk, is_stream=False) == 540.0
+    assert hold.wait_s("openai-chat", ANYBODY, is_stream=False) == 240.0
+    assert hold.wait_s("gemini", named("gemini-cli"), is_stream=False) == 3600.0
+
+
+def refused(wire: WireName, status: int, code: str, body: bytes | None = None) -> bytes:
+    told = hold.turned(wire, Turned(status, code, "no", "try something else"))[1]
+    return hold.beat(wire, ANYBODY) + hold.failed(wire, status, told if body is None else body)
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+@pytest.mark.parametrize("read", [claude_events, claude_message])
+def test_anthropics_sdk_raises_its_own_error_after_the_commit(
+    read: Callable[[bytes], list[object]], status: int
+) -> None:
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        read(refused("anthropic", status, "x"))
+
+    assert "headway: no; try something else" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+@pytest.mark.parametrize(("wire", "read"), [row for row in SDKS if row[0].startswith("openai")])
+def test_openais_sdk_raises_its_own_error_after_the_commit(
+    wire: WireName, read: Callable[[bytes], list[object]], status: int
+) -> None:
+    with pytest.raises(openai.APIError, match="headway: no; try something else") as caught:
+        read(refused(wire, status, "x"))
+
+    assert caught.value.code == "x"
+
+
+@pytest.mark.parametrize("status", [400, 429, 503])
+def test_googles_sdk_raises_its_own_error_after_the_commit(status: int) -> None:
+    with pytest.raises(errors.APIError, match="headway: no; try something else") as caught:
+        gemini_chunks(refused("gemini", status, "x"))
+
+    assert caught.value.code == status
+
+
+@pytest.mark.parametrize(("wire", "read"), SDKS)
+def test_an_error_page_of_a_proxy_is_an_error_too(
+    wire: WireName, read: Callable[[bytes], list[object]]
+) -> None:
+    with pytest.raises((anthropic.APIError, openai.APIError, errors.APIError), match="Bad Gateway"):
+        read(refused(wire, 502, "x", b"<html>Bad Gateway</html>"))
+
+
+@pytest.mark.parametrize(("wire", "read"), SDKS)
+def test_an_error_without_a_body_is_an_error_too(
+    wire: WireName, read: Callable[[bytes], list[object]]
+) -> None:
+    with pytest.raises((anthropic.APIError, openai.APIError, errors.APIError)):
+        read(refused(wire, 503, "x", b""))
+
+
+def codex_code(status: int, body: bytes) -> object:
+    last = hold.failed("openai-responses", status, body).split(b"event: response.failed\ndata: ")[1]
+    return json.loads(last)["response"]["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (429, "rate_limit_exceeded", "rate_limit_exceeded"),
+        (429, "HW204", "rate_limit_exceeded"),
+        (500, "server_error", "server_error"),
+        (503, "server_is_overloaded", "server_error"),
+        (408, "slow", "server_error"),
+        (400, "context_length_exceeded", "context_length_exceeded"),
+        (400, "unsupported_value", "invalid_prompt"),
+        (401, "invalid_api_key", "invalid_prompt"),
+        (402, "HW205", "invalid_prompt"),
+        (418, "server_is_overloaded", "invalid_prompt"),
+        (429, "insufficient_quota", "insufficient_quota"),
+    ],
+)
+def test_codex_is_given_a_code_that_it_knows(status: int, code: str, expected: str) -> None:
+    body = json.dumps({"error": {"message": "no", "type": "x", "code": code}}).encode()
+
+    assert codex_code(status, body) == expected
+
+
+def test_only_google_itself_is_told_of_a_failure_in_bare_json() -> None:
+    body = json.dumps({"error": {"code": 429, "message": "no", "status": "X"}}).encode()
+
+    assert json.loads(hold.failed("gemini", 429, body, named("gemini-cli")))["error"]["code"] == 429
+    for name in ("opencode", "ai-sdk"):
+        told = hold.failed("gemini", 429, body, named(name))
+        assert json.loads(told.removeprefix(b"data: "))[0]["error"]["code"] == 429
+        assert told.endswith(b"\n\n")
+
+
+REFUSED = Turned(403, "host", "the Host is not this gateway", "call 127.0.0.1")
+
+
+@pytest.mark.parametrize("wire", [*WIRES, None])
+def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None) -> None:
+    headers, body = hold.turned(wire, REFUSED)
+    told = json.loads(body)
+
+    assert headers["content-type"] == "application/json"
+    assert headers["x-headway-error"] == "host"
+    assert headers["x-should-retry"] == "false"
+    assert "retry-after" not in headers
+    message = "headway: the Host is not this gateway; call 127.0.0.1"
+    assert told["error"]["message"] == message
+    if wire == "anthropic":
+        assert told["error"]["type"] == "permission_error"
+    elif wire == "gemini":
+        assert told["error"]["code"] == 403
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(401, "authentication_error"), (418, "invalid_request_error"), (502, "api_error")],
+)
+def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> None:
+    _, body = hold.turned("anthropic", Turned(status, "x", "no"))
+
+    assert json.loads(body)["error"] == {"type": expected, "message": "headway: no"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "again"),
+    [
+        (QueueDeadlineError("waited", detail="for input"), 429, True),
+        (BrokerUnavailableError(), 503, True),
+        (BudgetReachedError(), 402, False),
+        (AccountClosedError(), 402, False),
+        (DemandTooLargeError(), 400, False),
+        (InternalError(), 500, False),
+    ],
+)
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_call_that_is_given_up_is_sent_again_only_if_that_helps(
+    wire: WireName, error: HeadwayError, status: int, again: bool
+) -> None:
+    asked = Asked(CallRequest("a", "openai", Sketch("m"), ()), wire)
+    got, headers, body = hold.given_up(error, asked)
+
+    assert got == status
+    assert headers["x-should-retry"] == ("true" if again else "false")
+    assert ("retry-after" in headers) == again
+    assert headers["x-headway-error"] == error.code
+    assert f"headway[{error.code}]: " in json.loads(body)["error"]["message"]
+
+
+def test_the_sdk_sends_a_call_again_that_waited_for_too_long() -> None:
+    asked = Asked(CallRequest("a", "openai", Sketch("m"), ()), "openai-chat")
+    status, headers, body = hold.given_up(QueueDeadlineError("waited"), asked)
+    seen: list[httpx2.Request] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        if len(seen) == 1:
+            return httpx2.Response(status, headers={**headers, "retry-after-ms": "1"}, content=body)
+        return httpx2.Response(200, json={"object": "list", "data": []})
+
+    http = httpx2.Client(transport=httpx2.MockTransport(handle))
+    with openai.OpenAI(api_key="k", base_url="http://provider.test/v1", http_client=http) as client:
+        client.models.list()
+
+    assert len(seen) == 2
+
+
+@given(st.floats())
+def test_nobody_is_told_to_come_again_later_than_in_a_minute(seconds: float) -> None:
+    assert 1 <= int(hold.retry_after(seconds)) <= 60
+
+
+def test_retry_after_is_rounded_up() -> None:
+    assert [hold.retry_after(seconds) for seconds in (0.0, 1.2, 59.1, 1e9)] == [
+        "1",
+        "2",
+        "60",
+        "60",
+    ]
+
+
+def test_titles_and_routing_are_small_and_conversations_large() -> None:
+    sizes_bytes = {"opencode title": 2_453, "Gemini CLI routing": 3_126}
+    first_calls_bytes = {"opencode": 29_970, "Codex": 34_750, "Gemini CLI": 41_106}
+
+    assert {hold.size_class(Sketch("m", size_bytes=n)) for n in sizes_bytes.values()} == {"small"}
+    assert {hold.size_class(Sketch("m", size_bytes=n)) for n in first_calls_bytes.values()} == {
+        "large"
+    }
+
+
+def test_a_small_call_waits_for_one_large_call_of_its_key_and_not_for_all() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for session in ("a", "b", "c"):
+        queue.push(("key", "large", session), (), 10.0, f"large {session}")
+    queue.pop()
+    queue.push(("key", "small", "c"), (), 0.2, "title c")
+    queue.push(("key", "small", "d"), (), 0.2, "title d")
+    order = [queue.pop() for _ in range(4)]
+
+    assert order.index("title c") <= 1
+    assert order.index("title d") <= 2
+
+
+def test_small_calls_do_not_starve_large_ones() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(100):
+        queue.push(("key", "small", "a"), (), 1.0, f"small {number}")
+    queue.push(("key", "large", "b"), (), 10.0, "large")
+
+    assert "large" in [queue.pop() for _ in range(2)]

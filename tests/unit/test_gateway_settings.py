@@ -1,0 +1,187 @@
+"""What the gateway is told: every way to say it, and what is said when it cannot be meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.errors import BadValueError
+from headway.gateway.settings import (
+    BEHIND_VARIABLE,
+    DEFAULTS,
+    Options,
+    is_loopback,
+    leads_to_gateway,
+    read_settings,
+)
+from headway.runtime.accounts import GATEWAY_VARIABLE
+
+TOKEN = "Co7-syenADWHQFryEYGHZMrjMrdV8lYS-TAxpXiz52Y"
+OURS = f"http://127.0.0.1:4929/{TOKEN}"
+
+
+def urls(options: Options = Options(), **environ: str) -> dict[str, str]:
+    return {name: one.url for name, one in read_settings(options, environ).upstreams.items()}
+
+
+def refused(options: Options, **environ: str) -> BadValueError:
+    with pytest.raises(BadValueError) as caught:
+        read_settings(options, environ)
+    return caught.value
+
+
+def test_told_nothing_it_knows_the_three_providers() -> None:
+    assert urls() == DEFAULTS
+    settings = read_settings(Options(), {})
+    assert (settings.host, settings.port, settings.wait_s) == ("127.0.0.1", 0, None)
+
+
+def test_the_users_own_addresses_are_the_upstreams() -> None:
+    found = urls(
+        ANTHROPIC_BASE_URL="https://proxy.example/anthropic/",
+        OPENAI_BASE_URL="https://proxy.example/openai/v1",
+        GOOGLE_GEMINI_BASE_URL="https://proxy.example/v1beta/",
+    )
+    assert found == {
+        "anthropic": "https://proxy.example/anthropic",
+        "openai": "https://proxy.example/openai",
+        "gemini": "https://proxy.example",
+    }
+
+
+def test_an_address_without_a_name_is_for_everything() -> None:
+    options = Options(("http://127.0.0.1:8080/v1",))
+    assert set(urls(options, OPENAI_BASE_URL="https://x.example").values()) == {
+        "http://127.0.0.1:8080"
+    }
+    assert options.every == "http://127.0.0.1:8080"
+    assert Options(("groq=https://api.groq.com",)).every is None
+
+
+def test_a_named_upstream_keeps_its_whole_address() -> None:
+    found = urls(Options(("groq=https://api.groq.com/openai/v1", "openai=https://o.example/v1")))
+    assert found["groq"] == "https://api.groq.com/openai/v1"
+    assert found["openai"] == "https://o.example"
+    assert found["anthropic"] == DEFAULTS["anthropic"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "groq", "groq=", "=https://x.example", "Groq=https://x.example", "status=https://x.example",
+     "metrics=https://x.example", "a/b=https://x.example", "x=ftp://x.example", "x=https://",
+     "x=https://h:99999", "x=https://h:0", "x=https://h/a b", "x=https://h/\x1b[31m",
+     "x=https://h?q=1", "x=https://h#f", "x=https://u:p@h", "https://u:p@h", "http://"],
+)  # fmt: skip
+def test_an_upstream_that_is_none_is_refused(text: str) -> None:
+    error = refused(Options((text,)))
+    assert error.code == "HW103"
+    assert "u:p" not in error.render()
+
+
+def test_the_address_of_a_gateway_is_unwrapped() -> None:
+    behind = json.dumps({"anthropic": "https://corp.example", "openai": 7})
+    environ = {GATEWAY_VARIABLE: OURS, BEHIND_VARIABLE: behind}
+    found = urls(Options(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic", **environ)
+    assert found["anthropic"] == "https://corp.example"
+
+
+@pytest.mark.parametrize("behind", ["", "{", "[]", '{"openai": "https://x.example"}',
+                                    json.dumps({"anthropic": f"{OURS}/anthropic"})])  # fmt: skip
+def test_a_circle_is_refused(behind: str) -> None:
+    error = refused(Options(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic",
+                    **{BEHIND_VARIABLE: behind})  # fmt: skip
+    assert "circle" in error.message
+    assert "unset ANTHROPIC_BASE_URL" in str(error.hint)
+
+
+def test_a_named_upstream_ends_the_circle() -> None:
+    options = Options(("anthropic=https://api.anthropic.com",))
+    assert urls(options, ANTHROPIC_BASE_URL=f"{OURS}/anthropic")["anthropic"].endswith(".com")
+
+
+@pytest.mark.parametrize(
+    ("url", "is_ours"),
+    [(f"{OURS}/openai/v1", True), (f"http://localhost:1/{TOKEN}/x", True),
+     (f"http://[::1]:1/{TOKEN}/x", True), ("http://127.0.0.1:8080", False),
+     ("http://127.0.0.1:8080/v1", False), (f"https://far.example/{TOKEN}/openai", False),
+     ("http://10.0.0.1/T/anthropic", False)],
+)  # fmt: skip
+def test_a_gateway_is_known_by_its_address(url: str, is_ours: bool) -> None:
+    assert leads_to_gateway(url, {}) is is_ours
+
+
+def test_a_gateway_is_known_by_what_the_environment_says() -> None:
+    environ = {GATEWAY_VARIABLE: "http://127.0.0.1:1/short"}
+    assert leads_to_gateway("http://127.0.0.1:1/short/openai", environ)
+    assert not leads_to_gateway("http://127.0.0.1:1/shorter/openai", environ)
+
+
+def test_a_key_comes_from_its_variable_and_is_not_shown() -> None:
+    settings = read_settings(Options(keys=("anthropic=WORK",)), {"WORK": " sk-secret\n"})
+    assert settings.upstreams["anthropic"].key == "sk-secret"
+    assert "sk-secret" not in repr(settings)
+
+
+@pytest.mark.parametrize("text", ["sk-secret", "anthropic=", "anthropic=sk-secret",
+                                  "nobody=WORK", "anthropic=EMPTY", "anthropic=TWO_LINES",
+                                  "anthropic=LONG"])  # fmt: skip
+def test_a_key_that_cannot_be_used_is_refused_and_not_shown(text: str) -> None:
+    error = refused(Options(keys=(text,)), WORK="k", EMPTY=" ", TWO_LINES="sk-secret\nx: y",
+                    LONG="k" * 5000)  # fmt: skip
+    assert "sk-secret" not in error.render()
+
+
+@pytest.mark.parametrize(("text", "wait_s"), [("90s", 90.0), ("10m", 600.0), ("7d", 604_800.0)])
+def test_a_wait_is_a_time(text: str, wait_s: float) -> None:
+    assert read_settings(Options(wait=text), {}).wait_s == wait_s
+
+
+@pytest.mark.parametrize("text", ["90", "0s", "-5s", "8d", "forever", ""])
+def test_a_wait_that_is_none_is_refused(text: str) -> None:
+    assert "--wait 90s" in str(refused(Options(wait=text)).hint)
+
+
+@pytest.mark.parametrize("text", ["-1", "65536", "http", "1e3", "٣"])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
+    assert "--port" in refused(Options(port=text)).message
+
+
+@pytest.mark.parametrize(
+    ("host", "taken"),
+    [("localhost", "127.0.0.1"), ("::1", "::1"), ("[::1]", "::1"), ("127.0.0.2", "127.0.0.2")],
+)
+def test_it_listens_on_this_machine(host: str, taken: str) -> None:
+    assert read_settings(Options(host=host), {}).host == taken
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "", "127.0.0.1.x"])
+def test_it_does_not_listen_where_others_can_reach_it(host: str) -> None:
+    assert not is_loopback(host)
+    assert "nobody else" in refused(Options(host=host)).message
+
+
+def test_recordings_are_named_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tape").write_text("")
+    settings = read_settings(Options(record="new", replay="tape"), {})
+    assert (settings.record, settings.replay) == (str(tmp_path / "new"), str(tmp_path / "tape"))
+
+
+def test_recordings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    refused(Options(replay=str(tmp_path / "none")))
+    refused(Options(record=str(tmp_path / "none" / "new")))
+    refused(Options(record=str(tmp_path)))
+
+
+def test_only_some_options_need_a_gateway_of_their_own() -> None:
+    assert not Options(port="7", host="::1").needs_own
+    assert Options(wait="9s").needs_own
+    assert Options(("https://x.example",)).needs_own
+
+
+def test_there_are_only_so_many_upstreams() -> None:
+    refused(Options(tuple(f"u{i}=https://x.example" for i in range(60))))

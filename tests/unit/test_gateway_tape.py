@@ -1,0 +1,243 @@
+"""What a tape answers: the recorded calls at their places, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.core.values import Fault
+from headway.gateway import tape as tape_module
+from headway.gateway.canonical import asked
+from headway.gateway.recording import Recorder
+from headway.gateway.tape import Tape, TapeStatistics
+from tests.unit.recorded_calls import (
+    CLIENTS,
+    HEADERS,
+    TALLY,
+    Run,
+    bodies,
+    form,
+    plain,
+    record,
+    record_calls,
+    replied,
+    sent,
+    with_body,
+)
+from tests.unit.test_gateway_canonical import mutated, mutated_around
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "calls.recording"
+
+
+def test_calls_are_answered_in_their_order_and_each_once(path: Path) -> None:
+    same = plain("sample")
+    record_calls(path, same, same, plain("b"))
+    found = bodies(Tape(str(path)), same, same, plain("b"), plain("b"))
+    assert found == [b"reply 0", b"reply 1", b"reply 2", None]
+
+
+def test_the_first_call_that_is_not_as_recorded_ends_its_stream_for_good(path: Path) -> None:
+    record_calls(path, *map(plain, "abc"))
+    tape = Tape(str(path))
+    assert bodies(tape, *map(plain, "axbc")) == [b"reply 0", None, None, None]
+    assert tape.statistics() == TapeStatistics(3, 1, 3, 1, 1)
+    assert list(tape.endings) == ["default unknown: not as recorded in body"]
+
+
+def test_nothing_is_skipped(path: Path) -> None:
+    record_calls(path, *map(plain, "abc"))
+    assert bodies(Tape(str(path)), *map(plain, "ac")) == [b"reply 0", None]
+    assert bodies(Tape(str(path)), *map(plain, "b")) == [None]
+
+
+def test_a_call_that_comes_more_often_than_it_was_recorded_ends_its_stream(path: Path) -> None:
+    record_calls(path, *map(plain, "ab"))
+    assert bodies(Tape(str(path)), *map(plain, "aab")) == [b"reply 0", None, None]
+
+
+def test_one_stream_that_ends_does_not_end_another(path: Path) -> None:
+    record_calls(path, plain("a", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2"))
+    calls = plain("a", "s1"), plain("x", "s1"), plain("c", "s2"), plain("b", "s1"), plain("d", "s2")
+    found = bodies(Tape(str(path)), *calls)
+    assert found == [b"reply 0", None, b"reply 1", None, b"reply 3"]
+
+
+def test_a_conversation_with_a_new_name_is_known_by_what_it_says(path: Path) -> None:
+    record_calls(path, plain("a", "s1"), plain("b", "s1"), plain("a", "s2"), plain("c", "s2"))
+    tape = Tape(str(path))
+    named = [tape.find(plain("a", "s1")), tape.find(plain("b", "s1"))]
+    assert [reply and reply.body for reply in named] == [b"reply 0", b"reply 1"]
+    assert bodies(tape, plain("a", "n"), plain("c", "n")) == [b"reply 2", b"reply 3"]
+    assert bodies(Tape(str(path)), plain("a", "n"), plain("b", "n"))[1] == b"reply 1"
+
+
+def test_another_key_has_other_streams(path: Path) -> None:
+    record_calls(path, plain("a", key="task-1"))
+    tape = Tape(str(path))
+    assert bodies(tape, plain("a", key="task-2")) == [None]
+    assert list(tape.endings) == ["task-2 unknown: nothing is recorded"]
+
+
+def test_many_alike_sessions_get_a_reply_each(path: Path) -> None:
+    record_calls(path, *(plain("a", f"s{number}") for number in range(22)))
+    found = bodies(Tape(str(path)), *(plain("a", f"n{number}") for number in range(23)))
+    assert len(set(found)) == 23
+    assert found[-1] is None
+
+
+async def together(recorder: Recorder) -> None:
+    """A title beside the first answer, then two more calls in turn."""
+    title, first = recorder.begin(plain("title")), recorder.begin(plain("first"))
+    await replied(first, b"first")
+    second = recorder.begin(plain("second"))
+    await replied(title, b"title")
+    await replied(second, b"second")
+    await replied(recorder.begin(plain("third")), b"third")
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["title first second third", "first title second third", "first second third title"],
+)
+def test_calls_that_were_in_flight_together_may_come_in_any_order(path: Path, order: str) -> None:
+    record(path, together)
+    words = order.split()
+    assert bodies(Tape(str(path)), *map(plain, words)) == [word.encode() for word in words]
+
+
+@pytest.mark.parametrize("order", ["t123", "1t23", "12t3", "123t"])
+def test_calls_with_other_tools_or_instructions_come_when_they_come(path: Path, order: str) -> None:
+    """A title was recorded before the first answer, as it is when the provider is fast."""
+    call = sent("opencode")
+    body = json.loads(call.body)
+    calls = {name: with_body(call, {**body, "tools": [1], "n": name}) for name in "123"}
+    calls["t"] = call
+    record_calls(path, *(asked(calls[name]) for name in "t123"))
+    numbers = {name: b"reply %d" % number for number, name in enumerate("t123")}
+    found = bodies(Tape(str(path)), *(asked(calls[name]) for name in order))
+    assert found == [numbers[name] for name in order]
+    tape = Tape(str(path))
+    assert bodies(tape, *(asked(calls[name]) for name in "t2")) == [b"reply 0", None]
+    assert tape.endings[0].endswith("not as recorded in body.n")
+
+
+def test_a_call_before_its_round_is_not_answered(path: Path) -> None:
+    record(path, together)
+    assert bodies(Tape(str(path)), plain("third"), plain("first")) == [None, None]
+
+
+@pytest.mark.parametrize("how", ["status", "fault", "left", "killed", "long"])
+def test_a_call_without_a_whole_reply_is_sent_on_and_ends_nothing(
+    path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(recorder: Recorder) -> None:
+        await replied(recorder.begin(plain("a")), b"a")
+        lost = recorder.begin(plain("lost"))
+        lost.answered(529 if how == "status" else 200, HEADERS)
+        lost.feed(b"half")
+        if how == "status":
+            assert not await lost.end(TALLY)
+        elif how == "fault":
+            assert not await lost.end(TALLY, Fault("broken"))
+        elif how == "left":
+            lost.drop("client left")
+        elif how == "long":
+            monkeypatch.setattr(lost, "_left", 3)
+            lost.feed(b"more than that")
+            assert not await lost.end(TALLY)
+        await replied(recorder.begin(plain("b")), b"b")
+        await replied(recorder.begin(plain("c")), b"c")
+
+    record(path, act)
+    assert bodies(Tape(str(path)), *map(plain, ("a", "lost", "b"))) == [b"a", None, b"b"]
+    assert bodies(Tape(str(path)), *map(plain, "ab")) == [b"a", b"b"]
+    assert bodies(Tape(str(path)), *map(plain, ("a", "lost", "c"))) == [b"a", None, None]
+    assert (b'"is":"dropped"' in path.read_bytes()) == (how != "killed")
+
+
+def test_a_call_that_failed_and_was_sent_again_has_the_later_reply(path: Path) -> None:
+    async def act(recorder: Recorder) -> None:
+        await replied(recorder.begin(plain("a")), b"no", status=500)
+        await replied(recorder.begin(plain("a")), b"yes")
+
+    record(path, act)
+    assert bodies(Tape(str(path)), plain("a")) == [b"yes"]
+
+
+def test_a_replayed_run_that_is_recorded_again_goes_on_where_it_was_cut(path: Path) -> None:
+    """Three attempts, each killed: the second after one call that was replayed."""
+    record_calls(path, plain("a", "s1"), plain("b", "s1"))
+
+    def attempt(session: str, *words: str) -> list[bytes | None]:
+        async def act(recorder: Recorder) -> None:
+            for word in words:
+                call = plain(word, session)
+                reply = tape.find(call)
+                if reply is not None:
+                    assert await recorder.again(call, reply)
+                else:
+                    await replied(recorder.begin(call), b"new " + word.encode())
+                found.append(None if reply is None else reply.body)
+
+        found: list[bytes | None] = []
+        tape = Tape(str(path))
+        record(path, act)
+        tape.close()
+        return found
+
+    assert attempt("s2", "a") == [b"reply 0"]
+    assert attempt("s3", "a", "b", "c") == [b"reply 0", b"reply 1", None]
+    assert attempt("s4", "a", "b", "c", "d") == [b"reply 0", b"reply 1", b"new c", None]
+
+
+def test_the_latest_of_two_alike_runs_is_replayed_first(path: Path) -> None:
+    record_calls(path, plain("a", "s"))
+    record(path, lambda recorder: replied(recorder.begin(plain("a", "s")), b"later"))
+    assert bodies(Tape(str(path)), plain("a", "n"), plain("a", "m")) == [b"later", b"reply 0"]
+
+
+def test_a_file_that_changes_under_a_tape_gives_nothing_wrong(path: Path) -> None:
+    record_calls(path, *map(plain, "ab"))
+    tape = Tape(str(path))
+    path.write_bytes(b"\0" * path.stat().st_size)
+    assert bodies(tape, *map(plain, "ab")) == [None, None]
+    assert "changed since it was opened" in tape.endings[0]
+
+
+def test_more_streams_than_can_be_known_are_sent_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_calls(path, plain("a", "s1"), plain("a", "s2"))
+    monkeypatch.setattr(tape_module, "STREAMS_MAX", 1)
+    assert bodies(Tape(str(path)), plain("a", "s1"), plain("a", "s2")) == [b"reply 0", None]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_measured_client_that_does_the_same_is_answered_in_a_new_run(
+    path: Path, client: str
+) -> None:
+    prompts = ("first", "second", "third")
+    record_calls(path, *(form(client, Run(1), prompt) for prompt in prompts))
+    tape = Tape(str(path))
+    again = (form(client, Run(2, day=17), prompt) for prompt in prompts)
+    assert bodies(tape, *again) == [b"reply 0", b"reply 1", b"reply 2"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_mutated_call_is_answered(path: Path, client: str) -> None:
+    record_calls(path, form(client, Run(1)))
+    draw = random.Random(client)
+    call = sent(client, Run(2))
+    tape = Tape(str(path))
+    for number in range(200):
+        change = mutated if number % 4 else mutated_around
+        other = asked(change(call, draw))
+        assert tape.find(replace(other, session=f"s{number}")) is None
+    assert bodies(tape, asked(call)) == [b"reply 0"]

@@ -1,0 +1,463 @@
+"""Keys for attempts: what a command is told, what its calls ask of the run, how an attempt ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from headway.core.engine.local import Resting
+from headway.core.values import Fault
+from headway.errors import BadValueError
+from headway.gateway.pocket import MONEY_S_MAX
+from headway.gateway.settings import Options, read_settings
+from headway.gateway.tasks import Place, TaskGateway, task_gateway
+from headway.gateway.values import Key, Payer, Totals, Upstream
+from headway.runtime.metering import Metered, Taken, metered
+from headway.runtime.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
+from headway.testing import run_virtual
+from tests.unit.attempts import Told
+
+BROKEN = Upstream("x", "http://provider.test:not-a-port")
+ENVIRON = {"ANTHROPIC_BASE_URL": "http://provider.test", "PATH": "/nowhere"}
+
+
+@dataclass(slots=True)
+class Opened:
+    """One attempt of a gateway that nobody has connected to."""
+
+    told: Told = field(default_factory=Told)
+    stops: list[str] = field(default_factory=list)
+    windows: list[tuple[float, str]] = field(default_factory=list)
+    waits_for_windows: bool = True
+
+    def window(self, resets_at_s: float, detail: str) -> bool:
+        self.windows.append((resets_at_s, detail))
+        return self.waits_for_windows
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[tuple[TaskGateway, Metered, Key, Payer]]:
+        meter = gateway()
+        meter.meet(self.window, False)
+        try:
+            seen = meter.open(self.told.attempt("review[a]"), lambda: self.stops.append("stop"))
+            key = key_of(meter, seen.environment)
+            assert key.payer is not None
+            yield meter, seen, key, key.payer
+        finally:
+            await meter.aclose()
+
+
+def gateway(environ: Mapping[str, str] = ENVIRON) -> TaskGateway:
+    settings = read_settings(Options(), environ)
+    return TaskGateway(Place("run-1", "here", "here/run", environ), settings)
+
+
+def key_of(meter: TaskGateway, told: Mapping[str, str]) -> Key:
+    token = urlsplit(told["HEADWAY_GATEWAY"]).path.strip("/")
+    found = meter._keys.find(token)
+    assert found is not None
+    return found
+
+
+def test_a_command_is_told_where_its_key_opens() -> None:
+    async def main() -> None:
+        async with Opened().attempt() as (_, seen, key, _payer):
+            told = seen.environment
+            assert told["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
+            assert told["ANTHROPIC_BASE_URL"].endswith(f"/{key.token}/anthropic")
+            assert told["OPENAI_BASE_URL"].endswith(f"/{key.token}/openai/v1")
+            assert (key.name, key.path) == ("review[a]", ("run-1", "review[a]"))
+            port = urlsplit(told["HEADWAY_GATEWAY"]).port
+            with socket.create_connection(("127.0.0.1", port or 0)):
+                pass  # Somebody listens, although nothing serves yet.
+
+    asyncio.run(main())
+
+
+def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_end() -> None:
+    async def main() -> None:
+        settings = read_settings(Options(), ENVIRON)
+        meter = TaskGateway(
+            Place("run-1", "here", "here/run", ENVIRON), replace(settings, upstreams={"x": BROKEN})
+        )
+        told = meter.open(Told().attempt(), print).environment
+        port = urlsplit(told["HEADWAY_GATEWAY"]).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        with pytest.raises(ValueError, match="port"):
+            await meter.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_key_ends_with_its_attempt_and_says_what_its_calls_took() -> None:
+    async def main() -> None:
+        async with Opened().attempt() as (meter, seen, key, _):
+            key.totals = Totals(3, 100.0, 20.0, 450)
+            assert await seen.close() == Taken(3, 100.0, 20.0, 450)
+            assert key.is_over
+            assert meter._keys.find(key.token) is None
+            assert meter.statistics().attempts == 1
+            assert not meter.statistics().is_serving
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
+    async def main() -> None:
+        async with Opened().attempt() as (_, seen, key, _payer):
+            key.in_flight = 1
+
+            def ended() -> None:
+                key.in_flight, key.totals = 0, Totals(1, 10.0, 5.0)
+
+            asyncio.get_running_loop().call_later(0.05, ended)
+            assert (await seen.close()).calls == 1
+
+    asyncio.run(main())
+
+
+def test_a_call_that_never_ends_is_not_waited_for() -> None:
+    async def main() -> Taken:
+        async with Opened().attempt() as (_, seen, key, _payer):
+            key.in_flight = 1
+            return await seen.close()
+
+    assert run_virtual(main()) == Taken()
+
+
+def test_an_attempt_waits_while_any_of_its_calls_does() -> None:
+    async def main() -> None:
+        opened = Opened()
+        async with opened.attempt() as (_, _seen, _key, payer):
+            payer.waits()
+            payer.waits()
+            payer.goes()
+            assert opened.told.said == ["waits"]
+            payer.goes()
+            assert opened.told.said == ["waits", "goes"]
+
+    asyncio.run(main())
+
+
+def test_an_attempt_rests_while_it_has_calls_and_is_queued_while_any_waits() -> None:
+    async def main() -> None:
+        async with Opened().attempt() as (meter, _seen, key, payer):
+            assert meter.resting() == Resting()
+            key.in_flight = 2
+            payer.waits()
+            assert meter.resting() == Resting(1, 1)
+            payer.goes()
+            assert meter.resting() == Resting(1, 0)
+
+    asyncio.run(main())
+
+
+def test_what_one_call_spared_is_not_asked_for_again() -> None:
+    async def main() -> None:
+        opened = Opened()
+        async with opened.attempt() as (_, _seen, _key, payer):
+            await payer.reserve(100, 10)
+            payer.spares(60, 4)
+            await payer.reserve(60, 4)
+            await payer.reserve(5, 0)
+            assert opened.told.reserved == [(100, 10), (5, 0)]
+            payer.spares(-20, 0)
+            await payer.reserve(0, 1)
+            assert opened.told.reserved[2:] == [(20, 1)]
+
+    asyncio.run(main())
+
+
+@dataclass(slots=True)
+class Slow:
+    """A run that sets nothing aside until it is let, and wants to be asked one at a time."""
+
+    told: Told
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    asking: int = 0
+    most: int = 0
+
+    def attempt(self) -> Attempt:
+        return replace(self.told.attempt("t"), reserve=self.reserve)
+
+    async def reserve(self, microusd: int, tokens: int = 0, /) -> None:
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        self.asked.set()
+        try:
+            await self.go.wait()
+        finally:
+            self.asking -= 1
+        self.told.reserved.append((microusd, tokens))
+
+
+def test_a_run_is_asked_one_question_at_a_time_even_by_those_who_left() -> None:
+    async def main() -> None:
+        told, meter = Told(), gateway()
+        slow = Slow(told)
+        payer = key_of(meter, meter.open(slow.attempt(), print).environment).payer
+        assert payer is not None
+        first, second = (asyncio.ensure_future(payer.reserve(n, 0)) for n in (10, 5))
+        await slow.asked.wait()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        payer.spares(10, 0)  # Its call has ended.
+        slow.go.set()
+        await second
+        assert first.cancelled()
+        assert (slow.most, sum(microusd for microusd, _ in told.reserved)) == (1, 15)
+        await payer.reserve(10, 0)
+        assert sum(microusd for microusd, _ in told.reserved) == 15
+        await meter.aclose()
+
+    asyncio.run(main())
+
+
+def test_money_that_does_not_come_is_not_there() -> None:
+    async def main() -> None:
+        stops: list[str] = []
+        meter = gateway()
+        seen = meter.open(Slow(Told()).attempt(), lambda: stops.append("stop"))
+        payer = key_of(meter, seen.environment).payer
+        assert payer is not None
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(OverBudgetError, match="others that do not end have the rest"):
+            await payer.reserve(10, 0)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(MONEY_S_MAX)
+        assert stops == ["stop"]
+        await meter.aclose()
+
+    run_virtual(main())
+
+
+def test_an_attempt_that_the_budget_has_no_room_for_is_stopped_once() -> None:
+    async def main() -> None:
+        opened = Opened(Told(reservations_max=0))
+        async with opened.attempt() as (_, seen, _key, payer):
+            for _ in range(2):
+                with pytest.raises(OverBudgetError, match="the budget is spent"):
+                    await payer.reserve(10, 0)
+            assert opened.stops == ["stop"]
+            assert seen.stopped is not None
+
+    asyncio.run(main())
+
+
+def test_a_run_hears_of_an_empty_usage_window() -> None:
+    async def main() -> None:
+        opened = Opened()
+        async with opened.attempt() as (_, seen, _key, payer):
+            payer.window(99.0, "empty")
+            assert opened.windows == [(99.0, "empty")]
+            assert seen.empty is not None
+            payer.waits()
+            assert (opened.stops, seen.is_ended) == ([], False)
+
+    asyncio.run(main())
+
+
+def test_a_command_whose_call_waits_for_a_window_that_nobody_waits_for_is_ended() -> None:
+    async def main() -> None:
+        opened = Opened(waits_for_windows=False)
+        async with opened.attempt() as (_, seen, _key, payer):
+            payer.waits()
+            payer.goes()
+            payer.window(99.0, "empty")
+            assert opened.stops == []  # The answer that said so may be all that it needs.
+            payer.waits()
+            payer.waits()
+            assert (opened.stops, seen.is_ended) == (["stop"], True)
+        waiting = Opened(waits_for_windows=False)
+        async with waiting.attempt() as (_, _seen, _key, payer):
+            payer.waits()
+            payer.window(99.0, "empty")
+            assert waiting.stops == ["stop"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"HEADWAY_GATEWAY": "0"},
+        {"HEADWAY_GATEWAY": "http://127.0.0.1:1/" + "t" * 43},
+        {"OPENAI_BASE_URL": f"http://127.0.0.1:4929/{'t' * 43}/openai/v1"},
+    ],
+)
+def test_an_environment_that_has_a_gateway_or_wants_none_keeps_it(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    place = Place("r", str(tmp_path), str(tmp_path), {"HOME": str(tmp_path), **environ})
+    assert task_gateway(place) is None
+
+
+def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "OPENAI_BASE_URL": "https://relay.test/api/v1"}
+    made = task_gateway(Place("r", str(tmp_path), str(tmp_path), environ))
+    assert made is not None
+    upstreams = made._settings.upstreams
+    assert upstreams["openai"].url == "https://relay.test/api"
+    assert upstreams["anthropic"].url == "https://api.anthropic.com"
+    bad = Place("r", str(tmp_path), str(tmp_path), {**environ, "OPENAI_BASE_URL": "no address"})
+    with pytest.raises(BadValueError):
+        task_gateway(bad)
+
+
+@dataclass(slots=True)
+class FakeMeter:
+    """A meter that says of every attempt what it was told to say."""
+
+    taken: Taken = Taken(2, 30.0, 4.0, 500)
+    stopped: OverBudgetError | None = None
+    empty: WindowEmptyError | None = None
+    is_ended: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: {"WHERE": "here"})
+    stop: Callable[[], object] = print
+    closes: int = 0
+
+    def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
+        self.stop = stop
+        return self
+
+    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None: ...
+
+    def resting(self) -> Resting:
+        return Resting()
+
+    async def close(self) -> Taken:
+        self.closes += 1
+        return self.taken
+
+    async def aclose(self) -> None: ...
+
+
+def perform(meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]) -> Result:
+    return asyncio.run(_performed(meter, work))
+
+
+async def _performed(
+    meter: FakeMeter, work: Callable[[Mapping[str, str]], Awaitable[Result]]
+) -> Result:
+    try:
+        return await metered(meter, Told().attempt(), work)
+    finally:
+        assert meter.closes == 1
+
+
+async def good(told: Mapping[str, str]) -> Result:
+    return Result(told["WHERE"].encode(), exit_code=0)
+
+
+async def bad(_: Mapping[str, str]) -> Result:
+    raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
+
+
+def test_what_the_calls_of_a_command_took_is_part_of_what_it_gave() -> None:
+    result = perform(FakeMeter(), good)
+    assert result == Result(b"here", None, 30.0, 4.0, 500, 2, 0)
+
+
+def test_what_the_calls_of_a_failed_command_took_is_part_of_its_failure() -> None:
+    with pytest.raises(AttemptError, match="exit code 7") as lost:
+        perform(FakeMeter(), bad)
+    assert lost.value.result == Result(b"half", None, 30.0, 4.0, 500, 2, 7)
+
+
+def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:
+    with pytest.raises(WindowEmptyError) as empty:
+        perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), bad)
+    assert empty.value.resets_at_s == 99.0
+    assert empty.value.result is not None
+    assert empty.value.result.calls == 2
+    assert perform(FakeMeter(empty=WindowEmptyError(99.0, "empty")), good).calls == 2
+
+
+@pytest.mark.parametrize("work", [good, bad])
+def test_a_command_whose_call_the_budget_refused_has_no_result_of_its_own(
+    work: Callable[[Mapping[str, str]], Awaitable[Result]],
+) -> None:
+    with pytest.raises(OverBudgetError, match="spent") as over:
+        perform(FakeMeter(stopped=OverBudgetError("all is spent")), work)
+    assert over.value.result is not None
+    assert over.value.result.spend_microusd == 500
+
+
+def test_a_command_that_is_stopped_for_the_budget_is_ended() -> None:
+    meter = FakeMeter()
+
+    async def endless(_: Mapping[str, str]) -> Result:
+        meter.stopped, meter.is_ended = OverBudgetError("all is spent"), True
+        meter.stop()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(OverBudgetError) as over:
+        perform(meter, endless)
+    assert over.value.result is not None
+    assert over.value.result.calls == 2
+
+
+def test_a_command_that_is_ended_for_a_usage_window_is_put_back() -> None:
+    meter = FakeMeter()
+
+    async def endless(_: Mapping[str, str]) -> Result:
+        meter.empty, meter.is_ended = WindowEmptyError(99.0, "empty"), True
+        meter.stop()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(WindowEmptyError) as empty:
+        perform(meter, endless)
+    assert empty.value.result is not None
+    assert empty.value.result.calls == 2
+
+
+def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
+    meter, begun = FakeMeter(), asyncio.Event()
+
+    async def endless(_: Mapping[str, str]) -> Result:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> None:
+        task = asyncio.ensure_future(_performed(meter, endless))
+        await begun.wait()
+        meter.stopped, meter.is_ended = OverBudgetError("all is spent"), True
+        meter.stop()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_without_a_meter_nothing_is_told_and_nothing_added() -> None:
+    async def work(told: Mapping[str, str]) -> Result:
+        return Result(repr(dict(told)).encode())
+
+    assert asyncio.run(metered(None, Told().attempt(), work)) == Result(b"{}")
+
+
+def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:
+    @dataclass(slots=True)
+    class Broken(FakeMeter):
+        def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
+            raise OSError(24, "Too many open files")
+
+    with pytest.raises(AttemptError, match="its calls cannot be seen") as lost:
+        asyncio.run(metered(Broken(), Told().attempt(), good))
+    assert lost.value.fault.kind == "request"

@@ -1,0 +1,145 @@
+"""Models of the simulated provider that use tools: `agent`, and rules of scripts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from headway.errors import BadPresetError
+from headway.simulator.models import ASIDE, Models, Reply
+from headway.simulator.script import parse_script
+from headway.simulator.tooluse import COMMAND, SHELLS
+from headway.wire.values import Conversation
+
+PROMPT = ("user", "Use `x` as a name.\nPlease run `echo 1`, then `pwd`.")
+ASKED = ("assistant", "I run echo 1.")
+GAVE = ("tool", "1\n")
+REMINDER = ("user", "Remember your tasks.")
+
+
+def said(*turns: tuple[str, str], tools: tuple[str, ...] = ("Read", "Bash")) -> Conversation:
+    return Conversation("agent", "", turns, True, None, tools=tools)
+
+
+def reply(*turns: tuple[str, str], tools: tuple[str, ...] = ("Read", "Bash")) -> Reply:
+    return Models("agent").reply(said(*turns, tools=tools))
+
+
+def command(found: Reply) -> object:
+    (use,) = found.tool_uses
+    return json.loads(use.arguments)["command"]
+
+
+def test_an_agent_runs_the_command_of_the_prompt() -> None:
+    found = reply(PROMPT)
+    assert [use.name for use in found.tool_uses] == ["Bash"]
+    assert command(found) == "echo 1"
+    assert "".join(found.pieces) == "I run echo 1."
+
+
+def test_an_agent_runs_one_command_after_the_other_and_then_tells_what_they_gave() -> None:
+    turns = [PROMPT, ASKED, GAVE, REMINDER]
+    assert command(reply(*turns)) == "pwd"
+    found = reply(*turns, ("assistant", "I run pwd."), ("tool", "/home"))
+    assert found.tool_uses == ()
+    assert "".join(found.pieces) == "The commands gave:\n1\n\n/home"
+
+
+def test_a_second_prompt_begins_anew() -> None:
+    before = [PROMPT, ASKED, GAVE, ("assistant", "It gave 1.")]
+    assert command(reply(*before, ("user", "Now `date`"))) == "date"
+    assert command(reply(*before, ("user", "And now?"))) == COMMAND
+
+
+def test_a_client_that_offers_no_shell_gets_a_short_text() -> None:
+    found = reply(PROMPT, tools=("Read",))
+    assert ("".join(found.pieces), found.tool_uses) == (ASIDE, ())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_is_given_the_command_in_its_own_form(shell: str) -> None:
+    (use,) = reply(PROMPT, tools=("other", shell)).tool_uses
+    assert use.name == shell
+    assert "echo 1" in use.arguments
+    assert isinstance(json.loads(use.arguments), dict)
+
+
+def test_the_same_conversation_gives_the_same_use_and_another_gives_another() -> None:
+    (use,) = reply(PROMPT).tool_uses
+    assert reply(PROMPT).tool_uses == (use,)
+    (other,) = reply(PROMPT, ASKED, GAVE).tool_uses
+    assert other.id != use.id
+
+
+def test_tools_count_as_tokens_and_are_not_asked_for_without_room() -> None:
+    found = reply(PROMPT)
+    assert found.tokens > len(found.pieces) + 5
+    assert found.within(found.tokens) is found
+    assert found.within(None) is found
+    cut = found.within(found.tokens - 1)
+    assert (cut.tool_uses, cut.pieces) == ((), found.pieces)
+    assert len(found.within(2).pieces) == 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "OBJECT", "properties": {"n": {"type": "INTEGER"}}}, {"n": 1}),
+        ({"type": ["array", "null"], "items": {"type": "string"}}, ["plain"]),
+        ({"enum": ["b", "a"]}, "b"),
+        ({"const": None}, None),
+        ({"anyOf": [{"type": "number", "minimum": 2.5}, {"type": "null"}]}, 2.5),
+        ({"properties": {"ok": {"type": "boolean"}, "any": {}}}, {"ok": False, "any": None}),
+    ],
+)
+def test_an_agent_that_must_follow_a_schema_does(schema: object, value: object) -> None:
+    asked = replace(said(PROMPT), schema=json.dumps(schema))
+    assert json.loads("".join(Models("agent").reply(asked).pieces)) == value
+
+
+def test_a_schema_within_itself_without_end_is_followed_so_far() -> None:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(40):
+        schema = {"type": "array", "items": schema}
+    text = "".join(Models("agent").reply(replace(said(PROMPT), schema=json.dumps(schema))).pieces)
+    assert text.strip("[]") == "null"
+
+
+SCRIPT = [
+    {"on": "result", "regex": r"(\d+)", "answer": "It is {group.1}."},
+    {"regex": "add (.*)", "use": {"sum": {"all": "{group.1}", "n": "words"}, "shell": "expr {sum}"},
+     "answer": "A moment."},
+    {"answer": "no"},
+]  # fmt: skip
+
+
+def scripted(*turns: tuple[str, str], tools: tuple[str, ...] = ()) -> Reply:
+    script = parse_script({"rules": SCRIPT})
+    return Models("script", script).reply(Conversation("x", "", turns, False, None, tools=tools))
+
+
+def test_a_rule_uses_the_first_of_its_tools_that_is_offered() -> None:
+    (use,) = scripted(("user", "add 1 2"), tools=("bash", "sum")).tool_uses
+    assert (use.name, json.loads(use.arguments)) == ("sum", {"all": "1 2", "n": 3})
+    (use,) = scripted(("user", "add 1 2"), tools=("read", "exec_command")).tool_uses
+    assert (use.name, json.loads(use.arguments)) == ("exec_command", {"cmd": "expr 3"})
+
+
+def test_a_rule_whose_tools_are_not_offered_does_not_match() -> None:
+    found = scripted(("user", "add 1 2"), tools=("read",))
+    assert ("".join(found.pieces), found.tool_uses) == ("no", ())
+
+
+def test_a_rule_on_results_answers_when_there_are_some() -> None:
+    before = [("user", "add 1 2"), ("assistant", "A moment.")]
+    found = scripted(*before, ("tool", "gave 3"), tools=("sum",))
+    assert ("".join(found.pieces), found.tool_uses) == ("It is 3.", ())
+    assert "".join(scripted(*before, ("tool", "add"), tools=("sum",)).pieces) == "no"
+
+
+@pytest.mark.parametrize("use", ["ls", {"shell": 1}, {"Read": "a.txt"}, {1: {}}])
+def test_a_use_that_gives_a_tool_nothing_it_can_take_is_refused(use: object) -> None:
+    with pytest.raises(BadPresetError, match="what each tool is given"):
+        parse_script({"rules": [{"use": use}]})

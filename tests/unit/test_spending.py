@@ -1,0 +1,188 @@
+"""What a call through the gateway sets aside, by how much it is extended, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.engine.budget import NOTHING, Cost
+from headway.core.quota.demand import Price
+from headway.core.values import Amounts, Tally
+from headway.errors import BudgetReachedError
+from headway.gateway.spending import STEP_TOKENS, Prices, Spending
+
+PRICE = Price(3_000_000, 15_000_000, 300_000)
+
+
+@dataclass(slots=True)
+class Purse:
+    """A payer who grants everything and writes it down."""
+
+    spared: list[Cost] = field(default_factory=list)
+
+    def waits(self) -> None: ...
+
+    def goes(self) -> None: ...
+
+    async def reserve(self, microusd: int, tokens: int, /) -> None: ...
+
+    def spares(self, microusd: int, tokens: int, /) -> None:
+        self.spared.append(Cost(microusd, tokens))
+
+    def window(self, resets_at_s: float, detail: str) -> None: ...
+
+
+def spending(purse: Purse | None = None) -> Spending:
+    return Spending(purse, lambda _: PRICE)
+
+
+def test_what_a_call_is_expected_to_cost_is_set_aside_before_it_is_sent() -> None:
+    call = spending(Purse())
+    assert call.before(1000, 100) == Cost(3000 + 1500, 1100)
+    assert call.statistics() == Cost(4500, 1100)
+
+
+def test_a_call_that_is_sent_again_sets_nothing_aside_twice() -> None:
+    call = spending(Purse())
+    call.before(1000, 100)
+    assert call.before(1000, 100) == NOTHING
+    assert call.before(1000, 200) == Cost(1500, 100)
+
+
+def test_a_stream_is_extended_when_it_exceeds_what_was_expected_and_not_before() -> None:
+    call = spending(Purse())
+    call.before(1000, 100)
+    assert call.grew(100) is None
+    assert call.grew(101) == Cost(15 * (1 + STEP_TOKENS), 1 + STEP_TOKENS)
+    assert call.grew(101 + STEP_TOKENS) is None
+    assert call.grew(102 + STEP_TOKENS) is not None
+
+
+def test_a_long_answer_is_extended_a_few_times() -> None:
+    call = spending(Purse())
+    call.before(10, 10)
+    steps = [tokens for tokens in range(20_000) if call.grew(tokens) is not None]
+    assert len(steps) < 15
+
+
+def test_what_was_set_aside_and_not_used_is_free_when_the_call_ends() -> None:
+    purse = Purse()
+    call = spending(purse)
+    call.before(1000, 100)
+    assert call.cost(Tally(500, 0, 20)) == 1500 + 300
+    assert purse.spared == [Cost(4500 - 1800, 1100 - 520)]
+    assert call.statistics() == NOTHING
+
+
+def test_a_call_that_took_more_than_was_set_aside_spares_less_than_nothing() -> None:
+    purse = Purse()
+    call = spending(purse)
+    call.before(100, 1)
+    call.cost(Tally(1000, 0, 1))
+    assert purse.spared == [Cost(-2700, -900)]
+
+
+def test_input_from_the_cache_has_its_own_price() -> None:
+    assert spending(Purse()).cost(Tally(100, 1000, 10)) == 300 + 300 + 150
+
+
+@pytest.mark.parametrize("known", ["unknown", "estimated"])
+def test_a_call_that_nobody_counted_costs_what_was_expected_of_it(known: str) -> None:
+    call = spending(Purse())
+    call.before(1000, 100)
+    tally = Tally(0, 0, 0, "unknown") if known == "unknown" else Tally(10, 0, 3, "estimated")
+    assert call.cost(tally) == 4500
+
+
+def test_a_call_that_nobody_counted_costs_at_least_what_was_seen_of_it() -> None:
+    call = spending(Purse())
+    call.before(10, 1)
+    assert call.cost(Tally(1000, 0, 100, "estimated")) == 4500
+
+
+def test_a_stream_that_was_cut_costs_what_was_seen_of_it_and_not_the_step_it_was_denied() -> None:
+    call = spending(Purse())
+    call.before(1000, 100)
+    assert call.grew(200) is not None
+    assert call.cost(Tally(0, 200, 200, "estimated")) == 2400 + 60 + 3000
+
+
+@pytest.mark.parametrize("how", ["unused", "throttled"])
+def test_a_call_that_did_not_run_costs_nothing(how: str) -> None:
+    purse = Purse()
+    call = spending(purse)
+    call.before(1000, 100)
+    unknown = Tally(known="unknown")
+    assert call.cost(unknown, "unused" if how == "unused" else "throttled") == 0
+    assert purse.spared == [Cost(4500, 1100)]
+
+
+def test_without_a_price_tokens_count_all_the_same() -> None:
+    purse = Purse()
+    call = Spending(purse, lambda _: None)
+    assert call.before(1000, 100) == Cost(0, 1100)
+    assert call.cost(Tally(900, 0, 50)) == 0
+    assert purse.spared == [Cost(0, 150)]
+
+
+def test_a_call_that_nobody_pays_for_sets_nothing_aside_and_is_priced() -> None:
+    call = spending()
+    assert call.before(1000, 100) == NOTHING
+    assert call.grew(10_000) is None
+    assert call.cost(Tally(1000, 0, 100)) == 4500
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, 1000),
+    st.lists(st.integers(0, 5000), max_size=20),
+    st.integers(0, 20_000),
+)
+def test_what_is_set_aside_covers_every_token_that_was_passed_on(
+    input_tokens: int, expected: int, growth: list[int], read: int
+) -> None:
+    purse = Purse()
+    call = spending(purse)
+    total, seen = call.before(input_tokens, expected), 0
+    for tokens in growth:
+        seen += tokens
+        more = call.grew(seen)
+        total = total if more is None else total.plus(more)
+        assert total.tokens >= input_tokens + seen
+        assert total == call.statistics()
+    call.cost(Tally(read, 0, seen))
+    used = Cost(PRICE.cost_microusd(_amounts(read, seen)), read + seen)
+    assert total.minus(purse.spared[0]) == used
+
+
+def test_price_data_is_loaded_once_and_beside_the_loop() -> None:
+    threads: list[bool] = []
+
+    def look_up(_: str, input_tokens: int) -> Price | None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return PRICE if input_tokens < 10 else None
+
+    async def main() -> None:
+        prices = Prices(look_up)
+        price, *_ = await asyncio.gather(*(prices.of(f"m{n}") for n in range(5)))
+        assert (threads, prices.statistics()) == ([False], True)
+        assert (price(5), price(50)) == (PRICE, None)
+
+    asyncio.run(main())
+
+
+def test_with_a_budget_in_money_a_call_without_a_price_is_not_made() -> None:
+    async def main() -> None:
+        await Prices(lambda *_: None, is_needed=True).of("stranger")
+
+    with pytest.raises(BudgetReachedError, match="nobody knows what a call to `stranger` costs"):
+        asyncio.run(main())
+
+
+def _amounts(input_tokens: int, output_tokens: int) -> Amounts:
+    return Amounts(input_tokens, output_tokens)

@@ -1,0 +1,249 @@
+"""Models that want tools used: both official SDKs read it, with strict validation on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anthropic
+import httpx2
+import openai
+import pytest
+from anthropic.types import ToolUseBlock
+from openai.types.chat import ChatCompletionMessageFunctionToolCall
+from openai.types.responses import ResponseFunctionToolCall
+
+from headway.core.quota.dialect import OPENAI
+from headway.wire import read, write
+from headway.wire.answer import TextReader
+from headway.wire.values import Answer, Conversation, Route, ToolUse, WireName
+
+ONE = ToolUse("call_1", "bash", '{"command": "echo \\"안녕\\" | wc -c", "description": "Count"}')
+TWO = ToolUse("call_2", "read", "{}")
+WORDS = Answer("resp_1", "model-1", "I look.", 1000, 50, 24, tool_uses=(ONE, TWO))
+SILENT = replace(WORDS, text="", tool_uses=(ONE,))
+ANSWERS = pytest.mark.parametrize("answer", [WORDS, SILENT])
+WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
+
+
+def stream(wire: WireName, answer: Answer) -> bytes:
+    pieces = [answer.text[:3], answer.text[3:]] if answer.text else []
+    texts = [write.piece(wire, answer, index, text) for index, text in enumerate(pieces)]
+    end = write.closing(wire, answer, True, len(pieces))
+    return b"".join((write.opening(wire, answer), *texts, end))
+
+
+def answering(body: bytes) -> httpx2.Client:
+    kind = "application/json" if body.startswith(b"{") else "text/event-stream"
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": kind}, content=body)
+
+    return httpx2.Client(transport=httpx2.MockTransport(handle))
+
+
+def claude(body: bytes) -> anthropic.Anthropic:
+    return anthropic.Anthropic(
+        api_key="k",
+        base_url="http://provider.test",
+        http_client=answering(body),
+        max_retries=0,
+        _strict_response_validation=True,
+    )
+
+
+def gpt(body: bytes) -> openai.OpenAI:
+    return openai.OpenAI(
+        api_key="k",
+        base_url="http://provider.test/v1",
+        http_client=answering(body),
+        max_retries=0,
+        _strict_response_validation=True,
+    )
+
+
+def wanted(answer: Answer) -> list[tuple[str, str, object]]:
+    return [(use.id, use.name, json.loads(use.arguments)) for use in answer.tool_uses]
+
+
+def blocks(content: Sequence[object]) -> list[tuple[str, str, object]]:
+    found = [block for block in content if isinstance(block, ToolUseBlock)]
+    return [(block.id, block.name, block.input) for block in found]
+
+
+@ANSWERS
+def test_a_message_that_wants_tools_is_accepted(answer: Answer) -> None:
+    asked = {"model": "m", "max_tokens": 9}
+    with claude(write.whole("anthropic", answer)) as client:
+        message = client.messages.create(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": str(asked)}]
+        )
+    assert blocks(message.content) == wanted(answer)
+    assert message.stop_reason == "tool_use"
+    assert message.content[0].type == ("text" if answer.text else "tool_use")
+
+
+@ANSWERS
+def test_a_streamed_message_that_wants_tools_is_accepted(answer: Answer) -> None:
+    with (
+        claude(stream("anthropic", answer)) as client,
+        client.messages.stream(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
+        ) as events,
+    ):
+        message = events.get_final_message()
+    assert blocks(message.content) == wanted(answer)
+    assert message.stop_reason == "tool_use"
+    assert "".join(block.text for block in message.content if block.type == "text") == answer.text
+
+
+@ANSWERS
+def test_a_completion_that_wants_tools_is_accepted(answer: Answer) -> None:
+    with gpt(write.whole("openai-chat", answer)) as client:
+        completion = client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "?"}]
+        )
+    message = completion.choices[0].message
+    calls = [
+        call
+        for call in message.tool_calls or []
+        if isinstance(call, ChatCompletionMessageFunctionToolCall)
+    ]
+    found = [(call.id, call.function.name, json.loads(call.function.arguments)) for call in calls]
+    assert found == wanted(answer)
+    assert (message.content or "") == answer.text
+    assert completion.choices[0].finish_reason == "tool_calls"
+
+
+@ANSWERS
+def test_a_streamed_completion_that_wants_tools_is_accepted(answer: Answer) -> None:
+    with (
+        gpt(stream("openai-chat", answer)) as client,
+        client.chat.completions.stream(
+            model="m", messages=[{"role": "user", "content": "?"}]
+        ) as events,
+    ):
+        events.until_done()
+        choice = events.get_final_completion().choices[0]
+    calls = choice.message.tool_calls or []
+    found = [(call.id, call.function.name, json.loads(call.function.arguments)) for call in calls]
+    assert found == wanted(answer)
+    assert choice.finish_reason == "tool_calls"
+    assert (choice.message.content or "") == answer.text
+
+
+def functions(output: Sequence[object]) -> list[tuple[str, str, object]]:
+    found = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
+    return [(item.call_id, item.name, json.loads(item.arguments)) for item in found]
+
+
+@ANSWERS
+def test_a_response_that_wants_tools_is_accepted(answer: Answer) -> None:
+    with gpt(write.whole("openai-responses", answer)) as client:
+        response = client.responses.create(model="m", input="?")
+    assert functions(response.output) == wanted(answer)
+    assert response.output_text == answer.text
+    assert response.status == "completed"
+
+
+@ANSWERS
+def test_a_streamed_response_that_wants_tools_is_accepted(answer: Answer) -> None:
+    with (
+        gpt(stream("openai-responses", answer)) as client,
+        client.responses.stream(model="m", input="?") as events,
+    ):
+        numbers = [event.sequence_number for event in events]
+        response = events.get_final_response()
+    assert functions(response.output) == wanted(answer)
+    assert response.output_text == answer.text
+    assert len(numbers) > len(answer.tool_uses) * 4
+
+
+@ANSWERS
+def test_the_events_of_a_response_with_tools_are_numbered_without_a_gap(answer: Answer) -> None:
+    lines = stream("openai-responses", answer).splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    places = [event["output_index"] for event in events if "output_index" in event]
+    assert sorted(set(places)) == list(range(len(answer.tool_uses) + bool(answer.text)))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@ANSWERS
+def test_usage_of_an_answer_with_tools_is_read_back(wire: WireName, answer: Answer) -> None:
+    headers = {"content-type": "text/event-stream"}
+    reader = read.AnswerReader(wire, 200, headers, OPENAI)
+    reader.feed(stream(wire, answer))
+    reader.end()
+    assert reader.tally.output_tokens == 50
+    assert reader.fault is None
+
+
+@pytest.mark.parametrize("wire", WIRES[:2])
+def test_what_an_answer_with_tools_says_is_its_text(wire: WireName) -> None:
+    reader = TextReader(wire)
+    reader.feed(stream(wire, WORDS))
+    reader.end()
+    assert (reader.text, reader.finish, reader.is_damaged) == ("I look.", "tool", False)
+
+
+def heard(wire: WireName, body: object) -> Conversation:
+    return read.conversation(Route(wire), json.dumps(body).encode())
+
+
+def test_tools_and_results_of_messages_are_read() -> None:
+    result = {"type": "tool_result", "tool_use_id": "1", "content": "42"}
+    said = heard("anthropic", {
+        "model": "m",
+        "tools": [{"name": "Bash", "input_schema": {}}, {"type": "web_search_1", "name": "find"}],
+        "messages": [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "Bash"}]},
+            {"role": "user", "content": [result, {"type": "text", "text": "a reminder"}]},
+        ],
+    })  # fmt: skip
+    assert said.tools == ("Bash", "find")
+    assert said.turns[2:] == (("tool", "42"), ("user", "a reminder"))
+
+
+def test_tools_and_results_of_a_chat_are_read() -> None:
+    said = heard("openai-chat", {
+        "model": "m",
+        "tools": [{"type": "function", "function": {"name": "bash"}},
+                  {"type": "custom", "custom": {"name": "patch"}}],
+        "functions": [{"name": "old"}],
+        "messages": [{"role": "tool", "tool_call_id": "1", "content": "42"}],
+    })  # fmt: skip
+    assert said.tools == ("bash", "patch", "old")
+    assert said.turns == (("tool", "42"),)
+
+
+def test_tools_and_results_of_responses_are_read() -> None:
+    said = heard("openai-responses", {
+        "model": "m",
+        "tools": [{"type": "function", "name": "exec_command"}, {"type": "web_search"}],
+        "input": [
+            {"type": "function_call", "call_id": "1", "name": "exec_command", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "42"},
+            {"type": "custom_tool_call_output", "call_id": "2",
+             "output": [{"type": "input_text", "text": "43"}]},
+        ],
+    })  # fmt: skip
+    assert said.tools == ("exec_command", "web_search")
+    assert [role for role, _ in said.turns] == ["assistant", "tool", "tool"]
+    assert [text for _, text in said.turns[1:]] == ["42", "43"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "body"),
+    [
+        ("anthropic", {"messages": [], "output_config": {"format": {"schema": {"a": 1}}}}),
+        ("openai-chat", {"messages": [], "response_format": {"json_schema": {"schema": {"a": 1}}}}),
+        ("openai-responses", {"input": "?", "text": {"format": {"schema": {"a": 1}}}}),
+    ],
+)
+def test_the_schema_of_an_answer_is_read(wire: WireName, body: dict[str, object]) -> None:
+    assert heard(wire, {"model": "m", **body}).schema == '{"a":1}'
+    del body[next(name for name in body if name not in ("messages", "input"))]
+    assert heard(wire, {"model": "m", **body}).schema == ""
