@@ -106,9 +106,12 @@ class Wanted:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The flow: the key's, then the conversation, then small calls beside large ones."""
-        session = f"{self.caller.name}:{self.caller.session}"
-        return (*self.passed.key.path, session, hold.size_class(self.sketch))
+        """The flow: whose key, small calls beside large ones, then which conversation.
+
+        So a title does not wait behind the large calls of other conversations.
+        """
+        whose, session = self.passed.key.path, f"{self.caller.name}:{self.caller.session}"
+        return (*whose[:1], hold.size_class(self.sketch), *whose[1:], session)
 
     @property
     def name(self) -> bytes:
@@ -304,8 +307,13 @@ class Call:
                 return await self._unreachable(error, was_sent=True)
             if exchange.refused():
                 return None
-        ended = await self._reply.open(response, head)
-        return await self._handed_on(response) if ended is None else ended
+        try:
+            ended = await self._reply.open(response, head)
+            return await self._handed_on(response) if ended is None else ended
+        except ConnectionError:
+            # The provider's are dealt with where it is read: this is a client that has gone.
+            exchange.closed()
+            raise
 
     async def _handed_on(self, response: aiohttp.ClientResponse) -> web.StreamResponse:
         """Every byte as it comes. A reply that is recorded is on the disk before its last one."""
@@ -321,7 +329,7 @@ class Call:
             if not data:
                 break
             exchange.fed(data)
-            over = await self._cut_off() or await self._over_budget()
+            over = await self._cut_off(data) or await self._over_budget(data)
             if over is not None:
                 return over
             if recording is not None:
@@ -341,16 +349,16 @@ class Call:
         if outcome is not None:
             await recording.end(outcome.tally, outcome.fault)
 
-    async def _cut_off(self) -> web.StreamResponse | None:
+    async def _cut_off(self, data: bytes) -> web.StreamResponse | None:
         """End an answer that the month's budget has no more room for."""
         cut = None if self._noted is None else self._noted.cut
         if cut is None:
             return None
         self._exchange.closed()
         status, _, body = hold.given_up(cut, self._exchange.asked)
-        return await self._reply.fail(status, body)
+        return await self._reply.fail(status, body, data)
 
-    async def _over_budget(self) -> web.StreamResponse | None:
+    async def _over_budget(self, data: bytes) -> web.StreamResponse | None:
         """Set more aside for an answer that outgrew what was; end it when there is no more."""
         spending, noted, payer = self._spending, self._noted, self._payer
         if spending is None or noted is None or payer is None:
@@ -364,7 +372,7 @@ class Call:
             self._exchange.closed()
             told = _too_dear(error)
             _, body = hold.turned(self._wanted.wire, told)
-            return await self._reply.fail(told.status, body)
+            return await self._reply.fail(told.status, body, data)
         return None
 
     async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
@@ -380,7 +388,8 @@ class Call:
     async def _unreachable(self, error: BaseException, was_sent: bool) -> web.StreamResponse:
         url = self._wanted.upstream.url
         why = "was sent the call and gave no answer" if was_sent else "cannot be reached"
-        told = Turned(502, "upstream", f"{url} {why}: {type(error).__name__}: {error}")
+        code = hold.LOST if was_sent else "upstream"
+        told = Turned(502, code, f"{url} {why}: {type(error).__name__}: {error}")
         return await self._reply.turn(told)
 
     def _enter_in_books(self) -> None:
@@ -411,8 +420,12 @@ class Call:
 
 async def in_line(means: Means, wanted: Wanted, exchange: Exchange) -> Held:
     """The permit. A client that goes away leaves its place for a moment."""
+    if means.is_draining:
+        raise DrainingError
     admitting: Admitting | None = means.places.take(wanted.name) if means.places else None
-    if admitting is None:
+    if admitting is not None:
+        means.ledger.resent()
+    else:
         admitting = asyncio.ensure_future(_asked(means.port, wanted.passed.key.payer, exchange))
     means.waiting.add(admitting)
     try:

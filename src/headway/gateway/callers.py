@@ -74,8 +74,9 @@ class _Program:
 
 
 _CLAUDE_CODE: Final = _Program("claude-code", silent_s=240.0, beat_s=60.0)
-"""Of pings alone it bears about 30, or five minutes, and then waits for 300 s more: the slower they
-come, the longer it waits. Without a byte it gives up after 360 s."""
+"""Without a byte it gives up after 360 s. Of pings alone it has enough 600 s after the first when
+they come every 5 s, after 740 to 760 s when every 15 s, and not yet after 795 s when every 30, 60
+or 100 s: so they come slowly."""
 
 _CODEX: Final = _Program("codex", silent_s=240.0)
 _OPENCODE: Final = _Program("opencode", silent_s=200.0)

@@ -14,7 +14,7 @@ request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
@@ -189,6 +189,26 @@ def onward(headers: Pairs, upstream: Upstream, wire: WireName | None) -> list[tu
         elif name not in dropped:
             sent.append(pair)
     return sent if is_placed else [*sent, own]
+
+
+def readable(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a call that asks for no answer that nobody here could read and count."""
+    return [
+        (name, _understood(value) if name.lower() == b"accept-encoding" else value)
+        for name, value in headers
+    ]
+
+
+@lru_cache(maxsize=256)
+def _understood(accepted: bytes) -> bytes:
+    """Which of these encodings can be read here; as it came if all can."""
+    parts = accepted.split(b",")
+    kept = [
+        part
+        for part in parts
+        if Inflater(part.partition(b";")[0].decode("latin-1")).state == "reading"
+    ]
+    return accepted if len(kept) == len(parts) else b",".join(kept).strip() or b"identity"
 
 
 def homeward(headers: Pairs, *, is_unchanged: bool = True) -> list[tuple[bytes, bytes]]:

@@ -56,6 +56,9 @@ WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
 
+LOST: Final = "lost"
+"""The code of a call that a provider was sent and gave no answer to."""
+
 _SSE: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 COMMITTED: Final[dict[WireName, dict[str, str]]] = {
@@ -240,13 +243,16 @@ def _refusal(
     """SDKs obey `x-should-retry`; nobody is sent away for ever by a 429 or a 503 of ours.
 
     A 500 is headway's own fault and a 502 an upstream that could not be reached after several
-    tries: to send those again would hide them.
+    tries: to send those again would hide them. A call that was sent and lost was tried once: its
+    client decides, as it would have without us.
     """
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
         "x-headway-error": code,
     }
+    if code == LOST:
+        headers["x-should-retry"] = "true"
     if status in (429, 503):
         headers |= {"x-should-retry": "true", "retry-after": retry_after(after_s)}
     return headers, dumped(_error_body(wire, status, code, message))

@@ -63,9 +63,11 @@ class Places:
 
     def take(self, name: bytes) -> Admitting | None:
         """The same was asked again: its place, if there is one."""
-        admitting, timer = self._kept.pop(name, (None, None))
-        if admitting is None or timer is None:
+        admitting, timer = self._kept.get(name, (None, None))
+        # What was granted a moment ago is being given back already.
+        if admitting is None or timer is None or admitting.done():
             return None
+        del self._kept[name]
         timer.cancel()
         admitting.remove_done_callback(_give_back)
         self._resumed += 1

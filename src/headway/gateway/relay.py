@@ -151,7 +151,7 @@ class Relay:
         turned = guard.model_allowed(passed.key, seen.model)
         if turned is not None:
             return turned
-        onward = tuple(guard.onward(head.headers, upstream, route.wire))
+        onward = tuple(guard.readable(guard.onward(head.headers, upstream, route.wire)))
         sent = fields_of(onward)
         query = passed.path.partition("?")[2]
         account = account_name(self._names[upstream.name], sent, query)

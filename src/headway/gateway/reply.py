@@ -3,6 +3,7 @@
 Laws:
 - A response is begun once: by the first beat, by an answer's headers, or by a refusal of our own.
 - What broke off upstream breaks off here: no client takes half an answer for a whole one.
+- Our own words never stand in the middle of an event, or of what is compressed or has a length.
 - A client that takes nothing of its answer for `STALL_S_MAX` is cut off.
 """
 
@@ -30,12 +31,18 @@ STALL_S_MAX: Final = 300.0
 LITTLE_BYTES: Final = 16_384
 """Less than what a transport holds before it makes its writer wait, 64 KiB."""
 
+_FIXED: Final = ("content-encoding", "content-length")
+"""Headers of a stream that takes no words of our own."""
+
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
+
 
 class Reply:
     """The response to one call, from the first beat to the last byte."""
 
-    __slots__ = ("_beat", "_caller", "_inflater", "_is_stream", "_request", "_response", "_wire",
-                 "status")  # fmt: skip
+    __slots__ = ("_beat", "_caller", "_inflater", "_is_stream", "_request", "_response", "_tail",
+                 "_wire", "status")  # fmt: skip
 
     def __init__(
         self, request: web.BaseRequest, wire: WireName, caller: Caller, path: str, is_stream: bool
@@ -48,6 +55,8 @@ class Reply:
         self._beat = Beat(request, caller, beat, headers)
         self._inflater: Inflater | None = None
         self._response: web.StreamResponse | None = None
+        self._tail = b""
+        """The last few bytes of an answer that were handed on."""
         self.status = GONE
         """What the client was sent, or would have been if it had not been sent a beat before."""
 
@@ -86,6 +95,7 @@ class Reply:
         response._send_headers_immediately = not answer.content.is_eof()
         await response.prepare(self._request)
         self._response = response
+        self._is_stream = self._is_stream and not any(name in headers for name in _FIXED)
         await self.write(head)
         return None
 
@@ -98,7 +108,9 @@ class Reply:
                 await self._send(piece)
 
     def closed(self) -> web.StreamResponse:
-        """That was all of it."""
+        """That was all of it, unless some of it could not be read."""
+        if self._inflater is not None and self._inflater.state != "reading":
+            return self.cut()
         return self._begun()
 
     async def tell(
@@ -117,11 +129,16 @@ class Reply:
         headers, body = hold.turned(self._wire, turned)
         return await self.tell(turned.status, headers, body)
 
-    async def fail(self, status: int, body: bytes) -> web.StreamResponse:
-        """End a response that has begun with an error; a whole one can only be cut."""
-        if not self._is_stream:
+    async def fail(self, status: int, body: bytes, data: bytes = b"") -> web.StreamResponse:
+        """End a response that has begun with an error; a whole one can only be cut.
+
+        `data` would have been next: what completes an event that is under way is sent before.
+        """
+        pieces = [data] if self._inflater is None else self._inflater.feed(data)
+        rest = rest_of_event(self._tail, b"".join(pieces))
+        if not self._is_stream or rest is None:
             return self.cut()
-        await self._send(hold.failed(self._wire, status, body, self._caller))
+        await self._send(rest + hold.failed(self._wire, status, body, self._caller))
         return self._begun()
 
     def cut(self) -> web.StreamResponse:
@@ -136,6 +153,7 @@ class Reply:
 
     async def _send(self, data: bytes) -> None:
         if self._response is not None and data:
+            self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
             await write(self._request, self._response, data)
 
 
@@ -153,6 +171,19 @@ async def write(request: web.BaseRequest, response: web.StreamResponse, data: by
     except TimeoutError:
         transport.abort()
         raise ConnectionResetError("the client takes nothing") from None
+
+
+def rest_of_event(tail: bytes, data: bytes) -> bytes | None:
+    """What completes the event that `tail` is in the middle of; `None` if it is not in `data`."""
+    if not tail or tail.endswith(_EVENT_ENDS):
+        return b""
+    both = tail + data
+    ends = [
+        at + len(mark)
+        for mark in _EVENT_ENDS
+        if (at := both.find(mark, max(0, len(tail) + 1 - len(mark)))) >= 0
+    ]
+    return both[len(tail) : min(ends)] if ends else None
 
 
 def fields_of(pairs: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
@@ -52,7 +53,7 @@ class Sender:
         self._timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_S_MAX, sock_read=quiet_s
         )
-        self._proxies: dict[tuple[str, str], URL | None] = {}
+        self._proxies: dict[URL, URL | None] = {}
         self._sent = 0
 
     def __repr__(self) -> str:
@@ -91,12 +92,10 @@ class Sender:
     def _proxy(self, url: URL) -> URL | None:
         """The proxy to a provider, looked for once. The library's own way asks the environment,
         and the user's .netrc for a password that is nobody's business here, with every call."""
-        key = (url.scheme, url.raw_host or "")
-        if key not in self._proxies:
-            found = getproxies().get(url.scheme)
-            is_bypassed = bool(proxy_bypass(key[1]))
-            self._proxies[key] = URL(found) if found and not is_bypassed else None
-        return self._proxies[key]
+        origin = url.origin()
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_to(origin)
+        return self._proxies[origin]
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -111,3 +110,19 @@ class Sender:
             max_field_size=HEADER_BYTES_MAX,
         )
         return self._session
+
+
+def _proxy_to(origin: URL) -> URL | None:
+    """What the environment says, as other clients understand it. Raises InvalidURL, which does not
+    quote it: it may have a password in it."""
+    found, host = getproxies().get(origin.scheme), origin.raw_host or ""
+    name = f"[{host}]" if ":" in host else host
+    if not found or any(map(proxy_bypass, (host, name, f"{name}:{origin.port}"))):
+        return None
+    with suppress(ValueError):
+        proxy = URL(found if "://" in found else f"http://{found}")
+        if proxy.scheme in ("http", "https") and proxy.host:
+            return proxy
+    raise aiohttp.InvalidURL(
+        f"the variable {origin.scheme}_proxy", "it is not the address of an HTTP proxy"
+    )
