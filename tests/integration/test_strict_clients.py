@@ -257,6 +257,19 @@ def test_bytes_and_headers_are_the_same(
     )
 
 
+@pytest.mark.parametrize("verb", ["generateContent", "streamGenerateContent?alt=sse"])
+def test_bytes_and_headers_of_gemini_are_the_same(
+    verb: str, ways: tuple[Bases, GatewayHome]
+) -> None:
+    straight, home = ways
+    body = json.dumps({"contents": [{"role": "user", "parts": [{"text": TEXT}]}]}).encode()
+    headers = {"content-type": "application/json", "x-goog-api-key": "k"}
+    path = f"/v1beta/models/hash:{verb}"
+    assert plain(raw(home.bases.gemini, "POST", path, body, headers)) == plain(
+        raw(straight.gemini, "POST", path, body, headers)
+    )
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/hash", "/nowhere", "/"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 def test_probes_are_passed(method: str, path: str, ways: tuple[Bases, GatewayHome]) -> None:

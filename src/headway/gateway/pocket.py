@@ -26,7 +26,8 @@ and its client hears nothing: less than the least patient of them bears."""
 class Pocket:
     """The money of one attempt. Used within the run's event loop."""
 
-    __slots__ = ("_ask", "_asking", "_attempt", "_held", "_tell_over", "_wanted", "over")
+    __slots__ = ("_ask", "_asking", "_attempt", "_held", "_is_closed", "_tell_over", "_wanted",
+                 "over")  # fmt: skip
 
     def __init__(self, attempt: Attempt, tell_over: Callable[[], object]) -> None:
         """`tell_over` is told, once, that the budget has no room for this attempt."""
@@ -37,6 +38,7 @@ class Pocket:
         self._wanted = NOTHING
         self._held = NOTHING
         """What the run has set aside for this attempt."""
+        self._is_closed = False
         self.over: OverBudgetError | None = None
 
     def __repr__(self) -> str:
@@ -54,6 +56,9 @@ class Pocket:
         """Until the run has set aside what is wanted now. Raises OverBudgetError."""
         if self.over is not None:
             raise self.over
+        if self._is_closed:
+            # A process that got away from its attempt: nobody would ever settle its money.
+            raise OverBudgetError("the attempt that this call is charged to has ended")
         if self._short() == NOTHING:
             return
         asking = asyncio.ensure_future(self._more())
@@ -63,6 +68,7 @@ class Pocket:
 
     async def close(self) -> None:
         """Nobody asks for anything any more."""
+        self._is_closed = True
         if self._asking:
             asking = list(self._asking)
             for one in asking:

@@ -118,7 +118,7 @@ class Reply:
     ) -> web.StreamResponse:
         """A response of the gateway's own."""
         self.status = status
-        begun = await self._beat.stop()
+        begun = await self._beat.stop() or self._response
         if begun is None:
             return web.Response(status=status, headers=headers, body=body)
         self._response = begun

@@ -241,6 +241,9 @@ class Belief:
         """What is worth keeping for the next run. A cap that nobody named is only a suspicion."""
         worth, cap = self.width.congestion.worth(), self.width.cap
         width = self.width.statistics().limit if worth == inf else worth
+        if width >= cap.most:
+            # What the user's own limit held back says nothing of how far it would have gone.
+            width = max(width, float(WIDTH_AT_START))
         return Profile(
             tuple(mirror.as_profile() for mirror in self.mirrors), width,
             cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,

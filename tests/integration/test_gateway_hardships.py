@@ -1,0 +1,469 @@
+"""Providers that break their word, clients that go in the worst moment, and what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import pytest
+
+from headway.core.quota.book import Outcome
+from headway.core.values import Sketch
+from headway.errors import BudgetReachedError, StateFileError
+from headway.gateway import reply
+from headway.gateway.keys import Keyring
+from headway.gateway.places import Places
+from headway.gateway.reply import rest_of_event
+from headway.gateway.server import serving
+from headway.gateway.settings import GatewaySettings
+from headway.gateway.values import Upstream
+from headway.runtime.client import CallRequest
+from headway.runtime.exchange import Held
+from headway.runtime.work import OverBudgetError
+from headway.testing import FakeAdmission
+from tests.integration.broker_home import until
+from tests.integration.gateway_home import gateway_to
+from tests.integration.gateway_scene import ANSWER
+from tests.integration.test_gateway_holds import body
+from tests.unit.attempts import Told
+from tests.unit.test_gateway_tasks import Opened
+
+DELTA = (
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+    b'"delta":{"type":"text_delta","text":"some words more "}}\n\n'
+)
+START = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
+    b'"role":"assistant","content":[],"model":"echo","stop_reason":null,"stop_sequence":null,'
+    b'"usage":{"input_tokens":3,"output_tokens":1}}}\n\n'
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+    b'"content_block":{"type":"text","text":""}}\n\n'
+)
+STOP = (
+    b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
+    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn",'
+    b'"stop_sequence":null},"usage":{"output_tokens":5}}\n\n'
+    b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+)
+SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+    len(ANSWER),
+    ANSWER,
+)
+PING = b'event: ping\ndata: {"type": "ping"}\n\n'
+ASKED: Any = [{"role": "user", "content": "x"}]
+WAIT_S = 10.0
+
+Script = Callable[[socket.socket, int], bool]
+"""Answers the n-th request of a provider; whether the connection stays open."""
+
+
+@dataclass
+class Raw:
+    """A provider that says what it is told to, byte by byte."""
+
+    url: str = ""
+    heads: list[bytes] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+
+@contextmanager
+def provider(script: Script) -> Iterator[Raw]:
+    """Serve until the block ends."""
+    raw = Raw()
+
+    def talk(line: socket.socket) -> None:
+        with line:
+            line.settimeout(WAIT_S)
+            try:
+                while (asked := _request(line)) is not None:
+                    raw.heads.append(asked[0])
+                    raw.bodies.append(asked[1])
+                    if not script(line, len(raw.heads)):
+                        return
+            except OSError:
+                return
+
+    def listen(listening: socket.socket) -> None:
+        while True:
+            try:
+                line, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=talk, args=(line,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        raw.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=listen, args=(listening,), daemon=True)
+        thread.start()
+        yield raw
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(WAIT_S)
+
+
+def _request(line: socket.socket) -> tuple[bytes, bytes] | None:
+    """The head and the body of the next request, once all of it has come; nothing at the end."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        data = line.recv(65_536)
+        if not data:
+            return None
+        found += data
+    head, _, rest = found.partition(b"\r\n\r\n")
+    said = re.search(rb"content-length: ([0-9]+)", head.lower())
+    while said and len(rest) < int(said[1]):
+        rest += line.recv(65_536)
+    return head, rest
+
+
+def says(*pieces: bytes) -> Script:
+    """The same to everybody, and then the end of the connection."""
+
+    def script(line: socket.socket, _: int) -> bool:
+        for piece in pieces:
+            line.sendall(piece)
+        return False
+
+    return script
+
+
+def post(base: str, sent: bytes, *more: str) -> socket.socket:
+    """A request on a connection of its own, that ends with the answer."""
+    parts = urlsplit(base)
+    line = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=WAIT_S)
+    fields = ("content-type: application/json", "x-api-key: k", "connection: close", *more)
+    head = (
+        f"POST {parts.path}/anthropic/v1/messages HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+        f"content-length: {len(sent)}\r\n" + "".join(f"{one}\r\n" for one in fields) + "\r\n"
+    )
+    line.sendall(head.encode() + sent)
+    return line
+
+
+def read_all(line: socket.socket, already: bytes = b"") -> bytes:
+    """All that comes until the end; how it ends is told by the framing."""
+    try:
+        while data := line.recv(65_536):
+            already += data
+    except ConnectionError:
+        pass
+    return already
+
+
+def is_whole(heard: bytes) -> bool:
+    """Whether a response in chunks was ended as it should be."""
+    assert heard.count(b"HTTP/1.1 ") == 1, heard
+    return heard.endswith(b"0\r\n\r\n")
+
+
+def ended(admission: FakeAdmission) -> Outcome:
+    """How the one permit ended, once it has."""
+    until(lambda: bool(admission.outcomes))
+    (ticket,) = admission.tickets
+    return ticket.outcome
+
+
+def late(pieces: bytes, encoding: str) -> Script:
+    """An answer that comes when its client has heard a beat or two."""
+
+    def script(line: socket.socket, _: int) -> bool:
+        threading.Event().wait(0.3)
+        head = (
+            SSE + f"content-encoding: {encoding}\r\ncontent-length: {len(pieces)}\r\n\r\n".encode()
+        )
+        line.sendall(head + pieces)
+        return False
+
+    return script
+
+
+def test_a_call_and_its_answer_arrive_as_they_were_sent() -> None:
+    odd = ("X-Odd: \u00fcn\u00ef", "x-twice: 1", "X-Title: a  b", "x-twice: 2", "accept: */*")
+    sent = b' {"messages":[],\t"max_tokens" : 9.0,\n"model":"echo", "x":"\\u00e9","x":1e3 } '
+    back = (b"Set-Cookie: a=1", b"X-Odd: \xc3\xbc", b"set-cookie: b=2; Path=/", b"x-limit:  7")
+    first, _, rest = WHOLE.partition(b"\r\n")
+    answer = b"\r\n".join((first, *back, rest))
+    with (
+        provider(says(answer)) as raw,
+        gateway_to(raw.url, FakeAdmission()) as home,
+        post(home.base, sent, *odd) as line,
+    ):
+        heard = read_all(line)
+    assert raw.bodies == [sent]
+    arrived = [line for line in raw.heads[0].split(b"\r\n") if line.lower()[:2] in (b"x-", b"ac")]
+    assert arrived == [b"x-api-key: k", *(one.encode() for one in odd)]
+    assert heard.endswith(b"\r\n\r\n" + ANSWER)
+    told = heard.split(b"\r\n")[1:5]
+    assert [one.replace(b":  ", b": ") for one in back] == told
+
+
+def test_an_answer_that_is_compressed_after_the_first_beat_is_unpacked() -> None:
+    admission, events = FakeAdmission(), START + DELTA + STOP
+    with (
+        provider(late(gzip.compress(events), "gzip")) as raw,
+        gateway_to(raw.url, admission, silent_s=0.1) as home,
+        post(home.base, body("x", stream=True)) as line,
+    ):
+        heard = read_all(line)
+    assert is_whole(heard)
+    assert events in heard.replace(PING, b"")
+    assert ended(admission).tally.known == "reported"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "made-up"])
+def test_an_answer_that_nobody_can_unpack_is_not_an_empty_one(encoding: str) -> None:
+    admission = FakeAdmission()
+    broken = gzip.compress(START + DELTA + STOP)[:20] + b"\xff" * 50
+    with (
+        provider(late(broken, encoding)) as raw,
+        gateway_to(raw.url, admission, silent_s=0.1) as home,
+        post(home.base, body("x", stream=True)) as line,
+    ):
+        heard = read_all(line)
+    assert PING in heard
+    assert not is_whole(heard)
+
+
+def test_an_answer_is_asked_for_in_encodings_that_can_be_counted() -> None:
+    with provider(says(WHOLE)) as raw, gateway_to(raw.url, FakeAdmission()) as home:
+        for accepted in ("gzip, deflate, br;q=0.9, made-up", "gzip;q=0.5,deflate", "made-up, *"):
+            with post(home.base, body("x"), f"accept-encoding: {accepted}") as line:
+                assert b" 200 " in read_all(line)
+    said = [line for head in raw.heads for line in head.split(b"\r\n") if b"accept-enc" in line]
+    brotli = b", br;q=0.9" if b"br;" in said[0] else b""
+    assert said == [
+        b"accept-encoding: gzip, deflate" + brotli,
+        b"accept-encoding: gzip;q=0.5,deflate",
+        b"accept-encoding: identity",
+    ]
+
+
+def test_an_answer_is_cut_between_two_events_wherever_its_bytes_were_split() -> None:
+    admission, cut = FakeAdmission(), threading.Event()
+
+    def script(line: socket.socket, _: int) -> bool:
+        line.sendall(SSE + b"\r\n" + START + DELTA + DELTA[:60])
+        cut.wait(WAIT_S)
+        line.sendall(DELTA[60:] + DELTA)
+        return _request(line) is not None
+
+    def read(client: anthropic.Anthropic) -> None:
+        call = client.messages.stream(model="echo", max_tokens=9, messages=ASKED)
+        with call as stream:
+            for event in stream:
+                if event.type == "content_block_delta":
+                    admission.tickets[0].cut = BudgetReachedError("there is no more")
+                    cut.set()
+
+    with (
+        provider(script) as raw,
+        gateway_to(raw.url, admission) as home,
+        anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic, max_retries=0) as client,
+        pytest.raises(anthropic.APIStatusError, match="there is no more"),
+    ):
+        read(client)
+    outcome = ended(admission)
+    assert (outcome.how, outcome.fault) == ("used", None)
+
+
+@pytest.mark.parametrize("field", ["content-encoding: gzip", "content-length: 9000"])
+def test_nothing_of_ours_is_put_into_an_answer_that_is_compressed_or_has_a_length(
+    field: str,
+) -> None:
+    admission, cut = FakeAdmission(), threading.Event()
+    packer = zlib.compressobj(wbits=31)
+
+    def packed(data: bytes) -> bytes:
+        if "gzip" not in field:
+            return data
+        return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def script(line: socket.socket, _: int) -> bool:
+        line.sendall(SSE + f"{field}\r\n\r\n".encode() + packed(START + DELTA))
+        cut.wait(WAIT_S)
+        line.sendall(packed(DELTA))
+        return _request(line) is not None
+
+    with (
+        provider(script) as raw,
+        gateway_to(raw.url, admission) as home,
+        post(home.base, body("x", stream=True)) as line,
+    ):
+        heard = b""
+        while not heard.partition(b"\r\n\r\n")[2]:
+            heard += line.recv(65_536)
+        admission.tickets[0].cut = BudgetReachedError("there is no more")
+        cut.set()
+        heard = read_all(line, heard)
+    assert b"there is no more" not in heard
+    assert not is_whole(heard)
+
+
+@pytest.mark.parametrize(
+    ("tail", "data", "rest"),
+    [
+        (b"", b"data: 1\n\n", b""),
+        (b" 1\n\n", b"data: 2\n\n", b""),
+        (b"\r\n\r\n", b"data: 2", b""),
+        (b"a: 1", b"2}\n\ndata: 3\n\n", b"2}\n\n"),
+        (b": 1\n", b"\ndata: 2\n\n", b"\n"),
+        (b"1\r\n\r", b"\ndata: 2\r\n\r\n", b"\n"),
+        (b"\n\nda", b"ta: 2\r\n\r\ndata: 3\r\n\r\n", b"ta: 2\r\n\r\n"),
+        (b"\n\nda", b"ta: 2", None),
+    ],
+)
+def test_the_rest_of_an_event_is_found(tail: bytes, data: bytes, rest: bytes | None) -> None:
+    assert rest_of_event(tail, data) == rest
+
+
+class Payer:
+    """Pays for a call, but for no more of its answer: the disk is full."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def waits(self) -> None: ...
+
+    def goes(self) -> None: ...
+
+    async def reserve(self, microusd: int, tokens: int, /) -> None:
+        self.asked += 1
+        if self.asked > 1:
+            raise StateFileError("the disk is full")
+
+    def spares(self, microusd: int, tokens: int, /) -> None: ...
+
+    def window(self, resets_at_s: float, detail: str) -> None: ...
+
+
+def test_a_failure_in_the_middle_of_an_answer_begins_no_second_response() -> None:
+    admission, keys = FakeAdmission(), Keyring()
+    long = DELTA.replace(b"some words", b"some words " * 200)
+
+    def script(line: socket.socket, _: int) -> bool:
+        line.sendall(SSE + b"\r\n" + START)
+        while True:
+            line.sendall(long)
+            threading.Event().wait(0.05)
+
+    with provider(script) as raw:
+        token = keys.issue("t", ("r", "t"), payer=Payer()).token
+        settings = GatewaySettings({"anthropic": Upstream("anthropic", raw.url)})
+        with (
+            serving(settings, keys, admission) as gateway,
+            post(f"{gateway.url}/{token}", body("x", stream=True)) as line,
+        ):
+            heard = read_all(line)
+    assert is_whole(heard)
+    assert b"\nevent: error\n" in heard
+    assert b"the disk is full" in heard
+
+
+def test_a_client_that_takes_nothing_is_not_the_providers_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reply, "STALL_S_MAX", 0.2)
+    admission = FakeAdmission()
+    long = DELTA.replace(b"some words", b"some words " * 9000)
+    with (
+        provider(says(SSE + b"\r\n" + START, *[long] * 1000)) as raw,
+        gateway_to(raw.url, admission) as home,
+        post(home.base, body("x", stream=True)),
+    ):
+        outcome = ended(admission)
+    assert (outcome.how, outcome.fault) == ("used", None)
+
+
+def test_a_call_that_is_refused_while_the_gateway_stops_is_sent_away_at_once() -> None:
+    admission, go = FakeAdmission(), threading.Event()
+
+    def script(line: socket.socket, _: int) -> bool:
+        go.wait(WAIT_S)
+        line.sendall(b"HTTP/1.1 429 No\r\ncontent-length: 2\r\nretry-after: 9\r\n\r\n{}")
+        return True
+
+    with provider(script) as raw, gateway_to(raw.url, admission) as home:
+        with post(home.base, body("x")) as line:
+            until(lambda: len(raw.heads) == 1)
+            admission.holds = True
+            stopping = home.stop(WAIT_S)
+            until(lambda: home.gateway._means.is_draining)
+            go.set()
+            assert b" 503 " in read_all(line)
+        stopping.result(WAIT_S)
+        assert home.gateway.statistics().kept_places == 0
+    assert len(admission.calls) == len(raw.heads) == 1
+
+
+def test_a_call_on_a_connection_that_its_provider_closes_is_sent_once_and_the_client_decides() -> (
+    None
+):
+    admission = FakeAdmission()
+
+    def script(line: socket.socket, number: int) -> bool:
+        if number == 2:
+            return False
+        line.sendall(WHOLE)
+        return True
+
+    with provider(script) as raw, gateway_to(raw.url, admission) as home:
+        with post(home.base, body("first")) as line:
+            assert b" 200 " in read_all(line)
+        with post(home.base, body("second")) as line:
+            heard = read_all(line)
+        assert heard.startswith(b"HTTP/1.1 502 ")
+        assert b"x-should-retry: true\r\n" in heard
+        assert len(raw.heads) == 2
+        with anthropic.Anthropic(api_key="k", base_url=home.bases.anthropic) as client:
+            client.messages.create(model="echo", max_tokens=9, messages=ASKED)
+    assert [outcome.how for outcome in admission.outcomes] == ["used"] * 3
+
+
+def test_a_place_whose_permit_is_being_given_back_is_nobodys() -> None:
+    async def main() -> None:
+        admission, places = FakeAdmission(), Places()
+
+        async def ask() -> Held:
+            return await granted
+
+        granted: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+        admitting = asyncio.ensure_future(ask())
+        await asyncio.sleep(0)
+        places.keep(b"name", admitting)
+        ticket = await admission.admit_async(CallRequest("a", "openai", Sketch("m"), ()), None)
+        granted.set_result(ticket)
+        while not admitting.done():
+            await asyncio.sleep(0)
+        # Its callbacks are on their way: whoever comes now would share a permit that is settled.
+        found = places.take(b"name")
+        await asyncio.sleep(0.01)
+        assert found is None
+        assert ticket.outcome.how == "unused"
+        assert places.statistics().kept == 0
+
+    asyncio.run(main())
+
+
+def test_no_money_is_set_aside_for_an_attempt_that_has_ended() -> None:
+    async def main() -> None:
+        opened = Opened(Told())
+        async with opened.attempt() as (_, seen, _key, payer):
+            await payer.reserve(10, 5)
+            await seen.close()
+            with pytest.raises(OverBudgetError, match="has ended"):
+                await payer.reserve(10, 5)
+            assert opened.told.reserved == [(10, 5)]
+            assert seen.stopped is None
+            assert opened.stops == []
+
+    asyncio.run(main())
