@@ -18,6 +18,7 @@ from headway.core.quota.lane import (
     new_lane,
 )
 from headway.core.quota.lanes import LANES_MAX, Lanes
+from headway.core.quota.law import WIDTH_AT_START
 from headway.core.quota.quota import Settlement
 from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, LaneMemory, Memory
 from headway.core.values import Amounts, Demand, Fault, Limit, LimitReading, Reading, Sketch, Usage
@@ -164,6 +165,15 @@ def test_terms_that_come_before_the_first_call_are_as_good_as_from_the_start() -
     lane = _lane(AccountTerms())
     lane.retermed(AccountTerms((Limit("concurrency", 50.0, kind="gauge"),)), 1.0)
     assert lane.statistics().quota.belief.width.limit == 50.0
+
+
+def test_a_limit_that_is_raised_lets_others_pass_a_call_that_hangs() -> None:
+    lane = _lane()
+    for number in range(10):
+        lane.enter(_entry(number), 0.0)
+    assert len(lane.decide(_size, 0.0)[0]) == 1
+    lane.retermed(AccountTerms((Limit("concurrency", 50.0, kind="gauge"),)), 1.0)
+    assert len(lane.decide(_size, 1.0)[0]) == WIDTH_AT_START - 1
 
 
 def test_terms_that_come_right_after_a_restart_forget_nothing() -> None:

@@ -269,6 +269,36 @@ def test_without_quadratic_growth_there_is_no_peak(sigma: float) -> None:
     assert _sampled((1, 2, 4, 8, 16), sigma, 0.0).worth() == inf
 
 
+def test_pieces_that_take_next_to_none_of_the_time_say_nothing() -> None:
+    crowded = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    worth = crowded.worth()
+    assert worth < 32
+    for _ in range(20):
+        crowded.answered(3.0, 0.01)
+    assert (crowded.tells, crowded.worth()) == (False, inf)
+    for _ in range(20):
+        crowded.answered(3.0, 3.0)
+    assert (crowded.tells, crowded.worth()) == (True, worth)
+
+
+@pytest.mark.parametrize(("streamed_s", "limit"), [(0.01, 2.0), (3.0, 1.0)])
+def test_where_pieces_say_nothing_a_width_is_not_narrowed_by_them(
+    streamed_s: float, limit: float
+) -> None:
+    width, now, integral = Width(2.0, Cap(most=2.0)), 0.0, 0.0
+    width.congestion.answered(3.0, streamed_s)
+    for turn in range(60):
+        # Pieces are irregular, and by their tokens two at once deliver less than one.
+        for draw in range(16):
+            width.congestion.sample(2.0, 0.1 * (1 + 7 * (draw % 2)))
+        company = 2.0 if turn % 2 else 1.2
+        for _ in range(4):
+            now += 1.5
+            integral += 1.5 * company
+            width.ended(50.0 / company, integral, now)
+    assert round(width.limit(0, 100, now), 1) == limit
+
+
 def test_a_provider_that_gets_faster_with_company_has_no_peak() -> None:
     congestion = _sampled((1, 2, 4, 8), -0.05, 0.0)
     assert congestion.worth() == inf

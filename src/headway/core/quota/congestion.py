@@ -40,6 +40,11 @@ OFFS_KEPT: Final = 32
 OFFS_LEAST: Final = 8
 """Pieces whose middle one counts, and without which there is none."""
 
+PIECES_LEAST: Final = 0.1
+PIECES_MEMORY: Final = 0.2
+"""Where the pieces of an answer take less of its time than this, the rest being the wait for the
+first of them, their pace says nothing: it is how busy this machine is."""
+
 SAMPLES_MIN: Final = 8
 """Fewer samples than this fit anything."""
 
@@ -89,8 +94,8 @@ class Congestion:
     """
 
     __slots__ = (
-        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "is_steady", "samples",
-        "widest",
+        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "_share", "is_steady",
+        "samples", "widest",
     )  # fmt: skip
     MEMORY: Final = 0.1
 
@@ -101,6 +106,8 @@ class Congestion:
         """Mean squared distance of a sample from the curve, as a share of the time alone."""
         self.is_steady = True
         """Whether samples are regular enough to be acted on as they come."""
+        self._share: float | None = None
+        """Of the time of an answer, what its pieces take."""
         self._residuals = 0
         self._offs: deque[float] = deque(maxlen=OFFS_KEPT)
         self._fresh: list[tuple[float, float]] = []
@@ -127,6 +134,17 @@ class Congestion:
         self._fresh.append((in_flight, time_per_work_s))
         if len(self._fresh) >= REFIT:
             self._refit()
+
+    def answered(self, waited_s: float, streamed_s: float) -> None:
+        """An answer waited so long for its first byte, and its pieces took so long."""
+        share = streamed_s / max(waited_s + streamed_s, 1e-9)
+        known = share if self._share is None else self._share
+        self._share = known + PIECES_MEMORY * (share - known)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the pace of pieces is a part of the time of an answer that counts."""
+        return self._share is None or self._share >= PIECES_LEAST
 
     def _refit(self) -> None:
         if not self._bins:
@@ -166,7 +184,7 @@ class Congestion:
     def peak(self) -> float:
         """The width with the highest throughput, if it is within what samples support."""
         fit = self._fit
-        if fit is None or self.samples < SAMPLES_MIN or len(self._bins) < 2:
+        if fit is None or self.samples < SAMPLES_MIN or len(self._bins) < 2 or not self.tells:
             return inf
         doubt = CERTAIN * fit.alone * sqrt(self._noise * fit.doubt)
         if fit.square <= doubt:

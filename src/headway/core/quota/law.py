@@ -383,9 +383,12 @@ class Width:
         company, worth = done.in_flight, self.congestion.worth()
         is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
         served = done.work_per_s * self.congestion.time_s(max(1.0, company))
-        if not self.congestion.is_steady:
+        if not self.congestion.tells or not self.congestion.is_steady:
             if is_used:
-                self._follow(company, ROUND_GROWTH)
+                # Tokens are no measure of answers that mostly wait: those say no more than
+                # whether a greater width is worth it.
+                least = STEP_LEAST if self.congestion.tells else 1.0
+                self._follow(company, ROUND_GROWTH, least)
             self.congestion.trust_again()
         elif worth == inf and is_full and served < SERVED * company:
             self._proven = max(1.0, served)
@@ -397,10 +400,10 @@ class Width:
             self._proven = max(self._proven, company)
         return self._allowed != before
 
-    def _follow(self, company: float, growth_max: float) -> None:
+    def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
         """Go where throughput grows."""
         elastic = self.delivery.elasticity(company)
-        step = min(growth_max, max(STEP_LEAST, 1.0 + STEP * (elastic - ELASTIC)))
+        step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
         self._proven = max(1.0, self._allowed * step)
         self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
 

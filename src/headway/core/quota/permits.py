@@ -183,6 +183,8 @@ class Permits:
             per_token_s = tempo.arrived(now - sent_s, output_tokens)
             # Answers that began together end together: how many are left says nothing.
             width.moved(Crowd(company, ceil(company)), per_token_s, WHOLE_GROWTH)
+        else:
+            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
 
     def extend_overruns(self, now: float) -> None:
         """Streams that outlived their plan go on: expect some more of them."""
