@@ -23,13 +23,14 @@ from tests.integration.written_runs import BEGAN_S, Writer
 NAMES = ("probe[a]", "probe[b]", "verdict")
 
 OWNER = """
-import signal, sys
+import os, signal, sys
 from headway.runtime import owner
 lock = owner.take(sys.argv[1])
-signal.signal(signal.SIGUSR1, lambda *_: print("paused", flush=True))
-signal.signal(signal.SIGUSR2, lambda *_: print("goes on", flush=True))
-signal.signal(signal.SIGINT, lambda *_: print("stops", flush=True))
-print("ready", flush=True)
+# Not by `print`: a signal may come in the middle of one.
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"paused\\n"))
+signal.signal(signal.SIGUSR2, lambda *_: os.write(1, b"goes on\\n"))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"stops\\n"))
+os.write(1, b"ready\\n")
 while True:
     signal.pause()
 """

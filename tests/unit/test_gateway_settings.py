@@ -136,6 +136,7 @@ def test_a_key_that_cannot_be_used_is_refused_and_not_shown(text: str) -> None:
 @pytest.mark.parametrize(("text", "wait_s"), [("90s", 90.0), ("10m", 600.0), ("7d", 604_800.0)])
 def test_a_wait_is_a_time(text: str, wait_s: float) -> None:
     assert read_settings(Options(wait=text), {}).wait_s == wait_s
+    assert read_settings(Options(silent=text), {}).silent_s == wait_s
 
 
 @pytest.mark.parametrize("text", ["90", "0s", "-5s", "8d", "forever", ""])

@@ -93,6 +93,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="hold a call at most so long, like 90s (default: what it bears)",
     )
+    parser.add_argument(
+        "--silent",
+        metavar="TIME",
+        help="keep held streams alive after so long (default: what their client bears)",
+    )
     parser.add_argument("--record", metavar="FILE", help="add calls and their answers to it")
     parser.add_argument("--replay", metavar="FILE", help="answer from it what it has recorded")
     parser.add_argument("--host", metavar="H", default="127.0.0.1", help="of this machine only")
@@ -274,7 +279,7 @@ def _options(parsed: argparse.Namespace, port: str) -> Options:
 
     return Options(
         tuple(parsed.upstream), tuple(parsed.key), parsed.host, parsed.port or port,
-        parsed.wait, parsed.record, parsed.replay,
+        parsed.wait, parsed.silent, parsed.record, parsed.replay,
     )  # fmt: skip
 
 

@@ -178,6 +178,8 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
             "ANTHROPIC_API_KEY": "simulated",
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": "simulated",
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "GEMINI_API_KEY": "simulated",
         }
         os.environ.update(told)
         yield dict(os.environ)

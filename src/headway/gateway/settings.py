@@ -84,6 +84,7 @@ class Options:
     host: str = "127.0.0.1"
     port: str = "0"
     wait: str | None = None
+    silent: str | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -114,7 +115,8 @@ def read_settings(options: Options, environ: Mapping[str, str]) -> GatewaySettin
         upstreams,
         _loopback(options.host),
         _port(options.port),
-        wait_s=_wait_s(options.wait),
+        wait_s=_time_s("--wait", options.wait),
+        silent_s=_time_s("--silent", options.silent),
         record=record,
         replay=replay,
     )
@@ -266,16 +268,16 @@ def _port(text: str) -> int:
     raise BadValueError(f"`--port` is {text!r}: it must be a whole number from 0 to {PORT_MAX}")
 
 
-def _wait_s(text: str | None) -> float | None:
+def _time_s(option: str, text: str | None) -> float | None:
     if text is None:
         return None
-    wait_s = seconds_of(text)
-    if wait_s is None or not 1.0 <= wait_s <= WAIT_S_MAX:
+    found_s = seconds_of(text)
+    if found_s is None or not 1.0 <= found_s <= WAIT_S_MAX:
         raise BadValueError(
-            f"`--wait` is {text!r}: it must be a time from 1s to 7d",
-            hint="write it like `--wait 90s`, `--wait 10m` or `--wait 2h`",
+            f"`{option}` is {text!r}: it must be a time from 1s to 7d",
+            hint=f"write it like `{option} 90s`, `{option} 10m` or `{option} 2h`",
         )
-    return wait_s
+    return found_s
 
 
 def _has_port(found: SplitResult) -> bool:
