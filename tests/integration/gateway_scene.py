@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from headway.gateway.values import Key, Upstream
 from headway.runtime.access import dial_alone
 from headway.runtime.admission import Admission
 from tests.integration.broker_home import until
+from tests.integration.listener import listening
 
 IDLE_S = 1.0
 BODY_S = 1.0
@@ -220,12 +220,6 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def _listening(provider: Provider) -> Iterator[None]:
-    with _Listener(("127.0.0.1", 0), _handler(provider)) as listening:
-        provider.port = listening.server_port
-        thread = threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            listening.shutdown()
-            thread.join()
+    with listening(_handler(provider), _Listener) as port:
+        provider.port = port
+        yield

@@ -18,7 +18,7 @@ import pytest
 from headway.core.quota.terms import AccountTerms
 from headway.core.values import Limit
 from headway.gateway import reply
-from headway.gateway.guard import BODY_BYTES_MAX
+from headway.wire.values import REQUEST_BYTES_MAX
 from tests.integration.broker_home import until
 from tests.integration.gateway_fuzz import Fuzz
 from tests.integration.gateway_scene import CALL, DONE_S, IDLE_S, Scene, scene, statuses
@@ -200,7 +200,7 @@ def test_a_compressed_call_is_read_and_goes_on_as_it_came(here: Scene) -> None:
     assert call(here, path, packed, Content_Encoding="gzip").status == 200
     assert here.provider.arrivals[0].body == packed
     assert ("Content-Encoding", "gzip") in here.provider.arrivals[0].headers
-    bomb = gzip.compress(b" " * (BODY_BYTES_MAX + 1))
+    bomb = gzip.compress(b" " * (REQUEST_BYTES_MAX + 1))
     assert call(here, path, bomb, Content_Encoding="gzip").status == 413
     assert call(here, path, Content_Encoding="x-unknown").status == 415
     assert len(here.provider.arrivals) == 1

@@ -9,9 +9,8 @@ import asyncio
 import http.client
 import json
 import re
-import threading
 from collections.abc import Awaitable, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +33,7 @@ from tests.integration.gateway_home import (
     gateway_and_provider,
     gateway_to,
 )
+from tests.integration.listener import listening
 
 SPEC = ProviderSpec(
     "strict", Terms((Limit("requests", 6e4), Limit("tokens", 1e9))), Latency(0.005, 0.0001)
@@ -312,14 +312,12 @@ class Canned(BaseHTTPRequestHandler):
 def test_whatever_a_provider_streams_comes_through(path: str) -> None:
     body = json.dumps({**BODIES[path], "stream": True}).encode()
     headers = {"content-type": "application/json", "x-api-key": "k"}
-    with ThreadingHTTPServer(("127.0.0.1", 0), Canned) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with listening(Canned) as port:
+        url = f"http://127.0.0.1:{port}"
         with gateway_to(url) as home:
             through = plain(raw(f"{home.base}/anthropic", "POST", path, body, headers))
         assert through == plain(raw(url, "POST", path, body, headers))
         assert through[2] == b"".join(Canned.PIECES)
-        server.shutdown()
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/hash", "/nowhere", "/"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from tests.integration.broker_home import until
 from tests.integration.gateway_scene import CALL, Scene, scene
+from tests.integration.listener import listening
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TOLD_S = 60.0
@@ -110,15 +110,9 @@ def serving(site: Site) -> Iterator[None]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        site.port = listening.server_port
-        thread = threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            listening.shutdown()
-            thread.join()
+    with listening(Handler) as port:
+        site.port = port
+        yield
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.gateway.guard import (
-    BODY_BYTES_MAX,
     examine,
     hosts_of,
     model_allowed,
@@ -20,7 +19,7 @@ from headway.gateway.guard import (
 )
 from headway.gateway.keys import Keyring
 from headway.gateway.values import Head, Pairs, Passed, Turned, Upstream
-from headway.wire.values import Route, WireName
+from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 
 PORT = 8787
 HOSTS = hosts_of(PORT)
@@ -310,9 +309,9 @@ def test_a_header_may_hold_any_text() -> None:
 
 
 def test_a_body_that_says_it_is_too_large_is_not_waited_for() -> None:
-    largest = str(BODY_BYTES_MAX).encode()
+    largest = str(REQUEST_BYTES_MAX).encode()
     passed(ask(MESSAGES, (b"Content-Length", largest)))
-    larger = str(BODY_BYTES_MAX + 1).encode()
+    larger = str(REQUEST_BYTES_MAX + 1).encode()
     assert refused(ask(MESSAGES, (b"Content-Length", larger))) == (413, "size")
     assert refused(ask(f"/{T}/openai/v1/files", (b"Content-Length", larger))) == (413, "size")
 
@@ -342,12 +341,12 @@ def test_a_body_is_unpacked_for_reading() -> None:
 
 
 def test_a_body_that_swells_is_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (BODY_BYTES_MAX + 1))
+    bomb = gzip.compress(b" " * (REQUEST_BYTES_MAX + 1))
     answer = unpacked(bomb, ((b"content-encoding", b"gzip"),))
     assert isinstance(answer, Turned)
     assert answer.status == 413
     noise = bytes(range(256)) * 16
-    dense = gzip.compress((noise + b" " * 65_536) * (BODY_BYTES_MAX // 65_536))
+    dense = gzip.compress((noise + b" " * 65_536) * (REQUEST_BYTES_MAX // 65_536))
     answer = unpacked(dense, ((b"content-encoding", b"gzip"),))
     assert isinstance(answer, Turned)
     assert answer.status == 413

@@ -6,9 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-import anthropic
-import httpx2
-import openai
 import pytest
 from anthropic.types import ToolUseBlock
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
@@ -18,6 +15,7 @@ from headway.core.quota.dialect import OPENAI
 from headway.wire import read, write
 from headway.wire.answer import TextReader
 from headway.wire.values import Answer, Conversation, Route, ToolUse, WireName
+from tests.unit.canned_clients import claude, gpt
 
 ONE = ToolUse("call_1", "bash", '{"command": "echo \\"안녕\\" | wc -c", "description": "Count"}')
 TWO = ToolUse("call_2", "read", "{}")
@@ -32,35 +30,6 @@ def stream(wire: WireName, answer: Answer) -> bytes:
     texts = [write.piece(wire, answer, index, text) for index, text in enumerate(pieces)]
     end = write.closing(wire, answer, True, len(pieces))
     return b"".join((write.opening(wire, answer), *texts, end))
-
-
-def answering(body: bytes) -> httpx2.Client:
-    kind = "application/json" if body.startswith(b"{") else "text/event-stream"
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": kind}, content=body)
-
-    return httpx2.Client(transport=httpx2.MockTransport(handle))
-
-
-def claude(body: bytes) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key="k",
-        base_url="http://provider.test",
-        http_client=answering(body),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
-def gpt(body: bytes) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key="k",
-        base_url="http://provider.test/v1",
-        http_client=answering(body),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
 
 
 def wanted(answer: Answer) -> list[tuple[str, str, object]]:

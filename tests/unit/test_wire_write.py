@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import anthropic
-import httpx2
 import openai
 import pytest
 from anthropic.types import MessageParam
@@ -16,6 +15,7 @@ from headway.core.foresight.speech import error_body
 from headway.core.values import Fault, FaultKind
 from headway.wire import write
 from headway.wire.values import Answer, WireName
+from tests.unit.canned_clients import claude, gpt
 
 TEXT = 'Grüße, "안녕"\n\u2028 \\ 😀'
 PIECES = ("Grüße, ", '"안녕"', "\n\u2028", " \\ ", "😀")
@@ -29,36 +29,6 @@ def stream(wire: WireName, answer: Answer, wants_usage: bool = True) -> bytes:
     pieces = [write.piece(wire, answer, index, text) for index, text in enumerate(PIECES)]
     end = write.closing(wire, answer, wants_usage, len(pieces))
     return b"".join((write.opening(wire, answer), *pieces, end))
-
-
-def answering(body: bytes) -> httpx2.Client:
-    kind = "application/json" if body.startswith(b"{") else "text/event-stream"
-    headers = {"content-type": kind}
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers=headers, content=body)
-
-    return httpx2.Client(transport=httpx2.MockTransport(handle))
-
-
-def claude(body: bytes) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        api_key="k",
-        base_url="http://provider.test",
-        http_client=answering(body),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
-
-
-def gpt(body: bytes) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key="k",
-        base_url="http://provider.test/v1",
-        http_client=answering(body),
-        max_retries=0,
-        _strict_response_validation=True,
-    )
 
 
 @pytest.mark.parametrize(("answer", "reason"), [(ANSWER, "end_turn"), (CUT, "max_tokens")])

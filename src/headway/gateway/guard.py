@@ -23,10 +23,7 @@ from headway.gateway.keys import Keyring
 from headway.gateway.values import Head, Key, Pairs, Passed, Turned, Upstream
 from headway.wire import read
 from headway.wire.inflate import Inflater
-from headway.wire.values import WireName
-
-BODY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The largest request that a provider takes; also after it is decompressed."""
+from headway.wire.values import REQUEST_BYTES_MAX, WireName
 
 _Named = dict[bytes, list[bytes]]
 """The values of each header by its name in lower case: every rule is about a few of them."""
@@ -80,7 +77,7 @@ _UNREADABLE: Final = Turned(
     "the gateway does not take a request that can be understood in two ways",
 )
 TOO_LARGE: Final = Turned(
-    413, "size", f"a request has at most {BODY_BYTES_MAX // 1024**2} MiB, also when decompressed"
+    413, "size", f"a request has at most {REQUEST_BYTES_MAX // 1024**2} MiB, also when decompressed"
 )
 _NO_TOKEN: Final = Turned(
     401,
@@ -157,7 +154,7 @@ def unpacked(body: bytes, headers: Pairs) -> bytes | Turned:
     size_bytes = 0
     for piece in inflater.feed(body):
         size_bytes += len(piece)
-        if size_bytes > BODY_BYTES_MAX:
+        if size_bytes > REQUEST_BYTES_MAX:
             return TOO_LARGE
         pieces.append(piece)
     if inflater.state == "unreadable":
@@ -308,7 +305,7 @@ def _page(head: Head, key: Key, rest: list[str]) -> Passed | Turned:
 
 def _body(named: _Named) -> Turned | None:
     lengths = named.get(b"content-length", [])
-    return TOO_LARGE if lengths and int(lengths[0]) > BODY_BYTES_MAX else None
+    return TOO_LARGE if lengths and int(lengths[0]) > REQUEST_BYTES_MAX else None
 
 
 def _call_body(named: _Named) -> Turned | None:

@@ -30,7 +30,7 @@ from headway.errors import (
 )
 from headway.gateway.values import Caller, Turned
 from headway.runtime.exchange import Asked
-from headway.wire import gemini, write
+from headway.wire import anthropic, gemini, write
 from headway.wire.loose import Fields, dumped, fields, parsed, text_of
 from headway.wire.sse import event
 from headway.wire.values import WireName
@@ -260,7 +260,7 @@ def _refusal(
 
 def _error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
     if wire == "anthropic":
-        kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else _BAD)
+        kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
         return {"type": "error", "error": {"type": kind, "message": message}}
     if wire == "gemini":
         return {"error": gemini.failure(status, message)}
@@ -270,17 +270,6 @@ def _error_body(wire: WireName | None, status: int, code: str, message: str) -> 
 
 
 _BAD: Final = "invalid_request_error"
-
-_ANTHROPIC_TYPES: Final = {
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
 
 
 def _openai_type(status: int) -> str:

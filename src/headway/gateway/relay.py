@@ -13,7 +13,6 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
@@ -35,6 +34,7 @@ from headway.gateway.upstream import LOST
 from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
 from headway.runtime.accounts import account_name, host_name
 from headway.runtime.exchange import RETRY_COUNT
+from headway.runtime.hosting import ask_for_body
 from headway.wire.read import sketch
 from headway.wire.values import Route
 
@@ -80,10 +80,7 @@ class Relay:
             return self._refused(None, passed)
         if passed.upstream is None:
             return self._page(passed)
-        if request.headers.get("expect", "").lower() == "100-continue":
-            with suppress(ConnectionError):
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
+        await ask_for_body(request)
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 body = await request.read()

@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from headway.errors import BadValueError
 from headway.gateway.call import Means
-from headway.gateway.guard import BODY_BYTES_MAX
 from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
 from headway.gateway.places import Places
@@ -34,6 +27,7 @@ from headway.gateway.tape import Tape
 from headway.gateway.upstream import Sender
 from headway.runtime.accounts import Voices
 from headway.runtime.exchange import Port
+from headway.runtime.hosting import large_request, served_in_thread
 
 if TYPE_CHECKING:
     from headway.runtime.admission import Admission
@@ -126,7 +120,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._server = web.Server(
             self._relay.handle,
-            request_factory=_request,
+            request_factory=large_request,
             handler_cancellation=True,
             access_log=None,
             logger=_quiet_log(),
@@ -207,33 +201,10 @@ def serving(
     settings: GatewaySettings, keys: Keyring, admission: Port | None = None
 ) -> Iterator[Gateway]:
     """Serve from a thread of this process for as long as the block lasts."""
-    started: Future[tuple[Gateway, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def run() -> None:
-        over = asyncio.Event()
-        try:
-            gateway = Gateway(settings, keys, admission=admission)
-            await gateway.start()
-        except BaseException as error:
-            # The boundary of a thread: whoever waits for it must learn of every failure.
-            started.set_exception(error)
-            return
-        started.set_result((gateway, asyncio.get_running_loop(), over))
-        await over.wait()
-        await gateway.stop()
-
-    thread = threading.Thread(
-        target=asyncio.run, args=(run(),), name="headway-gateway", daemon=True
-    )
-    thread.start()
-    try:
-        gateway, loop, over = started.result()
-        try:
-            yield gateway
-        finally:
-            loop.call_soon_threadsafe(over.set)
-    finally:
-        thread.join()
+    with served_in_thread(
+        lambda: Gateway(settings, keys, admission=admission), "headway-gateway"
+    ) as gateway:
+        yield gateway
 
 
 def _quiet_log() -> logging.Logger:
@@ -247,17 +218,3 @@ def _quiet_log() -> logging.Logger:
 def _is_ours(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (HttpProcessingError, ConnectionError))
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: RequestHandler,
-    writer: AbstractStreamWriter,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    """A request that may be as large as a conversation gets."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=BODY_BYTES_MAX
-    )

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -23,14 +21,11 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from headway.core.foresight.provider import Call, ProviderSpec, ProviderStatistics, Refused
 from headway.core.values import Reading, Sketch
 from headway.errors import BadValueError, WireError
+from headway.runtime.hosting import ask_for_body, large_request, served_in_thread
 from headway.simulator.cache import TOKENS_MIN, Place, PromptCache
 from headway.simulator.clockwork import Clockwork
 from headway.simulator.delivery import Counter, Exchange, deliver
@@ -48,9 +43,6 @@ from headway.simulator.tokens import input_tokens
 from headway.simulator.truth import ACCOUNTS_MAX, ARRIVALS_MAX, Told, Truth, Visit, lines, told
 from headway.wire import read, write
 from headway.wire.values import Answer, Conversation, Route, WireName
-
-BODY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The largest request that a real provider takes."""
 
 OUTPUT_TOKENS_MAX: Final = 8192
 """What a provider that reserves `max_tokens` reserves for a call that gives none."""
@@ -145,7 +137,7 @@ class SimServer:
         """Listen. The port is known afterwards."""
         server = web.Server(
             self._answer,
-            request_factory=_request,
+            request_factory=large_request,
             handler_cancellation=True,
             access_log=None,
         )
@@ -180,9 +172,7 @@ class SimServer:
             return speaker.wrong(401, f"at most {ACCOUNTS_MAX:,} keys are accepted")
         account = self._truth.account(key)
         try:
-            if request.headers.get("expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0
+            await ask_for_body(request)
             body = await request.read()
             # A call that only counts has no sketch; its text has the size of one that generates.
             sketch = read.sketch(replace(route, purpose="generate"), body)
@@ -336,30 +326,8 @@ class SimServer:
 @contextmanager
 def serving(spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> Iterator[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the URL."""
-    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def run() -> None:
-        server, over = SimServer(spec, options), asyncio.Event()
-        try:
-            await server.start()
-        except BaseException as error:
-            # The boundary of a thread: whoever waits for it must learn of every failure.
-            started.set_exception(error)
-            return
-        started.set_result((server.url, asyncio.get_running_loop(), over))
-        await over.wait()
-        await server.stop()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),), name="headway-sim", daemon=True)
-    thread.start()
-    try:
-        url, loop, over = started.result()
-        try:
-            yield url
-        finally:
-            loop.call_soon_threadsafe(over.set)
-    finally:
-        thread.join()
+    with served_in_thread(lambda: SimServer(spec, options), "headway-sim") as server:
+        yield server.url
 
 
 def truth_of(url: str, query: str = "") -> dict[str, Any]:
@@ -389,20 +357,6 @@ def _wire_of_list(request: web.BaseRequest) -> WireName:
         return "anthropic"
     is_gemini = "/v1beta/" in request.path or "x-goog-api-key" in request.headers
     return "gemini" if is_gemini or "key" in request.query else "openai-chat"
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: RequestHandler,
-    writer: AbstractStreamWriter,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    """A request that may be as large as a conversation gets."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=BODY_BYTES_MAX
-    )
 
 
 def _truth_response(

@@ -12,7 +12,7 @@ from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, t
 from headway.wire.sse import Event, event
 from headway.wire.values import Answer, ToolUse
 
-_TYPE_OF_STATUS: Final = {
+TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
@@ -233,7 +233,7 @@ def error_event(status: int, body: bytes) -> bytes:
     error = fields(top.get("error")) or top
     if not text_of(error.get("type")):
         said = text_of(error.get("message")) or body.decode("utf-8", "replace")
-        error = {"type": _TYPE_OF_STATUS.get(status, "api_error"), "message": said}
+        error = {"type": TYPE_OF_STATUS.get(status, "api_error"), "message": said}
     return _event({**top, "type": "error", "error": error} if "error" in top else _error(error))
 
 

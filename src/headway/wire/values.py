@@ -12,6 +12,9 @@ Purpose = Literal["generate", "count"]
 """A call that a model answers, or one that only counts the tokens of its input."""
 
 
+REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The largest request that a provider takes."""
+
 ARGUMENT_PIECE_CHARS: Final = 24
 """How much of a tool's arguments one event of a stream has: about as many tokens as one of text."""
 
