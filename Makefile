@@ -13,10 +13,10 @@ AGENTS := $(VENV)/agents/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
-	bench-engine bench-chaos bench-gateway picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state picture soak clean check-python
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(RUNTIME) ## a plan explores 22 modules end to end; then the same race, six ways, in virtual time
 	@cd examples/plans/explore && $(CURDIR)/$(BIN)/headway run plan.yaml --sim script.yaml
@@ -69,6 +69,12 @@ bench-chaos: $(RUNTIME) ## what is done again after a kill, beside its peers
 
 bench-gateway: $(DEV) ## the gateway beside LiteLLM's, which is installed on the way, and beside nothing
 	@$(BIN)/python -m bench.gateway
+
+bench-coherence: $(DEV) ## anomalies in every interleaving, beside LangGraph and ADK, which are installed on the way
+	@$(BIN)/python -m bench.coherence
+
+bench-state: $(RUNTIME) ## what the shared state costs, beside simpler ways to share
+	@$(BIN)/python -m bench.coherence_cost
 
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture

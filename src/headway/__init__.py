@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         QueueDeadlineError,
         TasksFailedError,
     )
+    from headway.runtime.context import Context
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BrokerUnavailableError",
     "BudgetReachedError",
+    "Context",
     "HeadwayError",
     "Plan",
     "QueueDeadlineError",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES = {
     "BrokerUnavailableError": "headway.errors",
     "BudgetReachedError": "headway.errors",
+    "Context": "headway.runtime.context",
     "HeadwayError": "headway.errors",
     "Plan": "headway.api.plans",
     "QueueDeadlineError": "headway.errors",

@@ -26,6 +26,9 @@ HeadwayError
 │   ├── QueueDeadlineError             HW204  a call waited for as long as it was allowed to
 │   ├── BudgetReachedError             HW205  the user's budget has no room for a call (exit 4)
 │   ├── GatewayError                   HW210  no gateway, or not a second one (exit 69)
+│   ├── StateError                     HW211  the shared state is used in a way that it cannot be
+│   │   └── UndeclaredError            HW212  a task touched what it does not declare
+│   ├── EffectFailedError              HW213  an effect on the world was not performed (exit 1)
 │   └── StateFileError                 HW208  a file that headway keeps cannot be used
 │       └── JournalError               HW209  a run's journal cannot be read or written
 ├── ProviderError              the provider's: it failed and waiting did not help (exit 1)
@@ -283,6 +286,25 @@ class GatewayError(InputError):
 
     code = "HW210"
     exit_code = 69
+
+
+class StateError(InputError):
+    """The shared state cannot be used like this."""
+
+    code = "HW211"
+
+
+class UndeclaredError(StateError):
+    """A task touched what it does not declare."""
+
+    code = "HW212"
+
+
+class EffectFailedError(InputError):
+    """An effect on the world was not performed, as far as is known."""
+
+    code = "HW213"
+    exit_code = 1
 
 
 class StateFileError(InputError):

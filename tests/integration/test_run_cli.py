@@ -154,7 +154,7 @@ def test_a_plan_that_is_refused_leaves_no_run_behind(
 def test_a_budget_that_is_reached_says_how_to_go_on(stranger: Stranger) -> None:
     stranger.write(
         "plan.yaml",
-        "headway: 1\nmodel: openai/tokens-50\nbudget: {tokens: 200}\ntasks:\n"
+        "headway: 1\nmodel: openai/tokens-50\nbudget: 0.2k\ntasks:\n"
         "  a: {each: [1, 2, 3, 4], prompt: 'say {{ item }}', max_tokens: 60}\n",
     )
     said = stranger("run", "plan.yaml", "--sim", "--json")

@@ -15,10 +15,15 @@ from headway.planfile import apply_fixes, plan_from
 VALID = """\
 headway: 1
 name: review-pr  # for people
-budget: {usd: 6, tokens: 5M}
+budget: [$6, 5M]
 strategy: waves(4)
 vars:
   tone: brief
+state:
+  total: counter
+  records/*: value
+  best: reduce(package.module:better)
+  mail: effect(./send.sh)
 tasks:
   files:
     run: git ls-files
@@ -58,6 +63,15 @@ tasks:
     context: 120k
     prompt: Merge the findings.
     output: REVIEW.md
+  enrich:
+    each: [a, b]
+    prompt: "{{ item }} of {{ state.total }}: {{ state }}"
+    reads: [state:records/*, data]
+    output: state:enriched/{{ item }}
+  notify:
+    run: ./notify
+    reads: []
+    writes: [effect:mail, "state:sent/{{ vars.tone }}"]
 """.replace("    matrix_free: no\n", "")
 
 WORDS = st.sampled_from(
@@ -68,6 +82,9 @@ WORDS = st.sampled_from(
         "../x", "/etc/passwd", "~", "waves(4)", "module:name", "*.md", "no-such-file", "\t", "a\nb",
         "{{ index }}{{ index }}", "é…", "src/**", "PATH", "item", "{{ matrix.x }}", "./b/../c",
         "{{ vars.item }}", "'{{ item }}'", "{{ tasks.a }}", "{{.Names}}", "lines.txt", "prompt.md",
+        "state:a", "state:", "state:a/*", "state:{{ item }}", "state:a//b", "state:mail",
+        "{{ state }}", "effect:mail", "effect:maill", "effect:", "effect:a", "effect:{{ item }}",
+        "{{ state.a }}", "{{ state.mail }}", "{{ state.a.b }}", "state:../a", "effect:a b",
     )
 )  # fmt: skip
 NAMES = st.sampled_from(("a", "b", "c", "my task", "9", "files", "x", "é", ""))
@@ -77,6 +94,14 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
     max_leaves=5,
 )
+STATE_KEYS = st.one_of(NAMES, st.sampled_from(("mail", "a/*", "**", "a//b", "..", "x/{{ item }}")))
+CHANNELS = st.one_of(
+    st.sampled_from(
+        ("counter", "cuonter", "append", "value", "reduce(m:f)", "reduce(f)", "reduce",
+         "effect(m:f)", "effect(./x y)", "effect()", "Effect(m:f)", "max", "set(1)")
+    ),
+    SCALARS, VALUES,
+)  # fmt: skip
 KEY_NAMES = st.sampled_from([key.name for key in KEYS] + ["promt", "need", "x", "timeouts"])
 
 
@@ -88,6 +113,8 @@ def _fitting(name: str) -> st.SearchStrategy[object]:
         "each": st.one_of(WORDS, NAMES, st.lists(VALUES, max_size=3)),
         "reads": st.one_of(WORDS, st.lists(WORDS, max_size=2)),
         "writes": st.one_of(WORDS, st.lists(WORDS, max_size=2)),
+        "state": st.dictionaries(STATE_KEYS, CHANNELS, max_size=3),
+        "output": WORDS,
         "vars": st.dictionaries(NAMES, WORDS, max_size=3),
         "matrix": st.dictionaries(NAMES, st.lists(SCALARS, max_size=3), max_size=2),
         "reduce": NAMES,

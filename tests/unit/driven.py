@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headway.core.digest import digest
 from headway.core.engine.engine import Rules
 from headway.core.engine.events import Event, TaskFinished, TaskReused, TaskStarted
 from headway.core.engine.record import Entry, Row
@@ -94,7 +95,7 @@ class SlowRecord:
                 if entry.row is not None:
                     self.rows[entry.key] = entry.row
                 for body in entry.bodies:
-                    self.bodies[entry.event.ending.body] = body  # type: ignore[union-attr]
+                    self.bodies[digest(body)] = body
             if then is not None:
                 then()
 

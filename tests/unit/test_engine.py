@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.engine import (
-    RETRY_S_MAX,
-    Rules,
-    State,
-    Step,
-    apply,
-    begin,
-    decide,
-    starts,
-    step,
-)
+from headway.core.engine.engine import Rules, State, Step, apply, begin, decide, starts, step
 from headway.core.engine.events import (
     Admitted,
     Began,
@@ -36,6 +26,7 @@ from headway.core.engine.events import (
     Waiting,
     WakeAt,
 )
+from headway.core.engine.outcome import RETRY_S_MAX
 from headway.core.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
 from headway.core.plan.graph import Graph, Task
 from headway.core.values import Fault, FaultKind

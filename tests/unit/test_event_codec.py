@@ -24,12 +24,20 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.core.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.core.values import Fault
 from headway.errors import JournalError
 
@@ -59,6 +67,12 @@ EVENTS: tuple[Fact, ...] = (
     RunFinished(11.0, 20, 1, 1, 0),
     MoneyReserved(7, 1, 3.3, 5000),
     ReplyKept(7, 1, 3.4, b"r" * 16),
+    TaskFinished(7, 1, 4.0, Ending(b"b" * 16, access=b"a" * 16)),
+    TaskProposed(7, 1, 4.0, Ending(b"b" * 16, access=b"a" * 16)),
+    TaskProposed(7, 1, 4.0, FULL, Fault("function", detail="it raised")),
+    TaskStale(7, 1, 4.5, "records/*", 12, FULL),
+    EffectIntended(7, 5.1, "mail", 0, "ab12"),
+    EffectDone(7, 5.2, 0, "ab12", b"r" * 16),
 )
 
 

@@ -104,7 +104,7 @@ def test_the_patterns_of_the_json_schema_are_those_of_the_check() -> None:
 
 def test_a_whole_plan_becomes_records() -> None:
     spec = plan(
-        "headway: 1\nname: p\nbudget: {usd: 6, tokens: 5M}\nstrategy: waves(4)\nmodel: m\n"
+        "headway: 1\nname: p\nbudget: [$6, 5M]\nstrategy: waves(4)\nmodel: m\n"
         "timeout: 2h\nretries: 3\nvars: {tone: brief}\ntasks:\n"
         "  a:\n    run: ls\n    each: {lines: files.txt}\n    queue: q\n    priority: -1.5\n"
         "  b:\n    python: m.n:f\n    each: [1, {x: [2]}]\n    budget: 5M\n    reads: [x, y]\n"
@@ -151,6 +151,7 @@ def test_a_strategy_is_written_as_the_engine_or_as_people_do(word: str) -> None:
     assert spec.strategy == word.replace("(", ":").replace(")", "")
 
 
+STATE = "state: {total: counter, records/*: value, mail: effect(m.n:send)}\n"
 WRONG = {
     "HW005": ["headway: 1\nheadway: 1\ntasks: {a: {run: x}}"],
     "HW006": [
@@ -159,6 +160,10 @@ WRONG = {
         "headway: 1\ntasks: {a: {run: x}}\nzzz: 1",
         task("run: x", "budget: {dollars: 5}"),
         task("run: x", "budget: {usd: 5, tokes: 5}"),
+        task("run: x", "budget: {tokens: 5M}"),
+        task("run: x", "budget: {tokens: 5M, usd: $6}"),
+        task("run: x", "budget:", "  usd: 6", "  tokens: 200"),
+        task("run: x", "budget: {tokens: [5], usd: x}"),
         task("each: {line: x}", "run: y"),
     ],
     "HW007": [
@@ -187,6 +192,42 @@ WRONG = {
         task("run: x", "budget: {}"),
         task("run: x", "budget: $x"),
         task("run: x", "budget: xM"),
+        task("run: x", "budget: []"),
+        task("run: x", "budget: [$6, $7]"),
+        task("run: x", "budget: [5M, 6k]"),
+        task("run: x", "budget: [$6, 5M, 7]"),
+        task("run: x", "budget: [[$6]]"),
+        task("run: x", "output: 'state:'"),
+        task("run: x", "output: state:a/*"),
+        task("run: x", "output: effect:mail", top=STATE),
+        task("run: x", "output: state:mail", top=STATE),
+        task("run: x", "reads: 'state:'"),
+        task("run: x", "reads: state:a//b"),
+        task("run: x", "reads: [x, state:../b, state:../b, y]"),
+        task("run: x", "reads: effect:mail", top=STATE),
+        task("run: x", "reads: [effect:mail, state:total]", top=STATE),
+        task("run: x", "reads: state:mail", top=STATE),
+        task("run: x", "writes: [state:mail, out]", top=STATE),
+        task("run: x", "writes: effect:mial", top=STATE),
+        task("run: x", "writes: effect:total", top=STATE),
+        task("run: x", "writes: 'effect:a b'", top=STATE),
+        task("run: x", "writes: effect:zzz/*", top=STATE),
+        task("run: x", "writes: [out, 'effect:']", top=STATE),
+        task("run: x", top="state: [total]\n"),
+        task("run: x", top="state: counter\n"),
+        task("run: x", top="state: {total: cuonter}\n"),
+        task("run: x", top="state: {total: sum of all}\n"),
+        task("run: x", top="state: {total: null}\n"),
+        task("run: x", top="state: {total: {counter: 5}}\n"),
+        task("run: x", top="state: {total: counter(5)}\n"),
+        task("run: x", top="state: {best: reduce}\n"),
+        task("run: x", top="state: {best: reduce(better)}\n"),
+        task("run: x", top="state: {mail: effect}\n"),
+        task("run: x", top="state: {mail: effect()}\n"),
+        task("run: x", top="state: {a//b: value, a/b: value}\n"),
+        task("run: x", top="state: {'': value}\n"),
+        task("run: x", top="state:\n  'records/{{ item }}': value\n"),
+        task("run: x", "writes: effect:mail", top="state: {mail: efect(m:f)}\n"),
         task("python: nothing"),
         task("run: x", "each: []"),
         task("run: x", "each: 5"),
@@ -222,6 +263,9 @@ WRONG = {
         task("prompt: x", "reduce: a", "matrix: {x: [a]}"),
         task("run: x", "matrix: {x: [a]}", "vars: {x: b}"),
         task("run: x", "vars: {x: b, x_file: c}"),
+        task("run: x", "writes: effect:mail"),
+        task("run: x", "writes: effect:report", top=STATE),
+        task("run: x", "writes: [out, effect:report]", top="state: {}\n"),
         task("run: x", "matrix: {x: [a]}", "each: u") + "  u:\n    run: y\n    each: [1]\n",
     ],
     "HW002": [
@@ -266,6 +310,16 @@ WRONG = {
         task("prompt_file: '{{ vars.d }}'", "needs: a", "vars: {d: '{{ tasks.a.output }}'}"),
         task("prompt: x", "model: '{{ tasks.a.output }}'"),
         task("run: x", top="vars: {x: '{{ item }}'}\n"),
+        task("run: echo '{{ state.total }}' {{state.total}}", top=STATE),
+        task("run: ls {{ state }}", top=STATE),
+        task("run: x", "vars: {x: '{{ state.total }}'}", top=STATE),
+        task("run: x", "writes: 'state:{{ state.total }}'", top=STATE),
+        task("prompt: '{{ state.mail }}'", top=STATE),
+        task("prompt: '{{ state.total.x }}'", top=STATE),
+        task("prompt: '{{ stat.total }}'", top=STATE),
+        task("prompt: '{{ state }} and {{ state }}'", "reads: data", top=STATE),
+        task("prompt: '{{ state }}'", "reads: []"),
+        task("prompt: x", "output: 'state:{{ itm }}'", "each: [a]"),
     ],
 }  # fmt: skip
 
@@ -280,6 +334,48 @@ def test_what_is_wrong_is_refused_with_its_code_a_place_and_a_hint_that_helps(
     assert error.code == code, error.render()
     assert re.fullmatch(r"plan\.yaml:\d+:\d+", error.where or "")
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        (["budget: {tokens: 5M}"], "write `budget: 5M`"),
+        (["budget: {tokens: 200}"], "write `budget: 0.2k`"),
+        (["budget: {tokens: 5M, usd: 6}"], "write `budget: [$6, 5M]`"),
+        (["writes: effect:mial"], "write `effect:mail`"),
+        (["writes: effect:total"], "write `state:total`"),
+        (["writes: state:mail"], "write `effect:mail`"),
+        (["writes: effect:report"], "add `report: effect(package.module:function)` under `state`"),
+        (["reads: effect:mail"], "remove `effect:mail`"),
+        (["reads: state:/a/./b/"], "write `state:a/b`"),
+        (["output: state:re*ports/*"], "write `state:reports`"),
+    ],
+)
+def test_what_to_write_about_the_state_and_tokens_can_be_pasted(
+    lines: list[str], hint: str
+) -> None:
+    assert only(task("run: x", *lines, top=STATE)).hint == hint
+
+
+def test_a_command_is_told_where_it_finds_the_state() -> None:
+    error = only(task("run: echo {{ state.total }}", top=STATE))
+    assert error.hint == """write `"$(cat "$HEADWAY_STATE/total")"`"""
+    text = apply_fixes(task("run: echo {{ state.total }}", top=STATE), error.fixes)
+    assert plan(text).tasks[2].work == Run('echo "$(cat "$HEADWAY_STATE/total")"')
+
+
+@pytest.mark.parametrize(
+    ("written", "budget"),
+    [
+        ("$6", Budget(6_000_000)),
+        ("5M", Budget(tokens=5_000_000)),
+        ("[$6]", Budget(6_000_000)),
+        ("[0.2k, $6]", Budget(6_000_000, 200)),
+        ("{usd: 6}", Budget(6_000_000)),
+    ],
+)
+def test_a_budget_is_dollars_tokens_or_both(written: str, budget: Budget) -> None:
+    assert plan(task("run: x", f"budget: {written}")).tasks[2].budget == budget
 
 
 def test_nested_values_of_the_plan_are_no_templates() -> None:

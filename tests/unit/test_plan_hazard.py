@@ -11,7 +11,7 @@ from headway.core.plan.hazard import ordered
 from headway.core.plan.paths import above, fixed_part, inside, led_back
 from headway.core.plan.schema import plan_of
 from headway.core.plan.section import Faults
-from headway.core.plan.spec import PlanSpec, Run, TaskSpec
+from headway.core.plan.spec import Each, PlanSpec, Run, TaskSpec
 from headway.core.plan.touched import PAIRS_MAX, Touched, touched_by
 from headway.errors import Place, PlanError, PlanTooLargeError
 from headway.planfile import apply_fixes, parse_document
@@ -90,8 +90,12 @@ def test_a_reader_passes_over_writers_that_come_after_it() -> None:
 
 def test_a_reader_before_a_writer_would_read_what_is_stale() -> None:
     error = refused("  a: {run: x, reads: o/x}\n  b: {run: x, writes: o}\n", "HW010")
-    assert error.hint == "add `needs: b`"
-    assert "before the run (stale)" in error.message
+    assert error.hint is not None
+    assert error.hint.startswith("add `needs: b` to `a`; or, if it is to read that version")
+    assert error.message == (
+        "`a` reads `o/x`, which lies within `o`, which `b` writes, but does not need `b`"
+    )
+    assert error.detail == "if `a` runs first, it reads the version from before the run (stale)"
     assert error.where == "plan.yaml:3:22"
     refused("  a: {run: x, reads: o}\n  b: {run: x, writes: o}\n", "HW010")
     refused("  a: {run: x, reads: o}\n  b: {run: x, writes: o/x}\n", "HW010")
@@ -99,7 +103,14 @@ def test_a_reader_before_a_writer_would_read_what_is_stale() -> None:
 
 def test_two_writers_without_an_order_are_refused() -> None:
     error = refused("  a: {run: x, writes: o}\n  b: {run: x, output: o/x}\n", "HW010")
-    assert error.message == "`a` and `b` both write `o` in no fixed order"
+    assert (
+        error.message == "`a` and `b` write `o` and `o/x`, which lies within it, in no fixed order"
+    )
+    assert error.detail == "if `b` runs first, `a` overwrites it"
+    error = refused("  a: {run: x, writes: o/x}\n  b: {run: x, writes: o}\n", "HW010")
+    assert (
+        error.message == "`a` and `b` write `o/x` and `o`, which lies around it, in no fixed order"
+    )
     refused("  a: {run: x, writes: o}\n  c: {run: x}\n"
             "  b: {run: x, writes: o, needs: c}\n", "HW010")  # fmt: skip
 
@@ -112,17 +123,63 @@ def test_one_pair_of_tasks_is_refused_once() -> None:
 def test_members_that_write_one_path_are_refused_and_a_queue_helps() -> None:
     error = refused("  a: {run: x, each: [1, 2], writes: o}\n", "HW010")
     assert error.hint == "add `queue: a`, so that they run one at a time"
+    assert error.message == "`a[1]` and `a[2]` both write `o`"
+    assert error.detail == "if `a[2]` runs first, `a[1]` overwrites it"
     refused("  a: {run: x, each: [1, 1], output: 'o/{{ item }}'}\n", "HW010")
     refused("  a: {run: x, each: [o, o/x], writes: '{{ item }}'}\n", "HW010")
-    refused("  b: {run: y}\n  a: {run: x, each: b, writes: o}\n", "HW010")
+    error = refused("  b: {run: y}\n  a: {run: x, each: b, writes: o}\n", "HW010")
+    assert error.detail == "if another one runs first, one member of `a` overwrites it"
     assert not errors("  a: {run: x, each: [1, 2], writes: 'o/{{ item }}'}\n")
     assert not errors("  a: {run: x, each: [1], writes: o}\n")
 
 
 def test_a_member_that_reads_what_another_one_writes_is_refused() -> None:
     tasks = "  a: {run: x, each: [1, 2], writes: 'o/{{ item }}', reads: o}\n"
-    assert "another of them reads" in refused(tasks, "HW010").message
+    error = refused(tasks, "HW010")
+    assert error.message == "`a[2]` reads `o`, which lies around `o/1`, which `a[1]` writes"
+    assert error.detail is not None
+    assert error.detail.startswith("if `a[2]` runs first, it reads the version from before the run")
     assert not errors(tasks.replace("reads: o", "reads: 'o/{{ item }}'"))
+
+
+def test_members_of_two_groups_are_named_with_what_they_share() -> None:
+    tasks = (
+        "  fix: {run: x, each: [api, cli], writes: 'o/{{ item }}'}\n"
+        "  test: {run: x, each: [cli, web], writes: 'o/{{ item }}'}\n"
+    )
+    error = refused(tasks, "HW010")
+    assert error.message == "`fix[cli]` and `test[cli]` both write `o/cli` in no fixed order"
+    assert error.detail == "if `test[cli]` runs first, `fix[cli]` overwrites it"
+    assert error.hint == "add `needs: fix` to `test`"
+    late = "  b: {run: y}\n  a: {run: x, each: b, writes: 'o/{{ item }}'}\n"
+    error = refused(late + "  c: {run: x, writes: o/z}\n", "HW010")
+    assert error.message.startswith("a member of `a` and `c` write `o` and `o/z`")
+
+
+def test_members_that_keep_pace_clash_with_others_and_not_with_their_own() -> None:
+    tasks = (
+        "  a: {run: x, each: [1, 2], writes: o, queue: q}\n"
+        "  b: {run: x, each: a, writes: o, queue: r}\n"
+    )
+    error = refused(tasks, "HW010")
+    assert error.detail == "if `b[2]` runs first, `a[1]` overwrites it"
+
+
+def test_a_member_that_touches_all_is_told_beside_another_one() -> None:
+    tasks = "  a: {run: x, each: [o/k, o, o/m], writes: ['{{ item }}', '{{ item }}/more']}\n"
+    assert refused(tasks, "HW010").message == (
+        "`a[o]` and `a[o/k]` write `o` and `o/k`, which lies within it"
+    )
+
+
+def test_a_plan_in_memory_may_have_groups_without_members() -> None:
+    items = Each("items")
+    tasks = (
+        TaskSpec("a", Place(0, 0), Run("x"), each=items, writes=("o",)),
+        TaskSpec("b", Place(0, 0), Run("x"), writes=("o",)),
+    )
+    with pytest.raises(PlanError, match="both write"):
+        ordered(expand(PlanSpec("p", tasks), Sources()))
 
 
 def test_members_that_follow_others_keep_their_pace_if_they_touch_only_their_own() -> None:

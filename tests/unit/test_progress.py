@@ -19,8 +19,10 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
@@ -165,6 +167,33 @@ def test_a_run_that_stands_still_has_no_speed() -> None:
     run.hear([TaskStarted(5, 1, 500.0, "room")])
     assert run.rest((), 500.0).eta_s is None
     assert run.rest((), 530.0).per_s is None
+
+
+def test_a_result_that_waits_is_no_end_and_is_paid_for_once() -> None:
+    run = progress(3)
+    run.hear([TaskStarted(0, 1, 0.0, "room"), TaskProposed(0, 1, 2.0, ENDING)])
+    now = run.statistics()
+    assert (now.proposed, now.finished, now.running, now.spent_microusd) == (1, 0, 0, 5000)
+    assert run.groups[0].active == 0
+    run.hear([TaskFinished(0, 1, 9.0, ENDING)])
+    now = run.statistics()
+    assert (now.proposed, now.finished, now.spent_microusd) == (0, 1, 5000)
+    assert (now.stale, now.paid_twice_microusd) == (0, 0)
+
+
+def test_what_was_for_nothing_is_counted_with_its_time_and_money() -> None:
+    run = progress(3)
+    run.hear([TaskStarted(0, 1, 0.0, "room"), TaskProposed(0, 1, 2.0, ENDING)])
+    run.hear([TaskStale(0, 1, 7.0, "total", 1, ENDING)])
+    run.hear([TaskStarted(1, 1, 7.0, "room"), TaskStale(1, 1, 10.0, "total", 1, ENDING)])
+    now = run.statistics()
+    assert (now.stale, now.stale_s, now.stale_microusd) == (2, 5.0, 10_000)
+    assert (now.proposed, now.running, now.failed) == (0, 0, 0)
+    assert (now.spent_microusd, now.paid_twice_microusd) == (10_000, 10_000)
+    run.hear([TaskStarted(2, 1, 7.0, "room"), TaskProposed(2, 1, 8.0, ENDING, Fault("command"))])
+    run.hear([TaskFailed(2, 1, 9.0, Fault("command"), ENDING)])
+    assert run.statistics().failed == 1
+    assert run.statistics().spent_microusd == 15_000
 
 
 @settings(max_examples=100)

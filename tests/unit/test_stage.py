@@ -17,6 +17,8 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
@@ -68,6 +70,13 @@ def test_a_picture_shows_how_far_each_group_is() -> None:
     assert drawn[0] == "find bugs  10 s"
     assert drawn[1] == "  탐색     ##########.................... 1/3  2 running"
     assert drawn[2] == "  verdict  .............................. 0/1"
+
+
+def test_results_that_wait_and_attempts_that_were_for_nothing_are_told() -> None:
+    shown = view(*BUSY, TaskProposed(0, 1, 6.0), TaskStale(1, 2, 7.0, "total"))
+    drawn = "\n".join(lines(shown))
+    assert "proposed 1 result to be committed" in drawn
+    assert "1 stale, run again" in drawn
 
 
 def test_names_of_every_script_are_aligned() -> None:

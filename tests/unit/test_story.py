@@ -22,8 +22,10 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
@@ -259,6 +261,26 @@ def test_the_first_reason_to_stop_is_the_one_that_is_told() -> None:
     over = RunFinished(3.0, 1, 0, 0, 2)
     assert stand(standing, over).finished == over
     assert stand(stand(standing, over), RunBegan(4.0, "adaptive")) == Standing(1, "adaptive", 4.0)
+
+
+def test_a_task_waits_between_its_attempt_and_its_commit() -> None:
+    story = told(
+        (A, TaskStarted(0, 1, 0.0, "room")),
+        (A, TaskProposed(0, 1, 2.0)),
+    )
+    tale = story.tales[A]
+    assert (tale.state, tale.ended_s, tale.spans) == ("proposed", None, [("busy", 0.0, 2.0)])
+    assert story.statistics().active == 0
+    story.hear(A, TaskFinished(0, 1, 5.0))
+    assert (tale.state, tale.ended_s, tale.spans) == ("finished", 5.0, [("busy", 0.0, 2.0)])
+
+
+def test_a_stale_task_has_no_end_yet() -> None:
+    story = told((A, TaskStarted(0, 1, 0.0, "room")), (A, TaskStale(0, 1, 2.0, "total")))
+    tale = story.tales[A]
+    assert (tale.state, tale.ended_s) == ("stale", None)
+    story.hear(A, TaskStarted(0, 2, 3.0, "room"))
+    assert (tale.state, tale.attempt) == ("started", 2)
 
 
 EVENTS = st.lists(

@@ -29,6 +29,12 @@ CASES = (
         Verdict("stopped", "budget"),
     ),
     (Standing(1, finished=RunFinished(4.0, 4, 0, 0, 2)), False, Verdict("stopped")),
+    (
+        Standing(1, finished=RunFinished(4.0, 5, 0, effects=3)),
+        False,
+        Verdict("stopped", "3 effects were not performed"),
+    ),
+    (Standing(1, finished=RunFinished(4.0, 4, 1, effects=3)), False, Verdict("failed")),
 )
 
 

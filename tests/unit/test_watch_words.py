@@ -22,12 +22,20 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.core.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.core.values import Fault
 from headway.watch.harvest import guarded, json_line, safe_name
 from headway.watch.telling import told
@@ -89,6 +97,22 @@ LINES: tuple[tuple[Fact, str], ...] = (
     (CallAdmitted(0, 0.0), "t  has its permit"),
     (MoneyReserved(0, 1, 0.0, 5000), "t  may cost up to $0.0050"),
     (ReplyKept(0, 1, 0.0, b""), "t  a reply is kept"),
+    (EffectIntended(0, 0.0, "mail", 1, "ab12"), "t  effect mail is performed, key ab12"),
+    (
+        EffectIntended(0, 0.0, "mail", 1, "ab12", is_now=True),
+        "t  effect mail is performed, at once, key ab12",
+    ),
+    (EffectDone(0, 0.0, 1, "ab12"), "t  effect ab12 is done"),
+    (TaskProposed(0, 1, 0.0), "t  has a result, and waits for those before it"),
+    (
+        TaskProposed(0, 1, 0.0, Ending(), Fault("command", detail="exit code 3")),
+        "t  failed, unless those before it change what it read: command: exit code 3",
+    ),
+    (
+        TaskStale(0, 1, 0.0, "total", 1, Ending(spend_microusd=4100)),
+        "t  runs again: `total`, which it had read, has changed: $0.0041",
+    ),
+    (TaskStale(0, 1, 0.0, ""), "t  runs again: what it had read has changed"),
     (TaskFinished(0, 1, 0.0), "t  finished"),
     (
         TaskFinished(0, 1, 0.0, Ending(b"", b"", 1200.0, 80.0, 4100, 1)),

@@ -6,6 +6,8 @@ from math import inf
 
 import pytest
 
+from headway.core.engine.access import Access, Seen
+from headway.core.engine.coherence import Coherence, Hints
 from headway.core.engine.engine import Rules, State, begin, step
 from headway.core.engine.events import (
     Began,
@@ -17,9 +19,11 @@ from headway.core.engine.events import (
     LocalRoom,
     Stopping,
 )
+from headway.core.engine.snapshot import Shared
 from headway.core.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.engine.why import Active, Blocked, Ended, Free, Names, why
+from headway.core.engine.why import Active, Blocked, Ended, Free, Names, Proposed, must_end, why
 from headway.core.plan.graph import Graph, Group, Need
+from headway.core.plan.touches import ANYTHING, Touches
 from headway.core.values import Fault
 
 
@@ -176,3 +180,78 @@ def test_the_state_of_the_run_is_named() -> None:
     assert _words(state, 1) == ["the run is over", "the run is stopping"]
     paused = _state([Group("a"), Group("b")], Fixed(1), Held(inf, "by hand"), Finished(0, 1))
     assert _words(paused, 1) == ["the run is held: by hand"]
+
+
+def _shared(groups: list[Group], hints: Hints | None = None) -> State:
+    graph = Graph(groups)
+    state = begin(graph, Rules(AllAtOnce()), Coherence(graph, Shared(), hints))
+    step(state, Began(), 0.0)
+    return state
+
+
+def _end(state: State, task: int, *read: str, attempt: int = 1) -> None:
+    """An attempt ends that has read these keys, of which none had a value."""
+    assert state.coherence is not None
+    state.coherence.note(task, Access(tuple(Seen(what, b"") for what in read)))
+    step(state, Finished(task, attempt), 0.0)
+
+
+def test_a_result_that_waits_names_whom_and_for_what() -> None:
+    touches = Touches((), ("a", "records"), (), lambda n: Touches((), (f"records/{n}",), ()))
+    groups = [Group("parse", 2, touches=touches), Group("check", touches=ANYTHING)]
+    state = _shared(groups)
+    _end(state, 2, "records/0", "records/1")
+    assert why(state, 2, 0.0).words == (
+        "attempt 1 has ended and waits for parse[0], which may still write `records/0`"
+    )
+    _end(state, 0)
+    assert why(state, 2, 0.0) == Proposed(
+        2, 1, "waits for parse[1], which may still write `records/1`"
+    )
+
+
+def test_who_declares_nothing_may_write_what_was_read_or_anything() -> None:
+    state = _shared([Group("parse", touches=ANYTHING), Group("check", 2, touches=ANYTHING)])
+    _end(state, 1, "total")
+    assert why(state, 1, 0.0).words.endswith("waits for parse, which may still write `total`")
+    assert state.coherence is not None
+    state.coherence.note(2, Access((Seen("**", state.coherence.shared.look("**", 1 << 60)),)))
+    step(state, Finished(2, 1), 0.0)
+    assert why(state, 2, 0.0).words.endswith("waits for parse, which may still write anything")
+
+
+def test_whoever_is_not_known_yet_may_write_too() -> None:
+    groups = [Group("list"), Group("parse", None, (Need(0),), touches=Touches((), ("r",), ())),
+              Group("check", touches=Touches(("r/1",), (), ()))]  # fmt: skip
+    state = _shared(groups)
+    _end(state, 1, "r/1")
+    assert why(state, 1, 0.0).words.endswith(
+        "waits for parse, whose tasks are not known yet, which may still write `r`"
+    )
+    assert must_end(state, 1) == {0: {0}, 1: set()}
+
+
+def test_a_result_that_nobody_stands_before_is_committed_next() -> None:
+    state = _shared([Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING)])
+    _end(state, 1, "x")
+    assert state.coherence is not None
+    state.coherence.end(0)
+    assert why(state, 1, 0.0).words == "attempt 1 has ended and is committed next"
+
+
+def test_a_need_that_waits_to_be_committed_is_named_so() -> None:
+    groups = [Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING),
+              Group("report", 1, (Need(1),))]  # fmt: skip
+    state = _shared(groups)
+    _end(state, 1, "x")
+    assert _words(state, 2) == ["needs check, which is proposed"]
+
+
+def test_a_task_that_is_known_to_read_what_another_writes_waits_for_it() -> None:
+    hints = Hints({1: ("total",)}, {0: ("total",)})
+    groups = [Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING)]
+    state = _shared(groups, hints)
+    assert _words(state, 1) == ["waits for parse, which is known to write `total`"]
+    assert must_end(state, 1) == {0: {0}}
+    _end(state, 0)
+    assert isinstance(why(state, 1, 0.0), Active)

@@ -16,6 +16,7 @@ from headway.core.digest import DIGEST_BYTES, digest
 from headway.core.values import Fault
 from headway.errors import BadValueError
 from headway.runtime.agents.function import FunctionAgent, Where, result_of, where_of
+from headway.runtime.context import Commons, lent
 from headway.runtime.work import TELL_WAIT, Attempt, AttemptError, Needed, Result
 
 PLAIN: Final = (str, int, float, bytes, NoneType)
@@ -56,6 +57,10 @@ class FunctionWork:
     errors: dict[int, BaseException] = field(default_factory=dict)
     size: int = 0
     """How many members it had when the run ended."""
+    commons: Commons = Commons()
+    """What the contexts of its tasks have in common."""
+    shared: bytes = b""
+    """Of the state that its tasks touch: what else a result belongs to."""
     _asked: Callable[..., object] | None = None
     _where: Where = "loop"
     _salt: bytes = b""
@@ -67,9 +72,11 @@ class FunctionWork:
         """Whether it has one member that has no number."""
         return self.items is None and self.spread_over is None and not self._follows()
 
-    def begin(self, is_durable: bool) -> None:
+    def begin(self, agent: FunctionAgent, is_durable: bool, in_processes: bool) -> None:
         """Forget what an earlier run of the same plan left behind."""
-        self.is_durable = is_durable
+        self.agent, self.is_durable = agent, is_durable
+        self.in_processes = self.is_local = in_processes
+        self._asked = None
         self.values, self.errors, self.size = {}, {}, 0
         if self.spread_over is not None:
             self.items = None
@@ -111,7 +118,12 @@ class FunctionWork:
             if function is None:
                 (item,) = given
                 function, given = cast("Callable[..., object]", item), []
-            value = await self.agent.call(self._where_is(function), function, given)
+            where = self._where_is(function)
+            if attempt.snapshot is None:
+                value = await self.agent.call(where, function, given)
+            else:
+                with lent(attempt, self.commons) as context:
+                    value = await self.agent.call(where, function, given, context)
         except AttemptError as lost:
             self.errors[attempt.member] = lost.__cause__ or lost
             raise
@@ -171,7 +183,7 @@ class FunctionWork:
 
     def _content_key(self, member: int) -> bytes:
         if not self._salt:
-            salt = b"\0".join((self.name.encode(), _identity(self.function)))
+            salt = b"\0".join((self.name.encode(), _identity(self.function))) + self.shared
             self._salt = digest(salt)
         item = b"" if self.items is None else _identity(self.items[member])
         plain = digest(self._salt + b"\0" + item)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from headway.core.engine.engine import Rules
 from headway.core.engine.events import Event
@@ -16,8 +16,10 @@ from headway.core.engine.record import Header
 from headway.core.engine.strategy import parse
 from headway.core.plan.graph import Graph
 from headway.errors import BadValueError, UsageError, did_you_mean
+from headway.runtime.agents.function import FunctionAgent
 from headway.runtime.journal import Journal
-from headway.runtime.launch import Launch
+from headway.runtime.launch import Launch, Sharing
+from headway.runtime.machine import cores
 from headway.runtime.work import Work
 
 T = TypeVar("T")
@@ -42,14 +44,12 @@ class How(TypedDict, total=False):
     """Give exceptions in place of results, instead of raising at the end."""
 
 
-NAMES: Final = frozenset(How.__annotations__)
-
-
-def must_be_known(how: How) -> None:
+def must_be_known(how: Mapping[str, object], options: type = How) -> None:
     """Refuse an option that is not there: typing does not hold for everybody."""
+    names = options.__annotations__
     for name in how:
-        if name not in NAMES:
-            raise BadValueError(f"there is no option `{name}`", hint=did_you_mean(name, NAMES))
+        if name not in names:
+            raise BadValueError(f"there is no option `{name}`", hint=did_you_mean(name, names))
 
 
 def rules_of(how: How) -> Rules:
@@ -63,9 +63,14 @@ def rules_of(how: How) -> Rules:
 
 def launch_of(
     graph: Graph, works: Sequence[Work], how: How,
-    watch: Callable[[Sequence[Event]], None] | None = None,
+    watch: Callable[[Sequence[Event]], None] | None = None, sharing: Sharing | None = None,
 ) -> Launch:  # fmt: skip
-    return Launch(graph, works, rules_of(how), watch=watch)
+    return Launch(graph, works, rules_of(how), watch=watch, sharing=sharing)
+
+
+def agent_of(how: How) -> FunctionAgent:
+    """Whoever calls the functions: in processes as many at once as the machine can feed."""
+    return FunctionAgent(processes=how.get("ceiling") or cores())
 
 
 @contextmanager

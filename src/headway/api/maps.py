@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from typing import Final, TypeVar, Unpack, cast, overload
 
 from headway.api.functions import FunctionWork
-from headway.api.how import How, journal_of, launch_of, must_be_known, wait_for
+from headway.api.how import How, agent_of, journal_of, launch_of, must_be_known, wait_for
+from headway.api.sharing import Shares, sharing_of, touches_of
 from headway.core.engine.events import (
     Event,
     RunBegan,
@@ -29,7 +30,7 @@ from headway.core.engine.events import (
 from headway.core.plan.graph import Graph, Group
 from headway.core.plan.ready import DONE
 from headway.errors import TasksFailedError, UsageError
-from headway.runtime.agents.function import FunctionAgent
+from headway.runtime.context import Context
 from headway.runtime.driver import Driver
 from headway.runtime.launch import launch
 
@@ -51,11 +52,19 @@ def map(
 def map(function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[How]) -> list[T]: ...
 
 
+@overload
 def map(
-    function: Callable[[Item], Awaitable[T]] | Callable[[Item], T],
-    items: Iterable[Item],
-    **how: Unpack[How],
-) -> list[T]:
+    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+) -> list[T]: ...
+
+
+@overload
+def map(
+    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[How]
+) -> list[T]: ...
+
+
+def map(function: Callable[..., object], items: Iterable[Item], **how: Unpack[How]) -> list[T]:
     """Call a function, synchronous or not, with every item; the results in order.
 
         answers = headway.map(ask, questions, retries=2)
@@ -64,7 +73,8 @@ def map(
     functions are active as it can feed. Failures are raised together, after everything has run, as
     `TasksFailedError`, whose `results` has what the others gave.
     """
-    return wait_for(map_async(function, items, **how), "headway.map_async")
+    found = wait_for(_performed(function, list(items), how), "headway.map_async")
+    return cast("list[T]", found)
 
 
 @overload
@@ -79,10 +89,20 @@ async def map_async(
 ) -> list[T]: ...
 
 
+@overload
 async def map_async(
-    function: Callable[[Item], Awaitable[T]] | Callable[[Item], T],
-    items: Iterable[Item],
-    **how: Unpack[How],
+    function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item], **how: Unpack[How]
+) -> list[T]: ...
+
+
+@overload
+async def map_async(
+    function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[How]
+) -> list[T]: ...
+
+
+async def map_async(
+    function: Callable[..., object], items: Iterable[Item], **how: Unpack[How]
 ) -> list[T]:
     """`map`, for code that runs in an event loop."""
     return cast("list[T]", await _performed(function, list(items), how))
@@ -166,11 +186,19 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
         self, function: Callable[[Item], T], items: Iterable[Item], **how: Unpack[How]
     ) -> None: ...
 
+    @overload
     def __init__(
-        self,
-        function: Callable[[Item], Awaitable[T]] | Callable[[Item], T],
-        items: Iterable[Item],
+        self, function: Callable[[Item, Context], Awaitable[T]], items: Iterable[Item],
         **how: Unpack[How],
+    ) -> None: ...  # fmt: skip
+
+    @overload
+    def __init__(
+        self, function: Callable[[Item, Context], T], items: Iterable[Item], **how: Unpack[How]
+    ) -> None: ...
+
+    def __init__(
+        self, function: Callable[..., object], items: Iterable[Item], **how: Unpack[How]
     ) -> None:
         must_be_known(how)
         self._function = function
@@ -243,7 +271,7 @@ class as_completed(Iterable[tuple[Item, T]]):  # noqa: N801 - used like a functi
 
 
 async def _performed(
-    function: Callable[[Item], object] | None,
+    function: Callable[..., object] | None,
     items: list[Item],
     how: How,
     watch: Watch | None = None,
@@ -260,10 +288,9 @@ async def _performed(
 def _work(
     function: Callable[..., object] | None, items: Sequence[object], how: How
 ) -> FunctionWork:
-    processes = how.get("ceiling") or _cores()
     name = getattr(function, "__name__", "call").strip("<>") or "call"
     return FunctionWork(
-        name, function, FunctionAgent(processes=processes), items,
+        name, function, agent_of(how), items,
         timeout_s=how.get("timeout_s"), in_processes=how.get("in_processes", False),
         is_durable=bool(how.get("durable")), is_local=how.get("in_processes", False),
     )  # fmt: skip
@@ -275,10 +302,13 @@ async def _run(
 ) -> None:  # fmt: skip
     items = work.items or ()
     retries = how.get("retries", 0)
-    graph = Graph((Group(work.name, len(items), retries=retries, is_local=work.is_local),))
+    touches = touches_of(work, 1, None, None)
+    group = Group(work.name, len(items), retries=retries, is_local=work.is_local, touches=touches)
+    graph = Graph((group,))
+    sharing = sharing_of(Shares(), graph, (work,))
     async with work.agent:
         with journal_of(how, len(items)) as journal:
-            done = await launch(launch_of(graph, (work,), how, watch), journal, began)
+            done = await launch(launch_of(graph, (work,), how, watch, sharing), journal, began)
             _recalled(work, done.driver)
             work.note(done.driver.failures.items())
 
@@ -310,9 +340,3 @@ def _say_waves(events: Sequence[Event]) -> None:
     for event in events:
         if isinstance(event, WaveBegan):
             print(f"wave {event.number} of {event.of}", file=sys.stderr, flush=True)
-
-
-def _cores() -> int:
-    from headway.runtime.machine import cores
-
-    return cores()

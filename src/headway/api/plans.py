@@ -6,17 +6,30 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from headway.api.functions import FunctionWork, Source
-from headway.api.how import How, journal_of, launch_of, must_be_known, wait_for
+from headway.api.how import How, agent_of, journal_of, launch_of, must_be_known, wait_for
+from headway.api.sharing import Keys, Reducer, shares_of, sharing_of, state_in, touches_of
+from headway.core.engine.coherence import Coherence
 from headway.core.engine.events import Event
 from headway.core.plan.graph import Graph, Group, Need
 from headway.core.plan.ready import DONE
-from headway.errors import BadValueError, DuplicateTaskError, TasksFailedError, did_you_mean
+from headway.errors import (
+    BadValueError,
+    DuplicateTaskError,
+    EffectFailedError,
+    TasksFailedError,
+    did_you_mean,
+)
 from headway.runtime.agents.function import FunctionAgent
 from headway.runtime.driver import RunOutcome
-from headway.runtime.launch import Launched, launch
+from headway.runtime.launch import Launch, Launched, launch
+
+if TYPE_CHECKING:
+    from headway.core.declaring import Learned
+    from headway.core.detect import Finding
+    from headway.runtime.detector import Detector
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +38,28 @@ class TaskHandle:
 
     name: str
     index: int
+
+
+class TaskHow(TypedDict, total=False):
+    """Options of a task; each has a default."""
+
+    queue: str
+    """Tasks of one queue run one after another, in declared order."""
+    timeout_s: float | None
+    """How long one attempt may take."""
+    reads: Keys
+    """Keys and patterns of the shared state that its function reads, or a function of the item that
+    gives them. Without it: anything."""
+    writes: Keys
+    """The same for what it writes, and `effect:NAME` for the effects that it asks for."""
+
+
+class PlanHow(How, total=False):
+    """Options of a run; each has a default."""
+
+    detect: Literal["warn", "enforce", "learn", "off"]
+    """What becomes of tasks that touch what they do not declare: `warn` (default) tells in
+    `run.findings`, `enforce` keeps them from it, `learn` proposes what to declare."""
 
 
 @dataclass(slots=True)
@@ -41,10 +76,21 @@ class Plan:
     checked = plan.task("check", check, each=parsed)      # check(result), as each is parsed
     plan.task("report", report, needs=checked)            # report([result, ...])
     results = plan.run(retries=2).results
+
+    `state` says how what tasks put under a key of the shared state combines ("append", "set",
+    "counter", "max", or a function of two values), `effects` who performs effects on the world, as
+    `send(payload, key)`. Functions reach both by a parameter named `ctx`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: Mapping[str, str | Reducer] | None = None,
+        effects: Mapping[str, str | Callable[[Any, str], object]] | None = None,
+    ) -> None:
         self.name = name
+        self.shares = shares_of(state, effects)
         self._agent = FunctionAgent()
         self._declared: list[_Declared] = []
         self._names: dict[str, int] = {}
@@ -59,16 +105,18 @@ class Plan:
         *,
         each: Sequence[object] | TaskHandle | None = None,
         needs: TaskHandle | Sequence[TaskHandle] = (),
-        queue: str = "",
-        timeout_s: float | None = None,
+        **how: Unpack[TaskHow],
     ) -> TaskHandle:
         """Add a task, or one for each item, or one for each result of another task.
 
         Its function is given the item, then the results of what it needs, in this order.
         """
+        must_be_known(how, TaskHow)
         if name in self._names:
             raise DuplicateTaskError(f"two tasks have the name `{name}`", hint="rename one of them")
-        work = FunctionWork(name, function, self._agent, timeout_s=timeout_s)
+        work = FunctionWork(
+            name, function, self._agent, timeout_s=how.get("timeout_s"), shared=self.shares.salt
+        )
         edges: list[Need] = []
         count: int | None = 1
         if isinstance(each, TaskHandle):
@@ -79,23 +127,25 @@ class Plan:
             other = self._must_know(need)
             work.sources += (Source(other.work, is_own=False),)
             edges.append(Need(need.index))
-        group = Group(name, count, tuple(edges), queue=queue)
+        given = (each is not None) + len(edges) - isinstance(each, TaskHandle)
+        touches = touches_of(work, given, how.get("reads"), how.get("writes"))
+        group = Group(name, count, tuple(edges), queue=how.get("queue", ""), touches=touches)
         handle = TaskHandle(name, len(self._declared))
         self._names[name] = handle.index
         self._declared.append(_Declared(work, group))
         return handle
 
-    def run(self, **how: Unpack[How]) -> Run:
+    def run(self, **how: Unpack[PlanHow]) -> Run:
         """Perform it to its end; TasksFailedError if something failed."""
         return wait_for(self.run_async(**how), "plan.run_async")
 
-    async def run_async(self, **how: Unpack[How]) -> Run:
+    async def run_async(self, **how: Unpack[PlanHow]) -> Run:
         """`run`, for code that runs in an event loop."""
         run = Run(self, how)
         await run.perform()
         return run.checked()
 
-    def start(self, **how: Unpack[How]) -> Run:
+    def start(self, **how: Unpack[PlanHow]) -> Run:
         """Perform it in a thread of its own; look at `run.events()`, and `wait` for it."""
         run = Run(self, how)
         run.begin()
@@ -140,7 +190,7 @@ class Run:
     """One execution of a plan."""
 
     plan: Plan
-    how: How
+    how: PlanHow
     outcome: RunOutcome | None = None
     """How it ended; None while it goes on."""
     # Not shown: asyncio shows the result of a coroutine to whoever replaces a signal handler.
@@ -148,6 +198,30 @@ class Run:
     _news: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _thread: threading.Thread | None = None
     _error: BaseException | None = None
+    _coherence: Coherence | None = None
+    _detector: Detector | None = field(default=None, repr=False)
+    _unperformed: tuple[str, ...] = ()
+    """What stopped effects on the world, in words."""
+
+    @property
+    def state(self) -> Mapping[str, object]:
+        """What the tasks have put into the shared state, when the run has ended."""
+        return state_in(self._coherence)
+
+    @property
+    def reran(self) -> int:
+        """How many attempts were in vain, because what they had read has changed."""
+        return 0 if self._coherence is None else self._coherence.statistics().stale
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What tasks touched and did not declare, and what only luck has put in order."""
+        return () if self._detector is None else self._detector.findings()
+
+    @property
+    def learned(self) -> tuple[Learned, ...]:
+        """What its tasks should declare to read and write, by what they did."""
+        return () if self._detector is None else self._detector.learned()
 
     @property
     def results(self) -> Mapping[str, object]:
@@ -191,31 +265,56 @@ class Run:
 
     async def perform(self) -> None:
         """Perform it here."""
-        must_be_known(self.how)
-        retries = self.how.get("retries", 0)
+        must_be_known(self.how, PlanHow)
+        retries, in_processes = self.how.get("retries", 0), self.how.get("in_processes", False)
         groups = self.plan.groups
-        # None at all is what the run's own rule says.
-        graph = Graph([replace(one, retries=retries) for one in groups] if retries else groups)
-        works = self.plan.works
+        if retries or in_processes:  # No retries at all is what the run's own rule says.
+            groups = tuple(
+                replace(one, retries=retries or one.retries, is_local=in_processes)
+                for one in groups
+            )
+        graph, works = Graph(groups), self.plan.works
+        agent = agent_of(self.how)
         for work in works:
-            work.begin(bool(self.how.get("durable")))
-        async with self.plan._agent:
-            with journal_of(self.how, sum(group.count or 0 for group in graph.groups)) as journal:
-                done = await launch(launch_of(graph, works, self.how, self._watch), journal)
+            work.begin(agent, bool(self.how.get("durable")), in_processes)
+        sharing = sharing_of(self.plan.shares, graph, works)
+        run = self._watched(launch_of(graph, works, self.how, self._watch, sharing))
+        async with agent:
+            with journal_of(self.how, sum(group.count or 0 for group in groups)) as journal:
+                done = await launch(run, journal)
                 _take_over(works, done)
         with self._news:
+            self._coherence = None if sharing is None else sharing.coherence
+            if done.outbox is not None:
+                self._unperformed = tuple(one.words for one in done.outbox.failures())
             self.outcome = done.outcome
             self._news.notify_all()
 
     def checked(self) -> Run:
-        """Itself, if nothing failed."""
+        """Itself, if nothing failed and nothing is left undone."""
         errors = self.errors
         if errors and not self.how.get("return_exceptions"):
             name, first = next(iter(errors.items()))
             error = TasksFailedError(f"{len(errors)} tasks failed", detail=f"{name}: {first!r}")
             error.results = dict(self.results)
             raise error from first
+        if self._unperformed and not self.how.get("return_exceptions"):
+            raise EffectFailedError(
+                self._unperformed[0],
+                detail="all tasks are finished",
+                hint="with `durable=` the next run performs what was not, and nothing else",
+            )
         return self
+
+    def _watched(self, launched: Launch) -> Launch:
+        """The run, with somebody who looks at what its tasks touch."""
+        mode = self.how.get("detect", "warn")
+        if launched.sharing is None or mode == "off":
+            return launched
+        from headway.runtime.detector import detector_for
+
+        self._detector = detector_for(mode, launched.graph, self.plan.shares.channels)
+        return self._detector.around(launched)
 
     def _watch(self, events: Sequence[Event]) -> None:
         with self._news:

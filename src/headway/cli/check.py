@@ -7,14 +7,20 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headway.errors import PlanError
+
+REFUSED: Final = 3
 
 EXAMPLES: Final = """\
 examples:
   headway check plan.yaml
   headway check plan.yaml --json
-
+  headway check plan.yaml --strict       refuse what it warns of, too
 
 exit codes: 0 the plan can be run, 3 it is refused
 """
@@ -25,20 +31,38 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("plan", metavar="PLAN", help="the plan's file")
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
+    parser.add_argument("--strict", action="store_true", help="refuse a plan with warnings, too")
     parser.add_argument("--json", action="store_true", help="for a program")
     return _check
 
 
 def _check(parsed: argparse.Namespace) -> int:
     from headway.core.plan.check import check
-    from headway.planfile import load_plan
+    from headway.errors import PlanError
+    from headway.planfile import absent, load_plan
 
-    loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
-    report = check(loaded.expanded)
+    try:
+        loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
+    except PlanError as error:
+        if parsed.json:
+            print(json.dumps({"refused": [_told(one) for one in (error, *error.others)]}))
+        raise
+    report = check(loaded.survey or loaded.expanded, partial(absent, loaded.folder))
     if parsed.json:
         print(json.dumps(asdict(report)))
-        return 0
-    from headway.watch.checked import print_check
+    else:
+        from headway.watch.checked import print_check
 
-    print_check(report, sys.stdout)
-    return 0
+        print_check(report, sys.stdout)
+    return REFUSED if parsed.strict and report.warnings else 0
+
+
+def _told(error: PlanError) -> dict[str, object]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "where": error.where,
+        "detail": error.detail,
+        "hint": error.hint,
+        "fixes": [asdict(fix) for fix in error.fixes],
+    }

@@ -64,6 +64,7 @@ VERBS: Final = (
     Verb("each", "headway.cli.each", "run a command for each of many inputs"),
     Verb("run", "headway.cli.run", "perform a plan"),
     Verb("check", "headway.cli.check", "what a plan would do; performs nothing"),
+    Verb("explore", "headway.cli.explore", "what if B runs before A completes? tries every pair"),
     Verb("resume", "headway.cli.resume", "go on with a run, or let a paused one go on"),
     Verb("stop", "headway.cli.control:stop", "let a run end early; it can be resumed"),
     Verb("pause", "headway.cli.control:pause", "let a run start nothing more for now"),

@@ -14,6 +14,8 @@ examples:
   headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
   headway results RUN --folder out             one file per result
   headway results RUN --task review verdict    only these tasks or groups
+  headway results RUN --state                  what its tasks have put into the shared state
+  headway results RUN --state 'records/*' --json
 
 Of a run that is not complete, what there is; stderr says how many are missing. Exits with 1 then.
 """
@@ -23,13 +25,15 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     """What `headway results` takes."""
     parser.add_argument("name", metavar="RUN", nargs="?", default="last", help="default: the last")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--format", choices=("jsonl", "csv"), default="jsonl", help="default: jsonl")
+    form.add_argument("--format", choices=("jsonl", "csv"), help="default: jsonl")
     form.add_argument("--folder", metavar="DIR", help="one file per result, in this folder")
     parser.add_argument("--parse", action="store_true", help="results that are JSON, as JSON")
     parser.add_argument("--task", metavar="NAME", nargs="+", action="extend", default=[],
                         help="only these tasks, or all of these groups")  # fmt: skip
     parser.add_argument("--json", action="store_const", dest="format", const="jsonl",
                         help="the same as --format jsonl")  # fmt: skip
+    form.add_argument("--state", nargs="?", const="**", metavar="PATTERN",
+                      help="the shared state instead, or its keys of a pattern")  # fmt: skip
     return _results
 
 
@@ -38,6 +42,8 @@ def _results(parsed: argparse.Namespace) -> int:
     from headway.watch.glance import look, opened
     from headway.watch.harvest import harvest, write_folder, write_lines, write_table
 
+    if parsed.state is not None:
+        return _state(parsed)
     with opened(parsed.name) as (place, reader):
         plan = declared(reader, place.folder)
         found = harvest(reader, parsed.task, None if plan is None else plan.places)
@@ -56,3 +62,25 @@ def _results(parsed: argparse.Namespace) -> int:
               f"See `headway status {glance.header.run}`, or go on with `{again}`",
               file=sys.stderr)  # fmt: skip
     return 1 if missing else 0
+
+
+def _state(parsed: argparse.Namespace) -> int:
+    """What was committed, and its digest, by which two runs can be compared."""
+    import json
+
+    from headway.runtime.committed import committed
+    from headway.watch.glance import look, opened
+    from headway.watch.words import clean
+
+    with opened(parsed.name) as (place, reader):
+        found, verdict = committed(reader, place.folder, parsed.state), look(reader).verdict
+    if parsed.format:
+        values = {key: json.loads(data) for key, data in found.values}
+        print(json.dumps(values, ensure_ascii=False))
+    else:
+        cells = max((len(key) for key, _ in found.values), default=0)
+        for key, data in found.values:
+            print(f"{clean(key).ljust(cells)}  {clean(data.decode())}")
+    count = f"{len(found.values)} keys" if len(found.values) != 1 else "1 key"
+    print(f"{count}, digest {found.digest.hex()}; the run is {verdict.state}", file=sys.stderr)
+    return 0

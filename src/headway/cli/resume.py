@@ -66,6 +66,7 @@ def _resume(parsed: argparse.Namespace) -> int:
     _go_to(header.folder)
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
+    _say_in_doubt(journal)
     return _each(journal, parsed) if header.kind == "each" else _plan(journal, parsed)
 
 
@@ -173,3 +174,12 @@ def _say_in_flight(journal: Journal) -> None:
             f" and {len(started) - 5} more" if len(started) > 5 else ""
         )
         print(f"in flight when it ended, so tried again: {shown}", file=sys.stderr)
+
+
+def _say_in_doubt(journal: Journal) -> None:
+    """Effects that were cut off are performed a second time: nobody knows whether they happened."""
+    from headway.watch.doubts import doubt_lines, known_of
+
+    if journal.header.kind == "plan":
+        for line in doubt_lines(journal.reader, known_of(journal.reader)):
+            print(line, file=sys.stderr)

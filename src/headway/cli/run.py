@@ -17,6 +17,7 @@ from headway.errors import BadValueError
 if TYPE_CHECKING:
     from headway.core.plan.spec import Budget
     from headway.planfile import Loaded
+    from headway.runtime.detector import Detector
     from headway.runtime.journal import Journal
     from headway.runtime.planrun import PlanRun, PlanSource
 
@@ -27,6 +28,7 @@ examples:
   headway run plan.yaml --budget 5M --no-wait        tokens; ends with 75 at an empty usage window
   headway run plan.yaml -j 8 --strategy waves:4
   headway run plan.yaml --sim script.yaml            against the simulated provider, free of charge
+  headway run plan.yaml --detect learn               propose `reads` and `writes` for its tasks
 
 The results of the last tasks are printed; all of them with `headway results`.
 exit codes: 0 all done, 1 some failed, 2 usage, 3 plan refused, 4 budget reached,
@@ -55,6 +57,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="do not wait for a usage window")
     parser.add_argument("--sim", nargs="?", const="", metavar="SCRIPT",
                         help="use the simulated provider; its models follow a script")  # fmt: skip
+    parser.add_argument("--detect", default="warn", choices=("warn", "enforce", "learn", "off"),
+                        help="what becomes of tasks that touch what they do not declare: default "
+                        "warn; learn proposes declarations")  # fmt: skip
     parser.add_argument("--no-gateway", action="store_true",
                         help="leave the model calls of commands alone")  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do not ask, whatever it may cost")
@@ -121,6 +126,7 @@ def perform(
     from headway.cli.running import Show, conduct, meter_of
     from headway.runtime.adoption import Adopted
     from headway.runtime.crew import Crew
+    from headway.runtime.detecting import detector_of, findings_of
     from headway.runtime.planrun import files_digest, has_commands, must_be_possible, plan_run
 
     folder = str(loaded.folder.resolve())
@@ -137,10 +143,47 @@ def perform(
         raise
     replace(source, files=files_digest(loaded.expanded)).save(journal.folder)
     is_shown = not parsed.quiet
-    code = conduct(run.launch, journal, Show(is_shown, is_shown, parsed.json, is_shown))
+    detector = detector_of(parsed.detect, run, journal.folder)
+    code = conduct(
+        detector.around(run.launch), journal, Show(is_shown, is_shown, parsed.json, is_shown),
+        adds=lambda: {
+            "stale": run.stale, "findings": findings_of(detector, run, journal.folder, environment),
+        },
+    )  # fmt: skip
+    say_again(run, source, journal.folder, is_shown and not parsed.json)
     if not parsed.json:
+        _say_findings(detector, journal)
         print_last(run, journal.folder)
     return code
+
+
+def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
+    """Remember who made whom run again, and say so."""
+    from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.lessons import lessons_of, remember
+    from headway.watch.again import again_lines
+
+    sharing, words = run.launch.sharing, list(run.crew.notes)
+    if sharing is not None and sharing.coherence.learned:
+        lessons = lessons_of(run.launch.graph, sharing.coherence)
+        remember(run.crew.environment, source.path, lessons)
+        with JournalReader(folder) as reader:
+            words += again_lines(reader, lessons)
+    for line in words if is_shown else ():
+        print(line, file=sys.stderr)
+
+
+def _say_findings(detector: Detector, journal: Journal) -> None:
+    """What the plan does not say; with `learn`, what it should."""
+    from headway.runtime.detector import kept_findings
+    from headway.watch.detected import learned_lines, print_findings
+
+    hint = f"headway status {journal.header.run} --json"
+    print_findings(kept_findings(journal.folder), sys.stderr, hint)
+    if detector.problem:
+        print(detector.problem, file=sys.stderr)
+    if detector.mode == "learn":
+        print(*learned_lines(detector.learned()), sep="\n", file=sys.stderr)
 
 
 def print_last(run: PlanRun, folder: str) -> None:
@@ -151,7 +194,8 @@ def print_last(run: PlanRun, folder: str) -> None:
     needed = {edge.group for group in groups for edge in group.edges}
     with JournalReader(folder) as reader:
         for index, group in enumerate(groups):
-            if index in needed or group.task.output or group.count is None:
+            task = group.task
+            if index in needed or task.output or task.output_key or group.count is None:
                 continue
             for member in range(group.count):
                 row = reader.row(run.works[index].key(member))

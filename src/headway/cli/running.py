@@ -19,12 +19,16 @@ from headway.core.progress import Cast
 from headway.errors import BadValueError, UsageError
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
+from headway.watch.words import one_line
 
 if TYPE_CHECKING:
     from headway.core.plan.spec import Budget
     from headway.gateway.tasks import TaskGateway
     from headway.runtime.driver import Driver
     from headway.watch.watcher import Watcher
+
+EFFECT_CELLS_MAX: Final = 400
+"""Of the words for an effect that failed: others' words are among them."""
 
 CLOSED: Final = {
     "budget": "the budget is reached",
@@ -79,6 +83,7 @@ def conduct(
     show: Show,
     told: Callable[[Sequence[Event], Watcher | None], None] | None = None,
     ended: Callable[[], None] | None = None,
+    adds: Callable[[], Mapping[str, object]] | None = None,
 ) -> int:
     """Perform a run and say how it went; its exit code."""
     watcher: Watcher | None = None
@@ -113,8 +118,9 @@ def conduct(
         if watcher is not None:
             watcher.close()
         journal.close()
+    added = adds() if adds is not None else {}
     if show.is_json:
-        print(json.dumps(_summary(launched, journal.header)))
+        print(json.dumps({**_summary(launched, journal.header), **added}))
     elif show.summary or launched.exit_code:
         _say(launched, journal.header, run.budget)
     return launched.exit_code
@@ -196,6 +202,7 @@ def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
         (finished.failed, "failed"),
         (finished.skipped, "skipped"),
         (finished.left, "not done"),
+        (finished.effects, "effects not performed"),
     ):
         if count:
             parts.append(f"{count} {word}")
@@ -207,9 +214,20 @@ def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
     if outcome.until_s:
         line += time.strftime("; it resets at %Y-%m-%d %H:%M:%S", time.localtime(outcome.until_s))
     print(line, file=sys.stderr)
-    if finished.left or finished.failed or outcome.cause:
+    _say_effects(launched)
+    if finished.left or finished.failed or finished.effects or outcome.cause:
         more = f" --budget {_doubled(budget)}" if outcome.cause == "budget" and budget else ""
         print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
+
+
+def _say_effects(launched: Launched) -> None:
+    """What stopped a channel, and what was done to the world without waiting for a commit."""
+    if launched.outbox is None:
+        return
+    for failure in launched.outbox.failures():
+        print(one_line(failure.words, EFFECT_CELLS_MAX), file=sys.stderr)
+    if now := launched.outbox.statistics().now:
+        print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
 
 
 def _doubled(budget: Budget) -> str:

@@ -40,6 +40,8 @@ examples:
   headway sim demo                      22 agents on a congested account
   headway sim demo --preset slots       the same figures through a concurrency limit
   headway sim demo --seed 7 --json      other draws, for a program
+  headway sim demo coherence            three agents that share a record, loose and in order
+  headway sim demo coherence --records 30 --seed 7 --seeds 1
 """
 
 COMPARE_EXAMPLES: Final = """\
@@ -69,8 +71,13 @@ examples:
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of `headway sim`."""
     demo = _command(subparsers, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES)
-    demo.add_argument("--preset", metavar="P", default="trap", help="a provider (default: trap)")
-    demo.add_argument("--no-timeline", action="store_true", help="only the table")
+    demo.add_argument(
+        "about", nargs="?", metavar="pacing | coherence", default="pacing",
+        help="22 agents on one account (default), or three that share what they work on",
+    )  # fmt: skip
+    demo.add_argument("--preset", metavar="P", help="pacing: a provider (default: trap)")
+    demo.add_argument("--no-timeline", action="store_true", help="pacing: only the table")
+    demo.add_argument("--records", metavar="N", help="coherence: how many orders (default: 12)")
     _add_seeds(demo)
     demo.set_defaults(run=_demo)
 
@@ -119,10 +126,19 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
+    if parsed.about == "coherence":
+        return _coherence(parsed)
+    if parsed.about != "pacing":
+        raise BadValueError(
+            f"there is no demo of {parsed.about!r}",
+            hint="headway sim demo pacing, or headway sim demo coherence",
+        )
     from headway.simulator.compare import parse_contenders
     from headway.simulator.presetfile import find_provider, find_workload
 
-    provider = find_provider(parsed.preset)
+    if parsed.records is not None:
+        raise BadValueError("`--records` is of another demo", hint="headway sim demo coherence")
+    provider = find_provider(parsed.preset or "trap")
     experiment = _experiment(parsed, provider.spec, find_workload(provider.workload))
     contenders = [replace(parse_contenders(strategy)[0], name=name) for name, strategy in DEMO]
     compared = _run(experiment, contenders)
@@ -130,6 +146,17 @@ def _demo(parsed: argparse.Namespace) -> int:
         return _print_json(compared.rows)
     _show(experiment, compared, () if parsed.no_timeline else DRAWN, provider.about)
     return 0
+
+
+def _coherence(parsed: argparse.Namespace) -> int:
+    from headway.cli.demo import RECORDS_MAX, RECORDS_MIN, show
+
+    if parsed.preset is not None or parsed.no_timeline:
+        raise BadValueError(
+            "`--preset` and `--no-timeline` are of another demo", hint="headway sim demo pacing"
+        )
+    records = _whole("--records", parsed.records or "12", RECORDS_MIN, RECORDS_MAX)
+    return show(records, _seeds(parsed), parsed.json)
 
 
 def _compare(parsed: argparse.Namespace) -> int:
@@ -173,9 +200,13 @@ def _experiment(
 ) -> Experiment:
     from headway.simulator.compare import Experiment
 
+    return Experiment(provider, workload, _seeds(parsed))
+
+
+def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
     first = _whole("--seed", parsed.seed, 0, SEED_MAX)
     count = _whole("--seeds", parsed.seeds, 1, SEEDS_MAX)
-    return Experiment(provider, workload, tuple(range(first, first + count)))
+    return tuple(range(first, first + count))
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Final
 
 EXAMPLES: Final = """\
@@ -36,17 +37,21 @@ def show_runs() -> int:
 
 
 def _status(parsed: argparse.Namespace) -> int:
+    from headway.runtime.detector import kept_findings
+    from headway.watch.detected import print_findings
     from headway.watch.follow import watch_status
     from headway.watch.glance import look, opened
     from headway.watch.screen import console_for
     from headway.watch.status import as_json, draw_status
 
-    with opened(parsed.name) as (_, reader):
+    with opened(parsed.name) as (place, reader):
         if parsed.watch:
             watch_status(reader, console_for(sys.stderr))
         if parsed.json:
-            return print_json(as_json(look(reader), reader))
+            found = [asdict(one) for one in kept_findings(place.folder)]
+            return print_json({**as_json(look(reader), reader), "findings": found})
         draw_status(console_for(sys.stdout), look(reader), reader)
+        print_findings(kept_findings(place.folder), sys.stdout, f"headway status {place.id} --json")
     return 0
 
 

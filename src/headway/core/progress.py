@@ -9,11 +9,12 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headway.core.engine.events import (
+    NOTHING,
     CallAdmitted,
     CallWaited,
     Ending,
@@ -26,8 +27,10 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
@@ -120,6 +123,12 @@ class ProgressStatistics:
     spent_microusd: int
     paid_twice_microusd: int
     """By attempts that gave nothing."""
+    proposed: int = 0
+    """Ended, and waiting until those before them have, whose writes they may have missed."""
+    stale: int = 0
+    """Attempts that were for nothing: what they had read has changed."""
+    stale_s: float = 0.0
+    stale_microusd: int = 0
 
 
 class Progress:
@@ -139,6 +148,10 @@ class Progress:
         self._input = self._output = self._busy_s = 0.0
         self._spent = self._wasted = 0
         self._performed = 0
+        self._proposed: dict[int, float] = {}
+        """How long the attempts took whose tasks wait to be committed."""
+        self._stale = self._stale_microusd = 0
+        self._stale_s = 0.0
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
 
     def __repr__(self) -> str:
@@ -167,29 +180,17 @@ class Progress:
             sum(group.failed for group in groups), sum(group.skipped for group in groups),
             len(self.running), self._waiting, len(self._delayed), self._retries, self._refused,
             self._input, self._output, self._spent, self._wasted,
+            len(self._proposed), self._stale, self._stale_s, self._stale_microusd,
         )  # fmt: skip
 
     def rest(self, limits: Sequence[tuple[Limit, float]], now_s: float) -> Rest:
         """What is left; `limits` are of the accounts in use, with how much of each is used."""
         ended = sum(group.ended for group in self.groups)
         left = sum(group.total or 0 for group in self.groups) - ended
-        per_s = self._per_s(now_s)
+        per_s = _speed(self._samples, self._performed, now_s)
         if per_s is None or any(group.total is None for group in self.groups):
             return Rest(left, per_s=per_s)
-        bound_s, binding = self._bound(left, limits)
-        return Rest(left, left / per_s, per_s, bound_s, binding)
-
-    def _per_s(self, now_s: float) -> float | None:
-        """Tasks that ended per second, lately."""
-        samples = [sample for sample in self._samples if sample[0] >= now_s - RECENT_S]
-        if not samples or self._performed < ENDS_MIN:
-            return None
-        from_s, before = samples[0]
-        done, passed_s = self._performed - before, now_s - from_s
-        return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
-
-    def _bound(self, left: int, limits: Sequence[tuple[Limit, float]]) -> tuple[float | None, str]:
-        """The least time in which the limits let through what is left, if it is like the rest."""
+        # What is left is taken to be like the rest.
         share = left / self._performed
         demand: dict[Resource, float] = {
             "requests": self._calls * share,
@@ -198,12 +199,8 @@ class Progress:
             "tokens": (self._input + self._output) * share,
             "concurrency": self._busy_s * share,
         }
-        found = [
-            (_least_s(limit, used, demand[limit.resource]), limit.name)
-            for limit, used in limits
-            if limit.resource in demand
-        ]
-        return max(found) if found and self._calls else (None, "")
+        bound_s, binding = _bound(demand, limits) if self._calls else (None, "")
+        return Rest(left, left / per_s, per_s, bound_s, binding)
 
     def _one(self, event: Event) -> None:
         match event:
@@ -213,6 +210,8 @@ class Progress:
                 self._admission(task, event)
             case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed():
                 self._ended(event)
+            case TaskProposed() | TaskStale():
+                self._judged(event)
             case TaskSkipped(task=task):
                 self._group(task).skipped += 1
             case GroupExpanded(group=group, count=count):
@@ -244,18 +243,13 @@ class Progress:
 
     def _ended(self, event: TaskFinished | TaskReused | TaskDelayed | TaskFailed) -> None:
         group = self._group(event.task)
-        running = self.running.pop(event.task, None)
-        if running is not None:
-            group.active -= 1
-            if running.admitted_s is None:
-                self._waiting -= 1
-            else:
-                self._busy_s += event.at_s - running.admitted_s
+        self._stopped(event.task, event.at_s)
+        is_paid = self._proposed.pop(event.task, None) is not None
         if isinstance(event, TaskReused):
             group.finished += 1
             self._reused += 1
             return
-        self._took(event.ending)
+        self._took(NOTHING if is_paid else event.ending)
         if isinstance(event, TaskFinished):
             group.finished += 1
             self._performed += 1
@@ -270,6 +264,32 @@ class Progress:
         else:
             group.failed += 1
 
+    def _judged(self, event: TaskProposed | TaskStale) -> None:
+        """An attempt has ended, and its task has not: it waits for others, or runs again."""
+        took_s = self._stopped(event.task, event.at_s)
+        held_s = self._proposed.pop(event.task, None)
+        if held_s is None:
+            self._took(event.ending)
+        if isinstance(event, TaskProposed):
+            self._proposed[event.task] = took_s
+            return
+        self._stale += 1
+        self._stale_s += took_s if held_s is None else held_s
+        self._stale_microusd += event.ending.spend_microusd
+        self._wasted += event.ending.spend_microusd
+
+    def _stopped(self, task: int, at_s: float) -> float:
+        """An attempt is no longer in flight, if it was: how long it took."""
+        running = self.running.pop(task, None)
+        if running is None:
+            return 0.0
+        self._group(task).active -= 1
+        if running.admitted_s is None:
+            self._waiting -= 1
+        else:
+            self._busy_s += at_s - running.admitted_s
+        return at_s - running.started_s
+
     def _took(self, ending: Ending) -> None:
         self._input += ending.input_tokens
         self._output += ending.output_tokens
@@ -282,6 +302,28 @@ class Progress:
 
     def _group(self, task: int) -> Group:
         return self.groups[self.cast.group_of(task)]
+
+
+def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -> float | None:
+    """Tasks that ended per second, lately."""
+    recent = [sample for sample in samples if sample[0] >= now_s - RECENT_S]
+    if not recent or performed < ENDS_MIN:
+        return None
+    from_s, before = recent[0]
+    done, passed_s = performed - before, now_s - from_s
+    return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
+
+
+def _bound(
+    demand: Mapping[Resource, float], limits: Sequence[tuple[Limit, float]]
+) -> tuple[float | None, str]:
+    """The least time in which the limits let a demand through, and which one it comes from."""
+    found = [
+        (_least_s(limit, used, demand[limit.resource]), limit.name)
+        for limit, used in limits
+        if limit.resource in demand
+    ]
+    return max(found) if found else (None, "")
 
 
 def _least_s(limit: Limit, used: float, demand: float) -> float:

@@ -16,7 +16,13 @@ from headway.core.engine.events import (
     TaskReused,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.core.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.core.engine.restore import restore
 from headway.core.plan.graph import Graph
 
@@ -37,7 +43,7 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
         apply(state, expansion)
     restore(state, finished, attempts)
     for fact in last:
-        if isinstance(fact, MoneyReserved | ReplyKept):
+        if isinstance(fact, MoneyReserved | ReplyKept | EffectIntended | EffectDone):
             continue
         if isinstance(fact, GroupExpanded) and fact.group in grown:
             continue

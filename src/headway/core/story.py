@@ -26,8 +26,10 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
@@ -248,6 +250,13 @@ class Story:
                 tale.open = ("provider", now_s) if fault.kind in TURNED_AWAY else None
             case TaskFailed():
                 self._end(tale, "failed", now_s)
+            case TaskProposed(ending=ending):
+                tale.output_tokens = ending.output_tokens
+                self._end(tale, "proposed", now_s)
+                tale.ended_s = None
+            case TaskStale():
+                self._end(tale, "stale", now_s)
+                tale.ended_s = None
             case TaskSkipped(task=number):
                 tale.number = number
                 self._end(tale, "skipped", now_s)

@@ -61,4 +61,6 @@ def verdict(standing: Standing, is_owned: bool, now_s: float) -> Verdict:
 def _over(standing: Standing, finished: RunFinished) -> Verdict:
     if finished.left:
         return Verdict("stopped", standing.stopping_for or "", standing.held_until_s)
+    if finished.effects and not (finished.failed or finished.skipped):
+        return Verdict("stopped", f"{finished.effects} effects were not performed")
     return Verdict("failed" if finished.failed or finished.skipped else "done")

@@ -3,9 +3,11 @@
 from headway.planfile.document import parse_document, read_document
 from headway.planfile.fixes import apply_fix, apply_fixes
 from headway.planfile.load import Loaded, load_plan, plan_from
+from headway.planfile.presence import absent
 
 __all__ = [
     "Loaded",
+    "absent",
     "apply_fix",
     "apply_fixes",
     "load_plan",

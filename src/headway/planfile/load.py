@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.core.plan.expand import Expanded, expand
-from headway.core.plan.hazard import ordered
+from headway.core.plan.hazard import Survey, examined
 from headway.core.plan.schema import plan_of
 from headway.core.plan.spec import Document
 from headway.planfile.document import parse_document, read_document
@@ -25,6 +25,8 @@ class Loaded:
     """Of its file: all that a resume needs."""
     folder: Path
     """Its paths are relative to it."""
+    survey: Survey | None = None
+    """Who touches what in it, and who comes before whom; None if nobody has looked."""
 
 
 def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
@@ -34,17 +36,19 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     """
     document, text = read_document(path, name)
     folder = path.parent
-    return Loaded(_expanded(document, folder, may_leave), text, folder)
+    survey = _surveyed(document, folder, may_leave)
+    return Loaded(survey.expanded, text, folder, survey)
 
 
 def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool = False) -> Loaded:
     """The plan in a text, as it was when a run began."""
     document = parse_document(text, name, is_json=name.endswith(".json"))
-    return Loaded(_expanded(document, folder, may_leave), text, folder)
+    survey = _surveyed(document, folder, may_leave)
+    return Loaded(survey.expanded, text, folder, survey)
 
 
-def _expanded(document: Document, folder: Path, may_leave: bool) -> Expanded:
+def _surveyed(document: Document, folder: Path, may_leave: bool) -> Survey:
     spec = plan_of(document)
     library = Library(folder, may_leave)
     expanded = expand(spec, library.items(spec))
-    return ordered(library.texts(expanded))
+    return examined(library.texts(expanded))

@@ -11,8 +11,14 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Final
 
-from headway.core.plan.content import paths_of, prompt_paths
-from headway.core.plan.expand import MEMBERS_MAX, Expanded, GroupPlan, Sources
+from headway.core.plan.expand import (
+    MEMBERS_MAX,
+    Expanded,
+    GroupPlan,
+    Sources,
+    paths_of,
+    prompt_paths,
+)
 from headway.core.plan.links import nearest
 from headway.core.plan.paths import inside, led_back
 from headway.core.plan.scope import Text, check_text, scopes_of

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 
 from headway.core.digest import digest
 from headway.core.engine.budget import Later, Never, Purse
 from headway.core.engine.engine import State
 from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
 from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, fold
+from headway.core.engine.snapshot import Snapshot
 from headway.core.plan.graph import Graph
 from headway.runtime.crash import crash_point
 from headway.runtime.keeping import Record
@@ -40,6 +42,10 @@ class Active:
     """Why it was taken back before it had sent anything."""
     is_sent: bool = False
     """Whether a call of it had its permit: what became of that, its work alone knows."""
+    snapshot: Snapshot | None = None
+    """The shared state as it sees it."""
+    is_abandoned: bool = False
+    """Ended because what it has read has changed."""
 
     @property
     def ending(self) -> Ending:
@@ -56,7 +62,9 @@ class SuppliesStatistics:
 class Supplies:
     """Serves the attempts of a run."""
 
-    __slots__ = ("_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works")
+    __slots__ = (
+        "_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works", "lock",
+    )  # fmt: skip
 
     def __init__(
         self, graph: Graph, works: Sequence[Work], results: Results, purse: Purse | None,
@@ -67,6 +75,8 @@ class Supplies:
         self._results = results
         self._purse = purse
         self._record = record
+        self.lock = RLock()
+        """Held by whoever uses the shared state: attempts in threads, and the loop."""
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -173,6 +183,8 @@ class _Attempt(Attempt):
         self.inputs = active.inputs
         self.journalled = active.journalled
         self.kept = ()
+        self.snapshot = active.snapshot
+        self.lock = supplies.lock
         self._supplies = supplies
         self._active = active
         self._state = state

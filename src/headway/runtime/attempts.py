@@ -20,15 +20,19 @@ from headway.core.digest import digest
 from headway.core.engine.engine import is_current
 from headway.core.engine.events import (
     NOTHING,
+    Abandoned,
     Ending,
     Event,
     Failed,
+    Finished,
     Reused,
     TaskFinished,
+    TaskProposed,
 )
 from headway.core.engine.record import Entry, Row, fold
 from headway.core.values import Fault
 from headway.runtime.active import Active, Supplies
+from headway.runtime.commits import Commits
 from headway.runtime.crash import crash_point
 from headway.runtime.roster import Roster
 from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError, Work
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from headway.runtime.driver import Driver, Setup
 
 NO_RESULT: Final = Result(b"")
+OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,11 @@ class Attempts:
         self._results = driver.results
         self._roster = roster
         self.supplies = Supplies(setup.graph, setup.works, self._results, setup.purse, setup.record)
+        self.commits = Commits(driver, setup, roster, self.supplies.lock)
         self.ending = 0
         """Results that are being written."""
         self._in_doubt = 0
-        self._durables: list[tuple[Active, TaskFinished, Result]] = []
+        self._durables: list[tuple[Active, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
 
     def __repr__(self) -> str:
@@ -81,9 +87,12 @@ class Attempts:
         if saved.rows:
             row = saved.result_of(active.key, active.inputs)
             is_there = saved.keeps_bodies or not self._results.is_needed(active.group)
-            if row is not None and is_there:
+            again = self.commits.take_again(active, row) if row is not None and is_there else "no"
+            if row is not None and again == "reused":
                 self._reuse(active, row)
+            if again != "no":
                 return
+        self.commits.begin(active)
         loop = asyncio.get_running_loop()
         active.runner = loop.create_task(self._attempt(active, work))
 
@@ -131,6 +140,9 @@ class Attempts:
             if active.called_back and not self._state.over:
                 self._put_back(active, active.called_back)
                 return
+            if active.is_abandoned and not self._state.over:
+                self._lost(active, OUTDATED, NO_RESULT, active.is_sent)
+                return
             if _is_cancelled():
                 raise
             fault = Fault("broken", detail="it was cancelled from inside")
@@ -154,17 +166,27 @@ class Attempts:
         active.runner = None  # It ends with this call; what it holds is let go without a collector.
         ending = _ending(result, digest(result.body), active.inputs)
         now = self._setup.clock()
-        event = TaskFinished(active.task, active.number, now, ending)
+        done = TaskFinished(active.task, active.number, now, ending)
+        event: TaskFinished | TaskProposed = done
         # What the run has taken back and still has a result keeps it: it is not paid again.
         is_heard = is_current(self._state, active.task, active.number)
+        bodies: tuple[bytes, ...] = (result.body,)
+        if touched := self.commits.note(active):
+            judged = self.commits.judge(done, touched, is_heard)
+            if judged is None:
+                self.supplies.settle(active, result)
+                ending = _ending(result, b"", active.inputs)
+                self._driver.feed(Finished(active.task, active.number, ending))
+                return
+            event, bodies = judged, (result.body, touched)
         active.row = fold(active.row, event, active.key, active.name)
-        entry = Entry(event, active.key, active.row, (result.body,))
+        entry = Entry(event, active.key, active.row, bodies)
         self.ending += is_heard
         then = partial(self._durable, active, event, result) if is_heard else None
         self._setup.record.write((entry,), then)
         crash_point("written")
 
-    def _durable(self, active: Active, event: TaskFinished, result: Result) -> None:
+    def _durable(self, active: Active, event: TaskFinished | TaskProposed, result: Result) -> None:
         """A result is durable: others may know, together with those that became so with it."""
         crash_point("durable")
         if not self._durables:
@@ -179,7 +201,7 @@ class Attempts:
             # The boundary: a callback's error is heard by nobody, and its run would wait for ever.
             self._driver.break_off(error)
 
-    def _tell_of(self, durables: list[tuple[Active, TaskFinished, Result]]) -> None:
+    def _tell_of(self, durables: list[tuple[Active, TaskFinished | TaskProposed, Result]]) -> None:
         self._durables = []
         driver, works, active_tasks = self._driver, self._setup.works, self._roster.active
         events: list[Event] = []
@@ -187,11 +209,14 @@ class Attempts:
         for active, event, result in durables:
             group = active.group
             self.supplies.settle(active, result)
+            events.append(event)
+            if isinstance(event, TaskProposed):
+                self.commits.hold(active, result.body)
+                continue
             self._results.put(group, active.member, event.ending.body, result.body)
             if works[group].publishes:
                 driver.publish(group, active.member, result.body)
             del active_tasks[active.task]
-            events.append(event)
             groups[group] = None
         self.ending -= len(durables)
         if self._setup.watch is not None:
@@ -205,7 +230,11 @@ class Attempts:
         self._in_doubt += is_in_doubt
         spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
-        self._driver.feed(Failed(active.task, active.number, fault, ending))
+        self.commits.note(active)
+        if active.is_abandoned:
+            self._driver.feed(Abandoned(active.task, active.number, ending))
+        else:
+            self._driver.feed(Failed(active.task, active.number, fault, ending))
 
     def _put_back(self, active: Active, why: str, taken: Result | None = None) -> None:
         """Not the task's fault: it waits for another time, and no attempt counts."""
@@ -213,6 +242,14 @@ class Attempts:
         spent = self.supplies.settle(active, result)
         ending = _ending(result, b"", active.inputs, spent) if result.calls else NOTHING
         self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
+
+
+def abandon(roster: Roster, task: int) -> None:
+    """Let an attempt end that works on what has changed."""
+    active = roster.active.get(task)
+    if active is not None and active.runner is not None and not active.runner.cancelling():
+        active.is_abandoned = True
+        active.runner.cancel()
 
 
 def call_back(roster: Roster, works: Sequence[Work], why: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headway.core.engine.channels import Channels
 from headway.runtime.adoption import Adopted, shim_key
+from headway.runtime.context import Commons
 from headway.runtime.metering import Meter
 from headway.runtime.shell import Command, Shim
+from headway.runtime.statefolder import VIEWS, sweep
 from headway.runtime.work import Attempt
 
 if TYPE_CHECKING:
@@ -36,6 +40,12 @@ class Crew:
     """Told when an answer shows that the account's usage window is empty."""
     meter: Meter | None = None
     """Sees the calls that commands make."""
+    channels: Channels = field(default_factory=Channels)
+    """Of the state that the tasks share."""
+    commons: Commons = field(default_factory=Commons)
+    """What the contexts of the tasks have in common."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know when the run is over."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _shim: Shim | None = None
     _prompts: PromptAgent | None = None
@@ -75,6 +85,11 @@ class Crew:
             self._functions = await self._stack.enter_async_context(FunctionAgent())
         return self._functions
 
+    def lend(self, commons: Commons) -> None:
+        """Tasks touch the shared state by this from now on."""
+        self.commons = commons
+        sweep(self.run_folder)
+
     def meet(self, driver: Driver) -> None:
         """Whoever finds the usage window empty tells the run at once."""
         self.window = driver.window_empty
@@ -84,5 +99,7 @@ class Crew:
     async def aclose(self) -> None:
         """End everything that was started; commands first, whose calls are seen to the end."""
         await self._stack.aclose()
+        with suppress(OSError):
+            os.rmdir(os.path.join(self.run_folder, VIEWS))
         if self.meter is not None:
             await self.meter.aclose()

@@ -50,12 +50,18 @@ def _each(header: Header, source: EachSource) -> Declared:
     return Declared({work.key(member): member for member in range(work.plan.count())})
 
 
-def _plan(reader: JournalReader, source: PlanSource) -> Declared:
+def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
+    """The plan of a run, as far as results in its journal make it known."""
     path = Path(source.path)
     loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
     plans = Plans.of(with_model(loaded.expanded, source))
     while _grown(reader, plans):
         pass  # Each turn makes at least one group known.
+    return plans
+
+
+def _plan(reader: JournalReader, source: PlanSource) -> Declared:
+    plans = plans_of(reader, source)
     keys = [
         known.key(member)
         for group, known in zip(plans.expanded.groups, plans.keys, strict=True)

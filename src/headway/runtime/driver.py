@@ -14,20 +14,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
+from headway.core.engine.access import Act
 from headway.core.engine.budget import Purse
+from headway.core.engine.coherence import Coherence
 from headway.core.engine.engine import Rules, State, Step, advance, begin, step
 from headway.core.engine.events import (
+    Abandon,
     Began,
     Continued,
     Event,
     Held,
     Input,
     LocalRoom,
+    Release,
     RunFinished,
     Start,
     Stopping,
@@ -35,11 +39,12 @@ from headway.core.engine.events import (
     WakeAt,
 )
 from headway.core.engine.local import Load, LocalLaw, Resting
+from headway.core.engine.record import Entry
 from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.graph import Graph
 from headway.errors import HeadwayError, InternalError
 from headway.runtime.alarm import Alarm
-from headway.runtime.attempts import Attempts, call_back
+from headway.runtime.attempts import Attempts, abandon, call_back
 from headway.runtime.keeping import Record
 from headway.runtime.machine import cores, memory_available
 from headway.runtime.results import Results
@@ -75,6 +80,20 @@ class Setup:
     """Told of every event, after the engine."""
     resting: Callable[[], Resting] = Resting
     """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
+    coherence: Coherence | None = None
+    """The shared state and the order of its commits, for plans whose tasks touch it."""
+    outbox: Outbox | None = None
+    """Performs effects on the world; without one they are asked for in vain."""
+
+
+class Outbox(Protocol):
+    """Performs the effects of committed tasks, each channel in the order of their release."""
+
+    def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
+        """Perform these after those that were released before; a task's key is its content key."""
+
+    async def drained(self) -> int | None:
+        """When everything that was released is done, or cannot be: how many are left, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +121,7 @@ class Driver:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.state: State = begin(setup.graph, setup.rules)
+        self.state: State = begin(setup.graph, setup.rules, setup.coherence)
         self.saved = setup.saved
         self.clock = setup.clock
         self.resting = setup.resting
@@ -152,6 +171,11 @@ class Driver:
             if looker is not None:
                 looker.cancel()
             await self._attempts.end_all()
+        if setup.outbox is not None:
+            left = await setup.outbox.drained() or 0
+            finished = replace(finished, at_s=setup.clock(), effects=left)
+            setup.record.write((Entry(finished),))
+            self.tell((finished,))
         await setup.record.flush()
         if self.error is not None:
             raise self.error
@@ -201,12 +225,14 @@ class Driver:
         self._is_feeding = True
         state, inbox, clock = self.state, self._inbox, self._setup.clock
         try:
-            while inbox:
-                one = inbox.popleft()
-                if isinstance(one, list):
-                    self._perform(advance(state, one, clock()))
-                else:
-                    self._perform(step(state, one, clock()))
+            # Attempts in threads look at the shared state, which this may change.
+            with self._attempts.supplies.lock:
+                while inbox:
+                    one = inbox.popleft()
+                    if isinstance(one, list):
+                        self._perform(advance(state, one, clock()))
+                    else:
+                        self._perform(step(state, one, clock()))
         except Exception as error:
             # The boundary: most callers are callbacks, whose errors nobody would ever hear of.
             inbox.clear()
@@ -252,14 +278,23 @@ class Driver:
         events = taken.events
         if events:
             entry = self._roster.entry
-            self._setup.record.write([entry(event) for event in events])
-            if self._setup.watch is not None:
-                self.tell(events)
+            # A run has not ended before its effects have: a crash in between leaves it open.
+            is_late = isinstance(events[-1], RunFinished) and self._setup.outbox is not None
+            known = events[:-1] if is_late else events
+            self._setup.record.write([entry(event) for event in known])
+            if self._setup.watch is not None and known:
+                self.tell(known)
+            if self.state.coherence is not None:
+                self._attempts.commits.hear(events)
         for effect in taken.effects:
             if isinstance(effect, Start):
                 self._attempts.start(self._roster.active[effect.task])
             elif isinstance(effect, WakeAt):
                 self.alarm.set_to(effect.at_s)
+            elif isinstance(effect, Abandon):
+                abandon(self._roster, effect.task)
+            elif isinstance(effect, Release):
+                _release(self, self._setup, effect)
             else:
                 self._attempts.cancel_all()
         if self.state.over and self._done is not None and not self._done.done():
@@ -278,6 +313,14 @@ class Driver:
             return
         if later:
             self._expand(later)
+
+
+def _release(driver: Driver, setup: Setup, effect: Release) -> None:
+    """Effects of a committed task may be performed."""
+    if setup.outbox is not None:
+        group, member = driver.state.place(effect.task)
+        work = setup.works[group]
+        setup.outbox.release(effect.task, work.key(member), work.label(member), effect.acts)
 
 
 def _end_with(driver: Driver, error: Exception) -> None:

@@ -16,6 +16,7 @@ from headway.core.plan.expand import GroupPlan, Member
 from headway.core.plan.spec import Value, frozen, plain, text_of
 from headway.core.plan.template import Broken, Template, parse_template
 from headway.errors import ContextTooSmallError, InternalError, UsageError
+from headway.runtime.share import Share
 from headway.runtime.work import Attempt, Needed
 
 VALUE_BYTES_MAX: Final = 100_000
@@ -37,12 +38,15 @@ class Filling:
     attempt: Attempt
     folder: str
     """Where values are put that a command reads from files."""
+    share: Share | None = None
+    """What the attempt has of the shared state, if anything."""
     told: Mapping[str, str] = field(default_factory=dict)
     """What whoever meters a command's calls lets it know; the plan's own variables come first."""
 
     def text(self, source: str) -> str:
         """A template of the plan with everything filled in."""
-        return filled(self.group, source, self.member, self._result)
+        state = None if self.share is None else self.share.text
+        return filled(self.group, source, self.member, self._result, state)
 
     def variables(self) -> dict[str, str]:
         """The plan's and the task's own variables, as texts."""
@@ -113,13 +117,17 @@ class Filling:
 
 
 def filled(
-    group: GroupPlan, text: str, member: Member, results: Callable[[str], str] | None = None
+    group: GroupPlan,
+    text: str,
+    member: Member,
+    results: Callable[[str], str] | None = None,
+    state: Callable[[str], str] | None = None,
 ) -> str:
     """A template of a plan that was checked."""
     template = parse_template(text)
     if isinstance(template, Broken):
         raise InternalError(f"a template was not checked: {template.reason}")
-    return group.fill(template, member, results)
+    return group.fill(template, member, results, state)
 
 
 def lines_of(results: list[Needed]) -> bytes:

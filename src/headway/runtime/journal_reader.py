@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -118,12 +118,16 @@ class JournalReader:
             found = self._database.execute(f"{_ROWS} WHERE key=?", (key,)).fetchone()
             return None if found is None else read_row(found)
 
-    def events(self, after: int = 0, key: bytes | None = None) -> Iterator[Recorded]:
-        """Events with a number above `after`, in order; of one task only, if asked."""
-        only, values = ("", (after,)) if key is None else (" AND key=?", (after, key))
+    def events(
+        self, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
+    ) -> Iterator[Recorded]:
+        """Events with a number above `after`, in order; of one task, or some kinds, if asked."""
+        only, values = ("", [after]) if key is None else (" AND key=?", [after, key])
+        if kinds:
+            only += f" AND kind IN ({','.join('?' * len(kinds))})"
         with self._guarded():
-            for found in self._database.execute(f"{_EVENTS}{only} ORDER BY seq", values):
-                if key is None and found[0] != after + 1:
+            for found in self._database.execute(f"{_EVENTS}{only} ORDER BY seq", (*values, *kinds)):
+                if not only and found[0] != after + 1:
                     raise JournalError(f"between events {after} and {found[0]} one is missing")
                 after = found[0]
                 yield Recorded(after, found[4], read_event(found))

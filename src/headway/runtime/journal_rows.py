@@ -32,7 +32,8 @@ BODY_COLUMNS: Final = ("id", "digest", "data")
 
 _numbers: Final = struct.Struct("<qqddddqqqqqBBBB16s16s")
 """Row number, attempt, times, tokens, spend, calls, exit code, reserved, spent, whether it is in
-doubt and has an exit code, and two digests with their lengths."""
+doubt and has an exit code, and two digests with their lengths. Whoever has touched the shared state
+has 2 more where it is said whether he is in doubt, and another digest behind the others."""
 _crc: Final = struct.Struct("<I")
 _stamp: Final = struct.Struct("<qdq")
 _EventValues = tuple[int, float, int, str, bytes, str]
@@ -45,9 +46,10 @@ def row_values(number: int, row: Row) -> Values:
     data = _numbers.pack(
         number, row.attempt, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
         end.spend_microusd, end.calls, end.exit_code or 0, row.reserved_microusd,
-        row.spent_microusd, end.is_in_doubt, has_exit, len(end.body), len(end.inputs),
-        end.body, end.inputs,
+        row.spent_microusd, end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body),
+        len(end.inputs), end.body, end.inputs,
     )  # fmt: skip
+    data += end.access
     if row.kept or row.fault:
         data += b"".join((bytes((len(row.kept),)), *row.kept, _packed(row.fault)))
     name = _stored(row.name)
@@ -67,14 +69,16 @@ def read_row(found: RowValues) -> Row:
             raise ValueError("its check does not fit")
         (
             own, attempt, started_s, ended_s, input_tokens, output_tokens, spend, calls, exit_code,
-            reserved, spent, is_in_doubt, has_exit, body_bytes, inputs_bytes, body, inputs,
+            reserved, spent, marks, has_exit, body_bytes, inputs_bytes, body, inputs,
         ) = _numbers.unpack_from(rest)  # fmt: skip
         if own != number:
             raise ValueError(f"it is that of task {own}")
-        kept, fault = _read_tail(rest) if len(rest) > _numbers.size else ((), "")
+        tail = rest[_numbers.size :]
+        access, tail = (tail[:DIGEST_BYTES], tail[DIGEST_BYTES:]) if marks & 2 else (b"", tail)
+        kept, fault = _read_tail(tail) if tail else ((), "")
         ending = Ending(
             body[:body_bytes], inputs[:inputs_bytes], input_tokens, output_tokens, spend, calls,
-            exit_code if has_exit else None, is_in_doubt == 1,
+            exit_code if has_exit else None, marks & 1 == 1, access,
         )  # fmt: skip
         return Row(
             key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
@@ -106,11 +110,10 @@ def read_event(found: Values) -> Fact:
     return decode(kind, version, at_s, text)
 
 
-def _read_tail(rest: bytes) -> tuple[tuple[bytes, ...], str]:
-    at = _numbers.size + 1
-    end = at + rest[at - 1] * DIGEST_BYTES
-    kept = tuple(rest[each : each + DIGEST_BYTES] for each in range(at, end, DIGEST_BYTES))
-    return kept, _unpacked(rest[end:])
+def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
+    end = 1 + tail[0] * DIGEST_BYTES
+    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(1, end, DIGEST_BYTES))
+    return kept, _unpacked(tail[end:])
 
 
 def _row_crc(data: bytes, key: bytes, name: str | bytes, state: str) -> int:

@@ -8,10 +8,16 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Final
+from uuid import uuid4
 
+from headway.core.engine.access import Act
 from headway.core.engine.budget import Cost, Purse
+from headway.core.engine.codec import EFFECTS
+from headway.core.engine.coherence import Coherence
+from headway.core.engine.effects import Asker
 from headway.core.engine.engine import Rules
 from headway.core.engine.events import Event
 from headway.core.engine.local import Resting
@@ -19,15 +25,31 @@ from headway.core.engine.record import Row
 from headway.core.plan.graph import Graph
 from headway.core.plan.spec import Budget
 from headway.runtime.clock import wall_s
+from headway.runtime.context import Commons, Watch
 from headway.runtime.driver import Driver, RunOutcome, Setup
+from headway.runtime.effects import Outbox
 from headway.runtime.journal import Journal
-from headway.runtime.keeping import Memory
+from headway.runtime.keeping import Memory, Record
+from headway.runtime.senders import Send
 from headway.runtime.takeover import Saved
-from headway.runtime.work import Work
+from headway.runtime.work import Attempt, Work
 
 EXIT_FAILED: Final = 1
 EXITS: Final = {"budget": 4, "window": 75, "interrupted": 130, "halt": 1, "journal": 2}
 """By why a run ended early. The first three can be resumed as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The state that the tasks of a run share, and what is done to the world for them."""
+
+    coherence: Coherence
+    find: Callable[[str], Send | None] | None = None
+    """Who performs the effects of a channel."""
+    watch: Callable[[Attempt], Watch | None] | None = None
+    """Who is told what an attempt touches, before it does."""
+    lends: tuple[Callable[[Commons], None], ...] = ()
+    """Who gives tasks their contexts: told what those have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,8 @@ class Launch:
     """Who of those that use this machine only waits for a model."""
     heeds_signals: bool = False
     """Whether an interrupt drains the run instead of ending the process."""
+    sharing: Sharing | None = None
+    """The state that its tasks share, if they share any."""
 
     @property
     def sees_calls(self) -> bool:
@@ -63,6 +87,8 @@ class Launched:
     outcome: RunOutcome
     driver: Driver
     saved: Saved
+    outbox: Outbox | None = None
+    """What was done to the world, if its tasks could ask for that."""
 
     @property
     def exit_code(self) -> int:
@@ -70,7 +96,8 @@ class Launched:
         finished, cause = self.outcome.finished, self.outcome.cause
         if cause:
             return EXITS[cause]
-        return EXIT_FAILED if finished.failed or finished.skipped or finished.left else 0
+        is_whole = not (finished.failed or finished.skipped or finished.left or finished.effects)
+        return 0 if is_whole else EXIT_FAILED
 
 
 async def launch(
@@ -84,10 +111,13 @@ async def launch(
     saved = Saved()
     if journal is not None:
         saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
+    record = journal or Memory()
+    outbox = _outbox(run.sharing, journal, record)
     driver = Driver(
         Setup(
-            run.graph, run.works, run.rules, journal or Memory(), wall_s, saved,
+            run.graph, run.works, run.rules, record, wall_s, saved,
             _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
+            None if run.sharing is None else run.sharing.coherence, outbox,
         )
     )  # fmt: skip
     if journal is not None:
@@ -95,11 +125,33 @@ async def launch(
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
     try:
-        with _signals(driver, run.heeds_signals):
-            return Launched(await driver.run(), driver, saved)
+        with _signals(driver, outbox, run.heeds_signals):
+            return Launched(await driver.run(), driver, saved, outbox)
     finally:
-        for close in run.closes:
+        for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
             await close()
+
+
+def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) -> Outbox | None:
+    """Whoever performs effects for a run, knowing what was done before; contexts are told of it."""
+    if sharing is None:
+        return None
+    outbox: Outbox | None = None
+    if sharing.find is not None:
+        # Without a journal nobody goes on with the run: no other one has its keys.
+        run = uuid4().hex if journal is None else journal.header.run
+        outbox = Outbox(run, sharing.find, record, wall_s)
+        if journal is not None:
+            outbox.recall(journal.reader.events(kinds=EFFECTS))
+    created_s = wall_s() if journal is None else journal.header.created_s
+    perform = None if outbox is None else partial(_now, outbox)
+    for lend in sharing.lends:
+        lend(Commons(created_s, sharing.watch, perform))
+    return outbox
+
+
+def _now(outbox: Outbox, attempt: Attempt, act: Act, number: int) -> None:
+    outbox.now(Asker(attempt.task, attempt.key, attempt.name), number, act)
 
 
 def _purse(run: Launch, rows: Iterable[Row]) -> Purse | None:
@@ -123,7 +175,7 @@ def _disk(driver: Driver, reason: str) -> None:
 
 
 @contextmanager
-def _signals(driver: Driver, heeds: bool) -> Iterator[None]:
+def _signals(driver: Driver, outbox: Outbox | None, heeds: bool) -> Iterator[None]:
     """One interrupt drains, two stop now; a run can be paused from elsewhere."""
     if not heeds or threading.current_thread() is not threading.main_thread():
         yield
@@ -131,15 +183,20 @@ def _signals(driver: Driver, heeds: bool) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     interrupts = 0
 
+    def stop(why: str, is_now: bool) -> None:
+        driver.stop("interrupted", why, is_now=is_now)
+        if outbox is not None:
+            (outbox.end_now if is_now else outbox.halt)()
+
     def interrupted() -> None:
         nonlocal interrupts
         interrupts += 1
-        driver.stop("interrupted", "interrupted", is_now=interrupts > 1)
+        stop("interrupted", interrupts > 1)
 
     handlers: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGINT: interrupted,
-        signal.SIGTERM: lambda: driver.stop("interrupted", "terminated", is_now=True),
-        signal.SIGHUP: lambda: driver.stop("interrupted", "the terminal is gone", is_now=True),
+        signal.SIGTERM: lambda: stop("terminated", True),
+        signal.SIGHUP: lambda: stop("the terminal is gone", True),
         signal.SIGUSR1: lambda: driver.hold("paused by the user"),
         signal.SIGUSR2: driver.go_on,
     }

@@ -26,6 +26,7 @@ from headway.errors import (
 from headway.runtime.accounts import GATEWAY_VARIABLE, VOICES, Voices, account_name, host_name
 from headway.runtime.client import CallRequest
 from headway.runtime.exchange import RETRY_COUNT, Asked, Exchange, Port
+from headway.runtime.work import TELL_PROMPT
 from headway.wire.gemini import failure
 from headway.wire.read import route, sketch
 
@@ -100,6 +101,9 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     account = account_name(host, headers, url.query.decode("ascii", "replace"))
     dialect = pacing.voices.expected(account, asked.wire).name
     is_resent = headers.get(RETRY_COUNT, "0") != "0"
+    tell = TELL_PROMPT.get()
+    if tell is not None and not is_resent:
+        tell(body)
     call = CallRequest(account, dialect, seen, pacing.path, is_resent)
     return Exchange(Asked(call, asked.wire, pacing.wait_s, pacing.voices))
 

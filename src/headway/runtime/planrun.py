@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from typing import Final
 
 from headway.core.digest import digest
+from headway.core.engine.channels import Channels
+from headway.core.engine.coherence import Coherence
 from headway.core.engine.engine import Rules
 from headway.core.engine.local import Resting
+from headway.core.engine.snapshot import Shared
 from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of
-from headway.core.plan.spec import Budget, Prompt, Run
+from headway.core.plan.graph import Graph
+from headway.core.plan.sharing import channels_of
+from headway.core.plan.spec import Budget, PlanSpec, Prompt, Run
 from headway.errors import UsageError
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.crew import Crew
-from headway.runtime.launch import Launch
-from headway.runtime.planwork import Plans, TaskWork
+from headway.runtime.launch import Launch, Sharing
+from headway.runtime.lessons import hints_for, recall
+from headway.runtime.planwork import Plans, TaskWork, function_of
 from headway.runtime.prices import price_of
+from headway.runtime.reducers import reducer
 from headway.runtime.runs import keep_source, kept_source
+from headway.runtime.senders import senders
 
 MAX_TOKENS_GUESS: Final = 4096
 """How long an answer may be where a plan does not say, for what it may cost."""
@@ -84,11 +93,17 @@ class PlanRun:
     def tasks(self) -> int:
         return self.plans.expanded.count
 
+    @property
+    def stale(self) -> int:
+        """Attempts that were for nothing, because what they had read has changed."""
+        sharing = self.launch.sharing
+        return 0 if sharing is None else sharing.coherence.statistics().stale
+
 
 def plan_run(
     expanded: Expanded, source: PlanSource, crew: Crew, waits_until_s: float = inf
 ) -> PlanRun:
-    """Put a plan together. Nothing is started, imported or read."""
+    """Put a plan together. Nothing is started; what the plan's channels name is imported."""
     expanded = with_model(expanded, source)
     spec = expanded.spec
     plans = Plans.of(expanded)
@@ -105,12 +120,36 @@ def plan_run(
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
+    graph = graph_of(expanded, lambda: plans.expanded)
     launch = Launch(
-        graph_of(expanded), works, rules, budget, budgets, waits_until_s,
+        graph, works, rules, budget, budgets, waits_until_s,
         meets=(crew.meet,), closes=(crew.aclose,),
         resting=Resting if crew.meter is None else crew.meter.resting,
+        sharing=_sharing(graph, spec, crew, source.path),
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
+
+
+def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
+    """The state that the tasks share, if any of them touches one."""
+    if all(group.touches is None for group in graph.groups):
+        return None
+    named, load = channels_of(spec), partial(loaded, folder=crew.folder)
+    reducers = {target: reducer(target, load(target)) for target in named.reducers}
+    crew.channels = Channels(named.declared, reducers)
+    for target in named.functions:
+        load(target)  # Whoever cannot be found is missed now, and not after hours.
+    hints = hints_for(graph, recall(crew.environment, path))
+    return Sharing(
+        Coherence(graph, Shared(crew.channels), hints),
+        senders(crew.channels, {}, load, crew.folder),
+        lends=(crew.lend,),
+    )
+
+
+def loaded(target: str, folder: str) -> Callable[..., object]:
+    """What a channel names; UsageError if it is not there."""
+    return function_of(target, folder, "state")
 
 
 def has_commands(expanded: Expanded) -> bool:

@@ -15,21 +15,30 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
+from headway.core.digest import digest
 from headway.core.plan.content import Keys, keys_of
 from headway.core.plan.expand import Expanded, GroupPlan, found, items_of
 from headway.core.plan.paths import inside
 from headway.core.plan.spec import Prompt, Python, Run, plain
 from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
+from headway.runtime.context import Lent, lent
 from headway.runtime.crew import Crew
 from headway.runtime.filling import Filling, filled, lines_of, text_in, value_in
 from headway.runtime.metering import metered
+from headway.runtime.share import in_a_line, share_of
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
 
 if TYPE_CHECKING:
     from headway.runtime.schemas import Schema
+
+
+AGAIN: Final = (
+    "{} had ended when headway was killed, and runs again: what it changed in its view of the "
+    "shared state is not there any more"
+)
 
 
 @dataclass(slots=True)
@@ -112,8 +121,12 @@ class TaskWork:
         os.replace(draft, path)
 
     async def perform(self, attempt: Attempt) -> Result:
-        group = self.group
-        asked = Filling(group, group.known.member(attempt.member), attempt, self._crew.run_folder)
+        with lent(attempt, self._crew.commons) as loan:
+            return await self._performed(attempt, loan)
+
+    async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
+        group, member = self.group, self.group.known.member(attempt.member)
+        asked = Filling(group, member, attempt, self._crew.run_folder)
         if group.task.output:
             outlet = outlet_of(group, attempt.member, self._outlets)
             if not outlet.path:
@@ -122,30 +135,26 @@ class TaskWork:
         is_command = isinstance(work, Run) or group.task.verify
 
         async def perform(told: Mapping[str, str]) -> Result:
-            filling = replace(asked, told=told)
             try:
+                share = None
+                if loan is not None:
+                    fill = partial(filled, group, member=member)
+                    share = share_of(group.task, loan, self._crew.channels, fill)
+                filling = replace(asked, told=told, share=share)
                 if isinstance(work, Prompt):
-                    return await self._prompt(work, filling)
-                if isinstance(work, Run):
-                    return await self._examined(await self._command(work, filling), filling)
-                return await self._examined(await self._python(work, filling), filling)
+                    result = await self._prompt(work, filling)
+                elif isinstance(work, Run):
+                    given = await executed(work, filling, self._crew, self._work_s)
+                    result = await self._examined(given, filling)
+                else:
+                    result = await self._examined(await self._python(work, filling), filling)
+                if share is not None:
+                    share.keep(value_in(result.body), result)
+                return result
             except HeadwayError as error:
-                raise AttemptError(Fault("request", detail=_in_a_line(error))) from error
+                raise AttemptError(Fault("request", detail=in_a_line(error))) from error
 
         return await metered(self._crew.meter if is_command else None, attempt, perform)
-
-    async def _command(self, work: Run, filling: Filling) -> Result:
-        """Under the shim; what an interrupted process did not come to journal is not done again."""
-        from headway.runtime.agents.command import judged, perform_command
-
-        attempt, task = filling.attempt, self.group.task
-        adopted = self._crew.adopted
-        ended = adopted.take(attempt) if adopted is not None else None
-        if ended is not None:
-            return judged(ended)
-        stdin = lines_of(attempt.needed(task.reduce)) if task.reduce else None
-        command = self._crew.command(attempt, work.command, filling.environment(self._crew.run))
-        return await perform_command(self._crew.shim(), command.given(stdin, self._work_s))
 
     async def _prompt(self, work: Prompt, filling: Filling) -> Result:
         from headway.runtime.agents.prompt import PromptCall
@@ -163,7 +172,10 @@ class TaskWork:
             verify=self._verifier(filling) if task.verify else None,
         )  # fmt: skip
         agent = await self._crew.prompts()
-        return await agent.perform(call, filling.attempt)
+        if filling.share is None:
+            return await agent.perform(call, filling.attempt)
+        filling.share.prompted(text)
+        return await agent.perform(call, asking(filling.attempt, digest(text.encode())))
 
     async def _python(self, work: Python, filling: Filling) -> Result:
         """Given the item, then the results that it needs; matrix values and variables by name."""
@@ -180,7 +192,8 @@ class TaskWork:
         named = {name: plain(value) for name, value in filling.member.matrix}
         function = partial(self._function, **named, **filling.variables())
         agent = await self._crew.functions()
-        result = await agent.perform(function, *given)
+        lent = None if filling.share is None else filling.share.loan
+        result = await agent.perform(function, *given, lent=lent)
         if not result.is_durable:
             kind = type(result.value).__name__
             raise AttemptError(Fault("function", detail=f"JSON cannot hold what it gave: {kind}"))
@@ -254,13 +267,39 @@ def outlet_of(group: GroupPlan, member: int, taken: dict[str, int]) -> Outlet:
     return Outlet(path)
 
 
-def _in_a_line(error: HeadwayError) -> str:
-    """Why a task cannot be performed, as a reason among others."""
-    parts = (f"{error.code}: {error.message}", error.where, error.detail, error.hint)
-    return "; ".join(part for part in parts if part)
+async def executed(work: Run, filling: Filling, crew: Crew, timeout_s: float | None) -> Result:
+    """A command under the shim; what an interrupted process did not come to journal is not done
+    again, unless it has changed the shared state: nobody knows what it saw."""
+    from headway.runtime.agents.command import judged, perform_command
+
+    attempt, task = filling.attempt, filling.group.task
+    ended = crew.adopted.take(attempt) if crew.adopted is not None else None
+    if ended is not None and filling.share is None:
+        return judged(ended)
+    stdin = lines_of(attempt.needed(task.reduce)) if task.reduce else None
+    command = crew.command(attempt, work.command, filling.environment(crew.run))
+    command = command.given(stdin, timeout_s)
+    if filling.share is None:
+        return await perform_command(crew.shim(), command)
+    if ended is not None:
+        crew.notes.append(AGAIN.format(attempt.name))
+    async with filling.share.shown(crew.run_folder, attempt) as view:
+        result = await perform_command(crew.shim(), command.knowing(view.told))
+        await view.take(result)
+    return result
 
 
-def function_of(target: str, folder: str) -> Callable[..., object]:
+def asking(attempt: Attempt, prompt: bytes) -> Attempt:
+    """An attempt whose replies are kept for this prompt: with another state it asks another one."""
+    kept = tuple(one.removeprefix(prompt) for one in attempt.kept if one.startswith(prompt))
+    return Attempt(
+        attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
+        attempt.waits, attempt.goes, attempt.reserve, lambda reply: attempt.keep(prompt + reply),
+        attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock,
+    )  # fmt: skip
+
+
+def function_of(target: str, folder: str, key: str = "python") -> Callable[..., object]:
     """The function that `module:name` means, as seen from a plan's folder."""
     module, _, name = target.partition(":")
     if folder not in sys.path:
@@ -268,7 +307,7 @@ def function_of(target: str, folder: str) -> Callable[..., object]:
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise UsageError(f"`python: {target}` cannot be imported: {error}", where=folder) from error
+        raise UsageError(f"`{key}: {target}` cannot be imported: {error}", where=folder) from error
     if not callable(function):
-        raise UsageError(f"`python: {target}` is no function")
+        raise UsageError(f"`{key}: {target}` is no function")
     return cast("Callable[..., object]", function)

@@ -12,6 +12,8 @@ from headway.core.engine.events import (
     Event,
     TaskDelayed,
     TaskFailed,
+    TaskProposed,
+    TaskStale,
     TaskStarted,
 )
 from headway.core.engine.record import Entry, Row, fold
@@ -65,13 +67,19 @@ class Roster:
         if isinstance(event, (CallWaited, CallAdmitted)):
             return Entry(event, active.key)
         active.row = fold(active.row, event, active.key, active.name)
-        if isinstance(event, TaskDelayed):
+        if isinstance(event, (TaskDelayed, TaskStale, TaskProposed)):
             self._rows[event.task] = active.row
             self.active.pop(event.task, None)
         elif isinstance(event, TaskFailed):
             self.failures[event.task] = event.fault
             self.active.pop(event.task, None)
         return Entry(event, active.key, active.row)
+
+    def keep(self, active: Active) -> None:
+        """An attempt has ended, but not its task: its row is wanted again."""
+        if active.row is not None:
+            self._rows[active.task] = active.row
+        self.active.pop(active.task, None)
 
     def _known(self, task: int) -> Active:
         group, member = self._state.place(task)

@@ -56,6 +56,10 @@ class Command:
         """The same with something to read, and with a limit to how long it may take."""
         return replace(self, stdin=stdin, timeout_s=timeout_s)
 
+    def knowing(self, told: Mapping[str, str]) -> Command:
+        """The same, told more."""
+        return replace(self, environment={**self.environment, **told})
+
     def apart(self, number: int) -> Command:
         """The same under a name of its own: a part of an attempt, whose end nobody adopts."""
         return replace(self, key=b"part%012d" % number)

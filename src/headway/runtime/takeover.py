@@ -93,6 +93,7 @@ class Takeover:
     ) -> list[int]:
         """The tasks of one group that are finished; what was tried of the others is noted."""
         needs, work = self.graph.groups[index].needs, self.works[index]
+        is_shared = self.graph.groups[index].touches is not None
         rows, results = self.saved.rows, self.results
         is_fed = all(need.group in complete for need in needs if not need.memberwise)
         # Whoever needs a result that was not kept must not be given nothing instead.
@@ -104,8 +105,8 @@ class Takeover:
             if row is None:
                 continue
             attempts[task] = row.attempt
-            if row.state != "finished" or not is_fed or is_gone:
-                continue
+            if row.state != "finished" or not is_fed or is_gone or is_shared:
+                continue  # What has read the shared state is judged by it when its turn has come.
             if needs and not results.has(needs, member):
                 continue
             inputs = results.inputs(needs, member, numbers) if needs else b""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import RLock
 from typing import Final, Protocol
 
+from headway.core.engine.snapshot import Snapshot
 from headway.core.records import quick
 from headway.core.values import Fault
 
@@ -112,11 +114,22 @@ class Attempt:
     """The last attempt of this task whose end the journal knows."""
     kept: tuple[bytes, ...] = ()
     """Replies that an interrupted attempt of this task had kept, in order: not to be paid again."""
+    snapshot: Snapshot | None = None
+    """The shared state as this attempt sees it; None if it has nothing to do with it."""
+    lock: RLock = field(default_factory=RLock)
+    """To be held whenever the snapshot is used: others may be committed meanwhile."""
 
 
 TELL_WAIT: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("tell_wait", default=None)
 """Set where a task's own code runs: calls through a paced client tell the task, from any thread,
 whether it waits for a permit."""
+
+
+TELL_PROMPT: Final[ContextVar[Callable[[bytes], None] | None]] = ContextVar(
+    "tell_prompt", default=None
+)
+"""Set where a task's own code runs that touches the shared state: calls through a paced client tell
+it what they ask, from any thread."""
 
 
 @contextmanager

@@ -94,7 +94,8 @@ class Clockwork:
         """For whoever reads its accounts; calls go through this clockwork only."""
         self._lives: dict[int, Live] = {}
         self._keys: dict[int, str] = {}
-        self._streams: set[Live] = set()
+        self._streams: dict[Live, None] = {}
+        """In the order in which they began: so the same calls wake in the same order every time."""
         self._crowds: dict[str, int] = {}
         self.crowds_max: dict[str, int] = {}
         """The most calls of each account that were in service at once."""
@@ -122,7 +123,7 @@ class Clockwork:
         crowd = self._crowds[key] = self._crowds.get(key, 0) + 1
         self.crowds_max[key] = max(crowd, self.crowds_max.get(key, 0))
         if streams:
-            self._streams.add(live)
+            self._streams[live] = None
         self._arm()
         return live
 
@@ -180,7 +181,7 @@ class Clockwork:
     def _over(self, ended: Ended) -> None:
         live = self._lives.pop(ended.call_id)
         self._crowds[self._keys.pop(ended.call_id)] -= 1
-        self._streams.discard(live)
+        self._streams.pop(live, None)
         live.end(ended)
 
     def _wake(self) -> None:

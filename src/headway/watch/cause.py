@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from headway.core.engine.engine import Rules
+from headway.core.engine.access import decode
+from headway.core.engine.engine import Rules, State
 from headway.core.engine.events import TaskSkipped, TaskStarted
-from headway.core.engine.record import Row
+from headway.core.engine.record import Fact, Row
 from headway.core.engine.strategy import parse
 from headway.core.engine.why import Blocked, Free, Names, why
 from headway.core.plan.graph import Graph
@@ -64,6 +65,8 @@ def cause_of(reader: JournalReader, word: str, known: Callable[[], Known | None]
     row = find_row(reader, word)
     if row is not None and row.state == "skipped":
         return _skipped(reader, row, glance)
+    if row is not None and row.state in ("proposed", "stale"):
+        return _judged(reader, row, known, glance)
     if row is not None:
         return _started(reader, row, glance)
     found = known()
@@ -72,10 +75,14 @@ def cause_of(reader: JournalReader, word: str, known: Callable[[], Known | None]
     return _pending(reader, word, found, glance)
 
 
+def _story(facts: Iterable[Fact], now_s: float) -> tuple[str, ...]:
+    return tuple(f"{clock(fact.at_s, now_s)}  {told(fact, '').strip()}" for fact in facts)
+
+
 def _started(reader: JournalReader, row: Row, glance: Glance) -> Cause:
     """From the facts alone: when it started and why, what came of each attempt."""
     facts = [recorded.event for recorded in reader.events(key=row.key)]
-    story = tuple(f"{clock(fact.at_s, glance.now_s)}  {told(fact, '').strip()}" for fact in facts)
+    story = _story(facts, glance.now_s)
     first = next((fact for fact in facts if isinstance(fact, TaskStarted)), None)
     began = "" if first is None else (
         f"it started {duration(max(0.0, first.at_s - glance.summary.first_s))} after the run "
@@ -98,6 +105,37 @@ def _started(reader: JournalReader, row: Row, glance: Glance) -> Cause:
     return Cause(row.name, "running", f"attempt {row.attempt} for {since}; {began}", story)
 
 
+def _judged(
+    reader: JournalReader, row: Row, known: Callable[[], Known | None], glance: Glance
+) -> Cause:
+    """An attempt has ended, and its task has not: those before it decide what becomes of it."""
+    story = _story((one.event for one in reader.events(key=row.key)), glance.now_s)
+    if row.state == "stale":
+        what = row.fault.removeprefix("stale: ")
+        because = f"attempt {row.attempt} was for nothing: `{one_line(what, 200)}`, which it had "
+        because += "read, has changed since. It runs again"
+    else:
+        because = f"attempt {row.attempt} has ended, and tasks before it may still change what it"
+        because += " has read"
+    if not glance.verdict.is_live:
+        advice = f"headway resume {glance.header.run}"
+        return Cause(row.name, row.state, f"{because}; no process performs the run", story, advice)
+    found, number = known(), _number(reader, row.key)
+    if row.state == "proposed" and found is not None and number is not None:
+        state, names = _replayed(reader, found, glance)
+        _propose(reader, row, state, number)
+        because = why(state, number, glance.now_s, names).words
+    return Cause(row.name, row.state, because, story)
+
+
+def _propose(reader: JournalReader, row: Row, state: State, task: int) -> None:
+    """Facts do not tell what an attempt has read: that is kept beside them."""
+    touched = reader.body(row.ending.access) if row.ending.access else None
+    if touched is not None and state.coherence is not None and state.coherence.has(task):
+        state.coherence.note(task, decode(touched))
+        state.coherence.propose(task)
+
+
 def _skipped(reader: JournalReader, row: Row, glance: Glance) -> Cause:
     """Who is to blame: the task that it needs, by name."""
     skips = [recorded.event for recorded in reader.events(key=row.key)]
@@ -113,19 +151,11 @@ def _skipped(reader: JournalReader, row: Row, glance: Glance) -> Cause:
 
 def _pending(reader: JournalReader, word: str, known: Known, glance: Glance) -> Cause:
     """From the engine's state, as the journal gives it back."""
-    rules = known.rules
-    if glance.standing.strategy:
-        rules = Rules(parse(glance.standing.strategy), rules.retries, rules.halt, rules.ceiling)
-    recorded = list(reader.events())
-    state = replayed(known.graph, rules, (one.event for one in recorded))
-    names = _started_names(reader, recorded)
-
-    def name(task: int) -> str:
-        return names.get(task) or known.label(*state.place(task))
-
+    state, names = _replayed(reader, known, glance)
+    name = names.task
     task = _task_named(word, [name(task) for task in range(state.ready_set.numbers.total)])
     now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
-    answer = why(state, task, now_s, Names(name, lambda at_s: clock(at_s, now_s)))
+    answer = why(state, task, now_s, names)
     if not glance.verdict.is_live:
         advice = f"headway resume {glance.header.run}"
         because = f"no process performs the run ({state_words(glance)})"
@@ -138,6 +168,22 @@ def _pending(reader: JournalReader, word: str, known: Known, glance: Glance) -> 
         words = f"this machine has no room beside {busy} of this run"
         return Cause(name(task), "not started", words)
     return Cause(name(task), "not started", answer.words)
+
+
+def _replayed(reader: JournalReader, known: Known, glance: Glance) -> tuple[State, Names]:
+    """The engine's state by all facts, and what its tasks are called."""
+    rules = known.rules
+    if glance.standing.strategy:
+        rules = Rules(parse(glance.standing.strategy), rules.retries, rules.halt, rules.ceiling)
+    recorded = list(reader.events())
+    state = replayed(known.graph, rules, (one.event for one in recorded))
+    started = _started_names(reader, recorded)
+    now_s = time.time() if glance.verdict.is_live else glance.summary.last_s
+
+    def name(task: int) -> str:
+        return started.get(task) or known.label(*state.place(task))
+
+    return state, Names(name, lambda at_s: clock(at_s, now_s))
 
 
 def _started_names(reader: JournalReader, recorded: list[Recorded]) -> dict[int, str]:

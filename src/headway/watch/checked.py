@@ -10,9 +10,17 @@ from headway.watch.screen import console_for
 from headway.watch.words import count
 
 if TYPE_CHECKING:
-    from headway.core.plan.check import CheckReport, EdgeReport, GroupReport
+    from rich.console import Console
+
+    from headway.core.plan.check import CheckReport, EdgeReport
+    from headway.core.plan.remark import Remark
 
 PATH_SHOWN_MAX: Final = 12
+AFTER_SHOWN_MAX: Final = 6
+GROUPS_SHOWN_MAX: Final = 60
+"""Rows of the table: of a larger plan the beginning, and all of it as JSON."""
+
+REMARKS_SHOWN_MAX: Final = 20
 
 
 def print_check(report: CheckReport, stream: TextIO) -> None:
@@ -23,18 +31,24 @@ def print_check(report: CheckReport, stream: TextIO) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("task", "does", "how many", "after", "tokens in"):
         table.add_column(column, justify="right" if column in ("how many", "tokens in") else "left")
-    for group in report.groups:
+    before: dict[str, list[EdgeReport]] = {}
+    for edge in report.edges:
+        before.setdefault(edge.after, []).append(edge)
+    for group in report.groups[:GROUPS_SHOWN_MAX]:
         table.add_row(
             group.name,
             group.kind,
             "found at run time" if group.count is None else f"{group.count:,}",
-            ", ".join(_after(edge) for edge in report.edges if edge.after == group.name) or "-",
+            _after(before.get(group.name, [])),
             f"about {short(ceil(group.input_tokens))}" if group.input_tokens else "-",
         )
     console.print(table)
+    if (hidden := len(report.groups) - GROUPS_SHOWN_MAX) > 0:
+        console.print(f"and {hidden:,} more")
     console.print()
-    for line in _lines(report):
+    for line in (*_lines(report), "", *report.answers):
         console.print(line, soft_wrap=True)
+    _print_remarks(console, report.remarks)
 
 
 def _lines(report: CheckReport) -> list[str]:
@@ -53,22 +67,41 @@ def _lines(report: CheckReport) -> list[str]:
     unknown = [group.name for group in report.groups if group.count is None]
     lines = [
         f"{count(report.tasks, 'task')} on {count(report.levels, 'level')}: {', '.join(kinds)}",
-        f"at most {report.width:,} at once; the longest chain is {path}",
+        f"the longest chain is {path}",
     ]
     if unknown:
         lines.append(f"found at run time: {', '.join(unknown)}")
-    alone = _independent(report.groups)
-    if alone:
-        lines.append(f"nothing keeps the members of these apart: {', '.join(alone)}")
-    return [*lines, *(f"warning: {warning}" for warning in report.warnings)]
+    return lines
 
 
-def _after(edge: EdgeReport) -> str:
+def _after(edges: list[EdgeReport]) -> str:
+    words = [_told(edge) for edge in edges[:AFTER_SHOWN_MAX]]
+    if len(edges) > AFTER_SHOWN_MAX:
+        words.append(f"{len(edges) - AFTER_SHOWN_MAX:,} more")
+    return ", ".join(words) or "-"
+
+
+def _told(edge: EdgeReport) -> str:
     words = edge.before
     if edge.memberwise:
         words += " (one by one)"
     return f"{words} (by reads)" if edge.key == "reads" else words
 
 
-def _independent(groups: tuple[GroupReport, ...]) -> list[str]:
-    return [group.name for group in groups if group.is_independent and group.count != 1]
+def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
+    """The worst first: what, then where and what would go wrong, then what to write instead."""
+    from rich.text import Text
+
+    if remarks:
+        console.print()
+    for remark in remarks[:REMARKS_SHOWN_MAX]:
+        style = "yellow" if remark.severity == "warning" else "dim"
+        console.print(Text.assemble((remark.severity, style), f": {remark.message}"),
+                      soft_wrap=True)  # fmt: skip
+        place = "  ".join(part for part in (remark.where, remark.detail) if part)
+        if place:
+            console.print(Text(f"  {place}"), soft_wrap=True)
+        if remark.hint:
+            console.print(Text(f"hint: {remark.hint}"), soft_wrap=True)
+    if (hidden := len(remarks) - REMARKS_SHOWN_MAX) > 0:
+        console.print(f"and {hidden:,} more")

@@ -24,6 +24,8 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
+    TaskStale,
     WaveBegan,
 )
 from headway.core.progress import Cast, Progress, ProgressStatistics
@@ -96,7 +98,7 @@ class Lines:
         if isinstance(event, TaskFailed):
             self._failures += 1
             return self._failures <= FAILURES_MAX
-        if isinstance(event, TaskFinished | TaskDelayed):
+        if isinstance(event, TaskFinished | TaskDelayed | TaskProposed | TaskStale):
             # A run that stops tries nothing again.
             is_vain = isinstance(event, TaskDelayed) and self._progress.standing.stopping_for
             return is_small and not is_vain
@@ -128,8 +130,8 @@ class Lines:
         now = self._progress.statistics()
         words = [f"{now.finished:,} of {now.total:,} finished"]
         for number, word in (
-            (now.running, "running"), (now.delayed, "to be tried again"), (now.failed, "failed"),
-            (now.skipped, "skipped"),
+            (now.running, "running"), (now.proposed, "waiting to be committed"),
+            (now.delayed, "to be tried again"), (now.failed, "failed"), (now.skipped, "skipped"),
         ):  # fmt: skip
             if number:
                 words.append(f"{number:,} {word}")

@@ -76,6 +76,8 @@ def picture(view: View, frame: Frame) -> list[Text]:
     ]
     lines.append(_row("used", used_words(view)))
     lines += _running(view, frame)
+    if view.counts.proposed:
+        lines.append(_row("proposed", f"{count(view.counts.proposed, 'result')} to be committed"))
     if view.own is not None:
         memory = f"{view.own.memory_bytes / 1e6:.0f} MB"
         lines.append(_row("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
@@ -129,6 +131,8 @@ def used_words(view: View) -> str:
     words.append(f"{view.refused + counts.refused:,} refused")
     if counts.retries:
         words.append(f"{counts.retries:,} tried again")
+    if counts.stale:
+        words.append(f"{counts.stale:,} stale, run again")
     if counts.reused:
         words.append(f"{counts.reused:,} from before")
     return ", ".join(words)

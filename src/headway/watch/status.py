@@ -7,9 +7,11 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from headway.core.engine.events import TaskStale
 from headway.core.engine.record import Row, TaskState
 from headway.core.numbers import short
 from headway.runtime.journal_reader import JournalReader
+from headway.watch.doubts import done_words, doubt_lines, known_of
 from headway.watch.glance import LISTED_MAX, Glance, slowest
 from headway.watch.words import clock, count, duration, fault_line, one_line, usd
 
@@ -48,6 +50,8 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
     yield _labelled("time", Text(_time_words(glance)))
     if spent := spent_words(glance):
         yield _labelled("used", Text(spent))
+    if words := stale_words(reader):
+        yield _labelled("again", Text(words))
     is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
     ranked = slowest(reader, glance) if is_ranked else []
     slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
@@ -58,8 +62,21 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
         yield _labelled("" if index else "failed", failure(row, width - LABEL_CELLS - 2))
     if glance.of("failed") > len(failed):
         yield _labelled("", Text(f"and {glance.of('failed') - len(failed):,} more", "dim"))
+    if not verdict.is_live:
+        yield from _effects(reader)
     for index, line in enumerate(next_words(glance, failed)):
         yield _labelled("" if index else "next", Text(line))
+
+
+def _effects(reader: JournalReader) -> Iterator[Text]:
+    """What was done to the world, and what may have been."""
+    from rich.text import Text
+
+    known = known_of(reader)
+    if words := done_words(known):
+        yield _labelled("effects", Text(words))
+    for line in doubt_lines(reader, known):
+        yield _labelled("", Text(line, "yellow"))
 
 
 def state_words(glance: Glance) -> str:
@@ -83,6 +100,8 @@ def count_words(glance: Glance) -> str:
     words = [f"{glance.of('finished'):,} of {glance.total:,} finished"]
     states: dict[TaskState, str] = {
         "started": "running" if glance.verdict.is_live else "cut off",
+        "proposed": "waiting to be committed",
+        "stale": "to run again",
         "delayed": "to be tried again",
         "failed": "failed",
         "skipped": "skipped",
@@ -106,6 +125,14 @@ def spent_words(glance: Glance) -> str:
     if summary.reserved_microusd:
         words.append(f"up to {usd(summary.reserved_microusd)} more in flight")
     return ", ".join(words)
+
+
+def stale_words(reader: JournalReader) -> str:
+    """`3 attempts, $0.02: what they had read has changed`; nothing, if none had to run again."""
+    stale = [recorded.event for recorded in reader.events(kinds=("task_stale",))]
+    spent = sum(event.ending.spend_microusd for event in stale if isinstance(event, TaskStale))
+    paid = f", {usd(spent)}" if spent else ""
+    return f"{count(len(stale), 'attempt')}{paid}: what they had read has changed" if stale else ""
 
 
 def failure(row: Row, cells_max: int) -> Text:
@@ -169,8 +196,14 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
             for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
+        "effects": _effects_json(reader),
         "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
     }
+
+
+def _effects_json(reader: JournalReader) -> dict[str, object]:
+    known = known_of(reader)
+    return {**asdict(known.statistics()), "doubts": [doubt.key for doubt in known.doubts()]}
 
 
 def _time_words(glance: Glance) -> str:

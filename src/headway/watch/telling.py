@@ -18,12 +18,20 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.core.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.core.numbers import short
 from headway.core.values import Fault
 from headway.watch.words import clean, clock, count, duration, fault_line, usd
@@ -37,8 +45,15 @@ def told(event: Fact, name: str) -> str:
     match event:
         case TaskStarted() | CallWaited() | CallAdmitted() | MoneyReserved() | ReplyKept():
             return f"{name}  {_going(event)}"
+        case EffectIntended(channel=channel, key=key, is_now=is_now):
+            words = ", at once" if is_now else ""
+            return f"{name}  effect {shortened(channel)} is performed{words}, key {key}"
+        case EffectDone(key=key):
+            return f"{name}  effect {key} is done"
         case TaskFinished() | TaskReused() | TaskDelayed() | TaskFailed() | TaskSkipped():
             return f"{name}  {_ended(event)}"
+        case TaskProposed() | TaskStale():
+            return f"{name}  {_judged(event)}"
         case _:
             return _run(event)
 
@@ -78,6 +93,17 @@ def _ended(event: TaskFinished | TaskReused | TaskDelayed | TaskFailed | TaskSki
             return "skipped: something that it needs has failed"
 
 
+def _judged(event: TaskProposed | TaskStale) -> str:
+    match event:
+        case TaskProposed(ending=ending, fault=None):
+            return f"has a result{_took(ending)}, and waits for those before it"
+        case TaskProposed(fault=Fault() as fault):
+            return f"failed, unless those before it change what it read: {_fault(fault)}"
+        case TaskStale(what=what, ending=ending) if what:
+            return f"runs again: `{shortened(what)}`, which it had read, has changed{_took(ending)}"
+    return f"runs again: what it had read has changed{_took(event.ending)}"
+
+
 def _run(event: Fact) -> str:
     words = type(event).__name__
     match event:
@@ -106,7 +132,8 @@ def over(event: RunFinished) -> str:
     """`over: 20 finished, 1 failed, 1 skipped`."""
     words = [f"{event.finished:,} finished"]
     for number, word in (
-        (event.failed, "failed"), (event.skipped, "skipped"), (event.left, "not started")
+        (event.failed, "failed"), (event.skipped, "skipped"), (event.left, "not started"),
+        (event.effects, "effects not performed"),
     ):  # fmt: skip
         if number:
             words.append(f"{number:,} {word}")

@@ -45,7 +45,11 @@ def fault_line(fault: str) -> str:
     """Why an attempt failed, short: of a traceback, what was raised."""
     kind, _, detail = fault.partition(": ")
     lines = detail.strip().splitlines()
-    return f"{kind}: {lines[-1]}" if kind == "function" and len(lines) > 1 else fault
+    if kind != "function" or len(lines) < 2:
+        return fault
+    # Our own errors go on after their first line, with the place and what to do.
+    raised = next((line for line in lines if line.startswith("error[HW")), lines[-1])
+    return f"{kind}: {raised}"
 
 
 def duration(time_s: float) -> str:

@@ -32,12 +32,20 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.core.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.core.values import Fault, FaultKind, Resource
 from headway.errors import JournalError
 
@@ -54,6 +62,8 @@ KINDS: Final[dict[str, type[Fact]]] = {
     "wave_began": WaveBegan,
     "task_started": TaskStarted,
     "task_finished": TaskFinished,
+    "task_proposed": TaskProposed,
+    "task_stale": TaskStale,
     "task_reused": TaskReused,
     "task_delayed": TaskDelayed,
     "task_failed": TaskFailed,
@@ -66,8 +76,13 @@ KINDS: Final[dict[str, type[Fact]]] = {
     "run_finished": RunFinished,
     "money_reserved": MoneyReserved,
     "reply_kept": ReplyKept,
+    "effect_intended": EffectIntended,
+    "effect_done": EffectDone,
 }
 """The words are on disk: a class may be renamed, its word may not."""
+
+EFFECTS: Final = ("effect_intended", "effect_done")
+"""The kinds that say what was done to the world."""
 
 UPCASTS: Final[dict[tuple[str, int], Upcast]] = {}
 """By kind and version: what an event of that version says in the next one. Kinds that are not
@@ -124,6 +139,8 @@ def _ending(ending: Ending) -> str:
         )
     if ending.exit_code is not None:
         said += f',"exit_code":{ending.exit_code}'
+    if ending.access:
+        said += f',"access":"{ending.access.hex()}"'
     return said + (',"is_in_doubt":true}' if ending.is_in_doubt else "}")
 
 
@@ -215,6 +232,7 @@ _READERS: Final[dict[object, Read]] = {
     Resource | None: _one_of((None, *get_args(Resource))),
     Ending: lambda said: _rebuilt(Ending, said),
     Fault: lambda said: _rebuilt(Fault, said),
+    Fault | None: lambda said: None if said is None else _rebuilt(Fault, said),
 }
 _SHAPES: Final[dict[type, Shape]] = {}
 _loads: Final = json.JSONDecoder().decode

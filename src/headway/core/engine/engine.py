@@ -4,6 +4,9 @@
                               ^                |-----failed, more attempts--> delayed --time--+
                               |                |-----failed, no more--> failed                |
                               |                |-----run stopped now--> ready, and left       |
+                              |                |-----finished, others before it may still     |
+                              |                |     change what it read--> proposed          |
+                              +--what it read is different now--<--------+--> finished        |
                               +---------------------------------------------------------------+
     a task that needs a failed one is skipped, and so is everything that needs it
 
@@ -21,9 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, inf
-from typing import Final
 
+from headway.core.engine.coherence import Coherence
 from headway.core.engine.events import (
+    Abandon,
+    Abandoned,
     Admitted,
     Began,
     CallAdmitted,
@@ -39,6 +44,7 @@ from headway.core.engine.events import (
     Held,
     Input,
     LocalRoom,
+    Release,
     Reused,
     RunBegan,
     RunContinued,
@@ -50,15 +56,19 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
     Waiting,
     WakeAt,
     WaveBegan,
 )
 from headway.core.engine.line import Line
+from headway.core.engine.outcome import judged, outcome
 from headway.core.engine.sequencer import Sequencer
+from headway.core.engine.snapshot import Shared
 from headway.core.engine.state import (
     Halt,
     Rules,
@@ -66,10 +76,14 @@ from headway.core.engine.state import (
     delay,
     end,
     fail,
+    give_back,
     give_turn,
+    grow,
     is_held,
-    is_put_back,
     offer,
+    outdate,
+    pass_over,
+    propose,
     ripen,
     start,
     take_back,
@@ -78,7 +92,6 @@ from headway.core.engine.strategy import Waves
 from headway.core.plan.graph import Graph
 from headway.core.plan.ready import ReadySet
 from headway.core.records import quick
-from headway.core.values import FaultKind
 
 __all__ = [
     "Halt",
@@ -94,19 +107,6 @@ __all__ = [
     "step",
 ]
 
-RETRIED: Final[frozenset[FaultKind]] = frozenset(
-    ("overload", "broken", "server", "timeout", "connection", "rate", "concurrency")
-)
-"""Faults that another attempt may not meet. Waiting does not mend a request, a cap or a bill."""
-
-OWN: Final[frozenset[FaultKind]] = frozenset(("command", "function", "unfit"))
-"""Faults of the work itself: tried again only where the plan says how often."""
-
-RETRY_S: Final = 1.0
-RETRY_S_MAX: Final = 30.0
-DOUBLINGS_MAX: Final = 10
-"""The delay doubles with each attempt; further doublings are beyond its maximum."""
-
 
 @quick
 class Step:
@@ -116,12 +116,18 @@ class Step:
     effects: tuple[Effect, ...]
 
 
-def begin(graph: Graph, rules: Rules) -> State:
+def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> State:
     """The state before the first input."""
     ranks = graph.upward_rank(graph.weights()) if rules.strategy.ranked else [0.0] * len(graph)
     ready_set = ReadySet(graph)
     line = Line(graph, ready_set, ranks)
     state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))
+    if coherence is None and any(group.touches is not None for group in graph.groups):
+        coherence = Coherence(graph, Shared())
+    state.coherence = coherence
+    for group in range(len(graph)):
+        if ready_set.numbers.is_known(group):
+            grow(state, group)
     offer(state, ready_set.open())
     return state
 
@@ -147,10 +153,9 @@ def advance(state: State, events: Sequence[Event], now: float) -> Step:
 
 def decide(state: State, happened: Input, now: float) -> list[Event]:
     """What an input means, as facts."""
-    if isinstance(happened, Finished):
-        task, attempt = happened.task, happened.attempt
-        current = is_current(state, task, attempt)
-        return [TaskFinished(task, attempt, now, happened.ending)] if current else []
+    if isinstance(happened, (Finished, Failed, Abandoned)):
+        is_heard = is_current(state, happened.task, happened.attempt)
+        return [outcome(state, happened, now)] if is_heard else []
     if isinstance(happened, Admitted):
         return [CallAdmitted(happened.task, now)] if happened.task in state.active else []
     if isinstance(happened, Waiting):
@@ -158,9 +163,6 @@ def decide(state: State, happened: Input, now: float) -> list[Event]:
     if isinstance(happened, Reused):
         current = state.active.get(happened.task) == happened.attempt
         return [TaskReused(happened.task, now)] if current else []
-    if isinstance(happened, Failed):
-        current = state.active.get(happened.task) == happened.attempt
-        return [_failure(state, happened, now)] if current else []
     return [] if state.over else _about_the_run(state, happened, now)
 
 
@@ -207,12 +209,16 @@ def apply(state: State, event: Event) -> None:
         state.waiting.add(event.task)
     elif isinstance(event, TaskReused):
         end(state, event.task)
+    elif isinstance(event, TaskProposed):
+        propose(state, event)
+    elif isinstance(event, TaskStale):
+        outdate(state, event)
     elif isinstance(event, TaskDelayed):
         delay(state, event)
     elif isinstance(event, TaskFailed):
         fail(state, event.task)
     elif isinstance(event, TaskSkipped):
-        state.skipped += 1
+        pass_over(state, event.task)
     else:
         _apply_to_the_run(state, event)
 
@@ -231,6 +237,8 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
         _ask(effects, event)
     for event in further:
         apply(state, event)
+    if state.coherence is not None:
+        _commit(state, state.coherence, now, further, effects)
     if state.is_begun and not state.over:
         for event in _by_itself(state, now):
             further.append(event)
@@ -252,6 +260,34 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
     return further, effects
 
 
+def _commit(
+    state: State, coherence: Coherence, now: float, further: list[Event], effects: list[Effect]
+) -> None:
+    """What may become part of the shared state does, and whoever has read too early runs again."""
+    while coherence.ripe:
+        task = coherence.ripe.pop(0)
+        if (held := state.proposed.get(task)) is None:
+            continue
+        happened = Finished(task, held.attempt, held.ending)
+        event = judged(state, happened, held.fault, now)
+        if isinstance(event, TaskProposed):
+            continue  # It still waits for somebody else.
+        doomed = _skips(state, event) if isinstance(event, TaskFailed) else []
+        for one in (event, *doomed):
+            further.append(one)
+            apply(state, one)
+            _ask(effects, one)
+    for task in dict.fromkeys(coherence.doomed):
+        if (attempt := state.active.get(task)) is not None:
+            effects.append(Abandon(task, attempt))
+    for task in coherence.opened:
+        give_back(state, task)
+    effects += (Release(task, access.acts) for task, access in coherence.released)
+    coherence.doomed.clear()
+    coherence.opened.clear()
+    coherence.released.clear()
+
+
 def _by_itself(state: State, now: float) -> list[Event]:
     """What a run does without being told: it halts after failures, and goes on after a hold."""
     halt = state.rules.halt
@@ -265,20 +301,6 @@ def _by_itself(state: State, now: float) -> list[Event]:
 def _skips(state: State, event: TaskFailed) -> list[Event]:
     doomed = state.ready_set.doomed(event.task)
     return [TaskSkipped(task, event.at_s, event.task) for tasks in doomed for task in tasks]
-
-
-def _failure(state: State, happened: Failed, now: float) -> Event:
-    task, attempt, fault = happened.task, happened.attempt, happened.fault
-    group = state.graph.groups[state.ready_set.numbers.group_of(task)]
-    retries = state.rules.retries if group.retries is None else group.retries
-    tries = attempt - state.earlier.get(task, 0)
-    is_curable = fault.kind in RETRIED or (fault.kind in OWN and group.retries is not None)
-    is_refused = state.rules.is_patient and fault.kind in ("rate", "concurrency")
-    if is_refused or (is_curable and tries <= retries) or is_put_back(state, fault, now):
-        delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(tries - 1, DOUBLINGS_MAX))
-        delay_s = max(delay_s, fault.retry_after_s or 0.0)
-        return TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)
-    return TaskFailed(task, attempt, now, fault, happened.ending)
 
 
 def _about_the_run(state: State, happened: Input, now: float) -> list[Event]:
@@ -322,7 +344,9 @@ def _apply_to_the_run(state: State, event: Event) -> None:
     if isinstance(event, WaveBegan):
         state.wave = event.number
     elif isinstance(event, GroupExpanded):
-        offer(state, state.ready_set.expand(event.group, event.count))
+        freed = state.ready_set.expand(event.group, event.count)
+        grow(state, event.group)
+        offer(state, freed)
         if queue := state.graph.groups[event.group].queue:
             give_turn(state, queue)
     elif isinstance(event, RunHeld):

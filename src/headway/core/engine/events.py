@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headway.core.engine.access import Act
 from headway.core.records import quick
 from headway.core.values import Fault
 
@@ -31,6 +32,8 @@ class Ending:
     exit_code: int | None = None
     is_in_doubt: bool = False
     """It was sent and its answer was lost: charged at its ceiling."""
+    access: bytes = b""
+    """The digest of what it touched of the shared state; empty if it has nothing to do with it."""
 
 
 NOTHING: Final = Ending()
@@ -79,6 +82,32 @@ class TaskFinished:
     task: int
     attempt: int
     at_s: float
+    ending: Ending = NOTHING
+
+
+@quick
+class TaskProposed:
+    """An attempt gave a result, or a failure, that tasks before it may still make stale."""
+
+    task: int
+    attempt: int
+    at_s: float
+    ending: Ending = NOTHING
+    fault: Fault | None = None
+    """Why it has no result, if it has none."""
+
+
+@quick
+class TaskStale:
+    """What an attempt has read of the shared state is different now: the task runs again."""
+
+    task: int
+    attempt: int
+    at_s: float
+    what: str
+    """The key or pattern that it had read."""
+    because: int = -1
+    """The place of whoever wrote there last; -1 if nobody did."""
     ending: Ending = NOTHING
 
 
@@ -165,7 +194,7 @@ class RunStopping:
 
 @quick
 class RunFinished:
-    """Nothing is active and nothing more will start. Complete if no task is left or failed."""
+    """Nothing is active and nothing more will start. Complete if nothing is left or failed."""
 
     at_s: float
     finished: int
@@ -173,12 +202,14 @@ class RunFinished:
     skipped: int = 0
     left: int = 0
     """Tasks that a run which was stopped did not come to."""
+    effects: int = 0
+    """Effects of finished tasks that were not performed."""
 
 
 Event = (
-    RunBegan | GroupExpanded | WaveBegan | TaskStarted | TaskFinished | TaskReused | TaskDelayed
-    | TaskFailed | TaskSkipped | CallWaited | CallAdmitted | RunHeld | RunContinued | RunStopping
-    | RunFinished
+    RunBegan | GroupExpanded | WaveBegan | TaskStarted | TaskFinished | TaskProposed | TaskStale
+    | TaskReused | TaskDelayed | TaskFailed | TaskSkipped | CallWaited | CallAdmitted | RunHeld
+    | RunContinued | RunStopping | RunFinished
 )  # fmt: skip
 
 
@@ -237,6 +268,15 @@ class Failed:
 
 
 @quick
+class Abandoned:
+    """An attempt was ended because what it had read has changed."""
+
+    task: int
+    attempt: int
+    ending: Ending = NOTHING
+
+
+@quick
 class Ticked:
     """A time that was asked for with `WakeAt` has come."""
 
@@ -270,8 +310,8 @@ class LocalRoom:
 
 
 Input = (
-    Began | Expanded | Waiting | Admitted | Finished | Reused | Failed | Ticked | Held | Continued
-    | Stopping | LocalRoom
+    Began | Expanded | Waiting | Admitted | Finished | Reused | Failed | Abandoned | Ticked | Held
+    | Continued | Stopping | LocalRoom
 )  # fmt: skip
 
 
@@ -295,4 +335,20 @@ class CancelAll:
     """End every started attempt now; report nothing of them."""
 
 
-Effect = Start | WakeAt | CancelAll
+@quick
+class Abandon:
+    """End an attempt that works on what has changed; report `Abandoned`."""
+
+    task: int
+    attempt: int
+
+
+@quick
+class Release:
+    """Perform the effects that a committed task asked for, after those released before."""
+
+    task: int
+    acts: tuple[Act, ...]
+
+
+Effect = Start | WakeAt | CancelAll | Abandon | Release

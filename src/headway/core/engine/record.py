@@ -11,7 +11,7 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from headway.core.engine.events import (
     NOTHING,
@@ -20,15 +20,18 @@ from headway.core.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
+    TaskProposed,
     TaskReused,
     TaskSkipped,
+    TaskStale,
     TaskStarted,
 )
 from headway.core.records import quick
 from headway.core.values import Fault
 
-TaskState = Literal["started", "delayed", "finished", "failed", "skipped"]
-"""A task without a row has not been started yet."""
+TaskState = Literal["started", "delayed", "proposed", "stale", "finished", "failed", "skipped"]
+"""A task without a row has not been started yet. What is proposed has a result, or a failure, that
+is not committed; what is stale has one that will never be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,34 @@ class ReplyKept:
     """Its digest."""
 
 
-Fact = Event | MoneyReserved | ReplyKept
+@dataclass(frozen=True, slots=True)
+class EffectIntended:
+    """An effect on the world is about to be performed: from now on it may have happened."""
+
+    task: int
+    at_s: float
+    channel: str
+    ordinal: int
+    """Its number among the effects that the task asked for."""
+    key: str
+    """By which whoever receives it twice knows it again."""
+    is_now: bool = False
+    """Before its task was committed: outside the guarantee."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDone:
+    """An effect on the world has happened."""
+
+    task: int
+    at_s: float
+    ordinal: int
+    key: str
+    receipt: bytes = b""
+    """The digest of what whoever performed it answered; empty if that was nothing."""
+
+
+Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
 """Everything that is written down."""
 
 
@@ -113,6 +143,15 @@ class Header:
     """Off: results are not kept, only that they were there."""
 
 
+_ENDS: Final[dict[type, TaskState]] = {
+    TaskFinished: "finished",
+    TaskProposed: "proposed",
+    TaskStale: "stale",
+    TaskDelayed: "delayed",
+    TaskFailed: "failed",
+}
+
+
 def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:
     """The task's row after the event; its key and name are the caller's to know."""
     if row is None:
@@ -122,11 +161,8 @@ def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:
     match event:
         case TaskStarted():
             return _started(row, name, event)
-        case TaskFinished():
-            return _ended(row, name, "finished", event)
-        case TaskDelayed() | TaskFailed():
-            is_last = isinstance(event, TaskFailed)
-            return _ended(row, name, "failed" if is_last else "delayed", event)
+        case TaskFinished() | TaskProposed() | TaskStale() | TaskDelayed() | TaskFailed():
+            return _ended(row, name, event)
         case MoneyReserved():
             return _amended(row, event.microusd, row.kept)
         case ReplyKept():
@@ -146,13 +182,15 @@ def _started(old: Row, name: str, event: TaskStarted) -> Row:
 
 
 def _ended(
-    old: Row, name: str, state: TaskState, event: TaskFinished | TaskDelayed | TaskFailed
+    old: Row, name: str, event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed
 ) -> Row:
+    state = _ENDS[type(event)]
     ending = event.ending
+    # What was proposed has been paid for: that it is committed, or not, costs nothing.
+    is_paid = old.state == "proposed" and old.attempt == event.attempt
     return Row(
-        old.key, name, state, event.attempt, old.started_s, event.at_s, ending,
-        "" if isinstance(event, TaskFinished) else _in_words(event.fault), 0,
-        old.spent_microusd + ending.spend_microusd,
+        old.key, name, state, event.attempt, old.started_s, event.at_s, ending, _why(event), 0,
+        old.spent_microusd + (0 if is_paid else ending.spend_microusd),
         # After a delay the replies that were paid are still good; a new beginning has none.
         old.kept if state == "delayed" else (),
     )  # fmt: skip
@@ -173,6 +211,14 @@ def _amended(old: Row, reserved_microusd: int, kept: tuple[bytes, ...]) -> Row:
         old.key, old.name, old.state, old.attempt, old.started_s, old.ended_s, old.ending,
         old.fault, reserved_microusd, old.spent_microusd, kept,
     )  # fmt: skip
+
+
+def _why(event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed) -> str:
+    if isinstance(event, TaskFinished):
+        return ""
+    if isinstance(event, TaskStale):
+        return f"stale: {event.what}"
+    return "" if event.fault is None else _in_words(event.fault)
 
 
 def _in_words(fault: Fault) -> str:

@@ -1,8 +1,9 @@
 """Everything that the engine knows of a run, and the moves that its facts are made of.
 
 Laws:
-- A task that has not ended is in exactly one place: pending, ready, active, or delayed. A ready
-  one stands in the line, unless it waits for its turn in a queue.
+- A task that has not ended is in exactly one place: pending, ready, active, delayed, proposed, or
+  parked. A ready one stands in the line, unless it waits for its turn in a queue; a parked one
+  will when those have ended whose writes it is known to read.
 - A move changes what it is about and nothing else; none of them decides anything.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from headway.core.engine.events import TaskDelayed, TaskStarted
+from headway.core.engine.coherence import Coherence
+from headway.core.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
 from headway.core.engine.line import Line
 from headway.core.engine.sequencer import Sequencer
 from headway.core.engine.strategy import Adaptive, Strategy
@@ -70,6 +72,10 @@ class State:
     """When the next attempt may start, of tasks that wait for it."""
     wakes: list[tuple[float, int]] = field(default_factory=list)
     """The same by time; what is no longer delayed is passed over."""
+    coherence: Coherence | None = None
+    """The order in which tasks that touch the shared state are committed, if any does."""
+    proposed: dict[int, TaskProposed] = field(default_factory=dict)
+    """Tasks whose result waits until those before them have ended."""
     finished: int = 0
     failed: int = 0
     skipped: int = 0
@@ -114,10 +120,30 @@ def offer(state: State, freed: list[range]) -> None:
     groups = state.graph.groups
     for tasks in freed:
         group = state.ready_set.numbers.group_of(tasks.start)
-        if groups[group].queue:
+        if groups[group].touches is not None:
+            _offer_open(state, group, tasks)
+        elif groups[group].queue:
             give_turn(state, groups[group].queue)
         else:
             state.line.put(group, tasks)
+
+
+def _offer_open(state: State, group: int, tasks: range) -> None:
+    """Those that may start stand in the line; the others are parked."""
+    assert state.coherence is not None  # Where something touches the state there is one.
+    for task in tasks:
+        if not state.coherence.is_open(task):
+            state.ready_set.states[task] = TAKEN
+        elif not state.graph.groups[group].queue:
+            state.line.put(group, range(task, task + 1))
+    if queue := state.graph.groups[group].queue:
+        give_turn(state, queue)
+
+
+def grow(state: State, group: int) -> None:
+    """The members of a group are known: some of them may touch the shared state."""
+    if state.coherence is not None:
+        state.coherence.expand(group, state.ready_set.numbers.members(group))
 
 
 def ripen(state: State, now: float) -> None:
@@ -127,7 +153,7 @@ def ripen(state: State, now: float) -> None:
         at_s, task = heapq.heappop(wakes)
         if state.delayed.get(task) == at_s:
             del state.delayed[task]
-            _give_back(state, task)
+            give_back(state, task)
 
 
 def start(state: State, event: TaskStarted) -> None:
@@ -151,6 +177,8 @@ def end(state: State, task: int) -> None:
     group = state.ready_set.numbers.group_of(task)
     _leave(state, task, group)
     state.finished += 1
+    if state.coherence is not None:
+        state.coherence.commit(task)
     if freed := state.ready_set.done(task):
         offer(state, freed)
     if queue := state.graph.groups[group].queue:
@@ -168,11 +196,42 @@ def delay(state: State, event: TaskDelayed) -> None:
         state.earlier[task] = state.earlier.get(task, 0) + 1
 
 
+def propose(state: State, event: TaskProposed) -> None:
+    """A task's result waits until those before it have ended."""
+    _leave(state, event.task, state.ready_set.numbers.group_of(event.task))
+    state.proposed[event.task] = event
+    assert state.coherence is not None
+    state.coherence.propose(event.task)
+
+
+def outdate(state: State, event: TaskStale) -> None:
+    """A task runs again because of what it had read; that is no try of its own."""
+    task = event.task
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.tried[task] = event.attempt
+    state.earlier[task] = state.earlier.get(task, 0) + 1
+    assert state.coherence is not None
+    state.coherence.stale(task, event.what, event.because)
+    give_back(state, task)
+
+
+def pass_over(state: State, task: int) -> None:
+    """A task will not start: something that it needs has failed."""
+    state.skipped += 1
+    if state.coherence is not None:
+        state.coherence.end(task)
+
+
 def fail(state: State, task: int) -> None:
     """A task has no result, and neither have those that need it: their queues go on."""
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.failed += 1
     state.ready_set.fail(task)
+    if state.coherence is not None:
+        state.coherence.end(task)
+        for group, is_lost in enumerate(state.ready_set.is_lost):
+            if is_lost and not state.ready_set.numbers.is_known(group):
+                state.coherence.expand(group, range(0))
     for queue in state.graph.queues:
         give_turn(state, queue)
 
@@ -180,6 +239,7 @@ def fail(state: State, task: int) -> None:
 def _leave(state: State, task: int, group: int) -> None:
     """A task is no longer active, nor ready if the run took it back before its end was heard of."""
     if state.active.pop(task, None) is None:
+        state.proposed.pop(task, None)
         state.tried.pop(task, None)
         state.delayed.pop(task, None)
         if state.line.has(group, task):
@@ -194,13 +254,13 @@ def take_back(state: State) -> None:
     """What is active goes back to where it was before it started."""
     for task, attempt in state.active.items():
         state.tried[task] = attempt
-        _give_back(state, task)
+        give_back(state, task)
     state.active.clear()
     state.waiting.clear()
     state.local = 0
 
 
-def _give_back(state: State, task: int) -> None:
+def give_back(state: State, task: int) -> None:
     """A task that was taken is ready again."""
     state.ready_set.states[task] = READY
     offer(state, [range(task, task + 1)])

@@ -6,7 +6,8 @@ Laws:
 - What has to end before the task can start anyhow (what it needs, and what its queue lets go
   first, and so on) is not in its way for another reason too: it takes no place and stands before
   nobody.
-- Places are asked for one at a time: "all 4 places are taken" is gone when one is free.
+- Places are asked for one at a time: "all 4 places are taken" is gone when one is free. So is who
+  may still write what the task reads: the first of them is named, and the next when that has ended.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, NamedTuple
 
+from headway.core.engine.coherence import Awaited, awaited
 from headway.core.engine.state import State, ripen
 from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.ready import DONE, WORDS
+from headway.core.plan.touches import ANYTHING, Prefixes, covers
 
 BlockerKind = Literal[
     "begin", "over", "stopping", "pause", "hold",  # the run
-    "needs", "queue", "delay",  # the task
+    "needs", "queue", "delay", "state",  # the task
     "strategy", "ceiling", "machine", "line",  # room
 ]  # fmt: skip
 
@@ -39,7 +42,7 @@ class Blocker:
     kind: BlockerKind
     words: str
     group: int = -1
-    """The group that is needed, or that has the queue's turn."""
+    """The group that is needed, that has the queue's turn, or that may write what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,20 @@ class Active:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposed:
+    """The task has what it was to give, and waits for others."""
+
+    task: int
+    attempt: int
+    whom: str
+    """Whom it waits for, and why."""
+
+    @property
+    def words(self) -> str:
+        return f"attempt {self.attempt} has ended and {self.whom}"
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The task will not start again."""
 
@@ -88,7 +105,7 @@ class Ended:
         return f"it is {self.how}"
 
 
-Answer = Blocked | Free | Active | Ended
+Answer = Blocked | Free | Active | Proposed | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +132,12 @@ def why(state: State, task: int, now: float, names: Names | None = None) -> Answ
         return Active(task, state.active[task], task in state.waiting)
     if (here := state.ready_set.states[task]) >= DONE:
         return Ended(task, ENDS[WORDS[here]])
+    if (held := state.proposed.get(task)) is not None:
+        whom = _of_the_state(state, task, names)
+        return Proposed(task, held.attempt, whom[0].words if whom else "is committed next")
     blockers = _of_the_run(state, now, names)
     blockers += _of_its_own(state, task, names)
+    blockers += _of_the_state(state, task, names)
     blockers += _of_room(state, task)
     return Blocked(task, tuple(blockers)) if blockers else Free(task)
 
@@ -128,6 +149,11 @@ def must_end(state: State, task: int) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     passed: set[int] = set()
     reached: list[tuple[int, Iterable[int]]] = [(numbers.group_of(task), (task,))]
+    if whom := _whom(state, task):
+        group, member, _ = whom
+        first = (numbers.task_of(group, member),) if member >= 0 else ()
+        found[group] = set(first)
+        reached.append((group, first))
     while reached:
         group, tasks = reached.pop()
         before: list[tuple[int, Iterable[int]]] = []
@@ -189,6 +215,38 @@ def _of_its_own(state: State, task: int, names: Names) -> list[Blocker]:
     return blockers
 
 
+def _whom(state: State, task: int) -> tuple[int, int, Awaited] | None:
+    """The first of those before it that may still write what it reads: group and member, -1 if the
+    group's members are not known yet."""
+    if state.coherence is None or (found := awaited(state.coherence, task)) is None:
+        return None
+    return *state.coherence.places.who(found.position), found
+
+
+def _of_the_state(state: State, task: int, names: Names) -> list[Blocker]:
+    if (whom := _whom(state, task)) is None:
+        return []
+    group, member, found = whom
+    verb = "is known to write" if found.is_likely else "may still write"
+    words = f"waits for {_at(state, group, member, names)}, which {verb} {_written(state, whom)}"
+    return [Blocker("state", words, group)]
+
+
+def _written(state: State, whom: tuple[int, int, Awaited]) -> str:
+    """What of that which is read the other one may write, as far as it says so."""
+    group, member, found = whom
+    touches = state.graph.groups[group].touches or ANYTHING
+    writes = touches.writes if member < 0 else touches.of(member).writes
+    shown = found.reads or ()
+    if writes is not None and not found.is_likely:
+        shown = tuple(one for one in writes if _meets(found.reads, one))
+    return ", ".join(f"`{one}`" for one in shown[:SHOWN_MAX] if one) or "anything"
+
+
+def _meets(reads: Prefixes, written: str) -> bool:
+    return covers(reads, written) or any(covers((written,), one) for one in reads or ())
+
+
 def _of_room(state: State, task: int) -> list[Blocker]:
     """Who takes the room, and who would be before it if there were some."""
     groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
@@ -245,6 +303,8 @@ def _no_place(state: State, active: int, waiting: int) -> str:
 def _need_of_one(state: State, task: int, names: Names) -> str:
     if task in state.active:
         where = "started"
+    elif task in state.proposed:
+        where = "proposed"
     else:
         where = "delayed" if task in state.delayed else WORDS[state.ready_set.states[task]]
     return f"needs {names.task(task)}, which is {where}"

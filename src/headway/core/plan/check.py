@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headway.core.plan.content import prompt_paths, used_variables
-from headway.core.plan.expand import Expanded, GroupPlan, graph_of
+from headway.core.plan.answers import answers
+from headway.core.plan.boundary import Boundary, boundary
+from headway.core.plan.content import used_variables
+from headway.core.plan.expand import Expanded, GroupPlan, graph_of, prompt_paths
+from headway.core.plan.graph import Graph
+from headway.core.plan.hazard import Survey, surveyed
+from headway.core.plan.origin import Absent, nobody_writes, nothing_absent, read_too_early
+from headway.core.plan.remark import Remark, where
+from headway.core.plan.rerun import runs_again
 from headway.core.plan.spec import Prompt, Python, Run, text_of
+from headway.core.plan.undeclared import undeclared
+from headway.core.plan.unused import carries_nothing, nobody_reads
 
 BYTES_PER_TOKEN: Final = 4.0
 """Of English text; a first guess that the first calls correct."""
@@ -60,26 +70,25 @@ class CheckReport:
     functions: int
     input_tokens: float
     warnings: tuple[str, ...]
+    """The messages of those remarks that are warnings."""
+    remarks: tuple[Remark, ...]
+    """The worst first; among equals, as declared."""
+    boundary: Boundary
+    answers: tuple[str, ...]
+    """What may run in parallel, what is coupled, where the boundary is: in sentences."""
 
 
-def check(expanded: Expanded) -> CheckReport:
-    """The report on a plan that was expanded and ordered."""
+def check(plan: Expanded | Survey, absent: Absent = nothing_absent) -> CheckReport:
+    """The report on a plan that was expanded and ordered.
+
+    `absent` tells which of some paths are not there before the run.
+    """
+    survey = plan if isinstance(plan, Survey) else surveyed(plan)
+    expanded = survey.expanded
     graph = graph_of(expanded)
-    level: dict[int, int] = {}
-    for one in graph.order:
-        level[one] = 1 + max((level[need] for need in graph.needs[one]), default=-1)
-    turns = Counter((level[group.index], group.task.queue) for group in expanded.groups)
-    groups = tuple(
-        GroupReport(
-            name=group.name,
-            kind=_kind(group),
-            count=group.count,
-            level=level[group.index],
-            is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
-            input_tokens=_input_tokens(expanded, group),
-        )
-        for group in expanded.groups
-    )
+    found = boundary(survey)
+    remarks = _remarks(survey, absent)
+    groups = _groups(expanded, graph)
     # Without durations every task weighs the same, so the longest chain is the one with most tasks.
     _, path = graph.critical_path([1.0] * len(graph))
     shape = graph.statistics()
@@ -102,8 +111,44 @@ def check(expanded: Expanded) -> CheckReport:
         commands=kinds["run"],
         functions=kinds["python"],
         input_tokens=sum(report.input_tokens for report in groups),
-        warnings=_warnings(expanded),
+        warnings=tuple(one.message for one in remarks if one.severity == "warning"),
+        remarks=remarks,
+        boundary=found,
+        answers=answers(found),
     )
+
+
+def _groups(expanded: Expanded, graph: Graph) -> tuple[GroupReport, ...]:
+    level: dict[int, int] = {}
+    for one in graph.order:
+        level[one] = 1 + max((level[need] for need in graph.needs[one]), default=-1)
+    turns = Counter((level[group.index], group.task.queue) for group in expanded.groups)
+    return tuple(
+        GroupReport(
+            name=group.name,
+            kind=_kind(group),
+            count=group.count,
+            level=level[group.index],
+            is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
+            input_tokens=_input_tokens(expanded, group),
+        )
+        for group in expanded.groups
+    )
+
+
+def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
+    expanded = survey.expanded
+    shown = tuple(undeclared(survey))
+    every = [
+        *nobody_writes(survey, absent),
+        *shown,
+        *read_too_early(survey),
+        *_settings(expanded),
+        *nobody_reads(survey, frozenset(one.what for one in shown)),
+        *carries_nothing(survey),
+        *runs_again(expanded, survey.state, survey.order),
+    ]
+    return tuple(sorted(every, key=lambda one: one.severity != "warning"))
 
 
 def _kind(group: GroupPlan) -> str:
@@ -130,22 +175,30 @@ def _input_tokens(expanded: Expanded, group: GroupPlan) -> float:
     return size * members.count / BYTES_PER_TOKEN
 
 
-def _warnings(expanded: Expanded) -> tuple[str, ...]:
+def _settings(expanded: Expanded) -> Iterator[Remark]:
+    """Variables that nobody uses, and prompts that nobody answers."""
     spec = expanded.spec
-    found: list[str] = []
-    used = {name for group in expanded.groups for name in _used(expanded, group)}
-    found += (f"`vars.{name}` is used by no task" for name, _ in spec.vars if name not in used)
+    groups = expanded.groups if spec.vars else ()
+    used = {name for group in groups for name in _used(expanded, group)}
+    for name, _ in spec.vars:
+        if name not in used:
+            message = f"`vars.{name}` is used by no task"
+            yield Remark("warning", "unused variable", "", message, where=spec.file)
     for group in expanded.groups:
-        if isinstance(group.task.work, Prompt):
-            own = used_variables(expanded, group)
-            found += (
-                f"`tasks.{group.name}.vars.{name}` is not used by its prompt"
-                for name, _ in group.task.vars
-                if name not in own
-            )
-            if not (group.task.work.model or spec.model):
-                found.append(f"`{group.name}` names no model: `run` needs --model")
-    return tuple(found)
+        task = group.task
+        if not isinstance(task.work, Prompt):
+            continue
+        own = used_variables(expanded, group)
+        for name, _ in task.vars:
+            if name not in own:
+                spot = task.spot(f"vars.{name}").key
+                message = f"`tasks.{group.name}.vars.{name}` is not used by its prompt"
+                yield Remark("warning", "unused variable", group.name, message,
+                             where=where(spec.file, spot))  # fmt: skip
+        if not (task.work.model or spec.model):
+            message = f"`{group.name}` names no model: `run` needs --model"
+            yield Remark("warning", "no model", group.name, message,
+                         where=where(spec.file, task.place))  # fmt: skip
 
 
 def _used(expanded: Expanded, group: GroupPlan) -> frozenset[str]:

@@ -3,9 +3,10 @@
 Laws:
 - Two tasks of one plan never have one key; the same plan gives the same keys, in every process.
 - A key covers what is declared: the work and its texts (those of files too), model, longest answer,
-  names of what is read, schema, verification, item, matrix values, variables. It covers neither
-  names of tasks nor what they need, so that a result outlives a plan that was rearranged, nor how
-  a task is run (queue, timeout, retries, priority, budget).
+  names of what is read, schema, verification, item, matrix values, variables, and of the shared
+  state: how the keys combine that it may touch, and the key that its result is put under. It covers
+  neither names of tasks nor what they need, so that a result outlives a plan that was rearranged,
+  nor how a task is run (queue, timeout, retries, priority, budget).
 - Equal tasks are told apart by how many of them stand before.
 
 The part that members share is hashed once; each member adds its own values to a copy.
@@ -20,9 +21,12 @@ from json import dumps
 from typing import Final
 
 from headway.core.digest import DIGEST_BYTES, digest
-from headway.core.plan.expand import Expanded, GroupPlan, Members
+from headway.core.plan.expand import Expanded, GroupPlan, Members, prompt_texts, stakes_of
+from headway.core.plan.resources import Channel, prefix_of
 from headway.core.plan.spec import Prompt, Run, Value, plain
+from headway.core.plan.stake import Stake
 from headway.core.plan.template import Template, parse_template
+from headway.core.plan.touches import Prefixes, Touches, covers
 
 VERSION: Final = "headway plan 1"
 """Of the form below; another one makes every key another."""
@@ -69,16 +73,20 @@ def stems_of(expanded: Expanded, model: str = "") -> tuple[bytes, ...]:
     """For every group the digest of what its members share; no two are equal."""
     seen: dict[bytes, int] = {}
     stems: list[bytes] = []
-    for group in expanded.groups:
-        form = _form(expanded, group, model)
+    channels = {key: one for key, one in expanded.spec.channels.items() if one.kind != "value"}
+    for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
+        shared = _shared(expanded, group, model)
+        if stake is not None:
+            shared |= _sharing(channels, group, stake)
+        form = dumps(shared, sort_keys=True, ensure_ascii=True).encode()
         occurrence = seen.get(form, 0)
         seen[form] = occurrence + 1
         stems.append(digest(form + b"#%d" % occurrence if occurrence else form))
     return tuple(stems)
 
 
-def _form(expanded: Expanded, group: GroupPlan, model: str) -> bytes:
-    """The canonical form of what a group's members share."""
+def _shared(expanded: Expanded, group: GroupPlan, model: str) -> dict[str, object]:
+    """What a group's members share."""
     task, files = group.task, expanded.sources.files
     work = task.work
     shared: dict[str, object] = {
@@ -96,7 +104,27 @@ def _form(expanded: Expanded, group: GroupPlan, model: str) -> bytes:
         shared["max_tokens"] = work.max_tokens
     else:
         shared["text"] = work.command if isinstance(work, Run) else work.target
-    return dumps(shared, sort_keys=True, ensure_ascii=True).encode()
+    return shared
+
+
+def _sharing(channels: Mapping[str, Channel], group: GroupPlan, stake: Stake) -> dict[str, object]:
+    """What decides which state they see, and what becomes of what they put there."""
+    task, touches = group.task, stake.touches(None)
+    met = {
+        key: str(channel) if channel.kind == "reduce" else channel.kind
+        for key, channel in channels.items()
+        if _meets(prefix_of(key), touches)
+    }
+    return {"channels": met, "output_key": task.output_key, "sees": task.state_reads}
+
+
+def _meets(prefix: str, touches: Touches) -> bool:
+    """Whether a channel may have to do with what is touched: one lies within the other."""
+    return any(_overlap(prefix, every) for every in (touches.reads, touches.writes, touches.acts))
+
+
+def _overlap(prefix: str, every: Prefixes) -> bool:
+    return covers(every, prefix) or any(covers((prefix,), one) for one in every or ())
 
 
 def _variables(expanded: Expanded, group: GroupPlan) -> Mapping[str, object]:
@@ -113,11 +141,10 @@ def _variables(expanded: Expanded, group: GroupPlan) -> Mapping[str, object]:
 def used_variables(expanded: Expanded, group: GroupPlan) -> frozenset[str]:
     """The variables that the texts of a task name, those of its prompt's files included."""
     task = group.task
-    texts = [task.output, task.schema, *task.reads, *task.writes]
+    texts = [task.output, task.output_key, task.schema, *task.reads, *task.writes]
     texts += [value for _, value in task.vars if isinstance(value, str)]
     if isinstance(task.work, Prompt):
-        texts += [task.work.text, task.work.file, task.work.model]
-        texts += [expanded.sources.files.get(path, "") for path in prompt_paths(group)]
+        texts += [task.work.file, task.work.model, *prompt_texts(expanded, group)]
     templates = (parse_template(text) for text in dict.fromkeys(texts) if "{{" in text)
     return frozenset(
         ref.var
@@ -126,22 +153,6 @@ def used_variables(expanded: Expanded, group: GroupPlan) -> frozenset[str]:
         for ref in template.refs
         if ref.var
     )
-
-
-def prompt_paths(group: GroupPlan) -> tuple[str, ...]:
-    """The files that the members' prompts are in, each once."""
-    work = group.task.work
-    return paths_of(group, work.file) if isinstance(work, Prompt) and work.file else ()
-
-
-def paths_of(group: GroupPlan, text: str) -> tuple[str, ...]:
-    """The paths that a template gives for all members, each once."""
-    template = parse_template(text)
-    if not isinstance(template, Template) or not template.refs or group.members is None:
-        return (text,)
-    members = group.members
-    filled = (group.fill(template, members.member(index)) for index in range(members.count))
-    return tuple(dict.fromkeys(filled))
 
 
 def _keys(expanded: Expanded, group: GroupPlan, stem: bytes) -> Keys:

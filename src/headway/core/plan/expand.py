@@ -19,6 +19,7 @@ from headway.core.plan.links import links_of
 from headway.core.plan.scope import leaders_of
 from headway.core.plan.section import Faults
 from headway.core.plan.spec import Fields, PlanSpec, Prompt, Run, TaskSpec, Value, frozen, text_of
+from headway.core.plan.stake import Fill, Stake, is_stateful, may_touch, stake_of
 from headway.core.plan.template import Broken, Ref, Template, parse_template
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
 
@@ -162,9 +163,16 @@ class GroupPlan:
         return f"{self.name}[{short} #{index + 1}]"
 
     def fill(
-        self, template: Template, member: Member, results: Callable[[str], str] | None = None
+        self,
+        template: Template,
+        member: Member,
+        results: Callable[[str], str] | None = None,
+        state: Callable[[str], str] | None = None,
     ) -> str:
-        """A template of this task with the values of one member; `results` gives those of tasks."""
+        """A template of this task with the values of one member.
+
+        `results` gives those of tasks, `state` the text of a key, or of all that it may read ("").
+        """
 
         def value(ref: Ref) -> str:
             names = ref.names
@@ -172,6 +180,10 @@ class GroupPlan:
                 if results is None:
                     raise InternalError(f"{{{{ {ref} }}}} is not known yet")
                 return results(ref.task)
+            if names[0] == "state":
+                if state is None:
+                    raise InternalError(f"{{{{ {ref} }}}} is not known here")
+                return state("".join(names[1:]))
             if names[0] == "index":
                 return str(member.index)
             if names[0] == "matrix":
@@ -242,9 +254,47 @@ def items_of(text: str) -> tuple[Value, ...]:
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
-def graph_of(expanded: Expanded) -> Graph:
-    """The graph that the engine runs."""
+def prompt_paths(group: GroupPlan) -> tuple[str, ...]:
+    """The files that the members' prompts are in, each once."""
+    work = group.task.work
+    return paths_of(group, work.file) if isinstance(work, Prompt) and work.file else ()
+
+
+def paths_of(group: GroupPlan, text: str) -> tuple[str, ...]:
+    """The paths that a template gives for all members, each once."""
+    template = parse_template(text)
+    if not isinstance(template, Template) or not template.refs or group.members is None:
+        return (text,)
+    members = group.members
+    filled = (group.fill(template, members.member(index)) for index in range(members.count))
+    return tuple(dict.fromkeys(filled))
+
+
+def prompt_texts(expanded: Expanded, group: GroupPlan) -> tuple[str, ...]:
+    """The texts of the members' prompts, those in files included."""
+    work, files = group.task.work, expanded.sources.files
+    if not isinstance(work, Prompt):
+        return ()
+    return (work.text, *(files.get(path, "") for path in prompt_paths(group)))
+
+
+def stakes_of(expanded: Expanded) -> tuple[Stake | None, ...]:
+    """For every group what its members may touch of the shared state; None is nothing at all."""
+    texts = [prompt_texts(expanded, group) for group in expanded.groups]
+    every = list(zip((group.task for group in expanded.groups), texts, strict=True))
+    has_section = expanded.spec.state is not None
+    is_shared = has_section or any(is_stateful(task, text) for task, text in every)
+    if not is_shared:
+        return (None,) * len(every)
+    return tuple(
+        stake_of(task, text) if may_touch(task, text, has_section) else None for task, text in every
+    )
+
+
+def graph_of(expanded: Expanded, latest: Callable[[], Expanded] | None = None) -> Graph:
+    """The graph that the engine runs; `latest` is the plan as far as it is known at run time."""
     spec = expanded.spec
+    stakes = stakes_of(expanded)
     return Graph(
         Group(
             name=group.name,
@@ -254,9 +304,22 @@ def graph_of(expanded: Expanded) -> Graph:
             queue=group.task.queue,
             retries=_retries(spec, group.task),
             is_local=isinstance(group.task.work, Run),
+            touches=None if stake is None else stake.touches(_fill(group, latest)),
         )
-        for group in expanded.groups
+        for group, stake in zip(expanded.groups, stakes, strict=True)
     )
+
+
+def _fill(group: GroupPlan, latest: Callable[[], Expanded] | None) -> Fill | None:
+    """Fills templates with the values of members; `None` while nobody can know them."""
+    if group.members is None and latest is None:
+        return None
+
+    def fill(template: Template, member: int) -> str:
+        now = group if latest is None else latest().groups[group.index]
+        return now.fill(template, now.known.member(member))
+
+    return fill
 
 
 def _retries(spec: PlanSpec, task: TaskSpec) -> int | None:

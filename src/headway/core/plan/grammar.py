@@ -14,6 +14,7 @@ Holder = Literal["plan", "task", "budget", "each"]
 Takes = Literal[
     "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
     "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
+    "state",
 ]  # fmt: skip
 """What a key takes; `schema.py` reads each of them."""
 
@@ -62,9 +63,13 @@ KEYS: Final = (
         '{"hello": {"run": "echo hello"}}'),
     Key("strategy", ("plan",), "strategy",
         "how many tasks are active: adaptive, waves(N), fixed(N), all-at-once", '"adaptive"'),
+    Key("state", ("plan",), "state",
+        "keys of the shared state: value, append, set, counter, max, reduce(F) or effect(F)",
+        '{"total": "counter"}'),
     Key("vars", _BOTH, "vars", "named values; those of a task may contain {{ }}",
         '{"tone": "brief"}'),
-    Key("budget", _BOTH, "budget", "the most that may be spent, in dollars or tokens", '"$6"'),
+    Key("budget", _BOTH, "budget", "the most that may be spent: dollars, tokens (5M), or [$6, 5M]",
+        '"$6"'),
     Key("model", _BOTH, "model", "who answers prompts: provider/model",
         '"anthropic/claude-sonnet-4"'),
     Key("timeout", _BOTH, "duration", "how long one attempt may take: 90s, 10m, 2h", '"10m"'),
@@ -79,14 +84,14 @@ KEYS: Final = (
     Key("matrix", _TASK, "matrix", "a member for each combination of these values",
         '{"view": ["code", "security"]}'),
     Key("needs", _TASK, "needs", "tasks that must be done before", '"parse"'),
-    Key("reads", _TASK, "paths", "paths that it reads; orders it after those who write them",
-        '"data"'),
-    Key("writes", _TASK, "paths", "paths that it writes", '"build"'),
+    Key("reads", _TASK, "paths",
+        "paths that it reads: orders it after those who write them; or state:KEY", '"data"'),
+    Key("writes", _TASK, "paths", "paths that it writes, state:KEY, effect:CHANNEL", '"build"'),
     Key("reduce", _TASK, "group", "one call that is given all results of that task", '"review"'),
     Key("context", _TASK, "tokens", "the most tokens that a reduction may send", '"120k"'),
     Key("max_tokens", _TASK, "tokens", "the longest answer of a prompt", "4000"),
-    Key("output", _TASK, "path", "the file that the result is put into, once it is there",
-        '"REVIEW.md"'),
+    Key("output", _TASK, "path",
+        "the file that the result is put into, once it is there; or state:KEY", '"REVIEW.md"'),
     Key("schema", _TASK, "path", "a JSON Schema that the result must meet",
         '"schemas/findings.json"'),
     Key("verify", _TASK, "text", "a shell command that must accept the result",
@@ -98,7 +103,6 @@ KEYS: Final = (
     Key("priority", _TASK, "priority", "among those that could start, the higher one does", "5"),
     Key("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
     Key("usd", ("budget",), "money", "dollars", "6"),
-    Key("tokens", ("budget",), "tokens", "tokens, input and output together", '"5M"'),
 )  # fmt: skip
 
 
@@ -168,6 +172,15 @@ _MONEY: Final[dict[str, object]] = {
 _ONE_OR_MORE: Final[dict[str, object]] = {
     "oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
 }
+_ANY: Final[dict[str, object]] = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_AMOUNT: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$",
+}
+_CHANNEL: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": r"^(value|append|set|counter|max|(reduce|effect)\(.+\))$",
+}
 _VARIABLES: Final[dict[str, object]] = {"pattern": _whole(VARIABLE_NAME)}
 _SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
     "version": {"const": 1},
@@ -184,8 +197,9 @@ _SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
     "tokens": _TOKENS,
     "money": _MONEY,
     "needs": _ONE_OR_MORE,
-    "paths": _ONE_OR_MORE,
+    "paths": _ANY,
     "vars": {"type": "object", "propertyNames": _VARIABLES},
+    "state": {"type": "object", "additionalProperties": _CHANNEL},
     "matrix": {
         "type": "object",
         "propertyNames": _VARIABLES,
@@ -194,10 +208,11 @@ _SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
     },
     "budget": {
         "oneOf": [
-            {"type": "string", "pattern": r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$"},
+            _AMOUNT,
+            {"type": "array", "items": _AMOUNT, "minItems": 1, "maxItems": 2},
             {
                 "type": "object",
-                "properties": {"usd": _MONEY, "tokens": _TOKENS},
+                "properties": {"usd": _MONEY},
                 "additionalProperties": False,
                 "minProperties": 1,
             },

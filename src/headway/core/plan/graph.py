@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headway.core.plan.order import Edges, Levels, circle, levels, reversed_edges, shown
+from headway.core.plan.touches import Touches
 from headway.core.values import Demand
 from headway.errors import (
     CycleError,
@@ -81,6 +82,8 @@ class Group:
     """Attempts after the first; `None` is the run's own rule."""
     is_local: bool = False
     """Whether it uses this machine's processors rather than an account's quota."""
+    touches: Touches | None = None
+    """What its members may touch of the shared state; None if they have nothing to do with it."""
 
 
 @dataclass(frozen=True, slots=True)

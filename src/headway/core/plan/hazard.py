@@ -7,120 +7,73 @@ Laws:
   an order, and members of one group that write what another of them touches.
 - One path overlaps another if it is the same or lies within it; a pattern stands for the folder
   before its first wildcard.
-
-An order is total (all of A before all of B) or by members (each member of A before the same one
-of B, the others in any order).
+- Keys of the shared state are judged like paths, and nothing is refused for them: see `rerun.py`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from headway.core.plan.clash import Clash, tell_siblings, tell_unordered
 from headway.core.plan.expand import Edge, Expanded
-from headway.core.plan.links import Link, told_circle, with_need, without
-from headway.core.plan.order import circle, levels, reversed_edges
 from headway.core.plan.paths import above
+from headway.core.plan.precedence import Order, order_of
+from headway.core.plan.rerun import edges_by_keys
 from headway.core.plan.section import Faults
-from headway.core.plan.touched import ANYONE, Touched, Who, touched_by
-from headway.errors import CycleError, Fix, HazardError, QueueOrderError
+from headway.core.plan.touched import ANYONE, StateTouched, Touched, Who, state_touched, touched_by
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Who comes before whom: for each group those before it, as bits."""
+class Survey:
+    """A plan that was ordered, who touches what in it, and who comes before whom."""
 
-    entirely: tuple[int, ...]
-    """All of them before all of it."""
-    somehow: tuple[int, ...]
-    """Those too of which each member comes before the same member."""
-    position: tuple[int, ...]
-    """A place in one sequence that keeps the order."""
+    expanded: Expanded
+    touched: Touched
+    """Paths."""
+    state: StateTouched
+    """Keys of the shared state."""
+    order: Order
 
-    def has(self, one: int, other: int, first: Who, second: Who) -> bool:
-        """Whether what two groups' members do is in a fixed order, one way or the other."""
-        if self.entirely[other] >> one & 1 or self.entirely[one] >> other & 1:
-            return True
-        is_same = first == second and first != ANYONE
-        return is_same and bool(self.somehow[other] >> one & 1 or self.somehow[one] >> other & 1)
 
-    def precedes(self, one: int, other: int) -> bool:
-        """Whether a member of one comes before a member of the other."""
-        return bool(self.somehow[other] >> one & 1)
+def surveyed(expanded: Expanded) -> Survey:
+    """Look at a plan that was ordered once more."""
+    faults = Faults(expanded.spec.file)
+    touched = touched_by(expanded, faults)
+    return Survey(expanded, touched, state_touched(expanded), order_of(expanded, faults))
 
 
 def ordered(expanded: Expanded) -> Expanded:
     """The plan with an edge wherever a task reads what an earlier one writes, or all hazards."""
+    return examined(expanded).expanded
+
+
+def examined(expanded: Expanded) -> Survey:
+    """The same, with what was found out on the way."""
     faults = Faults(expanded.spec.file)
     touched = touched_by(expanded, faults)
-    order = _order(expanded, faults)
+    order = order_of(expanded, faults)
     faults.check()
-    new = _edges_by_reads(touched, order)
-    if new:
-        groups = tuple(
-            replace(group, edges=(*group.edges, *new.get(group.index, ())))
-            for group in expanded.groups
-        )
-        expanded = replace(expanded, groups=groups)
-        order = _order(expanded, faults)
+    if new := _edges_by_reads(touched, order):
+        expanded = _with_edges(expanded, new)
+        order = order_of(expanded, faults)
     _Judge(expanded, touched, order, faults).judge()
     faults.check()
-    return expanded
+    state = state_touched(expanded)
+    if keys := edges_by_keys(expanded, state, order):
+        expanded = _with_edges(expanded, keys)
+        order = order_of(expanded, faults)
+    return Survey(expanded, touched, state, order)
 
 
-def _order(expanded: Expanded, faults: Faults) -> Order:
-    """Who comes before whom, by edges and by queues. Raises if that goes in a circle."""
-    count = len(expanded.groups)
-    before: list[dict[int, bool]] = [{} for _ in range(count)]
-    last: dict[str, int] = {}
-    for group in expanded.groups:
-        needs = before[group.index]
-        for edge in group.edges:
-            needs[edge.group] = needs.get(edge.group, False) or not edge.memberwise
-        if queue := group.task.queue:
-            if queue in last:
-                needs[last[queue]] = True
-            last[queue] = group.index
-    edges = tuple(tuple(sorted(needs)) for needs in before)
-    sequence = [one for level in levels(edges, reversed_edges(edges)) for one in level]
-    if len(sequence) < count:
-        _circle_fault(expanded, circle(edges, sequence), faults)
-        raise faults.error()
-    entirely, somehow, position = [0] * count, [0] * count, [0] * count
-    for place, one in enumerate(sequence):
-        position[one] = place
-        for need, is_total in before[one].items():
-            somehow[one] |= somehow[need] | 1 << need
-            entirely[one] |= somehow[need] | 1 << need if is_total else entirely[need]
-    return Order(tuple(entirely), tuple(somehow), tuple(position))
-
-
-def _circle_fault(expanded: Expanded, path: list[int], faults: Faults) -> None:
-    """A circle that the declared needs alone do not have: a queue or a read closes it."""
-    groups = expanded.groups
-    message = told_circle([groups[one].name for one in path[:-1]])
-    steps: list[tuple[int, Edge]] = []
-    for one, other in pairwise(path):
-        edges = [edge for edge in groups[one].edges if edge.group == other]
-        if not edges:
-            task = groups[one].task
-            hint = f"take `{task.name}` out of its queue, or declare it earlier"
-            fix = Fix("remove", task.spot("queue").key)
-            message = message.replace("need each other", "wait for each other")
-            faults.add(QueueOrderError, task.spot("queue").key, message, hint, fix)
-            return
-        steps += ((one, edge) for edge in edges)
-    declared = [step for step in steps if step[1].key != "reads"]
-    one, edge = min(declared, key=lambda step: step[1].key != "needs")
-    task, needed = groups[one].task, groups[edge.group].name
-    fixes = [
-        without(task, Link(needed, other.key))
-        for other in groups[one].edges
-        if other.group == edge.group and other.key != "reads"
-    ]
-    place = task.spot(edge.key).value
-    faults.add(CycleError, place, message, f"remove `{needed}` from `{task.name}`", *fixes)
+def _with_edges(expanded: Expanded, new: Mapping[int, list[Edge]]) -> Expanded:
+    groups = tuple(
+        replace(group, edges=(*group.edges, *new[group.index])) if group.index in new else group
+        for group in expanded.groups
+    )
+    return replace(expanded, groups=groups)
 
 
 def _edges_by_reads(touched: Touched, order: Order) -> dict[int, list[Edge]]:
@@ -206,39 +159,16 @@ class _Judge:
     def _judge_pair(
         self, path: str, writer: tuple[int, Who], other: tuple[int, Who], is_read: bool
     ) -> None:
-        pair = (min(writer[0], other[0]), max(writer[0], other[0]))
+        one, two = writer[0], other[0]
+        pair = (min(one, two), max(one, two))
         if pair in self.told:
             return
-        if writer[0] == other[0]:
-            task = self.expanded.groups[writer[0]].task
+        if one == two:
             is_other = writer[1] != other[1] or writer[1] == ANYONE
-            if is_other and not task.queue:
+            if is_other and not self.expanded.groups[one].task.queue:
                 self.told.add(pair)
-                self._siblings(path, writer[0], is_read)
-        elif not self.order.has(writer[0], other[0], writer[1], other[1]):
+                tell_siblings(self.expanded, Clash(path, one, two, is_read, True), self.faults)
+        elif not self.order.has(one, two, writer[1], other[1]):
             self.told.add(pair)
-            self._unordered(path, writer[0], other[0], is_read)
-
-    def _siblings(self, path: str, index: int, is_read: bool) -> None:
-        task = self.expanded.groups[index].task
-        verb = "reads" if is_read else "writes too"
-        message = f"members of `{task.name}` write `{path}`, which another of them {verb}"
-        hint = f"add `queue: {task.name}`, so that they run one at a time"
-        place = task.spot("writes" if task.writes else "output").value
-        self.faults.add(
-            HazardError, place, message, hint, Fix("add", task.body, "queue", task.name)
-        )
-
-    def _unordered(self, path: str, writer: int, other: int, is_read: bool) -> None:
-        groups = self.expanded.groups
-        if is_read:
-            task, needed = groups[other].task, groups[writer].name
-            message = f"`{task.name}` reads `{path}`, which `{needed}` writes, but does not need it"
-            message += ": it would read the version from before the run (stale)"
-            place = task.spot("reads").value
-        else:
-            task, needed = groups[max(writer, other)].task, groups[min(writer, other)].name
-            message = f"`{needed}` and `{task.name}` both write `{path}` in no fixed order"
-            place = task.spot("writes" if task.writes else "output").value
-        fix = with_need(task, needed)
-        self.faults.add(HazardError, place, message, f"add `needs: {needed}`", fix)
+            is_paced = self.order.precedes(one, two) or self.order.precedes(two, one)
+            tell_unordered(self.expanded, Clash(path, one, two, is_read, is_paced), self.faults)

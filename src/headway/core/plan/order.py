@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 CYCLE_SHOWN_MAX: Final = 12
@@ -38,6 +39,21 @@ def levels(before: Edges, after: Edges) -> Levels:
                 if missing[other] == 0:
                     freed.append(other)
         level = tuple(sorted(freed))
+    return tuple(found)
+
+
+def serial(before: Edges, after: Edges) -> tuple[int, ...]:
+    """Everyone as one who works alone would take them: as declared, but never before its needs."""
+    missing = [len(needs) for needs in before]
+    ready = [one for one, count in enumerate(missing) if count == 0]
+    found: list[int] = []
+    while ready:
+        one = heappop(ready)
+        found.append(one)
+        for other in after[one]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                heappush(ready, other)
     return tuple(found)
 
 

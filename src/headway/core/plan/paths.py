@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 PATH_CHARS_MAX: Final = 4_096
@@ -32,12 +33,8 @@ def led_back(path: str) -> str:
 
 def fixed_part(path: str, wild: str = WILD) -> str:
     """The folders of a pattern before the first one with something variable in it."""
-    parts: list[str] = []
-    for part in path.split("/"):
-        if any(char in part for char in wild):
-            break
-        parts.append(part)
-    return "/".join(parts)
+    is_fixed = frozenset(wild).isdisjoint
+    return path if is_fixed(path) else "/".join(takewhile(is_fixed, path.split("/")))
 
 
 def above(path: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from headway.core.plan.grammar import (
     WORK,
 )  # fmt: skip
 from headway.core.plan.links import check_links
+from headway.core.plan.resources import SCHEME
 from headway.core.plan.scope import check_templates
 from headway.core.plan.section import (
     COUNT_MAX,
@@ -36,6 +37,7 @@ from headway.core.plan.section import (
     told,
     value_of,
 )  # fmt: skip
+from headway.core.plan.sharing import check_sharing, state_of
 from headway.core.plan.spec import (
     Budget,
     Document,
@@ -43,6 +45,7 @@ from headway.core.plan.spec import (
     Keyed,
     Leaf,
     Listing,
+    Located,
     PlanSpec,
     Prompt,
     Python,
@@ -51,7 +54,7 @@ from headway.core.plan.spec import (
     Value,
     text_of,
 )  # fmt: skip
-from headway.errors import Fix, PlanShapeError, PlanValueError
+from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
 
 TASKS_MAX: Final = 10_000
 MATRIX_VALUES_MAX: Final = 10_000
@@ -82,6 +85,9 @@ def plan_of(document: Document) -> PlanSpec:
     tasks = _tasks(section, faults)
     stem = document.name.rpartition("/")[2].rpartition(".")[0] or document.name
     named = section.text("name", _is_name, f"1 to {NAME_CHARS_MAX} printable characters")
+    before = faults.statistics().faults
+    state, state_body = state_of(section, faults)
+    is_state_sound = faults.statistics().faults == before
     spec = PlanSpec(
         name=named or shown(stem),
         tasks=tasks,
@@ -92,8 +98,13 @@ def plan_of(document: Document) -> PlanSpec:
         timeout_s=section.duration("timeout"),
         retries=section.whole("retries", 0, COUNT_MAX),
         file=document.name,
+        state=state,
+        body=root.place,
+        state_body=state_body,
     )
     spec = check_links(spec, faults)
+    if is_state_sound:
+        check_sharing(spec, faults)
     check_templates(spec, section.node("vars"), faults)
     faults.check()
     return spec
@@ -162,6 +173,8 @@ def _task(key: Leaf, body: Keyed, faults: Faults) -> TaskSpec:
     section = Section(body, "task", path, faults)
     _check_shape(section, path, faults)
     repairs = section.whole("repairs", 0, COUNT_MAX)
+    output = section.text("output", lambda text: text not in ("", SCHEME), "a path or state:KEY")
+    is_key = output.startswith(SCHEME)
     task = TaskSpec(
         name=key.text,
         place=key.place,
@@ -174,7 +187,8 @@ def _task(key: Leaf, body: Keyed, faults: Faults) -> TaskSpec:
         reduce=section.text("reduce"),
         context_tokens=section.whole("context", 1, TOKENS_MAX),
         vars=_vars(section, f"{path}.vars", faults),
-        output=section.text("output"),
+        output="" if is_key else output,
+        output_key=output.removeprefix(SCHEME) if is_key else "",
         schema=section.text("schema"),
         verify=section.text("verify"),
         repairs=1 if repairs is None else repairs,
@@ -330,13 +344,48 @@ def _budget(section: Section, path: str, faults: Faults) -> Budget | None:
         case None:
             return None
         case Keyed() if node.pairs:
-            inner = Section(node, "budget", f"{path}.budget" if path else "budget", faults)
-            return Budget(inner.money("usd"), inner.whole("tokens", 1, TOKENS_MAX))
-        case Leaf() if node.text.startswith("$") and (usd := money_of(node.text)) is not None:
-            return Budget(microusd=usd)
-        case Leaf() if node.text[-1:] in ("k", "K", "M") and (count := tokens_of(node.text)):
-            return Budget(tokens=count)
+            inner = f"{path}.budget" if path else "budget"
+            if any(key.text == "tokens" for key, _ in node.pairs):
+                _no_tokens(node, inner, faults)
+                return None
+            return Budget(Section(node, "budget", inner, faults).money("usd"))
+        case Listing() if (budget := _amounts(node.items)) is not None:
+            return budget
+        case Leaf() if (budget := _amounts((node,))) is not None:
+            return budget
     is_bare = isinstance(node, Leaf) and money_of(node.text) is not None
     better = f"${node.text}" if isinstance(node, Leaf) and is_bare else ""
-    section.wrong("budget", node, "dollars (`$6`), tokens (`5M`) or both", better)
+    section.wrong("budget", node, "dollars (`$6`), tokens (`5M`) or both (`[$6, 5M]`)", better)
     return None
+
+
+def _amounts(nodes: tuple[Located, ...]) -> Budget | None:
+    """Dollars, tokens, or one of each; `None` if it is anything else."""
+    dollars: list[int] = []
+    tokens: list[int] = []
+    for node in nodes:
+        text = node.text if isinstance(node, Leaf) else ""
+        if text.startswith("$") and (usd := money_of(text)) is not None:
+            dollars.append(usd)
+        elif text[-1:] in ("k", "K", "M") and (count := tokens_of(text)) is not None:
+            tokens.append(count)
+        else:
+            return None
+    if not nodes or len(dollars) > 1 or len(tokens) > 1:
+        return None
+    return Budget(dollars[0] if dollars else None, tokens[0] if tokens else None)
+
+
+def _no_tokens(node: Keyed, path: str, faults: Faults) -> None:
+    """Tokens are written as an amount, beside dollars if there are any."""
+    texts = {key.text: value.text for key, value in node.pairs if isinstance(value, Leaf)}
+    tokens = texts.get("tokens", "")
+    count = tokens_of(tokens)
+    if count is None or tokens.isdecimal():
+        tokens = "5M" if count is None else f"{count / 1000:.15g}k"
+    usd = texts.get("usd", "")
+    amounts = (tokens,) if money_of(usd) is None else (f"${usd.removeprefix('$')}", tokens)
+    better = f"[{', '.join(amounts)}]" if len(amounts) > 1 else tokens
+    fix = Fix("replace", node.place, value=amounts if len(amounts) > 1 else tokens)
+    message = f"there is no key `{path}.tokens`: tokens are written as an amount"
+    faults.add(UnknownKeyError, node.place, message, f"write `budget: {better}`", fix)

@@ -16,6 +16,7 @@ from typing import Final
 
 from headway.core.plan.grammar import VARIABLE_NAME
 from headway.core.plan.links import links_of, with_need
+from headway.core.plan.resources import SCHEME
 from headway.core.plan.section import Faults, shown
 from headway.core.plan.spec import (
     Fields,
@@ -40,6 +41,14 @@ from headway.core.plan.template import (
 from headway.errors import Fix, Place, TemplateError
 
 ROOTS: Final = ("item", "index", "matrix", "vars", "tasks")
+ALL: Final = Ref(("state",))
+"""Everything that a task declares to read of the shared state."""
+
+STATE: Final = "HEADWAY_STATE"
+"""The folder in which a command finds the shared state: a file for each key."""
+
+_KEY: Final = re.compile(r"[\w-]+", re.ASCII)
+"""A key that can stand in a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +119,13 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
 def scopes_of(spec: PlanSpec) -> Mapping[str, Scopes]:
     """For every task the names that its templates can use."""
     leaders = leaders_of(spec)
-    shared = tuple(name for name, _ in spec.vars)
-    return {task.name: _scopes(task, leaders[task.name], shared) for task in spec.tasks}
+    channels = [(key, one.kind) for key, one in spec.channels.items() if _KEY.fullmatch(key)]
+    every = Scope(
+        vars=tuple(name for name, _ in spec.vars),
+        state=tuple(key for key, kind in channels if kind != "effect"),
+        effects=tuple(key for key, kind in channels if kind == "effect"),
+    )
+    return {task.name: _scopes(task, leaders[task.name], every) for task in spec.tasks}
 
 
 def check_templates(spec: PlanSpec, shared: Located | None, faults: Faults) -> None:
@@ -146,6 +160,11 @@ def check_text(
         message = f"{found.reason} (`{text.path}`)"
         faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
         return None
+    if task is not None and scope.state is not None and _is_blind(task, found):
+        message = f"`{{{{ state }}}}` in `{text.path}` would be empty: `reads` names no key"
+        fix = Fix("replace", task.spot("reads").value, value=(*task.reads, f"{SCHEME}**"))
+        place = text.at(next(hole for hole, ref in references(text.text) if ref == ALL))
+        faults.add(TemplateError, place, message, f"add `{SCHEME}**` to `reads`", fix)
     wrong = [ref for ref in dict.fromkeys(found.refs) if not scope.has(ref)]
     for ref in wrong:
         written = [hole for hole, other in references(text.text) if other == ref]
@@ -169,6 +188,11 @@ def check_text(
     return None if wrong else found
 
 
+def _is_blind(task: TaskSpec, template: Template) -> bool:
+    """`{{ state }}` is what a task declares to read: everything if it declares nothing."""
+    return task.state_reads == () and ALL in template.refs
+
+
 def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
     each = task.each
     if each is None or each.kind != "task" or not named[each.source].is_group:
@@ -176,22 +200,24 @@ def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
     return named[each.source]
 
 
-def _scopes(task: TaskSpec, leader: TaskSpec, shared: tuple[str, ...]) -> Scopes:
+def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
+    """What a task's texts can use; `shared` is what those of every task can."""
     each = leader.each
     own = dict(task.vars)
     late = {name for name, value in own.items() if _uses_results(value)}
-    text = Scope(
+    base = Scope(
         fields=_fields(leader),
         has_item=each is not None,
         has_index=task.is_group,
         matrix=tuple(name for name, _ in leader.matrix),
-        vars=tuple(dict.fromkeys((*shared, *own))),
+        vars=tuple(dict.fromkeys((*shared.vars, *own))),
         tasks=tuple(dict.fromkeys(link.name for link in links_of(task))),
     )
-    path = replace(text, tasks=(), vars=tuple(name for name in text.vars if name not in late))
+    path = replace(base, tasks=(), vars=tuple(name for name in base.vars if name not in late))
     is_late = each is not None and each.kind == "task"
     file = replace(path, has_item=path.has_item and not is_late, has_index=False)
-    return Scopes(text, replace(text, vars=shared), path, file)
+    text = replace(base, state=shared.state, effects=shared.effects)
+    return Scopes(text, replace(base, vars=shared.vars), path, file)
 
 
 def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
@@ -221,7 +247,8 @@ def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
         for number, path in enumerate(paths):
             inner = f"{key}.{number}"
             found.append((scopes.path, inner if inner in spots else key, path))
-    found += ((scopes.path, "output", task.output), (scopes.file, "schema", task.schema))
+    output = SCHEME + task.output_key if task.output_key else task.output
+    found += ((scopes.path, "output", output), (scopes.file, "schema", task.schema))
     if isinstance(task.work, Prompt):
         found += (
             (scopes.text, "prompt", task.work.text),
@@ -263,8 +290,8 @@ def _check_commands(task: TaskSpec, scope: Scope, faults: Faults) -> None:
     for key, command in commands:
         seen: set[str] = set()
         for hole, ref in references(command):
-            near = get_close_matches(ref.names[0], ROOTS, n=1, cutoff=0.7)
-            if near and str(ref) not in seen:
+            is_ours = ref.names[0] == "state" or get_close_matches(ref.names[0], ROOTS, 1, 0.7)
+            if is_ours and str(ref) not in seen:
                 seen.add(str(ref))
                 _no_template(task, key, (command, hole, ref), scope, faults)
 
@@ -298,6 +325,10 @@ def _variable(ref: Ref, scope: Scope) -> tuple[str, bool]:
             return ref.names[0], False
         case ("matrix" | "vars", name) if VARIABLE_NAME.fullmatch(name):
             return name, False
+        case ("state", key):
+            return f'(cat "${STATE}/{key}")', False
+        case ("state", *_):
+            return STATE, False
     last = ref.task or ref.names[-1]
     stem = re.sub(r"[^a-z0-9_]+", "_", last.lower()).strip("_")
     name = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem[:40]}"

@@ -53,10 +53,12 @@ class Faults:
         message: str,
         hint: str | None = None,
         *fixes: Fix,
+        detail: str | None = None,
     ) -> None:
-        """Note one error. What its hint says, its fixes do."""
+        """Note one error. What its hint says, its fixes do; `detail` is what would go wrong."""
         if len(self._found) < FAULTS_MAX:
-            error = kind(message, where=self.where(place), hint=hint, fixes=fixes)
+            where = self.where(place)
+            error = kind(message, where=where, detail=detail, hint=hint, fixes=fixes)
             self._found.append((place, error))
 
     def where(self, place: Place) -> str:
@@ -165,7 +167,9 @@ class Section:
             return ()
         listed = node.items if isinstance(node, Listing) else (node,)
         good = tuple(leaf for leaf in listed if isinstance(leaf, Leaf) and _is_text(leaf))
-        if len(good) < len(listed) or not listed:
+        # Whoever reads nothing can say so; whoever needs nothing need not.
+        is_empty = not listed and self._keys[name].takes != "paths"
+        if len(good) < len(listed) or is_empty:
             self.wrong(name, node, "a text or a list of texts")
             return ()
         return good

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Literal
 
+from headway.core.plan.resources import ACTS, SCHEME, Channel
 from headway.errors import Place
 
 Scalar = str | int | float | bool | None
@@ -136,12 +137,17 @@ class TaskSpec:
     matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    """Paths, and `state:KEY`."""
     writes: tuple[str, ...] = ()
+    """Paths, `state:KEY`, and `effect:CHANNEL`."""
     reduce: str = ""
     """The group whose results this task is given all together."""
     context_tokens: int | None = None
     vars: tuple[tuple[str, Value], ...] = ()
     output: str = ""
+    """The file that gets the result."""
+    output_key: str = ""
+    """The key of the shared state that does; the same key of the plan says both."""
     schema: str = ""
     verify: str = ""
     repairs: int = 1
@@ -166,6 +172,45 @@ class TaskSpec:
         """Whether it has members: more than one, none, or one by chance."""
         return self.each is not None or bool(self.matrix)
 
+    @property
+    def paths_read(self) -> tuple[str, ...]:
+        """What `reads` says of files."""
+        return tuple(text for text in self.reads if not text.startswith((SCHEME, ACTS)))
+
+    @property
+    def paths_written(self) -> tuple[str, ...]:
+        """What `writes` says of files."""
+        return tuple(text for text in self.writes if not text.startswith((SCHEME, ACTS)))
+
+    @property
+    def state_reads(self) -> tuple[str, ...] | None:
+        """The keys and patterns that it may read; None if it does not say what it reads."""
+        return self._declared("reads", self.reads, SCHEME)
+
+    @property
+    def state_writes(self) -> tuple[str, ...] | None:
+        """The keys and patterns that it may write; None if it does not say what it writes."""
+        return self._declared("writes", self.writes, SCHEME)
+
+    @property
+    def effects(self) -> tuple[str, ...] | None:
+        """The effect channels that it may use; None if it does not say what it writes."""
+        return self._declared("writes", self.writes, ACTS)
+
+    def _declared(self, key: str, texts: tuple[str, ...], scheme: str) -> tuple[str, ...] | None:
+        if not texts and not any(name == key for name, _ in self.spots):
+            return None
+        return tuple(text.removeprefix(scheme) for text in texts if text.startswith(scheme))
+
+
+@dataclass(frozen=True, slots=True)
+class StateKey:
+    """One entry under `state`: a key or a pattern, and how what is put there combines."""
+
+    key: str
+    channel: Channel
+    spot: Spot
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
@@ -182,6 +227,17 @@ class PlanSpec:
     retries: int | None = None
     file: str = ""
     """The plan's file as people wrote it; empty if it has none."""
+    state: tuple[StateKey, ...] | None = None
+    """What its tasks share; None if the plan has no such key."""
+    body: Place = Place(0, 0)
+    """Of its first key: where another one can be added."""
+    state_body: Place = Place(0, 0)
+    """Of the first key under `state`."""
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """By key or pattern of the shared state."""
+        return {entry.key: entry.channel for entry in self.state or ()}
 
 
 def text_of(value: Value) -> str:

@@ -86,6 +86,10 @@ class Scope:
     vars: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     """Whose results it is given, because it needs them."""
+    state: tuple[str, ...] | None = None
+    """Keys of the shared state that the plan names; others can be used too. `None`: none can."""
+    effects: tuple[str, ...] = ()
+    """Keys that cannot be read."""
 
     def names(self) -> list[str]:
         """All of them, as they are written."""
@@ -96,6 +100,7 @@ class Scope:
             *(f"matrix.{name}" for name in self.matrix),
             *(f"vars.{name}" for name in self.vars),
             *(f"tasks.{name}.output" for name in self.tasks),
+            *(["state", *(f"state.{key}" for key in self.state)] if self.state else []),
         ]
 
     def has(self, ref: Ref) -> bool:
@@ -105,6 +110,10 @@ class Scope:
                 return self.fields is None or first in self.fields
             case ("tasks", name, last):
                 return name in self.tasks and last in RESULTS
+            case ("state",):
+                return self.state is not None
+            case ("state", key):
+                return self.state is not None and key not in self.effects
         return str(ref) in self.names()
 
     def nearest(self, ref: Ref) -> str:

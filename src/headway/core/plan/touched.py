@@ -1,4 +1,4 @@
-"""Who touches which path: what a plan declares to read and to write, by path and by member."""
+"""Who touches which path and which key of the shared state: what a plan declares, by member."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headway.core.plan.expand import Expanded, GroupPlan
+from headway.core.plan.expand import Expanded, GroupPlan, stakes_of
 from headway.core.plan.paths import WILD, above, fixed_part, inside, led_back
+from headway.core.plan.resources import Channel
 from headway.core.plan.section import Faults, shown
+from headway.core.plan.sharing import entries_of, flaw_of
+from headway.core.plan.stake import folder_of, prefix_in
 from headway.core.plan.template import Template, parse_template
-from headway.errors import Fix, PlanTooLargeError, SourceError
+from headway.errors import Fix, PlanTooLargeError, PlanValueError, SourceError
 
 PAIRS_MAX: Final = 1_000_000
 """Overlaps between groups that are looked at: as many as take about a second."""
@@ -88,14 +91,77 @@ def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
     groups[group] = before if is_one else ANYONE
 
 
+@dataclass(frozen=True, slots=True)
+class StateTouched:
+    """Who may touch which keys of the shared state. Groups that may touch any are not in `keys`."""
+
+    keys: Touched
+    """By prefix, as overlaps are judged: a key by itself, a pattern by its folder, any by ""."""
+    exact: Touched
+    """By key or pattern, its holes filled."""
+    acts: Entries
+    """By effect channel."""
+    readers: tuple[int, ...]
+    """Groups that do not say what they read: they may read anything."""
+    writers: tuple[int, ...]
+    """Groups that do not say what they write."""
+    actors: tuple[int, ...]
+    """Groups that do not say which effects they ask for."""
+
+
+def state_touched(expanded: Expanded) -> StateTouched:
+    """All keys of the shared state that a plan names, and who touches them.
+
+    A prompt's `{{ state.KEY }}` is a read, an `output` is a write. What tasks do to the state is
+    put in order when they run: an overlap here is no hazard, and couples tasks.
+    """
+    keys, exact, acts = (Touched(expanded.spec.file) for _ in range(3))
+    free: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
+        if stake is None:
+            continue
+        for number, whats in enumerate((stake.reads, stake.writes, stake.acts)):
+            if whats is None:
+                free[number].append(group.index)
+                continue
+            for template in whats:
+                for what, prefix, who in _keys(group, template):
+                    if number == 2:
+                        acts.put(acts.writes, prefix, group.index, who)
+                        continue
+                    for touched, one in ((keys, prefix), (exact, what)):
+                        entries = touched.writes if number else touched.reads
+                        touched.put(entries, one, group.index, who)
+    readers, writers, actors = (tuple(groups) for groups in free)
+    return StateTouched(keys, exact, acts.writes, readers, writers, actors)
+
+
+def _keys(group: GroupPlan, template: Template) -> Iterator[tuple[str, str, Who]]:
+    """The keys or patterns that one text stands for, each with its prefix, and who touches it."""
+    if not template.refs:
+        what = template.render(str)
+        yield what, prefix_in(what), 0 if group.count == 1 else ANYONE
+        return
+    if group.members is None:
+        has_vars = any(ref.var for ref in template.refs)
+        who = f"{group.index}:{template.source}" if has_vars else template.source
+        yield template.source, folder_of(template), who
+        return
+    for index in range(group.members.count):
+        what = group.fill(template, group.members.member(index))
+        yield what, prefix_in(what), index
+
+
 def touched_by(expanded: Expanded, faults: Faults) -> Touched:
-    """All paths of a plan; notes those that lead out of its folder."""
+    """All paths of a plan; notes those that lead out of its folder, and keys that are none."""
     touched = Touched(expanded.spec.file)
+    channels = expanded.spec.channels
     for group in expanded.groups:
         task = group.task
+        _check_keys(group, channels, faults)
         for key, text in (
-            *(("reads", path) for path in task.reads),
-            *(("writes", path) for path in task.writes),
+            *(("reads", path) for path in task.paths_read),
+            *(("writes", path) for path in task.paths_written),
             *((("output", task.output),) if task.output else ()),
         ):
             entries = touched.reads if key == "reads" else touched.writes
@@ -106,7 +172,7 @@ def touched_by(expanded: Expanded, faults: Faults) -> Touched:
 
 def _paths(group: GroupPlan, key: str, text: str, faults: Faults) -> Iterator[tuple[str, Who]]:
     """The paths that one text stands for, and who touches each."""
-    template = parse_template(text)
+    template = parse_template(text) if "{{" in text else None
     if not isinstance(template, Template) or not template.refs:
         plain = template.render(str) if isinstance(template, Template) else text
         path = inside(plain)
@@ -134,6 +200,23 @@ def _paths(group: GroupPlan, key: str, text: str, faults: Faults) -> Iterator[tu
             )
             return
         yield fixed_part(path) if is_wild else path, index
+
+
+def _check_keys(group: GroupPlan, channels: dict[str, Channel], faults: Faults) -> None:
+    """Note the first member for whom an entry with holes does not name a key or an effect."""
+    for key, texts in entries_of(group.task):
+        for text in texts:
+            template = parse_template(text)
+            if not isinstance(template, Template) or not template.refs or group.members is None:
+                continue
+            for index in range(group.members.count):
+                filled = group.fill(template, group.members.member(index))
+                flaw = flaw_of(channels, key, filled)
+                if flaw is not None:
+                    message = f"`{shown(filled)}` in `{key}` of `{group.label(index)}`"
+                    place = group.task.spot(key).value
+                    faults.add(PlanValueError, place, f"{message}: {flaw.message}")
+                    break
 
 
 def _leads_out(group: GroupPlan, key: str, text: str, faults: Faults) -> None:

@@ -4,6 +4,7 @@ Laws:
 - An asynchronous function is awaited where it is: no task, no thread, no copy of its context.
 - A synchronous one runs in a bounded number of threads with the context of its caller, or in
   processes if the user asks for them. What it returns may be awaitable, and then is awaited here.
+- A function that has a parameter named `ctx` is given the shared state, wherever it runs.
 - What a function raises is its task's fault and nobody else's; so is the death of its process,
   which is replaced.
 - Nothing outlives `aclose`. A thread cannot be ended from outside: it is waited for. A process can.
@@ -17,11 +18,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
 from typing import Final, Literal
 
 from headway.core.values import Fault
+from headway.runtime.agents.passing import call, place_of
 from headway.runtime.agents.process import (
     ProcessDiedError,
     Worker,
@@ -29,6 +32,8 @@ from headway.runtime.agents.process import (
     packed,
     tail_of,
 )
+from headway.runtime.context import Lent, compare
+from headway.runtime.remotecontext import answer
 from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 
 THREADS_MAX: Final = 64
@@ -80,25 +85,41 @@ class FunctionAgent:
         await self.aclose()
 
     async def perform(
-        self, function: Callable[..., object], *arguments: object, in_processes: bool = False
+        self,
+        function: Callable[..., object],
+        *arguments: object,
+        in_processes: bool = False,
+        lent: Lent | None = None,
     ) -> Result:
         """Call it, wherever it belongs: its value as a result. Raises AttemptError."""
         where = "process" if in_processes else where_of(function)
-        return result_of(await self.call(where, function, arguments))
+        return result_of(await self.call(where, function, arguments, lent))
 
     async def call(
-        self, where: Where, function: Callable[..., object], arguments: Sequence[object]
+        self,
+        where: Where,
+        function: Callable[..., object],
+        arguments: Sequence[object],
+        lent: Lent | None = None,
     ) -> object:
-        """What it gives, called there. Raises AttemptError."""
+        """What it gives, called there, with the context that it is lent. Raises AttemptError."""
+        place = None if lent is None else place_of(function, len(arguments))
+        given = None if lent is None or place is None else (place, lent)
         try:
-            if where == "loop":
-                value = await function(*arguments)  # type: ignore[misc]
-            elif where == "process":
-                value = await self._in_process(function, tuple(arguments))
+            if where == "process":
+                value = await self._in_process(function, tuple(arguments), given)
             else:
-                value = await self._in_thread(function, tuple(arguments))
-                if isawaitable(value):
-                    value = await value
+                context = None if given is None else given[1].context()
+                if given is not None:
+                    arguments = (function, tuple(arguments), given[0], context)
+                    function = call
+                if where == "loop":
+                    value = await function(*arguments)  # type: ignore[misc]
+                else:
+                    value = await self._in_thread(function, tuple(arguments))
+                    if isawaitable(value):
+                        value = await value
+                compare(context)
         except (AttemptError, OverBudgetError, WindowEmptyError):
             raise
         except asyncio.CancelledError:
@@ -144,20 +165,29 @@ class FunctionAgent:
         return await asyncio.wrap_future(running)
 
     async def _in_process(
-        self, function: Callable[..., object], arguments: tuple[object, ...]
+        self,
+        function: Callable[..., object],
+        arguments: tuple[object, ...],
+        given: tuple[int, Lent] | None,
     ) -> object:
         if self._free is None:
             # The one that was used last is taken first: it is warm.
             self._free = asyncio.LifoQueue()
             for _ in range(self._processes_max):
                 self._free.put_nowait(None)
-        free, call = self._free, packed(function, arguments)
+        free, answers = self._free, None
+        if given is None:
+            data = packed(function, arguments)
+        else:
+            place, lent = given
+            data = packed(function, arguments, (place, lent.at))
+            answers = partial(answer, lent.reach)
         worker = await free.get()
         self._busy += 1
         spare: Worker | None = None
         try:
             worker = worker or Worker()
-            value = await worker.call(call)
+            value = await worker.call(data, answers)
             spare = worker
         except WorkerRaisedError:
             spare = worker

@@ -1,0 +1,110 @@
+"""The `explore` verb: what happens if B runs before A completes? Performs a plan in a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headway.core.foresight.subject import Subject
+    from headway.planfile.load import Loaded
+
+COUNT_MAX: Final = 10_000_000
+MEMBERS: Final = 3
+"""Members of a group that are tried, if nobody says how many."""
+
+EXAMPLES: Final = """\
+Every pair of tasks is turned around, then whole schedules are tried, and crashes, and each is
+compared with the run of one task after another, as declared. Prompts and commands are not
+performed: each gives a hash of all that it is given. Functions are really called, in a copy of the
+plan's folder, without network and without programs.
+
+examples:
+  headway explore plan.yaml                    every pair, every order that matters, crashes
+  headway explore plan.yaml --pairs            pairs only
+  headway explore plan.yaml --schedules 20000 --seed 7
+  headway explore plan.yaml --replay 'pct:seed=7:d=3'
+  headway explore plan.yaml --no-python        functions give a hash too
+
+exit codes: 0 nothing differs, 1 something does, 3 the plan cannot be read
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What the verb takes."""
+    parser.add_argument("plan", metavar="PLAN", help="the plan's file")
+    parser.add_argument("--pairs", action="store_true", help="turn pairs around, and no more")
+    parser.add_argument("--schedules", metavar="N", type=int,
+                        help="so many schedules beside the pairs")  # fmt: skip
+    parser.add_argument("--seed", metavar="S", type=int, default=1, help="of what is drawn")
+    parser.add_argument("--depth", metavar="D", type=int, default=3,
+                        help="how many orderings a drawn error may need (3)")  # fmt: skip
+    parser.add_argument("--members", metavar="N", type=int, default=MEMBERS,
+                        help="members of each group that are tried (3)")  # fmt: skip
+    parser.add_argument("--replay", metavar="SCHEDULE", help="one schedule, as it was printed")
+    parser.add_argument("--no-python", action="store_true",
+                        help="do not call functions: they give a hash")  # fmt: skip
+    parser.add_argument("--outside", action="store_true",
+                        help="allow paths outside of the plan's folder")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="for a program")
+    return _explore
+
+
+def _explore(parsed: argparse.Namespace) -> int:
+    from headway.core.foresight.explore import Explorer, Options, explore
+    from headway.planfile.unrefused import load_unrefused
+    from headway.watch.explored import Progress, as_json, print_explored
+
+    for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):
+        _must_be(name, getattr(parsed, name), least)
+    loaded, refusal = load_unrefused(Path(parsed.plan), parsed.plan, parsed.outside)
+    options = Options(
+        parsed.schedules, parsed.seed, parsed.depth, parsed.pairs or bool(parsed.replay)
+    )
+    with _subject(loaded, parsed) as subject, Progress(sys.stderr) as progress:
+        if parsed.replay:
+            found = Explorer(subject, options, progress.tell).replay(parsed.replay)
+        else:
+            found = explore(subject, options, progress.tell)
+    if parsed.json:
+        print(json.dumps(as_json(found, refusal)))
+    else:
+        print_explored(found, refusal, _command(parsed), sys.stdout)
+    return 1 if found.differs else 0
+
+
+def _command(parsed: argparse.Namespace) -> str:
+    """What has to be typed to try the same plan in the same way."""
+    words = ["headway", "explore", parsed.plan]
+    words += ["--no-python"] if parsed.no_python else []
+    words += ["--outside"] if parsed.outside else []
+    words += ["--members", str(parsed.members)] if parsed.members != MEMBERS else []
+    return shlex.join(words)
+
+
+@contextmanager
+def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[Subject]:
+    """The plan, and its functions if they are called."""
+    from headway.core.foresight.subject import subject_of
+
+    subject = subject_of(loaded.expanded, parsed.members)
+    from headway.runtime.rehearsed import calls_functions, rehearsed
+
+    if parsed.no_python or not calls_functions(subject.expanded.groups):
+        yield subject
+        return
+    with rehearsed(subject, str(loaded.folder.resolve())) as called:
+        yield called
+
+
+def _must_be(name: str, value: int | None, least: int) -> None:
+    from headway.errors import UsageError
+
+    if value is not None and not least <= value <= COUNT_MAX:
+        raise UsageError(f"--{name} takes {least} to {COUNT_MAX:,}, not {value}")

@@ -1,0 +1,375 @@
+"""In which order what tasks did becomes part of the state, and who has to run again.
+
+Laws:
+- A task is committed when no task before it is left that may write what it has read, and what it
+  has read is still what it would read. So what is committed is what a serial run in declared order
+  would give; tasks that touch different things do not wait for each other.
+- A task that has read what has changed since runs again, at once, and it alone. The second time it
+  waits for those before it that were seen to write there, the third time for all who may: so no
+  task runs more than four times for this, and one that keeps to its declarations three times.
+- A failure counts as a result: one that came of a stale read is not one.
+- Effects are released when their task is committed, each channel in the order of the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from headway.core.engine.access import UNTOUCHED, Access
+from headway.core.engine.channels import ACTS, SCHEME, is_pattern, matches, prefix_of
+from headway.core.engine.frontier import Frontier
+from headway.core.engine.readers import Readers
+from headway.core.engine.snapshot import Change, Shared, Snapshot
+from headway.core.plan.graph import Graph
+from headway.core.plan.order import reversed_edges, serial
+from headway.core.plan.touches import Prefixes, Touches, covers
+from headway.core.records import quick
+
+MEMBER_BITS: Final = 32
+CAREFUL: Final = 2
+"""After so many stale attempts a task waits for all who may write what it may read."""
+ALONE: Final = 3
+"""After so many it waits for everybody before it."""
+
+
+@quick
+class Breach:
+    """Something that was not declared and comes too late: a later task has read or done it."""
+
+    what: str
+    """As it is declared: `state:KEY` or `effect:CHANNEL`."""
+    position: int
+    """Of that task, which is committed."""
+
+
+@quick
+class Early:
+    """Tasks before it may still write what it has read."""
+
+    position: int
+    """Of the first of them."""
+
+
+@quick
+class Awaited:
+    """Whom a task waits for, to be committed or to start."""
+
+    position: int
+    reads: Prefixes
+    """What it looks at, that the other one may write."""
+    is_likely: bool
+    """The other one was seen to write there, or may write there."""
+
+
+Verdict = Change | Breach | Early | None
+"""Why the result of an attempt may not be committed now; None if it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What earlier runs have shown, by group: what its tasks read and write."""
+
+    reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    writes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CoherenceStatistics:
+    """Tasks that have not ended, that wait to be committed, that wait to start; commits; reruns."""
+
+    members: int
+    proposed: int
+    parked: int
+    committed: int
+    stale: int
+
+
+class Places:
+    """The places of tasks in the serial run: one number each, in declared order."""
+
+    __slots__ = ("_groups", "_places")
+
+    def __init__(self, graph: Graph) -> None:
+        self._groups = _serial(graph)
+        self._places = [0] * len(graph)
+        for place, group in enumerate(self._groups):
+            self._places[group] = place
+
+    def __repr__(self) -> str:
+        return f"<Places of {len(self._groups)} groups>"
+
+    def statistics(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def group(self, group: int) -> int:
+        """Before the first member of a group, and behind all that comes before."""
+        return self._places[group] << MEMBER_BITS
+
+    def task(self, group: int, member: int) -> int:
+        return (self._places[group] << MEMBER_BITS) + member + 1
+
+    def who(self, position: int) -> tuple[int, int]:
+        """The group and the member that has a place; -1 is the group as a whole."""
+        place = position >> MEMBER_BITS
+        return self._groups[place], position - (place << MEMBER_BITS) - 1
+
+
+@dataclass(slots=True)
+class _Member:
+    """A task that touches the state and has not ended."""
+
+    position: int
+    touches: Touches
+    group: int
+    snapshot: Snapshot | None = None
+    """Of the attempt that goes on."""
+    access: Access = UNTOUCHED
+    """Of the last attempt that ended."""
+    likely: set[str] = field(default_factory=set)
+    """What it is expected to write."""
+    stale: int = 0
+    is_proposed: bool = False
+    is_parked: bool = False
+    is_patient: bool = False
+    """Its result is from an earlier process: it is judged when all before it have ended."""
+
+
+class Coherence:
+    """The commit order of one run. Tasks are named by their numbers."""
+
+    def __init__(self, graph: Graph, shared: Shared, hints: Hints | None = None) -> None:
+        self.shared = shared
+        self.places = Places(graph)
+        self.ripe: list[int] = []
+        """Proposed tasks to be judged again."""
+        self.opened: list[int] = []
+        """Parked tasks that may start."""
+        self.doomed: list[int] = []
+        """Tasks whose attempt goes on although what it has read has changed."""
+        self.released: list[tuple[int, Access]] = []
+        """Committed tasks whose effects may be performed, in order."""
+        self.learned: dict[tuple[int, int], dict[str, None]] = {}
+        """By the groups of a writer and a reader: through what the one made the other stale."""
+        self._graph = graph
+        self._hints = hints or Hints()
+        self._may, self._likely, self._acting = Frontier(), Frontier(), Frontier()
+        self._readers = Readers()
+        self._members: dict[int, _Member] = {}
+        self._read_by: dict[str, int] = {}
+        """The highest position of a task that has read it and has ended."""
+        self._acts: dict[int, Access] = {}
+        """Of committed tasks whose effects wait for others'."""
+        self._acted: dict[str, int] = {}
+        """The highest position of a committed task that has asked for an effect of a channel."""
+        self._committed = self._stale = 0
+        self._awaited: set[int] = set()
+        """Groups whose members are still to be found out."""
+        for group, declared in enumerate(graph.groups):
+            if declared.touches is not None:
+                self._awaited.add(group)
+                self._may.join(self.places.group(group), declared.touches.writes)
+                self._acting.join(self.places.group(group), declared.touches.acts)
+
+    def __repr__(self) -> str:
+        return f"<Coherence {self.statistics()}>"
+
+    def statistics(self) -> CoherenceStatistics:
+        members = self._members.values()
+        proposed = sum(member.is_proposed for member in members)
+        parked = sum(member.is_parked for member in members)
+        return CoherenceStatistics(len(members), proposed, parked, self._committed, self._stale)
+
+    def has(self, task: int) -> bool:
+        """Whether a task touches the state and has not ended."""
+        return task in self._members
+
+    def expand(self, group: int, tasks: range) -> None:
+        """The members of a group are known; there are none, if it is lost."""
+        touches = self._graph.groups[group].touches
+        if touches is None or group not in self._awaited:
+            return
+        self._awaited.discard(group)
+        hinted = self._hints.writes.get(group, ())
+        for member, task in enumerate(tasks):
+            own, position = touches.of(member), self.places.task(group, member)
+            self._members[task] = _Member(position, own, group, likely=set(hinted))
+            self._may.join(position, own.writes)
+            self._acting.join(position, own.acts)
+            if hinted:
+                self._likely.join(position, hinted)
+        self._leave(self.places.group(group), touches)
+
+    def is_open(self, task: int) -> bool:
+        """Whether a ready task may start now; if not, it is parked, and `opened` names it later."""
+        member = self._members.get(task)
+        if member is None:
+            return True
+        if member.stale >= CAREFUL:
+            reads = member.touches.reads if member.stale < ALONE else None
+            is_open = self._may.wait(task, member.position, reads)
+        elif member.stale:
+            is_open = self._likely.wait(task, member.position, _prefixes(member.access))
+        else:
+            hinted = self._hints.reads.get(member.group)
+            is_open = not hinted or self._likely.wait(task, member.position, hinted)
+        member.is_parked = not is_open
+        return is_open
+
+    def snapshot(self, task: int) -> Snapshot | None:
+        """The state as a new attempt of a task sees it; None if it has nothing to do with it."""
+        member = self._members.get(task)
+        if member is None:
+            return None
+        self._readers.forget(task)
+        member.snapshot = Snapshot(self.shared, member.position, partial(self._readers.add, task))
+        return member.snapshot
+
+    def judge(self, task: int, access: Access) -> Verdict:
+        """Whether what an attempt gave may be committed now."""
+        member = self._members[task]
+        blocker = self._may.blocker(member.position, _prefixes(access))
+        if blocker is not None and member.is_patient:
+            return Early(blocker)
+        for seen in access.reads:
+            change = self.shared.changed(seen, member.position)
+            if change is not None:
+                return change
+        if (breach := _breach(self._read_by, self._acted, member, access)) is not None:
+            return breach
+        return None if blocker is None else Early(blocker)
+
+    def note(self, task: int, access: Access, *, is_patient: bool = False) -> None:
+        """An attempt has ended and touched this; a patient one did in an earlier process."""
+        member = self._members[task]
+        member.access, member.snapshot, member.is_patient = access, None, is_patient
+
+    def access_of(self, task: int) -> Access:
+        """What the last attempt of a task touched that has not ended."""
+        return self._members[task].access
+
+    def propose(self, task: int) -> None:
+        """What its last attempt gave waits until it may be committed: `ripe` names it then."""
+        member = self._members[task]
+        member.is_proposed = True
+        for seen in member.access.reads:
+            self._readers.add(task, seen.what)
+        _foresee(self._likely, member)
+        if self._may.wait(task, member.position, _prefixes(member.access)):
+            self.ripe.append(task)
+
+    def stale(self, task: int, what: str, position: int) -> None:
+        """Its last attempt read something that whoever has this position changed: it runs again."""
+        member = self._members[task]
+        self._stale += 1
+        member.stale += 1
+        member.is_proposed, member.snapshot = False, None
+        self._may.forget(task)
+        self._readers.forget(task)
+        _foresee(self._likely, member)
+        if position >= 0:
+            pair = self.places.who(position)[0], member.group
+            self.learned.setdefault(pair, {})[what] = None
+
+    def commit(self, task: int) -> None:
+        """What its last attempt touched is part of the state from now on."""
+        member = self._members.get(task)
+        if member is None:
+            return
+        access = member.access
+        self._committed += 1
+        self.shared.commit(member.position, access.writes)
+        if channels := tuple({act.channel for act in access.acts if not act.is_now}):
+            self._acts[task] = access
+            for channel in channels:
+                self._acted[channel] = max(self._acted.get(channel, -1), member.position)
+            if self._acting.wait(task, member.position, channels):
+                self.released.append((task, self._acts.pop(task)))
+        self.end(task)  # Only now those behind it may release theirs.
+        for reader in self._readers.of(dict.fromkeys(put.key for put in access.writes)):
+            if self._members[reader].position > member.position:
+                _suspect(self, reader, self._members[reader])
+
+    def end(self, task: int) -> None:
+        """A task has ended, and whatever it did not commit never was."""
+        member = self._members.pop(task, None)
+        if member is None:
+            return
+        for seen in member.access.reads:  # A failure depends on what was read as a result does.
+            self._read_by[seen.what] = max(self._read_by.get(seen.what, -1), member.position)
+        self._readers.forget(task)
+        self._may.forget(task)
+        self._likely.forget(task)
+        self.opened += self._likely.end(member.position, tuple(member.likely))
+        self._leave(member.position, member.touches)
+
+    def _leave(self, position: int, touches: Touches) -> None:
+        """Nobody waits for this place any more."""
+        for task in self._may.end(position, touches.writes):
+            is_proposed = self._members[task].is_proposed
+            (self.ripe if is_proposed else self.opened).append(task)
+        for task in self._acting.end(position, touches.acts):
+            self.released.append((task, self._acts.pop(task)))
+
+
+def awaited(coherence: Coherence, task: int) -> Awaited | None:
+    """The first of those that a proposed or parked task waits for; None if it waits for nobody."""
+    for front, is_likely in ((coherence._may, False), (coherence._likely, True)):
+        if found := front.awaited(task):
+            return Awaited(*found, is_likely)
+    return None
+
+
+def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
+    """Whoever has read what was changed before it need not be waited for."""
+    if member.is_proposed and not member.is_patient:
+        coherence.ripe.append(task)
+    elif member.snapshot is not None:
+        reads = member.snapshot.access().reads
+        if any(coherence.shared.changed(seen, member.position) for seen in reads):
+            coherence.doomed.append(task)
+
+
+def _foresee(likely: Frontier, member: _Member) -> None:
+    """What a task has written once it will probably write again."""
+    for put in member.access.writes:
+        if put.key not in member.likely:
+            member.likely.add(put.key)
+            likely.join(member.position, (put.key,))
+
+
+def _breach(
+    read_by: Mapping[str, int], acted: Mapping[str, int], member: _Member, access: Access
+) -> Breach | None:
+    """What was not declared, and what a later task that is committed did not reckon with."""
+    for put in access.writes:
+        if not covers(member.touches.writes, put.key):
+            found = [read_by.get(put.key, -1)]
+            patterns = ((one, at) for one, at in read_by.items() if is_pattern(one))
+            found += (at for pattern, at in patterns if matches(pattern, put.key))
+            if max(found) > member.position:
+                return Breach(SCHEME + put.key, max(found))
+    for act in access.acts:
+        if not (act.is_now or covers(member.touches.acts, act.channel)):
+            last = acted.get(act.channel, -1)
+            if last > member.position:
+                return Breach(ACTS + act.channel, last)
+    return None
+
+
+def _prefixes(access: Access) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(prefix_of(seen.what) for seen in access.reads))
+
+
+def _serial(graph: Graph) -> tuple[int, ...]:
+    """Groups in the order of one who works alone: queues too keep their order."""
+    before = [set(needs) for needs in graph.needs]
+    for queue in graph.queues.values():
+        for earlier, later in pairwise(queue):
+            before[later].add(earlier)
+    edges = tuple(tuple(sorted(groups)) for groups in before)
+    return serial(edges, reversed_edges(edges))

@@ -1,0 +1,222 @@
+"""One declaration deleted, one write that is not declared, one value changed in place: found.
+
+Generated plans, plans written by hand and the examples are changed, checked and really run. Clean
+ones must come out without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import headway
+from tests.coherence.handwritten import HANDS, Hand
+from tests.coherence.mutating import (
+    Verdict,
+    alias_of,
+    hand_mutants,
+    one_of,
+    seeded,
+    verdict_on,
+    verdict_on_hand,
+)
+from tests.coherence.plans import generated
+
+ROOT = Path(headway.__file__).resolve().parents[2]
+SLICE = 24
+WHOLE = 1_000
+FOUND_MIN = 0.99
+
+Tried = tuple[str, str, Verdict]
+"""What was done to a plan, to which one, and what was said of it."""
+
+
+def tried(seed: int, folder: Path) -> Iterator[Tried]:
+    """A generated plan as it is, and changed in three ways. Files and keys take turns.
+
+    Needs and queues are deleted among files only: tasks that share keys keep the declared order
+    without them, and nothing is wrong then.
+    """
+    plan = seeded(generated(seed, "state:" if seed % 2 else ""))
+    orders = () if plan.scheme else ("needs", "queue")
+    yield "clean", f"{seed}", verdict_on(plan, folder / "clean" / "plan")
+    for kind, kinds in (
+        ("deleted", ("reads", "writes", *orders)),
+        ("undeclared", ("undeclared write",)),
+    ):
+        mutant = one_of(plan, kinds)
+        if mutant is not None:
+            yield kind, f"{seed}", verdict_on(mutant, folder / kind / "plan")
+    shared = seeded(generated(seed, "state:"))
+    verdict = verdict_on(shared, folder / "aliasing" / "plan", *alias_of(shared))
+    yield "aliasing", f"{seed} {alias_of(shared)}", verdict
+
+
+def is_found(kind: str, verdict: Verdict) -> bool:
+    if kind == "aliasing":
+        return any(one.kind == "aliasing" for one in verdict.findings)
+    return bool(verdict.refused or verdict.remarks or verdict.findings)
+
+
+def missed(every: Iterable[Tried]) -> tuple[Counter[str], list[str]]:
+    """How many of each kind there were, and what is wrong: not found, or a false alarm."""
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for kind, name, verdict in every:
+        counts[kind] += 1
+        if kind == "clean":
+            wrong += [] if verdict.is_clean else [f"false alarm: {name}: {verdict}"]
+        elif not is_found(kind, verdict):
+            wrong.append(f"{kind}: {name}")
+    return counts, wrong
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_slice_of_generated_plans(part: int, tmp_path: Path) -> None:
+    every = (one for seed in range(part, SLICE, 4) for one in tried(seed, tmp_path / str(seed)))
+    counts, wrong = missed(every)
+    assert not wrong
+    assert counts["clean"] == SLICE / 4
+
+
+@pytest.mark.soak
+def test_a_thousand_generated_plans(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for seed in range(WHOLE):
+        folder = tmp_path / str(seed)
+        more, bad = missed(tried(seed, folder))
+        counts += more
+        wrong += bad
+        shutil.rmtree(folder)
+    print(dict(counts), wrong)
+    assert not [one for one in wrong if one.startswith("false alarm")]
+    for kind in ("deleted", "undeclared", "aliasing"):
+        lost = sum(one.startswith(kind) for one in wrong)
+        assert counts[kind] - lost >= FOUND_MIN * counts[kind], wrong
+
+
+@pytest.mark.parametrize("hand", HANDS, ids=[hand.name for hand in HANDS])
+def test_a_plan_written_by_hand(hand: Hand, tmp_path: Path) -> None:
+    clean = verdict_on_hand(hand, hand.text, tmp_path / "clean" / "plan")
+    assert clean.is_clean, str(clean)
+    every = [
+        (kind, what, verdict_on_hand(hand, text, tmp_path / str(number) / "plan"))
+        for number, (kind, what, text) in enumerate(hand_mutants(hand.text))
+    ]
+    counts, wrong = missed(every)
+    assert not wrong
+    assert counts["deleted"] >= 3
+
+
+def test_there_are_twenty_of_them() -> None:
+    assert len({hand.name for hand in HANDS}) == 20
+
+
+def said_of_example(text: str, folder: Path) -> Verdict:
+    """What is said of the example whose commands declare files, in a changed copy."""
+    shutil.copytree(
+        ROOT / "examples" / "plans" / "repos", folder, ignore=shutil.ignore_patterns("build")
+    )
+    (folder / "plan.yaml").write_text(text)
+    create = folder / "create.py"
+    create.write_text(create.read_text().replace("COUNT = 50", "COUNT = 5"))
+    environment = dict(os.environ) | {
+        "PYTHONPATH": str(ROOT / "src"), "HEADWAY_STATE_DIR": str(folder.parent / "state"),
+        "NO_COLOR": "1",
+    }  # fmt: skip
+
+    def told(*arguments: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "headway", *arguments, "--json"]
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True,
+                               text=True, check=False)  # fmt: skip
+        return dict(json.loads(ended.stdout))
+
+    remarks = told("check", "plan.yaml")["remarks"]
+    over = told("run", "plan.yaml", "--quiet", "--detect", "learn")
+    assert isinstance(remarks, list)
+    assert isinstance(over["findings"], list)
+    warnings = tuple(one["message"] for one in remarks if one["severity"] == "warning")
+    kinds = tuple(one["kind"] + " " + one["task"] for one in over["findings"])
+    return Verdict("", (*warnings, *kinds), (), int(str(over["failed"])))
+
+
+def test_an_example_of_commands_is_clean_and_its_mutants_are_found(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "plans" / "repos" / "plan.yaml").read_text()
+    assert said_of_example(text, tmp_path / "clean" / "plan").is_clean
+    plan = yaml.safe_load(text)
+
+    def changed(task: str, **keys: object) -> Verdict:
+        new = {key: one for key, one in {**plan["tasks"][task], **keys}.items() if one is not None}
+        whole = json.dumps({**plan, "tasks": {**plan["tasks"], task: new}})
+        return said_of_example(whole, tmp_path / f"{task}{len(whole)}" / "plan")
+
+    intrusion = "\necho by an intruder > build/summary.json"
+    assert changed("create", writes=None).remarks
+    assert changed("check", reads=None).remarks
+    assert changed("list", run=plan["tasks"]["list"]["run"] + intrusion).remarks
+    assert changed("check", run=plan["tasks"]["check"]["run"] + intrusion).remarks
+    early = changed("list", reads=None)
+    assert early.failed, "its folder is not there yet: nobody sees a name that leads nowhere"
+
+
+SHOP = {
+    "shop/__init__.py": "",
+    "shop/post.py": "def send(payload, key):\n    pass\n",
+    "shop/files.py": """\
+def parse(item, ctx):
+    ctx.put(f"records/{item}", {"name": item})
+    ctx.add("total", 1)
+""",
+    "notify": """\
+#!/bin/sh
+echo "enriched: $(wc -c < "$HEADWAY_STATE/enriched")" > "$HEADWAY_PUT/mail"
+""",
+}
+
+
+def said_of_page(plan: dict[str, Any], folder: Path) -> list[str]:
+    """What is found in a run of the plan that the documentation shows, with a simulated model."""
+    for name, text in SHOP.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "notify").chmod(0o755)
+    (folder / "plan.yaml").write_text(json.dumps(plan))
+    environment = dict(os.environ) | {
+        "PYTHONPATH": str(ROOT / "src"), "HEADWAY_STATE_DIR": str(folder.parent / "state"),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "headway", "run", "plan.yaml", "--json", "--sim"]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    told = json.loads(ended.stdout)
+    assert told["exit_code"] == 0, ended.stderr
+    return [f"{one['kind']} {one['what']}" for one in told["findings"]]
+
+
+def test_the_documented_plan_is_clean_and_its_mutants_are_found(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "plan.md").read_text().partition("## What tasks share")[2]
+    plan = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    assert said_of_page(plan, tmp_path / "clean" / "plan") == []
+
+    def without(task: str, **keys: object) -> list[str]:
+        new = {key: one for key, one in {**plan["tasks"][task], **keys}.items() if one is not None}
+        folder = tmp_path / f"{task}{'-'.join(keys)}{len(str(new))}" / "plan"
+        return said_of_page({**plan, "tasks": {**plan["tasks"], task: new}}, folder)
+
+    assert without("parse", writes=["state:total"]) == ["undeclared-write state:records/a.csv"]
+    assert without("parse", writes=None)
+    assert without("enrich", reads=None)
+    assert without("notify", writes=None) == ["undeclared-effect effect:mail"]
+    # A command without `reads` is given everything, and waits for everybody: nothing is wrong.
+    assert without("notify", reads=None) == []

@@ -1,0 +1,135 @@
+"""A run whose tasks ask for effects, as a program that can be killed and gone on with.
+
+    python -m tests.integration.effect_run FOLDER
+
+The tasks end in the opposite of their declared order. Every third one reads what the first writes
+last of all, so that its first attempt is stale and asks for an effect that must never leave. Each
+effect is a line in FOLDER/CHANNEL. What is in doubt when it begins is said on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headway.core.digest import digest
+from headway.core.engine.access import Act
+from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.codec import EFFECTS
+from headway.core.engine.coherence import Coherence
+from headway.core.engine.engine import Rules
+from headway.core.engine.record import Header
+from headway.core.engine.snapshot import Shared
+from headway.core.engine.strategy import AllAtOnce
+from headway.core.plan.graph import Graph, Group
+from headway.core.plan.touches import Touches
+from headway.runtime.clock import wall_s
+from headway.runtime.driver import Driver, Setup
+from headway.runtime.effects import Outbox
+from headway.runtime.journal import Journal
+from headway.runtime.senders import senders
+from headway.runtime.takeover import Saved
+from headway.runtime.work import Attempt, Needed, Result
+
+TASKS = 6
+CHANNELS = ("mail", "sms")
+RUN = "20261116-0423-a7k"
+SLOW_S = 0.03
+
+
+def text_of(number: int, seen: object) -> str:
+    """What a task says to the world."""
+    return f"{number} saw {seen}" if number and number % 3 == 0 else f"{number}"
+
+
+def serial() -> list[str]:
+    """What each channel is to be told, in order."""
+    return [text_of(number, "first") for number in range(TASKS)]
+
+
+@dataclass(slots=True)
+class Tasks:
+    """What every task does."""
+
+    name: str = "notify"
+    is_local: bool = False
+    is_idle_until_sent: bool = False
+    publishes: bool = False
+    timeout_s: float | None = None
+
+    def label(self, member: int) -> str:
+        return f"notify[{member}]"
+
+    def key(self, member: int) -> bytes:
+        return digest(b"notify %d" % member)
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        raise NotImplementedError
+
+    def publish(self, member: int, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def perform(self, attempt: Attempt) -> Result:
+        number = attempt.member
+        assert attempt.snapshot is not None
+        with attempt.lock:
+            data = attempt.snapshot.get("word") if number % 3 == 0 else None
+        seen = None if data is None else json.loads(data)
+        await asyncio.sleep(SLOW_S * (TASKS - number) / TASKS)
+        with attempt.lock:
+            if number == 0:
+                attempt.snapshot.put("word", "first")
+            for channel in CHANNELS:
+                attempt.snapshot.act(Act(channel, json.dumps(text_of(number, seen)).encode()))
+        return Result(b"%d" % number)
+
+
+def setup(journal: Journal, outbox: Outbox) -> Setup:
+    graph = Graph((Group("notify", TASKS, touches=Touches()),))
+    rows = {row.key: row for row in journal.rows()}
+    saved = Saved(rows, journal.body, True, journal.reader.bodies)
+    return Setup(
+        graph, (Tasks(),), Rules(AllAtOnce()), journal, wall_s, saved,
+        coherence=Coherence(graph, Shared()), outbox=outbox,
+    )  # fmt: skip
+
+
+def teller(folder: str, channel: str) -> Callable[[object, str], object]:
+    """Writes each effect into a file, in one go."""
+
+    def tell(payload: object, key: str) -> object:
+        line = f"{key} {payload}\n".encode()
+        file = os.open(os.path.join(folder, channel), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, line)
+        os.close(file)
+        return {"taken": payload}
+
+    return tell
+
+
+async def run(folder: str) -> int:
+    place = os.path.join(folder, "run")
+    header = Header(RUN, "effects", "plan", "", folder, TASKS, 1.0)
+    is_new = not os.path.isdir(place)
+    journal = Journal.create(place, header) if is_new else Journal.open(place)
+    channels = Channels({name: Channel("effect", name) for name in CHANNELS})
+    functions = {name: teller(folder, name) for name in CHANNELS}
+    outbox = Outbox(RUN, senders(channels, functions, functions.__getitem__), journal, wall_s)
+    try:
+        outbox.recall(journal.reader.events(kinds=EFFECTS))
+        for doubt in outbox.known.doubts():
+            print(doubt.channel, doubt.key, flush=True)
+        journal.start(asyncio.get_running_loop())
+        outcome = await Driver(setup(journal, outbox)).run()
+    finally:
+        journal.close()
+    is_complete = outcome.finished.finished == TASKS and not outbox.statistics().left
+    return 0 if is_complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(run(sys.argv[1])))

@@ -1,0 +1,306 @@
+"""`headway explore` from the command line, and functions that are really called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.cli.main import main
+
+HEAD = "headway: 1\nname: tried\nmodel: openai/gpt-5-mini\n"
+
+FUNCTIONS = """\
+import asyncio
+import random
+
+CACHE = {}
+
+
+def parse(item):
+    CACHE[item] = item.upper()
+    return item
+
+
+def enrich(item):
+    return CACHE.get(item, "MISSING")
+
+
+def leave():
+    with open("left.txt", "a") as file:
+        file.write("something")
+    return 1
+
+
+def find():
+    try:
+        with open("left.txt") as file:
+            return file.read()
+    except FileNotFoundError:
+        return "nothing"
+
+
+def count(ctx):
+    ctx.put("x", (ctx.get("x") or 0) + 1)
+    ctx.effect("mail", {"to": ctx.name})
+    ctx.add("joined", ctx.name)
+    return sorted(ctx.scan("*"))
+
+
+async def later(ctx, tone):
+    await asyncio.sleep(0)
+    return [ctx.get("x"), tone, ctx.random.random(), ctx.time_s]
+
+
+def chance():
+    return random.random()
+
+
+def call_out():
+    import urllib.request
+
+    return urllib.request.urlopen("http://127.0.0.1:9/").read().decode()
+
+
+def start_program():
+    import os
+
+    return os.system("touch started")
+
+
+def write_outside(target):
+    with open(target, "w") as file:
+        file.write("x")
+
+
+def go_away():
+    import os
+
+    os.chdir("/")
+
+
+def joined(one, other):
+    return f"{one}+{other}"
+
+
+def with_result(parsed, again=None):
+    return [parsed, again]
+
+
+def unheard_of():
+    return object()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def explore(
+    folder: Path, capsys: pytest.CaptureFixture[str], tasks: str, *words: str
+) -> tuple[int, str]:
+    (folder / "plan.yaml").write_text(HEAD + tasks)
+    code = main(["explore", "plan.yaml", *words])
+    told = capsys.readouterr()
+    return code, told.out + told.err
+
+
+def test_a_dict_that_tasks_share_gives_another_result(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = """\
+tasks:
+  parse: {each: [a, b], python: "work:parse"}
+  enrich: {each: [a, b], python: "work:enrich"}
+"""
+    code, text = explore(folder, capsys, tasks, "--pairs")
+    assert code == 1
+    assert "DIFFERS" in text
+    assert "variable `work.CACHE`" in text
+    assert '- "B"' in text
+    assert '+ "MISSING"' in text
+    assert "enrich:\n      needs: parse" in text
+    ordered = tasks.replace('"work:enrich"}', '"work:with_result", needs: parse}')
+    assert explore(folder, capsys, ordered, "--pairs")[0] == 0
+
+
+def test_a_file_that_nobody_declares_gives_another_result(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = 'tasks:\n  w: {python: "work:leave"}\n  r: {python: "work:find"}\n'
+    code, text = explore(folder, capsys, tasks)
+    assert code == 1
+    assert "both touch file `left.txt`" in text
+    assert not (folder / "left.txt").exists()
+    line = next(line for line in text.splitlines() if "again: " in line)
+    replay = line.partition("--replay ")[2]
+    code, text = explore(folder, capsys, tasks, "--replay", replay)
+    assert code == 1
+    assert "1 schedule, 1 DIFFER from the serial run" in text
+
+
+def test_what_goes_through_ctx_is_the_same_in_every_schedule(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = """\
+state: {joined: "reduce(work:joined)", mail: "effect(work:leave)"}
+vars: {tone: brief}
+tasks:
+  one: {python: "work:count", vars: {}}
+  two: {python: "work:count"}
+  three: {python: "work:later"}
+"""
+    tasks = (
+        tasks.replace("vars: {tone: brief}\n", "")
+        .replace('"work:later"}', '"work:later", vars: {tone: brief}}')
+        .replace(", vars: {}}", "}")
+    )
+    code, text = explore(folder, capsys, tasks, "--schedules", "40")
+    assert code == 0, text
+    assert "3 re-ran" in text
+    assert "all equal to the serial run" in text
+
+
+def test_chance_is_told_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:chance"}\n')
+    assert code == 1
+    assert "nondeterministic: `a` gives another result on the same reads" in text
+    assert "ctx.random" in text
+
+
+def test_functions_reach_neither_the_network_nor_programs_nor_other_files(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "file"
+    tasks = f"""\
+tasks:
+  net: {{python: "work:call_out"}}
+  run: {{python: "work:start_program"}}
+  write: {{python: "work:write_outside", vars: {{target: "{outside}"}}}}
+  leave: {{python: "work:go_away"}}
+  odd: {{python: "work:unheard_of"}}
+"""
+    code, text = explore(folder, capsys, tasks, "--pairs")
+    assert code == 0
+    for words in ("has no network", "starts no programs", "outside of its copy", "stays in its"):
+        assert words in text
+    assert "JSON cannot hold what it gave: object" in text
+    assert not outside.exists()
+    assert Path.cwd() == folder
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.yaml", "work.py"]
+
+
+def test_without_python_functions_are_not_even_imported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = 'tasks:\n  a: {python: "nowhere:to"}\n  b: {python: "nowhere:to", writes: f}\n'
+    code, text = explore(folder, capsys, tasks, "--no-python")
+    assert code == 0
+    assert "1 pair: 1 commute" in text
+    code, text = explore(folder, capsys, tasks)
+    assert code == 2
+    assert "cannot be imported" in text
+
+
+def test_a_command_that_writes_is_seen_by_a_function_that_reads(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = """\
+tasks:
+  w: {run: ./w.sh, writes: left.txt}
+  r: {python: "work:find"}
+  s: {run: ./s.sh, reads: left.txt}
+"""
+    code, text = explore(folder, capsys, tasks, "--pairs")
+    assert code == 1
+    assert "DIFFERS          w, r" in text
+    assert "blocked by edge  w, s" in text
+
+
+def test_json_holds_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = "tasks:\n  a: {run: x, writes: f}\n  b: {run: y, writes: f}\n"
+    (folder / "plan.yaml").write_text(HEAD + tasks)
+    assert main(["explore", "plan.yaml", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["differs"] is True
+    assert told["pairs"][0]["verdict"] == "differs"
+    assert told["pairs"][0]["replay"].startswith("pair:a=0:b=1:before")
+    assert told["refused"].startswith("`a` and `b` both write")
+    assert told["summary"] == (
+        "1 pair: 1 DIFFER; 6 schedules and 15 crashes, 3 DIFFER from the serial run"
+    )
+
+
+def test_the_whole_is_told_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = """\
+tasks:
+  a: {run: x}
+  b: {needs: a, prompt: "{{ tasks.a.output }}"}
+  c: {run: y}
+"""
+    code, text = explore(folder, capsys, tasks)
+    assert code == 0
+    assert text.splitlines()[-1] == (
+        "3 pairs: 1 blocked by edges, 2 commute; 15 schedules and 28 crashes, all equal to the "
+        "serial run"
+    )
+    assert "blocked by edge  a, b: `b` needs `a`" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--schedules", "0"], 2, "--schedules takes 1 to"),
+        (["--replay", "nonsense"], 2, "is no schedule of this plan"),
+        (["--members", "1"], 2, "--members takes 2 to"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    got, text = explore(folder, capsys, "tasks:\n  a: {run: x}\n", *words)
+    assert got == code
+    assert said in text
+
+
+def test_a_plan_that_cannot_be_read_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explore(folder, capsys, "tasks:\n  a: {rnu: x}\n")[0] == 3
+    assert main(["explore", "missing.yaml"]) == 3
+
+
+def test_options_of_the_plan_are_part_of_the_line_that_replays(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = "tasks:\n  a: {run: x, writes: f}\n  b: {run: y, writes: f}\n"
+    _, text = explore(folder, capsys, tasks, "--pairs", "--no-python", "--members", "4")
+    assert "headway explore plan.yaml --no-python --members 4 --replay pair:a=0:b=1:before" in text
+
+
+def test_a_folder_that_is_too_large_is_not_copied(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway.runtime import scratch
+
+    monkeypatch.setattr(scratch, "FILES_MAX", 1)
+    code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:find"}\n')
+    assert code == 2
+    assert "--no-python" in text
+
+
+def test_help_has_examples() -> None:
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-m", "headway", "explore", "--help"],
+        capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert "--replay 'pct:seed=7:d=3'" in done.stdout

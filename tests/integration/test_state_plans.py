@@ -1,0 +1,285 @@
+"""Plans whose commands, prompts and functions share a state: the result is that of one by one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from headway.runtime.committed import Committed, committed
+from headway.runtime.journal_reader import JournalReader
+from tests.integration.strangers_shell import Stranger
+
+SOON_S = 30.0
+
+PIPELINE = """\
+headway: 1
+state:
+  total: counter
+  log: append
+tasks:
+  parse:
+    run: |
+      echo parse >> ran; sleep $PARSE_S
+      for n in 1 2; do mkdir -p "$HEADWAY_STATE/records"
+        echo "raw $n" > "$HEADWAY_STATE/records/$n"; echo 1 >> "$HEADWAY_PUT/total"; done
+      echo "parsed" > "$HEADWAY_PUT/log"
+  enrich:
+    run: |
+      echo enrich >> ran; sleep $ENRICH_S
+      for file in "$HEADWAY_STATE"/records/*; do echo "rich $(cat "$file")" > "$file"; done
+      echo "saw $(cat "$HEADWAY_STATE/total")" > "$HEADWAY_PUT/log"
+  validate:
+    run: |
+      echo validate >> ran; sleep $VALIDATE_S
+      cat "$HEADWAY_STATE"/records/* > "$HEADWAY_STATE/report"
+      rm "$HEADWAY_STATE/records/1"
+"""
+
+SERIAL = {
+    "log": ["parsed", "saw 2"],
+    "records/2": "rich raw 2",
+    "report": "rich raw 1\nrich raw 2",
+    "total": 2,
+}
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    made = Stranger(tmp_path)
+    made.environment |= {"PARSE_S": "0", "ENRICH_S": "0", "VALIDATE_S": "0"}
+    return made
+
+
+def told_of(stranger: Stranger, pattern: str = "**") -> Committed:
+    """What `headway results last --state PATTERN` tells, without a process."""
+    folder = str(stranger.runs()[-1])
+    with JournalReader(folder) as reader:
+        return committed(reader, folder, pattern)
+
+
+def state_of(stranger: Stranger, pattern: str = "**") -> dict[str, object]:
+    return {key: json.loads(data) for key, data in told_of(stranger, pattern).values}
+
+
+def finished(stranger: Stranger) -> set[str]:
+    with JournalReader(str(stranger.runs()[-1])) as reader:
+        return {row.name for row in reader.rows() if row.state == "finished"}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + SOON_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"not so after {SOON_S} s"
+        time.sleep(0.02)
+
+
+def started(stranger: Stranger, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "headway", *words], cwd=stranger.here, env=stranger.environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("delays", [*permutations(("0", "0.15", "0.3"))], ids="-".join)
+def test_commands_without_needs_give_the_state_of_one_after_another(
+    stranger: Stranger, delays: tuple[str, str, str]
+) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    told = dict(zip(("PARSE_S", "ENRICH_S", "VALIDATE_S"), delays, strict=True))
+    said = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", **told)
+    assert said.code == 0, said.err
+    assert state_of(stranger) == SERIAL
+    assert not list(stranger.runs()[-1].glob("views"))
+
+
+def test_what_ran_again_is_told_with_a_remedy_and_waits_the_next_time(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    first = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
+    assert "enrich  runs again: `**`, which it had read, has changed" in first.err
+    assert "attempts ran again (" in first.err
+    assert "`needs: parse` in `enrich`" in first.err
+    for _ in range(2):
+        again = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", PARSE_S="0.3")
+        assert state_of(stranger) == SERIAL
+    assert "again" not in again.err
+    (lessons,) = (stranger.here.parent / "state" / "lessons").iterdir()
+    assert lessons.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("crash", ["started:3", "result:2", "durable:1", "durable:3"])
+def test_a_killed_run_goes_on_to_the_same_state_and_repeats_nothing_committed(
+    stranger: Stranger, crash: str
+) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    words = ("plan.yaml", "--no-gateway", "--detect", "off")
+    killed = stranger("run", *words, PARSE_S="0.2", HEADWAY_CRASH_AT=crash)
+    assert killed.code == -9, killed.err
+    done = finished(stranger)
+    assert {"records/1", "records/2"} <= set(state_of(stranger)) or "parse" not in done
+    (stranger.here / "ran").write_text("")
+    resumed = stranger("resume", "--no-gateway", "--detect", "off")
+    assert resumed.code == 0, resumed.err
+    assert state_of(stranger) == SERIAL
+    ran = set((stranger.here / "ran").read_text().split())
+    assert not ran & done, "a committed task was executed again"
+    assert not list(stranger.runs()[-1].glob("views"))
+
+
+def test_a_command_that_ended_unheard_runs_again_and_that_is_said(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    words = ("--no-gateway", "--detect", "off")
+    assert stranger("run", "plan.yaml", *words, ENRICH_S="9", VALIDATE_S="9",
+                    HEADWAY_CRASH_AT="result:1").code == -9  # fmt: skip
+    assert list(stranger.runs()[-1].glob("views/*"))
+    resumed = stranger("resume", *words)
+    assert "parse had ended when headway was killed, and runs again" in resumed.err
+    assert state_of(stranger) == SERIAL
+
+
+def test_leftovers_of_dead_runs_go_when_another_run_starts(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    words = ("plan.yaml", "--no-gateway", "--detect", "off")
+    stranger("run", *words, HEADWAY_CRASH_AT="result:1")
+    (dead,) = stranger.runs()
+    assert list(dead.glob("views/*"))
+    assert stranger("run", *words).code == 0
+    assert not list(dead.glob("views"))
+
+
+def test_an_end_that_is_no_good_changes_nothing_and_says_why(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nstate: {total: counter}\ntasks:\n"
+        "  first: {python: fns:first, writes: 'state:data'}\n"
+        "  broken: {needs: first, run: 'echo \"{\" > $HEADWAY_STATE/data'}\n"
+        "  link: {run: 'ln -s /etc/passwd $HEADWAY_STATE/secret'}\n"
+        "  number: {run: 'echo many > $HEADWAY_PUT/total'}\n"
+        "  combined: {run: 'echo 5 > $HEADWAY_STATE/total'}\n"
+        "  lost: {run: 'echo x > $HEADWAY_STATE/x; exit 3'}\n"
+        "  good: {run: 'echo y > $HEADWAY_STATE/y'}\n",
+    )
+    stranger.write("fns.py", "def first(ctx):\n    ctx.put('data', {'n': 1})\n")
+    assert stranger("run", "plan.yaml", "--detect", "off").code == 1
+    failed = {one["task"]: one["reason"] for one in stranger.status()["failed"]}
+    assert failed.pop("lost") == "command: exit code 3"
+    assert failed.pop("broken").startswith(
+        "unfit: $HEADWAY_STATE/data was JSON and is not any more"
+    )
+    assert failed.pop("link") == ("unfit: secret is a symbolic link: only files and folders count")
+    assert failed.pop("number").startswith("unfit: HW211: `total` is a counter and takes")
+    assert "write a line to $HEADWAY_PUT/total" in failed.pop("combined")
+    assert not failed
+    assert state_of(stranger) == {"data": {"n": 1}, "y": "y"}
+
+
+def test_prompts_functions_and_commands_share_one_state(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nmodel: openai/echo\n"
+        "state: {findings: append, best: 'reduce(fns:longer)', mail: 'effect(fns:send)'}\n"
+        "tasks:\n"
+        "  slow: {run: 'sleep 0.3; cd $HEADWAY_STATE; echo sunny > weather; echo 7 > n'}\n"
+        "  ask: {prompt: 'It is {{ state.weather }}', output: 'state:findings'}\n"
+        "  all: {prompt: 'Of {{ state }}', reads: 'state:n', output: 'state:whole'}\n"
+        "  count: {python: fns:count, output: 'state:counted'}\n"
+        "  tell: {run: 'cat $HEADWAY_STATE/findings > $HEADWAY_PUT/mail; cd $HEADWAY_PUT;"
+        " echo ab > best; echo abc >> best'}\n",
+    )
+    stranger.write(
+        "fns.py",
+        "def count(ctx):\n    return len(ctx['findings']) + int(ctx['n'])\n"
+        "def longer(one, other):\n    return max(one, other, key=len)\n"
+        "def send(payload, key):\n    open('sent', 'a').write(f'{payload}\\n')\n",
+    )
+    said = stranger("run", "plan.yaml", "--sim", "--detect", "off")
+    assert said.code == 0, said.err
+    assert state_of(stranger) == {
+        "best": "abc", "counted": 8, "findings": ["It is sunny"], "n": "7", "weather": "sunny",
+        "whole": 'Of {"n": "7"}',
+    }  # fmt: skip
+    assert (stranger.here / "sent").read_text() == "['It is sunny']\n"
+    assert state_of(stranger, "w*") == {"weather": "sunny", "whole": 'Of {"n": "7"}'}
+
+
+def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nmodel: openai/echo\nstate: {n: counter}\n"
+        "tasks: {ask: {prompt: '{{ state.n }} and {{ state.nothing }}'}}\n",
+    )
+    assert stranger("run", "plan.yaml", "--sim").code == 1
+    (failed,) = stranger.status()["failed"]
+    assert (
+        "`{{ state.nothing }}` has no value: no task before this one has put one"
+        in (failed["reason"])
+    )
+
+
+def test_what_a_channel_names_must_be_there_before_anything_runs(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nstate: {best: 'reduce(nowhere:longer)'}\ntasks: {a: {run: touch ran}}\n",
+    )
+    said = stranger("run", "plan.yaml")
+    assert said.code == 2
+    assert "`state: nowhere:longer` cannot be imported" in said.err
+    assert not stranger.runs()
+    assert not (stranger.here / "ran").exists()
+
+
+def test_a_result_that_waits_is_told_while_the_run_goes_on(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nstate: {}\ntasks:\n"
+        "  parse:\n    each: [a, b]\n    reads: []\n    writes: 'state:records/{{ item }}'\n"
+        "    run: 'while [ ! -e go ]; do sleep 0.05; done; mkdir -p $HEADWAY_STATE/records;"
+        " echo $item > $HEADWAY_STATE/records/$item'\n"
+        "  check: {run: 'ls $HEADWAY_STATE; touch checked'}\n"
+        "  report: {needs: check, run: 'true'}\n",
+    )
+    process = started(stranger, "run", "plan.yaml", "--no-gateway", "--strategy", "fixed:4")
+    try:
+        until((stranger.here / "checked").exists)
+        until(lambda: "waiting to be committed" in stranger("status").out)
+        assert "1 waiting to be committed" in stranger("status").out
+        told = stranger("why", "last", "check").out
+        assert "waits for parse[a], which may still write `records/a`" in told.replace("\n", " ")
+        assert "needs check, which is proposed" in stranger("why", "last", "report").out
+    finally:
+        (stranger.here / "go").touch()
+        assert process.wait(SOON_S) == 0
+    assert state_of(stranger) == {"records/a": "a", "records/b": "b"}
+    assert "runs again" in stranger("why", "last", "check").out
+
+
+def test_the_state_of_a_run_is_printed_for_people_and_for_programs(stranger: Stranger) -> None:
+    stranger.write("plan.yaml", PIPELINE)
+    ran = stranger("run", "plan.yaml", "--no-gateway", "--detect", "off", "--json", PARSE_S="0.3")
+    assert json.loads(ran.out)["stale"] >= 1
+    said = stranger("results", "last", "--state")
+    assert said.out.splitlines()[:2] == ['log        ["parsed","saw 2"]', 'records/2  "rich raw 2"']
+    assert said.err == f"4 keys, digest {told_of(stranger).digest.hex()}; the run is done\n"
+    assert json.loads(stranger("results", "--state", "t*", "--json").out) == {"total": 2}
+
+
+def test_the_state_of_a_run_without_a_plan_is_its_programs_to_know(stranger: Stranger) -> None:
+    stranger("each", "true", ":::", "a")
+    said = stranger("results", "last", "--state")
+    assert said.code == 2
+    assert "is no run of a plan's file" in said.err
+
+
+def test_folders_of_commands_are_their_users_alone(stranger: Stranger) -> None:
+    stranger.write(
+        "plan.yaml",
+        "headway: 1\nstate: {}\ntasks: {a: {run: 'stat -c %a $HEADWAY_STATE/.. $HEADWAY_STATE'}}\n",
+    )
+    assert stranger("run", "plan.yaml", "--no-gateway").out.split() == ["700", "700"]
+    assert not list(stranger.runs()[-1].glob("views"))

@@ -1,0 +1,58 @@
+"""Five tasks in every order, with the engine of real runs, and many programs in many orders."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.core.foresight.explore import Options, explore
+from headway.core.foresight.interleave import interleavings
+from headway.core.foresight.schedules import Line
+from headway.core.foresight.subject import subject_of
+from headway.planfile.unrefused import load_unrefused
+from tests.unit.explored_programs import drawn
+from tests.unit.test_explore_trials import outcomes_of, player_of
+
+pytestmark = pytest.mark.soak
+
+SCHEDULES_PER_S_MIN = 2_000
+
+
+@pytest.mark.wallclock
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_five_tasks_end_alike_in_all_113400_orders(tmp_path: Path, is_shared: bool) -> None:
+    path = tmp_path / "plan.yaml"
+    lines = ["headway: 1", "name: five", *(["state: {total: counter}"] if is_shared else [])]
+    lines.append("tasks:")
+    for name in "abcde":
+        touched = f', reads: "state:in/{name}", writes: "state:out/{name}"' if is_shared else ""
+        lines.append(f"  {name}: {{run: ./work.sh {name}{touched}}}")
+    path.write_text("\n".join(lines))
+    loaded, _ = load_unrefused(path)
+    began_s = time.process_time()
+    found = explore(subject_of(loaded.expanded), Options(), lambda *_: None)
+    took_s = time.process_time() - began_s
+    assert (found.schedules, found.is_complete, found.differs) == (113_400, True, False)
+    assert found.schedules / took_s >= SCHEDULES_PER_S_MIN
+
+
+def test_programs_that_share_a_state_end_alike_in_every_order() -> None:
+    for seed in range(120):
+        cast = drawn(seed, most=4, has_files=False)
+        player, serial = player_of(cast)
+        for number, tried in enumerate(interleavings(cast)):
+            assert tried.trial.outcome() == serial.outcome, (seed, tried.path)
+            if number > 500:
+                break
+        for crash in range(1, 40):
+            line = Line("random", seed=seed, crash=crash)
+            assert player.play(line).outcome == serial.outcome, (seed, crash)
+
+
+def test_reduction_loses_no_outcome_of_many_programs() -> None:
+    for seed in range(120):
+        cast = drawn(seed, most=3, has_files=True)
+        every, _ = outcomes_of(cast, is_reduced=False)
+        assert not every or outcomes_of(cast, is_reduced=True)[0] == every, seed

@@ -1,0 +1,452 @@
+"""Effects leave in order, once each, and what may have happened is known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.digest import digest
+from headway.core.engine.access import Act
+from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.effects import Asker, Due, Known, Outgoing, key_of
+from headway.core.engine.events import TaskFinished
+from headway.core.engine.record import EffectDone, EffectIntended, Entry
+from headway.errors import EffectFailedError, StateError, UsageError
+from headway.runtime.effects import RECEIPT_BYTES_MAX, Outbox
+from headway.runtime.senders import Send, is_function, senders
+from headway.testing import run_virtual
+from tests.unit.driven import passes, settle
+
+
+def asker(number: int) -> Asker:
+    return Asker(number, digest(b"%d" % number), f"notify[{number}]")
+
+
+def mail(text: str, channel: str = "mail", *, is_now: bool = False) -> Act:
+    return Act(channel, f'"{text}"'.encode(), is_now)
+
+
+def said(dues: Sequence[Due]) -> list[str]:
+    return [f"{due.channel} {due.data.decode()}" for due in dues]
+
+
+@dataclass(slots=True)
+class Kept:
+    """A record that is durable as soon as the loop comes round, or when told."""
+
+    is_slow: bool = False
+    entries: list[Entry] = field(default_factory=list)
+    thens: list[Callable[[], None]] = field(default_factory=list)
+
+    def write(self, entries: Sequence[Entry], then: Callable[[], None] | None = None) -> None:
+        self.entries += entries
+        self.thens += [then] if then is not None else []
+        if not self.is_slow:
+            asyncio.get_running_loop().call_soon(self.tell)
+
+    def tell(self) -> None:
+        thens, self.thens = self.thens, []
+        for then in thens:
+            then()
+
+    async def flush(self) -> None:
+        self.tell()
+
+    def facts(self) -> list[str]:
+        return [type(entry.event).__name__ for entry in self.entries]
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Remembers what came, in order."""
+
+    takes_s: float = 0.0
+    breaks_at: str = ""
+    got: list[tuple[bytes, str]] = field(default_factory=list)
+
+    async def __call__(self, payload: bytes, key: str) -> bytes:
+        await passes(self.takes_s)
+        if payload.decode().strip('"') == self.breaks_at:
+            raise ConnectionError("the line is dead")
+        self.got.append((payload, key))
+        return b"receipt of " + payload
+
+    def texts(self) -> list[str]:
+        return [payload.decode().strip('"') for payload, _ in self.got]
+
+
+def outbox(record: Kept, timeout_s: float = 60.0, **channels: Send) -> Outbox:
+    return Outbox("run-1", channels.get, record, lambda: 1.0, timeout_s)
+
+
+def virtual(scene: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scene()
+
+    run_virtual(main())
+
+
+def test_a_key_is_the_same_in_every_process_and_another_for_everything_else() -> None:
+    act = mail("hello")
+    key = key_of("run-1", asker(3), 0, act)
+    assert key == key_of("run-1", asker(3), 0, mail("hello"))
+    assert len(bytes.fromhex(key)) == 16
+    others = {
+        key_of("run-2", asker(3), 0, act),
+        key_of("run-1", asker(4), 0, act),
+        key_of("run-1", asker(3), 1, act),
+        key_of("run-1", asker(3), 0, mail("bye")),
+        key_of("run-1", asker(3), 0, mail("hello", "sms")),
+    }
+    assert len(others | {key}) == 6
+
+
+def test_a_channel_gives_one_effect_at_a_time_and_the_next_when_it_is_done() -> None:
+    outgoing = Outgoing("run-1")
+    outgoing.ask(asker(0), (mail("a"), mail("x", "sms"), mail("b")))
+    outgoing.ask(asker(1), (mail("c"),))
+    first = outgoing.take()
+    assert said(first) == ['mail "a"', 'sms "x"']
+    assert outgoing.take() == []
+    outgoing.ended(first[0])
+    (second,) = outgoing.take()
+    assert (second.data, second.ordinal, second.asker.task) == (b'"b"', 2, 0)
+    outgoing.ended(second)
+    assert said(outgoing.take()) == ['mail "c"']
+    assert said(outgoing.left()) == ['mail "c"', 'sms "x"']
+    assert (outgoing.statistics().waiting, outgoing.statistics().performing) == (0, 2)
+    assert "performing=2" in repr(outgoing)
+
+
+def test_a_failure_stops_its_channel_and_no_other() -> None:
+    outgoing = Outgoing("run-1")
+    outgoing.ask(asker(0), (mail("a"), mail("b"), mail("x", "sms"), mail("y", "sms")))
+    first, other = outgoing.take()
+    outgoing.failed(first, "no line")
+    assert outgoing.take() == []
+    outgoing.ended(other)
+    assert said(outgoing.take()) == ['sms "y"']
+    assert outgoing.failures == {"mail": (first, "no line")}
+    assert said(outgoing.left())[:2] == ['mail "a"', 'mail "b"']
+    assert outgoing.statistics().stopped == 1
+
+
+def test_what_is_done_or_was_asked_for_before_is_not_asked_for_again() -> None:
+    outgoing = Outgoing("run-1")
+    done = key_of("run-1", asker(0), 0, mail("a"))
+    outgoing.known.apply(asker(0).key, EffectIntended(0, 1.0, "mail", 0, done))
+    outgoing.known.apply(asker(0).key, EffectDone(0, 2.0, 0, done))
+    for _ in range(2):
+        outgoing.ask(asker(0), (mail("a"), mail("b"), mail("n", is_now=True)))
+    assert said(outgoing.left()) == ['mail "b"']
+
+
+def test_what_is_intended_and_not_done_is_in_doubt_and_asked_for_with_the_same_key() -> None:
+    key = key_of("run-1", asker(0), 0, mail("a"))
+    now = "ab" * 16
+    outgoing = Outgoing("run-1")
+    known = outgoing.known
+    known.apply(asker(0).key, EffectIntended(0, 1.0, "mail", 0, key))
+    known.apply(asker(1).key, EffectIntended(1, 1.0, "mail", 0, now, is_now=True))
+    known.apply(asker(1).key, EffectDone(1, 1.5, 4, "never intended here"))
+    known.apply(asker(1).key, TaskFinished(1, 1, 1.5))
+    assert [(one.key, one.is_now) for one in known.doubts()] == [(key, False), (now, True)]
+    assert known.doubts()[0].task == asker(0).key
+    assert known.is_done("never intended here")
+    assert "in_doubt=2" in repr(known)
+    outgoing.ask(asker(0), (mail("a"),))
+    (due,) = outgoing.take()
+    assert due.key == key
+    known.apply(asker(0).key, due.intended(2.0))
+    known.apply(asker(0).key, due.done(3.0, b"r"))
+    assert [one.key for one in known.doubts()] == [now]
+
+
+def test_a_task_of_an_edited_plan_that_says_something_else_asks_for_another_effect() -> None:
+    outgoing = Outgoing("run-1")
+    outgoing.known.apply(b"", EffectDone(0, 1.0, 0, key_of("run-1", asker(0), 0, mail("old"))))
+    outgoing.ask(asker(0), (mail("new"),))
+    assert said(outgoing.left()) == ['mail "new"']
+
+
+def test_an_effect_that_waits_for_nobody_says_so_in_its_facts() -> None:
+    due = Outgoing("run-1").at_once(asker(2), 1, mail("n", is_now=True))
+    assert due.intended(5.0) == EffectIntended(2, 5.0, "mail", 1, due.key, is_now=True)
+    known = Known()
+    known.apply(b"", due.intended(5.0))
+    known.apply(b"", due.done(5.0, b""))
+    assert (known.statistics().now, known.statistics().in_doubt) == (1, 0)
+
+
+PROGRAM = st.lists(
+    st.tuples(st.integers(0, 5), st.lists(st.sampled_from("abc"), max_size=3)), max_size=6,
+    unique_by=lambda asked: asked[0],
+)  # fmt: skip
+
+
+@given(PROGRAM, st.randoms(use_true_random=False))
+def test_every_channel_keeps_its_order_whoever_is_slow(
+    program: list[tuple[int, list[str]]], rng: object
+) -> None:
+    choice = rng.choice  # type: ignore[attr-defined]
+    outgoing, performing, done = Outgoing("run-1"), list[Due](), list[Due]()
+    asked = list(program)
+    while asked or performing:
+        if asked and (not performing or choice((True, False))):
+            task, channels = asked.pop(0)
+            acts = tuple(mail(f"{task} {n}", name) for n, name in enumerate(channels))
+            outgoing.ask(asker(task), acts)
+        else:
+            one = performing.pop(performing.index(choice(performing)))
+            outgoing.ended(one)
+            done.append(one)
+        performing += outgoing.take()
+        busy = [due.channel for due in performing]
+        assert len(busy) == len(set(busy))
+    assert not outgoing.left()
+    order = {task: place for place, (task, _) in enumerate(program)}
+    for name in "abc":
+        places = [(order[due.asker.task], due.ordinal) for due in done if due.channel == name]
+        assert all(one < two for one, two in pairwise(places))
+    assert len(done) == sum(len(channels) for _, channels in program)
+
+
+def test_nothing_is_performed_before_its_intent_is_durable() -> None:
+    async def scene() -> None:
+        record, receiver = Kept(is_slow=True), Receiver()
+        box = outbox(record, mail=receiver)
+        box.release(0, asker(0).key, "notify", (mail("a"), mail("b")))
+        await settle()
+        assert record.facts() == ["EffectIntended"]
+        assert receiver.got == []
+        assert box.statistics().in_doubt == 0
+        record.tell()
+        await settle()
+        assert receiver.texts() == ["a"]
+        assert record.facts() == ["EffectIntended", "EffectDone"]
+        assert box.statistics().in_doubt == 1
+        for _ in range(3):
+            record.tell()
+            await settle()
+        assert receiver.texts() == ["a", "b"]
+        await box.drained()
+        assert (box.statistics().done, box.statistics().left) == (2, 0)
+        done = record.entries[1]
+        assert isinstance(done.event, EffectDone)
+        assert done.bodies == (b'receipt of "a"',)
+        assert done.event.receipt == digest(done.bodies[0])
+        assert done.key == asker(0).key
+
+    virtual(scene)
+
+
+def test_a_slow_channel_does_not_hold_back_another() -> None:
+    async def scene() -> None:
+        slow, quick = Receiver(takes_s=50.0), Receiver(takes_s=1.0)
+        box = outbox(Kept(), slow=slow, quick=quick)
+        for number in range(5):
+            acts = (mail(f"s{number}", "slow"), mail(f"q{number}", "quick"))
+            box.release(number, asker(number).key, "notify", acts)
+        await passes(10.0)
+        assert quick.texts() == ["q0", "q1", "q2", "q3", "q4"]
+        assert slow.texts() == []
+        await box.drained()
+        assert slow.texts() == ["s0", "s1", "s2", "s3", "s4"]
+
+    virtual(scene)
+
+
+def test_who_fails_stops_his_channel_and_a_later_process_goes_on_there() -> None:
+    async def scene() -> None:
+        record, receiver, other = Kept(), Receiver(breaks_at="b"), Receiver()
+        box = outbox(record, mail=receiver, sms=other)
+        acts = (mail("a"), mail("b"), mail("c"), mail("x", "sms"))
+        box.release(0, asker(0).key, "notify[3]", acts)
+        await box.drained()
+        assert (receiver.texts(), other.texts()) == (["a"], ["x"])
+        (failure,) = box.failures()
+        assert "effect mail of notify[3], key " in failure.words
+        assert "ConnectionError: the line is dead; 1 more wait behind it" in failure.words
+        assert (box.statistics().left, box.statistics().in_doubt) == (2, 1)
+        # Released again, by whatever comes later in this process, it stays stopped.
+        box.release(1, asker(1).key, "notify[4]", (mail("d"),))
+        await box.drained()
+        assert receiver.texts() == ["a"]
+
+        mended = outbox(record, mail=receiver, sms=other)
+        mended.recall(record.entries)
+        assert [doubt.key for doubt in mended.known.doubts()] == [failure.key]
+        receiver.breaks_at = ""
+        mended.release(0, asker(0).key, "notify[3]", acts)
+        mended.release(1, asker(1).key, "notify[4]", (mail("d"),))
+        await mended.drained()
+        assert (receiver.texts(), other.texts()) == (["a", "b", "c", "d"], ["x"])
+        assert receiver.got[1][1] == failure.key
+        assert not mended.failures()
+        assert mended.known.doubts() == ()
+
+    virtual(scene)
+
+
+def test_who_does_not_answer_in_time_stops_his_channel() -> None:
+    async def scene() -> None:
+        box = outbox(Kept(), 5.0, mail=Receiver(takes_s=100.0))
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        assert [one.why for one in box.failures()] == ["it took more than 5 s"]
+        assert box.failures()[0].words.endswith("more than 5 s")
+
+    virtual(scene)
+
+
+def test_who_cancels_himself_stops_his_channel() -> None:
+    async def gives_up(payload: bytes, key: str) -> bytes:
+        raise asyncio.CancelledError
+
+    async def scene() -> None:
+        box = outbox(Kept(), mail=gives_up)
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        assert [one.why for one in box.failures()] == ["it was cancelled from inside"]
+
+    virtual(scene)
+
+
+def test_a_channel_that_nobody_performs_is_a_failure_without_an_intent() -> None:
+    async def scene() -> None:
+        record = Kept()
+        box = outbox(record)
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        assert "nobody performs `mail`" in box.failures()[0].why
+        assert record.facts() == []
+
+    virtual(scene)
+
+
+def test_who_cannot_be_loaded_is_a_failure_without_an_intent() -> None:
+    def find(channel: str) -> Send | None:
+        raise UsageError("`effect(no:such)` cannot be imported")
+
+    async def scene() -> None:
+        box = Outbox("run-1", find, Kept(), lambda: 1.0)
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        assert box.failures()[0].why == "`effect(no:such)` cannot be imported"
+
+    virtual(scene)
+
+
+def test_a_run_that_is_halted_ends_what_it_performs_and_begins_nothing_more() -> None:
+    async def scene() -> None:
+        receiver = Receiver(takes_s=3.0)
+        box = outbox(Kept(), mail=receiver)
+        box.release(0, asker(0).key, "notify", (mail("a"), mail("b")))
+        await passes(1.0)
+        box.halt()
+        await box.drained()
+        assert receiver.texts() == ["a"]
+        assert (box.statistics().left, box.statistics().in_doubt) == (1, 0)
+        assert not box.failures()
+
+    virtual(scene)
+
+
+def test_what_is_ended_in_the_middle_is_in_doubt() -> None:
+    async def scene() -> None:
+        receiver = Receiver(takes_s=3.0)
+        box = outbox(Kept(), mail=receiver)
+        box.release(0, asker(0).key, "notify", (mail("a"), mail("b")))
+        await passes(1.0)
+        box.end_now()
+        assert await box.drained() == 2
+        assert receiver.texts() == []
+        assert (box.statistics().left, box.statistics().in_doubt) == (2, 1)
+
+    virtual(scene)
+
+
+def test_an_effect_now_is_performed_at_once_and_its_receipt_given() -> None:
+    async def scene() -> None:
+        record, receiver = Kept(), Receiver()
+        box = outbox(record, mail=receiver, sms=Receiver(breaks_at="x"))
+        box.halt()
+        receipt = await box.perform_now(asker(0), 0, mail("n", is_now=True))
+        assert receipt == b'receipt of "n"'
+        first = record.entries[0].event
+        assert isinstance(first, EffectIntended)
+        assert first.is_now
+        assert (box.statistics().now, box.statistics().in_doubt) == (1, 0)
+        with pytest.raises(EffectFailedError, match="the line is dead"):
+            await box.perform_now(asker(0), 1, mail("x", "sms", is_now=True))
+        assert not box.failures()
+        assert (box.statistics().now, box.statistics().in_doubt) == (2, 1)
+
+    virtual(scene)
+
+
+def test_an_effect_now_from_a_thread_is_done_when_it_returns() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        box = outbox(Kept(), mail=receiver)
+        act = mail("n", is_now=True)
+        assert await asyncio.to_thread(box.now, asker(0), 0, act) == b'receipt of "n"'
+        with pytest.raises(StateError, match="would hold up every other task") as raised:
+            box.now(asker(0), 1, act)
+        assert raised.value.hint == 'await asyncio.to_thread(ctx.now, "mail", ...)'
+        assert receiver.texts() == ["n"]
+
+    asyncio.run(scene())
+
+
+def test_a_long_receipt_is_cut() -> None:
+    async def verbose(payload: bytes, key: str) -> bytes:
+        return b"x" * (RECEIPT_BYTES_MAX + 1)
+
+    async def scene() -> None:
+        record = Kept()
+        box = outbox(record, mail=verbose)
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        assert len(record.entries[1].bodies[0]) == RECEIPT_BYTES_MAX
+
+    virtual(scene)
+
+
+def test_who_says_nothing_leaves_no_receipt() -> None:
+    async def silent(payload: object, key: str) -> None:
+        del payload, key
+
+    async def scene() -> None:
+        record = Kept()
+        channels = Channels({"mail": Channel("effect", "given")})
+        find = senders(channels, {"given": silent}, _nothing)
+        box = Outbox("run-1", find, record, lambda: 1.0)
+        box.release(0, asker(0).key, "notify", (mail("a"),))
+        await box.drained()
+        done = record.entries[1]
+        assert isinstance(done.event, EffectDone)
+        assert (done.event.receipt, done.bodies) == (b"", ())
+
+    virtual(scene)
+
+
+def _nothing(target: str) -> Callable[[object, str], object]:
+    raise AssertionError(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "is_it"),
+    [
+        ("pkg.mod:send", True), ("mod:send", True), ("./send.sh", False), ("curl -d @-", False),
+        ("mod:send it", False), ("http://host:80/x", False), ("send", False), (":x", False),
+    ],
+)  # fmt: skip
+def test_a_target_is_a_function_or_a_command(target: str, is_it: bool) -> None:
+    assert is_function(target) is is_it

@@ -1,0 +1,453 @@
+"""Plans that are tried: pairs that are turned around, whole schedules, crashes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.core.foresight import explore as exploring
+from headway.core.foresight import pairs as pairing
+from headway.core.foresight import turning
+from headway.core.foresight.explore import Explored, Explorer, Options, explore, orders
+from headway.core.foresight.oracle import LINES_MAX, HashedAttempt, HashedStage, Play
+from headway.core.foresight.pairs import every_pair, pairs_of, sharing_pairs
+from headway.core.foresight.played import Difference
+from headway.core.foresight.stage import PROCESS, Asked, Going, Touch
+from headway.core.foresight.subject import joined, subject_of
+from headway.core.foresight.turning import PairVerdict
+from headway.errors import PlanError, UsageError
+from headway.planfile.unrefused import load_unrefused
+
+HEAD = "headway: 1\nname: tried\nmodel: openai/gpt-5-mini\n"
+
+
+def quiet(what: str, done: int, of: int) -> None:
+    """Nobody is told."""
+
+
+def tried(folder: Path, plan: str, **how: object) -> Explored:
+    path = folder / "plan.yaml"
+    path.write_text(HEAD + plan)
+    loaded, _ = load_unrefused(path)
+    return explore(subject_of(loaded.expanded), Options(**how), quiet)  # type: ignore[arg-type]
+
+
+def verdicts(found: Explored) -> dict[tuple[str, str], str]:
+    return {(pair.first, pair.second): pair.verdict for pair in found.pairs}
+
+
+def one(found: Explored, first: str, second: str) -> PairVerdict:
+    return next(pair for pair in found.pairs if (pair.first, pair.second) == (first, second))
+
+
+PIPELINE = """\
+tasks:
+  parse: {run: ./parse.sh, writes: out/parsed.json}
+  enrich: {run: ./enrich.sh, reads: out/parsed.json, writes: out/enriched.json}
+  validate: {prompt: Validate, reads: out/enriched.json, output: out/verdict.json}
+"""
+
+
+def test_a_well_declared_pipeline_is_blocked_by_its_edges(tmp_path: Path) -> None:
+    found = tried(tmp_path, PIPELINE)
+    assert set(verdicts(found).values()) == {"blocked"}
+    assert one(found, "parse", "enrich").edge == "`enrich` reads what is written by `parse`"
+    assert one(found, "parse", "validate").edge == (
+        "`validate` reads what is written by `enrich`, `enrich` reads what is written by `parse`"
+    )
+    assert (found.search, found.schedules, found.is_complete) == ("all", 1, True)
+    assert found.crashes > 10
+    assert not found.differs
+
+
+def test_a_plan_that_check_refuses_shows_what_its_hazard_does(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  validate: {prompt: Validate it, reads: out/enriched.json}
+  enrich: {run: ./enrich.sh, writes: out/enriched.json}
+"""
+    found = tried(tmp_path, plan)
+    pair = one(found, "validate", "enrich")
+    assert pair.verdict == "differs"
+    assert pair.shares == ("file `out/enriched.json`",)
+    changed = pair.difference
+    assert isinstance(changed, Difference)
+    assert (changed.kind, changed.where, changed.line) == ("prompt", "validate", 2)
+    assert changed.before == "Validate it"
+    assert changed.serial == "reads out/enriched.json: as before the run"
+    assert changed.got.startswith("reads out/enriched.json: enrich ")
+    assert pair.fix == "enrich:\n  needs: validate"
+    assert pair.other_fix == "validate:\n  needs: enrich"
+    assert found.differing
+    assert found.differs
+
+
+@pytest.mark.parametrize("schedule", ["pair", "steps"])
+def test_every_failure_replays_from_its_line(tmp_path: Path, schedule: str) -> None:
+    plan = """\
+tasks:
+  a: {run: ./a.sh, writes: f}
+  b: {run: ./b.sh, writes: f}
+"""
+    found = tried(tmp_path, plan)
+    lines = [found.pairs[0].replay, *(failure.replay for failure in found.failures)]
+    line = next(line for line in lines if line.startswith(schedule))
+    loaded, refusal = load_unrefused(tmp_path / "plan.yaml")
+    assert refusal is not None
+    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    again = explorer.replay(line)
+    assert again.differing == 1
+    assert again.failures[0].replay == line
+    assert not explorer.replay("serial").differs
+    assert "played=2" in repr(explorer)
+
+
+def test_two_writers_of_one_file_differ_in_the_file(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  a: {run: ./a.sh, writes: f}
+  b: {needs: c, run: ./b.sh, writes: f}
+  c: {run: ./c.sh}
+"""
+    pair = one(tried(tmp_path, plan, is_pairs_only=True), "a", "b")
+    assert pair.difference is not None
+    assert (pair.difference.kind, pair.difference.where) == ("file", "f")
+    assert pair.fix == "b:\n  needs: [c, a]"
+    assert pair.other_fix == ""
+
+
+def test_a_difference_is_told_of_the_pair_that_makes_it(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  validate: {run: ./v.sh, reads: out/enriched.json}
+  parse: {run: ./p.sh, writes: out/parsed.json}
+  enrich: {run: ./e.sh, reads: out/parsed.json, writes: out/enriched.json}
+  other: {run: ./x.sh, writes: out/parsed.json}
+"""
+    found = verdicts(tried(tmp_path, plan, is_pairs_only=True))
+    assert found == {
+        ("validate", "parse"): "commutes",
+        ("validate", "enrich"): "differs",
+        ("validate", "other"): "commutes",
+        ("parse", "enrich"): "blocked",
+        ("parse", "other"): "differs",
+        ("enrich", "other"): "differs",
+    }
+
+
+def test_members_of_a_group_stand_for_all_of_them(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  read: {each: [a, b, c, d, e], run: ./read.sh, writes: "out/{{ item }}"}
+  ask: {each: read, prompt: "Ask {{ tasks.read.output }}"}
+  merge: {reduce: ask, prompt: Merge them}
+  last: {needs: merge, queue: q, prompt: "{{ tasks.merge.output }}"}
+  next: {queue: q, prompt: "Next"}
+"""
+    found = tried(tmp_path, plan, is_pairs_only=True)
+    assert found.tasks == 9
+    counts = {(pair.first, pair.second): (pair.verdict, pair.count) for pair in found.pairs}
+    assert counts[("read[b]", "read[c]")] == ("commutes", 10)
+    assert counts[("read[c]", "ask[c]")] == ("blocked", 5)
+    assert counts[("read[c]", "ask[a]")] == ("commutes", 20)
+    assert counts[("ask[c]", "merge")] == ("blocked", 5)
+    assert one(found, "ask[c]", "merge").edge == "`merge` reduces `ask`"
+    assert one(found, "read[c]", "ask[c]").edge == "`ask` has a member for each of `read`"
+    assert one(found, "last", "next").edge == "`next` is behind `last` in queue `q`"
+    assert one(found, "merge", "last").edge == "`last` needs `merge`"
+
+
+def test_members_that_write_one_file_need_a_queue(tmp_path: Path) -> None:
+    plan = "tasks:\n  fix: {each: [a, b, c, d], run: ./fix.sh, writes: log}\n"
+    pair = tried(tmp_path, plan, is_pairs_only=True).pairs[0]
+    assert (pair.first, pair.second, pair.verdict) == ("fix[b]", "fix[c]", "differs")
+    assert pair.fix == "fix:\n  queue: fix"
+    queued = plan.replace("run:", "queue: fix, run:")
+    assert tried(tmp_path, queued).pairs[0].verdict == "blocked"
+
+
+UNDECLARED = """\
+state: {total: counter, log: append, best: max, all: set, mail: "effect(post:send)",
+        merged: "reduce(join:two)"}
+tasks:
+  a: {run: ./a.sh, writes: ["state:x", "state:total", "effect:mail", "state:merged"]}
+  b: {run: ./b.sh, writes: ["state:y", "state:log", "state:d/*", "effect:mail", "state:merged"]}
+  c: {prompt: "Is it {{ state.x }} or {{ state.y }}?", output: "state:z"}
+  d: {reads: ["state:d/*", "state:best"], prompt: "All: {{ state }}", output: "state:all"}
+"""
+
+
+def test_what_is_not_declared_is_done_again_and_comes_out_the_same(tmp_path: Path) -> None:
+    found = tried(tmp_path, UNDECLARED, schedules=300)
+    assert not found.differs
+    assert found.failed == ()
+    assert verdicts(found)[("a", "b")] == "re-ran"
+    assert one(found, "a", "b").reran >= 1
+    assert found.reran > 0
+    assert found.is_complete
+
+
+def test_a_plan_that_spreads_at_run_time_is_tried_with_what_is_found(tmp_path: Path) -> None:
+    plan = """\
+vars: {tone: brief}
+tasks:
+  list: {run: ls, vars: {x: "{{ item }}"}, matrix: {view: [one]}, each: [a]}
+  find: {run: ls, vars: {y: 3}}
+  ask: {each: find, prompt: "Ask about {{ item }}", output: "out/{{ item }}.txt"}
+  sum: {needs: ask, run: ./sum.sh, vars: {all: "{{ tasks.ask.output }}"}}
+"""
+    found = tried(tmp_path, plan)
+    assert not found.differs
+    asked = [pair.second for pair in found.pairs if pair.second.startswith("ask[find ")]
+    assert asked
+
+
+def test_a_group_that_turns_out_empty_has_no_pairs(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  a: {run: ./a.sh}
+  b: {run: ./b.sh}
+  c: {run: ./c.sh}
+"""
+    loaded, _ = load_unrefused(_written(tmp_path, plan))
+    pairs = list(pairs_of(loaded.expanded, every_pair((0, 1, 2)), {0: 1, 1: 0, 2: 1}, {}))
+    assert [(pair.first, pair.second) for pair in pairs] == [((0, 0), (2, 0))]
+
+
+def test_many_results_are_named_by_their_digest(tmp_path: Path) -> None:
+    items = ", ".join(f"i{n}" for n in range(LINES_MAX + 1))
+    plan = f"tasks:\n  a: {{each: [{items}], run: ./a.sh}}\n  b: {{needs: a, run: ./b.sh}}\n"
+    loaded, _ = load_unrefused(_written(tmp_path, plan))
+    subject = subject_of(loaded.expanded, members_max=LINES_MAX + 1)
+    found = Explorer(subject, Options(), quiet).serial
+    prompt = found.outcome.results[max(found.labels)].prompts[0]
+    assert f"given by a: {LINES_MAX + 1} results" in prompt
+
+
+class Hidden(HashedStage):
+    """Functions that share what nobody sees: every task reads and changes one value."""
+
+    seen = ""
+    hidden_from: tuple[str, ...] = ()
+
+    def begin(self, asked: Asked) -> Going:
+        if asked.label not in self.hidden_from:
+            self.files.put("memory", self.seen + asked.label)
+            type(self).seen += asked.label
+        return super().begin(asked)
+
+    def touched(self) -> list[Touch]:
+        return [*super().touched(), Touch(PROCESS, "", True)]
+
+    def close(self) -> None:
+        type(self).seen = ""
+
+
+def test_functions_that_share_what_nobody_sees_differ(tmp_path: Path) -> None:
+    plan = "tasks:\n  a: {run: ./a.sh}\n  b: {run: ./b.sh}\n  c: {run: ./c.sh}\n"
+    loaded, _ = load_unrefused(_written(tmp_path, plan))
+    subject = subject_of(loaded.expanded)
+
+    class OnlyTwo(Hidden):
+        hidden_from = ("c",)
+
+    cast = replace(subject.cast, stage=lambda: OnlyTwo(subject.play), is_copied=False)
+    found = explore(replace(subject, cast=cast, is_slow=True), Options(is_pairs_only=True), quiet)
+    assert verdicts(found) == {
+        ("a", "b"): "differs", ("a", "c"): "commutes", ("b", "c"): "commutes",
+    }  # fmt: skip
+    assert one(found, "a", "b").shares == ()
+    assert one(found, "a", "b").replay.endswith(":late")
+
+
+def test_a_difference_that_another_pair_makes_is_not_told_of_this_one(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  a: {run: ./a.sh, writes: f}
+  m: {run: ./m.sh, reads: h}
+  b: {run: ./b.sh, writes: [f, h]}
+  c: {run: ./c.sh, writes: f}
+"""
+    found = verdicts(tried(tmp_path, plan, is_pairs_only=True))
+    assert found[("a", "b")] == "commutes"
+    assert found[("m", "b")] == "differs"
+
+
+def _written(folder: Path, plan: str) -> Path:
+    path = folder / "plan.yaml"
+    path.write_text(HEAD + plan)
+    return path
+
+
+def test_a_matrix_is_tried_with_a_few_of_its_values(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  a: {matrix: {v: [1, 2, 3, 4, 5], w: [x, y]}, run: ./a.sh}
+  b: {matrix: {v: [1, 2]}, each: [p, q, r], run: ./b.sh}
+"""
+    found = tried(tmp_path, plan, is_pairs_only=True)
+    assert found.tasks == 6
+    assert one(found, "a[2, x]", "a[3, x]").count == 45
+
+
+def test_prompts_in_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "ask.md").write_text("Ask {{ item }}")
+    plan = "tasks:\n  a: {each: [x, y], prompt_file: ask.md}\n"
+    assert not tried(tmp_path, plan).differs
+
+
+def test_a_large_plan_is_reduced_and_then_drawn(tmp_path: Path) -> None:
+    lines = [f"  t{n}: {{run: ./t.sh, writes: f{n}}}" for n in range(7)]
+    apart = tried(tmp_path, "tasks:\n" + "\n".join(lines) + "\n")
+    assert (apart.search, apart.schedules, apart.is_complete) == ("reduced", 1, True)
+    lines = [f"  t{n}: {{run: ./t.sh, writes: f}}" for n in range(7)]
+    told: list[tuple[str, int, int]] = []
+    path = _written(tmp_path, "tasks:\n" + "\n".join(lines) + "\n")
+    loaded, _ = load_unrefused(path)
+    options = Options(schedules=64, seed=3)
+    found = explore(subject_of(loaded.expanded), options, lambda *news: told.append(news))
+    assert (found.search, found.schedules, found.is_complete) == ("drawn", 128, False)
+    assert len(found.failures) == 20
+    assert {what for what, _, _ in told} == {"pairs", "schedules", "crashes"}
+
+
+def test_of_very_many_tasks_orders_are_drawn_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploring, "REDUCED_TASKS_MAX", 5)
+    monkeypatch.setattr(exploring, "PRIORITIES_MAX", 5)
+    lines = [f"  t{n}: {{run: ./t.sh, writes: f}}" for n in range(6)]
+    found = tried(tmp_path, "tasks:\n" + "\n".join(lines) + "\n", schedules=6)
+    assert (found.search, found.schedules) == ("drawn", 6)
+    drawn = [failure.replay for failure in found.failures if "crash" not in failure.replay]
+    assert drawn
+    assert all(line.startswith("random:") for line in drawn)
+
+
+def test_more_pairs_than_can_be_turned_are_judged_by_what_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turning, "PAIRS_MAX", 1)
+    plan = """\
+tasks:
+  a: {run: ./a.sh, writes: f}
+  b: {run: ./b.sh, writes: f}
+  c: {run: ./c.sh, writes: f}
+  d: {run: ./d.sh}
+"""
+    found = tried(tmp_path, plan, is_pairs_only=True)
+    # Whoever writes first is overwritten by the last one, whatever the order of the first two.
+    assert verdicts(found) == {
+        ("a", "b"): "commutes", ("a", "c"): "untried", ("b", "c"): "untried",
+    }  # fmt: skip
+    assert found.apart == 4
+
+
+def test_groups_share_what_lies_in_what_another_one_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    touched = {
+        0: [Touch("file", "out", True), Touch("state", "x", False)],
+        1: [Touch("file", "out/a", False), Touch("state", "x", False)],
+        2: [Touch("file", "in", False)],
+    }
+    assert sharing_pairs((2, 1, 0), touched) == [(1, 0), (0, 0)]
+    monkeypatch.setattr(pairing, "SHARING_MAX", 0)
+    assert sharing_pairs((2, 1, 0), touched) == [(0, 0)]
+
+
+def test_a_task_that_gives_another_answer_on_the_same_is_told_as_such(tmp_path: Path) -> None:
+    loaded, _ = load_unrefused(_written(tmp_path, "tasks:\n  a: {run: ./a.sh}\n"))
+    subject = subject_of(loaded.expanded)
+
+    class Moody(HashedStage):
+        moods = 0
+
+        def publish(self, place, grown, body):  # type: ignore[no-untyped-def]
+            Moody.moods += 1
+            self.write("mood", str(Moody.moods))
+
+    moody = replace(subject, cast=replace(subject.cast, stage=lambda: Moody(subject.play)))
+    found = explore(moody, Options(), quiet)
+    assert found.nondeterministic is not None
+    assert found.nondeterministic.where == "mood"
+    assert found.differs
+    assert found.pairs == ()
+
+
+def test_a_crash_that_changes_the_end_is_told_with_its_line(tmp_path: Path) -> None:
+    loaded, _ = load_unrefused(_written(tmp_path, "tasks:\n  a: {run: ./a.sh}\n"))
+    subject = subject_of(loaded.expanded)
+
+    class Forgetful(HashedStage):
+        def restart(self) -> None:
+            self.write("lost", "something")
+
+    cast = replace(subject.cast, stage=lambda: Forgetful(subject.play))
+    found = explore(replace(subject, cast=cast), Options(), quiet)
+    assert found.failures[0].replay == "serial:crash=1"
+    assert found.differing == found.crashes
+
+
+def test_a_task_whose_item_lacks_a_field_fails_in_every_schedule(tmp_path: Path) -> None:
+    plan = """\
+tasks:
+  list: {run: ls}
+  ask: {each: list, prompt: "Ask {{ item.name }}"}
+  put: {each: list, prompt: "Put", output: "state:x/{{ item }}/y"}
+"""
+    found = tried(tmp_path, plan)
+    assert any("`ask`: an item has no field" in fault for fault in found.failed)
+    assert not found.differs
+
+
+def test_a_key_that_is_none_fails_the_task(tmp_path: Path) -> None:
+    plan = 'tasks:\n  a: {each: [".."], prompt: "Put", output: "state:x/{{ item }}"}\n'
+    path = _written(tmp_path, plan)
+    try:
+        loaded, _ = load_unrefused(path)
+    except PlanError:
+        return  # It is refused before: so much the better.
+    found = explore(subject_of(loaded.expanded), Options(), quiet)
+    assert len(found.failed) == 1
+
+
+def test_what_is_wrong_for_other_reasons_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="circle"):
+        tried(tmp_path, "tasks:\n  a: {needs: b, run: x}\n  b: {needs: a, run: x}\n")
+    plan = "tasks:\n  a: {run: x, queue: q, needs: b}\n  b: {run: x, queue: q}\n"
+    with pytest.raises(PlanError):
+        tried(tmp_path, plan)
+
+
+def test_a_schedule_of_another_plan_is_refused(tmp_path: Path) -> None:
+    loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
+    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    with pytest.raises(UsageError, match="of another plan"):
+        explorer.replay("steps:2.2")
+
+
+def test_orders_are_counted_as_combinatorics_does() -> None:
+    assert orders([2] * 5) == 113_400
+    assert orders([]) == 1
+
+
+def test_what_stands_for_a_reducer_depends_on_the_order() -> None:
+    assert joined("a", "b") != joined("b", "a")
+
+
+def test_the_stage_says_what_it_is(tmp_path: Path) -> None:
+    loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
+    play = Play.of(loaded.expanded)
+    stage = HashedStage(play)
+    attempt = stage.begin(Asked(0, 0, 0, 1, "parse", None))
+    assert repr(stage) == "<HashedStage 0>"
+    assert isinstance(attempt, HashedAttempt)
+    assert repr(attempt) == "<HashedAttempt of parse>"
+    assert not attempt.statistics()
+    assert attempt.step() is None
+    assert attempt.step() is not None
+    attempt.stop()
+    assert play.template("{{ broken").render(str) == "{{ broken"

@@ -1,0 +1,256 @@
+"""Trials of small programs: every schedule, every crash, with the engine of real runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.engine.access import Act
+from headway.core.foresight.interleave import Copier, interleavings
+from headway.core.foresight.played import Played, Player, difference
+from headway.core.foresight.schedules import Line
+from headway.core.foresight.stage import Files, Touch, overlap
+from headway.core.foresight.trial import Cast, Outcome, Trial
+from headway.core.plan.graph import Group, Need
+from headway.core.plan.touches import ANYTHING, Touches
+from headway.errors import InternalError
+from tests.unit.explored_programs import Programs, cast_of, drawn
+
+ALL_MAX = 150
+"""Schedules that one example may have; a larger one is cut off."""
+
+
+def player_of(cast: Cast) -> tuple[Player, Played]:
+    player = Player(cast)
+    serial = player.play(Line("serial"), is_traced=True)
+    player.length, player.counts = len(serial.path), serial.counts
+    return player, serial
+
+
+def form_of(outcome: Outcome) -> str:
+    results = sorted((place, repr(done)) for place, done in outcome.results.items())
+    effects = sorted((name, repr(data)) for name, data in outcome.effects.items())
+    return json.dumps([results, repr(outcome.state), sorted(outcome.world.items()), effects])
+
+
+def outcomes_of(cast: Cast, is_reduced: bool) -> tuple[set[str], int]:
+    found: set[str] = set()
+    count = 0
+    for count, tried in enumerate(interleavings(cast, is_reduced), 1):
+        found.add(form_of(tried.trial.outcome()))
+        if count > 3 * ALL_MAX:
+            return set(), count
+    return found, count
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_what_tasks_do_to_the_state_is_the_same_in_every_schedule(seed: int) -> None:
+    cast = drawn(seed, most=4, has_files=False)
+    _, serial = player_of(cast)
+    for count, tried in enumerate(interleavings(cast)):
+        assert tried.trial.outcome() == serial.outcome, tried.path
+        if count > ALL_MAX:
+            break
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_reduction_loses_no_outcome(seed: int) -> None:
+    cast = drawn(seed, most=3, has_files=True)
+    every, count = outcomes_of(cast, is_reduced=False)
+    if every:
+        reduced, fewer = outcomes_of(cast, is_reduced=True)
+        assert reduced == every
+        assert fewer <= count
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), crash=st.integers(1, 30))
+def test_a_run_that_was_killed_anywhere_ends_as_if_it_had_not_been(seed: int, crash: int) -> None:
+    player, serial = player_of(drawn(seed, most=5, has_files=False))
+    for line in (
+        Line("serial", crash=crash),
+        Line("random", seed=seed, crash=crash),
+        Line("pct", seed=seed, depth=3, crash=crash),
+    ):
+        assert player.play(line, is_traced=True).outcome == serial.outcome
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_a_pair_that_is_turned_around_gives_the_serial_state(seed: int) -> None:
+    player, serial = player_of(drawn(seed, most=5, has_files=False))
+    places = sorted(serial.labels)
+    for way in ("before", "inside", "around"):
+        for is_late in (False, True):
+            line = Line("pair", (places[0], places[-1]), way, 1, is_late)
+            assert player.play(line).outcome == serial.outcome
+
+
+def test_tasks_of_two_steps_have_as_many_orders_as_combinatorics_says() -> None:
+    groups = [Group(f"t{one}") for one in range(3)]
+    count = sum(1 for _ in interleavings(cast_of([[("look", "f")]] * 3, groups)))
+    assert count == 90
+
+
+def test_steps_that_touch_nothing_of_each_other_need_one_order_only() -> None:
+    groups = [Group(f"t{one}") for one in range(5)]
+    ops = [[("write", f"f/{one}")] for one in range(5)]
+    assert sum(1 for _ in interleavings(cast_of(ops, groups), is_reduced=True)) == 1
+
+
+def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
+    ops = [[("write", "f")], [("look", "f")], [("put", "a")]]
+    groups = [Group(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
+    paths = [
+        [tuple(tried.path) for tried in interleavings(cast_of(ops, groups, is_copied=copied))]
+        for copied in (True, False)
+    ]
+    assert paths[0] == paths[1]
+    assert len(set(paths[0])) == len(paths[0]) == 90
+
+
+def test_a_file_that_nobody_orders_gives_several_outcomes() -> None:
+    cast = cast_of([[("write", "f")], [("look", "f")]], [Group("a"), Group("b")])
+    assert len(outcomes_of(cast, is_reduced=False)[0]) == 2
+
+
+def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -> None:
+    groups = [
+        Group("a"), Group("b"), Group("c", None, (Need(0),)), Group("d", None, (Need(1),)),
+        Group("e", None, (Need(2, memberwise=True),)),
+    ]  # fmt: skip
+    ops = [[("write", "x")], [("write", "y")], [("get", "a")], [("get", "a")], [("get", "a")]]
+    base = cast_of(ops, groups)
+    cast = Cast(base.graph, lambda: Programs(ops), base.channels, spread={0: (2,), 1: (3,)})
+    player, serial = player_of(cast)
+    assert len(serial.labels) == 8
+    for seed in range(10):
+        assert player.play(Line("random", seed=seed)).outcome == serial.outcome
+    for crash in range(1, 12):
+        assert player.play(Line("serial", crash=crash)).outcome == serial.outcome
+
+
+def test_a_failed_task_is_tried_again_if_its_plan_says_so() -> None:
+    ops = [[("fail", "")]]
+    names = [f"t{one}" for one in range(8)]
+    for retries in (0, 1):
+        groups = [Group(name, retries=retries) for name in names]
+        player, serial = player_of(cast_of(ops * 8, groups))
+        failed = [done.fault for done in serial.outcome.results.values() if done.fault]
+        assert failed
+        assert player.play(Line("random", seed=3)).outcome == serial.outcome
+
+
+def test_effects_are_released_in_declared_order_and_once_after_a_kill() -> None:
+    ops = [[("act", "mail")]] * 3
+    groups = [Group(f"t{one}", touches=Touches((), (), ("mail",))) for one in range(3)]
+    player, serial = player_of(cast_of(ops, groups))
+    assert len(serial.outcome.effects["mail"]) == 3
+    for crash in range(1, 14):
+        line = Line("random", seed=crash, crash=crash)
+        assert player.play(line).outcome.effects == serial.outcome.effects
+
+
+def test_what_is_wanted_now_is_not_an_effect_in_order() -> None:
+    class Now(Programs):
+        def begin(self, asked):  # type: ignore[no-untyped-def]
+            if asked.snapshot is not None:
+                asked.snapshot.act(Act("mail", b"1", is_now=True))
+                asked.snapshot.act(Act("mail", b"2"))
+            return super().begin(asked)
+
+    base = cast_of([[]], [Group("a", touches=ANYTHING)])
+    cast = Cast(base.graph, lambda: Now([[]]), base.channels)
+    assert player_of(cast)[1].outcome.effects == {"mail": (b"2",)}
+
+
+def test_a_trial_that_is_not_over_has_no_outcome() -> None:
+    trial = Trial(cast_of([[]], [Group("a")])).open()
+    with pytest.raises(InternalError, match="nobody goes on"):
+        trial.outcome()
+    assert "ready=1" in repr(trial)
+    trial.take(trial.ready[0])
+    trial.close()
+
+
+def test_a_trial_that_is_closed_ends_what_goes_on() -> None:
+    trial = Trial(cast_of([[("get", "a")]], [Group("a")])).open()
+    trial.close()
+    trial.take(trial.ready[0])
+    trial.close()
+    assert trial.statistics().steps == 1
+
+
+def test_a_copier_shares_what_never_changes() -> None:
+    copier = Copier()
+    trial = Trial(cast_of([[]], [Group("a")])).open()
+    copy = copier.thaw(copier.freeze(trial))
+    assert copy.cast is trial.cast
+    assert "shared=" in repr(copier)
+    copier.close()
+
+
+def test_whoever_writes_a_folder_replaces_what_was_in_it() -> None:
+    files = Files()
+    assert files.look("out") == ()
+    files.put("out/a", "one")
+    files.put("out-b", "other")
+    assert files.look("out") == (("out/a", "one"),)
+    assert files.look("") == (("out-b", "other"), ("out/a", "one"))
+    files.put("out", "two")
+    assert files.look("out/a/b") == (("out", "two"),)
+    files.put("out", "three")
+    assert files.look("out") == (("out", "three"),)
+    assert files.statistics().files == 2
+
+
+def test_two_readers_do_not_meet_and_a_folder_meets_what_is_in_it() -> None:
+    read, write = Touch("file", "a/b", False), Touch("file", "a", True)
+    assert overlap([read], [read]) == []
+    assert overlap([read], [write]) == [read]
+    assert overlap([write], [Touch("state", "a", True)]) == []
+    assert overlap([Touch("file", "ab", True)], [write]) == []
+    assert overlap([Touch("file", "", False)], [write])
+
+
+def outcome(**what: object) -> Outcome:
+    given: dict[str, object] = {"results": {}, "state": (), "world": {}, "effects": {}}
+    return Outcome(**{**given, **what})  # type: ignore[arg-type]
+
+
+def test_differences_are_found_in_prompts_then_results_then_the_rest() -> None:
+    from headway.core.foresight.stage import Done
+
+    def told(one: Outcome, other: Outcome) -> tuple[str, str, str, str] | None:
+        found = difference(one, other, lambda place: f"t{place}")
+        return None if found is None else (found.kind, found.where, found.serial, found.got)
+
+    done = Done(b"x", ("one\ntwo", "three"))
+    serial = outcome(results={1: done})
+    assert told(serial, serial) is None
+    other = outcome(results={1: Done(b"y", ("one\ntwo", "four"))})
+    assert told(serial, other) == ("prompt", "t1", "three", "four")
+    longer = outcome(results={1: Done(b"y", ("one\ntwo\nmore", "three"))})
+    found = difference(serial, longer, str)
+    assert found is not None
+    assert (found.line, found.before, found.serial, found.got) == (3, "two", "", "more")
+    assert told(serial, outcome()) == ("missing", "t1", "", "it has no result")
+    assert told(outcome(), serial) == ("missing", "t1", "it has no result", "")
+    failed = outcome(results={1: Done(b"", ("one\ntwo", "three"), "no")})
+    assert told(serial, failed) == ("failure", "t1", "a result", "no")
+    assert told(failed, serial) == ("failure", "t1", "no", "a result")
+    long = outcome(results={1: Done(b"x" * 500 + b"y" + b"z" * 500, done.prompts)})
+    kind, _, short, cut = told(serial, long) or ("", "", "", "")
+    assert (kind, short) == ("result", "x")
+    assert cut.endswith("…")
+    longest = outcome(results={1: Done(b"x" * 500 + b"!" + b"z" * 500, done.prompts)})
+    assert (told(long, longest) or ("", "", "", ""))[3].startswith("…x")
+    assert told(outcome(), outcome(state=(("k", b"\1"),))) == ("state", "k", "nothing", "01")
+    assert told(outcome(world={"f": "1"}), outcome()) == ("file", "f", "1", "nothing")
+    swapped = outcome(effects={"m": (b"2", b"1")})
+    assert told(outcome(effects={"m": (b"1", b"2")}), swapped) == ("effects", "m", "1, 2", "2, 1")

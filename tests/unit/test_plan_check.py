@@ -1,0 +1,392 @@
+"""What `headway check` remarks on in a plan that can be run: where, what goes wrong, the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from json import dumps
+from time import process_time
+
+import pytest
+
+from headway.core.plan.check import CheckReport, check
+from headway.core.plan.expand import Sources, expand
+from headway.core.plan.hazard import examined, ordered
+from headway.core.plan.remark import Remark, listed
+from headway.core.plan.schema import plan_of
+from headway.core.plan.spec import PlanSpec, Run, TaskSpec
+from headway.errors import HazardError, Place
+from headway.planfile import apply_fixes, parse_document
+
+HEAD = "headway: 1\ntasks:\n"
+
+
+def report(
+    tasks: str, there: Sequence[str] | None = None, sources: Sources | None = None, top: str = ""
+) -> CheckReport:
+    """What is said of a plan in a folder that has these paths, or all that are asked for."""
+    document = parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml")
+    plan = ordered(expand(plan_of(document), sources or Sources()))
+    if there is None:
+        return check(plan)
+    return check(plan, lambda paths: frozenset(paths) - frozenset(there))
+
+
+def remarks(tasks: str, there: Sequence[str] | None = None) -> tuple[Remark, ...]:
+    return report(tasks, there).remarks
+
+
+def one(tasks: str, there: Sequence[str] | None = None) -> Remark:
+    """The one remark on a plan; its fix ends it, if only because a hazard comes to light."""
+    (found,) = remarks(tasks, there)
+    if found.fixes:
+        repaired = apply_fixes(HEAD + tasks, found.fixes).removeprefix(HEAD)
+        with suppress(HazardError):
+            assert found not in remarks(repaired, there), repaired
+    return found
+
+
+READER = "  a: {run: x, reads: in/a, output: o}\n"
+
+
+def test_a_read_of_what_nobody_writes_and_is_not_there_is_a_warning() -> None:
+    found = one(READER, [])
+    assert (found.severity, found.kind, found.where) == (
+        "warning", "nobody writes", "plan.yaml:3:22",
+    )  # fmt: skip
+    assert found.message == "`a` reads `in/a`, which no task writes before and is not there"
+    assert found.hint == "add `writes: in/a` to the task that writes it"
+    assert not remarks(READER, ["in/a"])
+    assert not remarks(READER)
+    assert not remarks("  b: {run: x, writes: in}\n" + READER, [])
+    assert not remarks("  b: {run: x, writes: in/a/b}\n" + READER, [])
+
+
+def test_what_is_written_later_is_not_there_before() -> None:
+    tasks = "  a: {run: x, reads: s, output: o}\n  b: {run: x, needs: a, reads: o, writes: s}\n"
+    assert [found.kind for found in remarks(tasks, [])] == ["nobody writes"]
+
+
+def test_a_misspelt_read_is_told_what_was_meant() -> None:
+    tasks = "  p: {run: x, output: out/parsed.json}\n  e: {run: x, reads: [q, out/parse.json]}\n"
+    found = one(tasks, ["q"])
+    assert found.hint == "did you mean `out/parsed.json`?"
+    assert found.where == "plan.yaml:4:26"
+    single = tasks.replace("[q, out/parse.json]", "out/parse.json")
+    assert one(single, []).hint == "did you mean `out/parsed.json`?"
+
+
+def test_the_task_that_does_not_say_what_it_writes_is_the_likely_writer() -> None:
+    found = one("  p: {run: x}\n  e: {run: x, needs: p, reads: made.json}\n", [])
+    assert found.hint == "if `p` writes it, add `writes: made.json` to `p`"
+    many = "  p: {run: x}\n  q: {run: x}\n  e: {run: x, reads: made.json}\n"
+    assert one(many, []).fixes == ()
+
+
+def test_members_are_told_together() -> None:
+    tasks = "  a: {run: x, each: [p, q, r], reads: 'in/{{ item }}', output: 'o/{{ item }}'}\n"
+    found = one(tasks, ["in/q"])
+    assert found.message.startswith("`a[p]` reads `in/p` (and 1 more), which no task writes")
+    late = "  l: {run: x}\n  a: {run: x, each: l, reads: 'in/{{ item }}'}\n"
+    assert one(late, []).message.startswith("`a` reads `in`, which")
+    plenty = "".join(f"  t{n}: {{run: x, reads: in/{n}}}\n" for n in range(105))
+    assert len(remarks(plenty, [])) == 100
+
+
+def test_a_write_that_nobody_reads_may_be_what_the_plan_is_for() -> None:
+    found = one("  a: {run: x, writes: [r, s]}\n")
+    assert (found.severity, found.kind, found.where) == ("note", "nobody reads", "plan.yaml:3:24")
+    assert found.message == "no task reads `r` and `s`: taken for what the plan leaves behind"
+    assert one("  a: {run: x, writes: s}\n").task == "a"
+    assert not remarks("  a: {run: x, output: s}\n")
+    assert not remarks("  a: {run: x, writes: s}\n  b: {run: x, reads: s/t}\n")
+    assert not remarks("  a: {run: x, writes: s/t}\n  b: {run: x, reads: s}\n")
+
+
+def test_a_task_that_may_read_a_write_after_all_is_named() -> None:
+    found = one("  a: {run: x, writes: s}\n  b: {run: y, needs: a}\n")
+    assert found.message == "`a` writes `s`, which no task reads"
+    assert found.hint == "if `b` reads it, add `reads: s` there"
+    assert "would not wait" not in found.detail
+    found = one("  a: {run: x, writes: s}\n  b: {run: y}\n")
+    assert found.detail.endswith("`b` would not wait for it")
+    two = one("  a: {run: x, writes: s}\n  b: {run: y}\n  c: {run: z, reads: []}\n  d: {run: w}\n")
+    assert two.hint == "if `b` and `d` reads it, add `reads: s` there"
+    assert two.fixes == ()
+
+
+GATE = (
+    "  test: {run: x, reads: src, output: log, writes: []}\n"
+    "  ship: {run: y, needs: test, reads: build, output: shipped, writes: []}\n"
+)
+
+
+def test_a_need_by_which_nothing_gets_over_is_a_note() -> None:
+    found = one(GATE)
+    assert (found.severity, found.kind) == ("note", "carries nothing")
+    assert found.hint == "remove `test` from `needs`, unless it is a gate"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("reads: build", "reads: log"),
+        ("reads: src", "reads: shipped"),
+        ("needs: test, reads: build, output: shipped", "needs: test, reads: build, output: log"),
+        ("reads: build,", ""),
+        ("run: y,", "run: y, vars: {v: '{{ tasks.test.output }}'},"),
+        ("run: y,", "prompt: 'Say {{ tasks.test.output }}', model: m,"),
+        ("run: y", "python: 'm:f'"),
+        ("needs: test, reads: build, output: shipped", "needs: test, each: test, reads: build"),
+    ],
+)
+def test_a_need_that_carries_something_is_none(old: str, new: str) -> None:
+    assert old in GATE
+    assert not [one for one in remarks(GATE.replace(old, new)) if one.kind == "carries nothing"]
+
+
+def test_a_need_may_be_what_keeps_others_in_order() -> None:
+    around = (
+        "  first: {run: x, writes: s, output: a}\n"
+        "  test: {run: x, needs: first, reads: a, output: log, writes: []}\n"
+        "  ship: {run: y, needs: test, reads: build, output: b, writes: []}\n"
+        "  last: {run: x, needs: ship, reads: b, writes: s}\n"
+    )
+    assert not [one for one in remarks(around) if one.kind == "carries nothing"]
+    keys = around.replace("writes: s,", "writes: 'state:s',").replace(
+        "writes: s}", "reads: 'state:s'}"
+    )
+    keys = keys.replace("reads: b, reads", "reads")
+    assert not [one for one in remarks(keys) if one.kind == "carries nothing"]
+
+
+def test_a_command_that_writes_what_others_touch_must_say_so() -> None:
+    tasks = "  a: {run: x, output: out/a}\n  b: {run: 'work > out/a'}\n"
+    found = one(tasks)
+    assert (found.severity, found.kind, found.task) == ("warning", "undeclared", "b")
+    assert found.message == "the command of `b` writes `out/a`, and `b` does not declare it"
+    assert found.detail == "if `b` runs first, `a` overwrites it"
+    assert found.hint == "add `writes: out/a` to `b`"
+    read = "  a: {run: x, reads: in/a}\n  b: {run: 'work >> \"in/a\"'}\n"
+    assert one(read).detail == "if `a` runs first, it reads the version from before the run"
+    ordered_too = tasks.replace("{run: 'work", "{needs: a, run: 'work")
+    assert one(ordered_too).severity == "warning"
+    assert "as long as the other needs stay" in one(ordered_too).detail
+
+
+def test_a_command_that_names_what_an_unordered_task_writes_must_say_so() -> None:
+    tasks = "  a: {run: x, output: out/a}\n  b: {run: work out/a}\n"
+    found = one(tasks)
+    assert found.message == "the command of `b` names `out/a`, and `b` does not declare it"
+    assert found.detail == "`a` writes it: if `b` runs first, it reads the old version"
+    assert found.hint == "add `reads: out/a` to `b`"
+    assert not remarks(tasks.replace("work out/a", "work out/b"))
+    assert not remarks(tasks.replace("{run: work", "{needs: a, run: work"))
+    assert not remarks(tasks.replace("work out/a", "work out/a, reads: out"))
+    assert one("  a: {run: x, output: out/a}\n  b: {run: ls out/}\n").what == "out"
+    inner = one("  a: {run: x, reads: i, writes: out/a}\n  b: {run: work < out/a/b, reads: j}\n")
+    assert inner.hint == "add `reads: out/a` to `b`"
+
+
+def test_a_redirected_read_is_told_even_if_it_is_in_order() -> None:
+    tasks = "  a: {run: x, writes: out/a}\n  b: {needs: a, run: work < out/a}\n"
+    assert [(one.severity, one.kind) for one in remarks(tasks)] == [("note", "undeclared")]
+    silent = "  a: {run: work > out/a}\n  b: {needs: a, run: work < out/a}\n"
+    assert not remarks(silent)
+    assert [one.task for one in remarks(silent.replace("needs: a, ", ""))] == ["b"]
+    assert not remarks("  a: {run: 'work > out/a; work < out/a'}\n  b: {run: z, writes: o}\n"
+                       "  c: {run: z, reads: o}\n")  # fmt: skip
+
+
+def test_commands_of_members_are_looked_at_with_their_values() -> None:
+    tasks = (
+        "  a: {run: 'work > \"o/$item\"', each: [p, q]}\n"
+        '  b: {run: work "o/${item}" "$HOME/x" \'$item/y\' -f. {{.x}} o/*, each: [q, r]}\n'
+    )
+    found = one(tasks.replace("{run: work", "{run: work").replace(
+        "run: work \"o/${item}\" \"$HOME/x\" '$item/y' -f. {{.x}} o/*",
+        "run: \"work o/${item} $HOME/x '$item/y' -f. {{.x}} o/*\"",
+    ))  # fmt: skip
+    assert found.message.startswith("the command of `b[q]` names `o/q`")
+    values = (
+        "  a: {run: x, output: o/v/k}\n"
+        "  b: {run: 'work o/$name/$axis', matrix: {axis: [j, k]}, vars: {name: v}}\n"
+    )
+    assert one(values).message.startswith("the command of `b[k]` names `o/v/k`")
+    results = "  a: {run: x, output: o/v}\n  b: {run: x}\n"
+    results += "  c: {run: 'work o/$r', needs: b, vars: {r: '{{ tasks.b.output }}'}}\n"
+    assert not remarks(results)
+
+
+@pytest.mark.parametrize(
+    "command", ["cd sub && work > out/a", "cat <<END > out/a", "work 2>&1 out"]
+)
+def test_a_command_that_moves_is_not_understood(command: str) -> None:
+    assert not remarks(f"  a: {{run: x, output: out/a}}\n  b: {{run: '{command}'}}\n")
+
+
+def test_what_is_read_before_the_run_cannot_be_written_by_it() -> None:
+    tasks = (
+        "  make: {run: x, writes: prompts}\n"
+        "  ask: {prompt_file: prompts/p.md, model: m, needs: make}\n"
+        "  names: {run: x, output: names.txt}\n"
+        "  all: {run: x, each: {lines: names.txt}, needs: names}\n"
+        "  cut: {run: x, writes: parts}\n"
+        "  each: {run: x, each: parts/*.txt, reads: parts}\n"
+    )
+    sources = Sources(
+        {"parts/*.txt": ("parts/a.txt",)}, {"names.txt": ("a",)}, {"prompts/p.md": "Hello"}
+    )
+    early = [one for one in report(tasks, None, sources).remarks if one.kind == "read too early"]
+    assert [found.message for found in early] == [
+        "the prompt of `ask` is read before the run, and `make` writes `prompts/p.md`",
+        "the items of `all` are read before the run, and `names` writes `names.txt`",
+        "the items of `each` are read before the run, and `cut` writes `parts`",
+    ]
+    assert early[0].hint == "give the text as a result: `needs: make` and `{{ tasks.make.output }}`"
+    assert early[1].hint == "give them as the result of `names`: `each: names`"
+    own = "  fix: {run: x, each: parts/*.txt, writes: '{{ item }}'}\n"
+    own += "  see: {run: y, each: parts/*.txt, needs: fix, reads: '{{ item }}'}\n"
+    assert not report(own, None, sources).remarks
+    later = own + "  add: {run: z, needs: see, output: parts/new.txt}\n"
+    assert not report(later, None, sources).remarks
+    root = "  cut: {run: x, output: a.txt}\n  each: {run: x, each: '*.md', needs: cut}\n"
+    assert not report(root, None, Sources({"*.md": ("a.md",)})).remarks
+    self_made = "  all: {run: x, each: {lines: names.txt}, writes: names.txt, queue: q}\n"
+    kinds = [one.kind for one in report(self_made, None, sources).remarks]
+    assert kinds == ["nobody reads"]
+
+
+def test_keys_of_the_state_that_are_declared_make_edges_and_no_remarks() -> None:
+    tasks = (
+        "  parse: {run: x, each: [p, q], reads: [], writes: 'state:r/{{ item }}'}\n"
+        "  mine: {run: x, each: [p, q], reads: 'state:r/{{ item }}', writes: []}\n"
+        "  two: {run: x, each: [p, q, r], reads: 'state:r/{{ item }}', writes: []}\n"
+        "  all: {run: x, reads: 'state:r/*', writes: 'state:end'}\n"
+        "  before: {run: x, reads: 'state:end', writes: []}\n"
+    )
+    found = report(tasks)
+    assert [(one.before, one.after, one.memberwise) for one in found.edges] == [
+        ("parse", "mine", True),
+        ("parse", "two", False),
+        ("parse", "all", False),
+        ("all", "before", False),
+    ]
+    assert not found.remarks
+
+
+def test_the_state_is_ordered_as_the_serial_run_would_order_it() -> None:
+    tasks = (
+        "  a: {run: x, writes: 'state:p', reads: [], needs: c}\n"
+        "  b: {run: x, reads: 'state:p', writes: 'state:q'}\n"
+        "  c: {run: x, reads: 'state:q', writes: []}\n"
+    )
+    assert [(one.before, one.after) for one in report(tasks).edges] == [("c", "a"), ("b", "c")]
+
+
+def test_members_that_read_own_and_others_keys_wait_for_all() -> None:
+    tasks = (
+        "  a: {run: x, each: [p, q], reads: [], writes: 'state:r/{{ item }}'}\n"
+        "  b: {run: x, each: [p, q], reads: ['state:r/{{ item }}', 'state:r/p'], writes: []}\n"
+    )
+    assert [one.memberwise for one in report(tasks).edges] == [False]
+
+
+def test_many_members_that_keep_pace_with_many_groups_wait_for_all_of_them() -> None:
+    tasks = "".join(
+        f"  t{n}: {{run: x, each: [p, q], reads: [], writes: 'state:r{n}/{{{{ item }}}}'}}\n"
+        for n in range(101)
+    )
+    reads = ", ".join(f"'state:r{n}/{{{{ item }}}}'" for n in range(101))
+    found = report(f"{tasks}  z: {{run: x, each: [p, q], reads: [{reads}], writes: []}}\n")
+    assert {one.memberwise for one in found.edges} == {False}
+
+
+def test_too_many_edges_by_keys_are_none() -> None:
+    tasks = "".join(
+        f"  t{n}: {{run: x, reads: 'state:r', writes: 'state:r'}}\n" for n in range(320)
+    )
+    assert not report(tasks).edges
+
+
+def test_a_task_that_does_not_say_what_it_reads_of_the_state_may_run_again() -> None:
+    tasks = "  a: {run: x, writes: 'state:k', reads: []}\n  b: {run: y, writes: 'state:j'}\n"
+    (found,) = remarks(tasks)
+    assert (found.severity, found.kind, found.task) == ("note", "runs again", "b")
+    assert found.detail == "if `b` reads before `a` has written, it runs again"
+    assert "`reads: state:KEY` to `b`, or `needs: a` to `b`" in found.hint
+    assert not remarks(tasks.replace("{run: y,", "{run: y, needs: a,"))
+    late = "  a: {run: x, reads: []}\n  b: {run: y, writes: [], reads: 'state:j'}\n"
+    (silent,) = report(late, top="state: {j: value}\n").remarks
+    assert silent.message == "`a` does not say what it writes of the shared state"
+    plenty = "".join(f"  t{n}: {{run: x}}\n" for n in range(30))
+    assert len(report(plenty, top="state: {k: value}\n").remarks) == 20
+
+
+def test_members_that_read_what_others_of_them_write_run_again() -> None:
+    tasks = "  a: {run: x, each: [p, q], reads: 'state:n', writes: 'state:n'}\n"
+    found = one(tasks)
+    assert found.message == "members of `a` read `state:n`, which others of them write"
+    assert found.where == "plan.yaml:3:36"
+    own = "  a: {run: x, each: [p, q], reads: 'state:n/{{ item }}', writes: 'state:n/{{ item }}'}\n"
+    assert not remarks(own)
+    assert not remarks("  a: {run: x, reads: 'state:n', writes: 'state:n'}\n")
+    everything = "  a: {run: x, each: [p, q], reads: 'state:*', writes: 'state:n/{{ item }}'}\n"
+    assert "`state:everything`" in one(everything).message
+    unread = "  a: {run: x, each: [p, q], reads: 'state:m', writes: 'state:n'}\n"
+    assert not remarks(unread)
+
+
+def test_warnings_come_before_notes_and_all_is_json() -> None:
+    found = report("  a: {run: x, writes: o}\n  b: {run: x, reads: in/b, output: p}\n", [])
+    assert [one.severity for one in found.remarks] == ["warning", "note"]
+    assert found.warnings == (found.remarks[0].message,)
+    assert '"answers": [' in dumps(asdict(found))
+
+
+def test_plans_without_a_file_are_told_by_name() -> None:
+    tasks = (TaskSpec("a", Place(0, 0), Run("x"), writes=("o",)),)
+    found = check(ordered(expand(PlanSpec("p", tasks), Sources())))
+    assert [one.where for one in found.remarks] == [""]
+
+
+def test_a_variable_that_its_prompt_uses_is_in_order() -> None:
+    assert not remarks("  a: {prompt: 'Say {{ vars.v }}', model: m, vars: {v: x}}\n")
+
+
+def test_names_are_listed_as_in_a_sentence() -> None:
+    assert [listed(list(names)) for names in ("", "a", "ab", "abc", "abcde")] == [
+        "", "`a`", "`a` and `b`", "`a`, `b` and `c`", "`a`, `b`, `c` and 2 more",
+    ]  # fmt: skip
+
+
+def _many(count: int) -> PlanSpec:
+    """Chains of five, each task with a file of its own."""
+    return PlanSpec("p", tuple(
+        TaskSpec(f"t{n}", Place(0, 0), Run("x"), writes=(f"o/{n}",),
+                 reads=(f"in/{n}", *((f"o/{n - 1}",) if n % 5 else ())))
+        for n in range(count)
+    ))  # fmt: skip
+
+
+def _members(count: int) -> PlanSpec:
+    items = dumps([f"f{n}" for n in range(count)])
+    text = (
+        f"  a: {{run: x, each: {items}, reads: 'in/{{{{ item }}}}', writes: 'o/{{{{ item }}}}'}}\n"
+        "  b: {run: y, each: a, reads: 'o/{{ item }}', writes: 'p/{{ item }}'}\n"
+        "  c: {run: z, reads: p, output: done}\n"
+    )
+    return plan_of(parse_document(HEAD + text, "plan.yaml"))
+
+
+@pytest.mark.wallclock
+@pytest.mark.bench
+@pytest.mark.parametrize("spec", [_many(10_000), _members(10_000)], ids=["groups", "members"])
+def test_ten_thousand_tasks_are_checked_in_seconds(spec: PlanSpec) -> None:
+    start = process_time()
+    found = check(examined(expand(spec, Sources())), frozenset)
+    assert found.tasks >= 10_000
+    assert len(found.answers) <= 12
+    # The bound is generous, for a busy machine that counts every branch; `bench.check` has figures.
+    assert process_time() - start < 12.0

@@ -1,0 +1,377 @@
+"""What a plan says of the state that its tasks share, and what the engine is told of it."""
+
+from __future__ import annotations
+
+import sys
+from time import process_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.plan.content import keys_of
+from headway.core.plan.expand import Expanded, Sources, expand, found, graph_of, stakes_of
+from headway.core.plan.hazard import ordered
+from headway.core.plan.resources import (
+    KEY_CHARS_MAX,
+    KINDS,
+    VALUE,
+    Channel,
+    better_channel,
+    better_key,
+    channel_in,
+    channel_of,
+    is_pattern,
+    is_well_formed,
+    matches,
+    prefix_of,
+)
+from headway.core.plan.schema import plan_of
+from headway.core.plan.section import Faults
+from headway.core.plan.sharing import KEYS_MAX, StateChannels, channels_of
+from headway.core.plan.spec import Fields, PlanSpec, Run, TaskSpec
+from headway.core.plan.stake import Stake
+from headway.core.plan.template import Template, parse_template
+from headway.core.plan.touched import ANYONE, state_touched, touched_by
+from headway.core.plan.touches import Touches, covers
+from headway.errors import InternalError, Place, PlanError, PlanValueError
+from headway.planfile import parse_document
+
+STATE = (
+    "state: {total: counter, records/*: value, best: 'reduce(m.n:better)', "
+    "mail: effect(m.n:send), log: 'effect(./log now)', posts/*: effect(m.n:send)}\n"
+)
+
+
+def expanded(tasks: str, top: str = "", **files: str) -> Expanded:
+    spec = plan_of(parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml"))
+    return expand(spec, Sources(files={f"{name}.md": text for name, text in files.items()}))
+
+
+def touches(tasks: str, top: str = "", **files: str) -> list[Touches | None]:
+    return [group.touches for group in graph_of(expanded(tasks, top, **files)).groups]
+
+
+def refused(tasks: str, top: str = STATE) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        ordered(expanded(tasks, top))
+    return [error.message for error in (caught.value, *caught.value.others)]
+
+
+@pytest.mark.parametrize(
+    ("text", "channel"),
+    [
+        ("append", Channel("append")),
+        (" max ", Channel("max")),
+        ("reduce(m.n:f)", Channel("reduce", "m.n:f")),
+        ("effect(./send.sh --now)", Channel("effect", "./send.sh --now")),
+    ],
+)
+def test_a_channel_is_a_word_and_maybe_who_does_it(text: str, channel: Channel) -> None:
+    assert channel_of(text) == channel
+    assert str(channel) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "better"),
+    [
+        ("cuonter", "did you mean `counter`?", "counter"),
+        ("the sum", "choose from", "value"),
+        ("reduce", "write `reduce(module:function)`", "reduce(package.module:function)"),
+        ("reduce(f)", "write `reduce(module:function)`", "reduce(package.module:function)"),
+        ("counter(5)", "write `counter` alone", "counter"),
+        ("Effect(m:f)", "is no channel", "effect(package.module:function)"),
+    ],
+)
+def test_what_is_no_channel_is_told_with_what_it_could_be(
+    text: str, problem: str, better: str
+) -> None:
+    said = channel_of(text)
+    assert isinstance(said, str)
+    assert problem in said
+    assert better_channel(text) == better
+    assert isinstance(channel_of(better), Channel)
+
+
+def test_a_key_has_the_channel_of_the_longest_pattern_that_it_matches() -> None:
+    declared = {"a/**": Channel("append"), "a/b/*": Channel("set"), "a/b/c": Channel("max")}
+    kinds = [channel_in(declared, key).kind for key in ("a/x", "a/b/x", "a/b/c", "b")]
+    assert kinds == ["append", "set", "max", "value"]
+    assert channel_in({}, "a") == VALUE
+
+
+def test_a_key_that_leads_out_of_a_folder_or_says_nothing_is_none() -> None:
+    wrong = ["", "a//b", "/a", "a/", "a/../b", ".", "a\nb", "a" * (KEY_CHARS_MAX + 1)]
+    assert not any(map(is_well_formed, wrong))
+    assert [better_key(key) for key in wrong[:-1]] == [
+        "key", "a/b", "a", "a", "a/b", "key", "ab",
+    ]  # fmt: skip
+    assert all(is_well_formed(better_key(key)) for key in wrong)
+    assert better_key("a" * (KEY_CHARS_MAX - 3) + "/..b") == "key"
+
+
+KEYS = st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
+PATTERNS = st.lists(st.text("ab*?", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)
+
+
+@settings(max_examples=300)
+@given(pattern=PATTERNS, key=KEYS)
+def test_whatever_a_pattern_matches_lies_within_its_prefix(pattern: str, key: str) -> None:
+    assert not is_pattern(key)
+    if matches(pattern, key):
+        assert covers((prefix_of(pattern),), key)
+    assert is_pattern(pattern) or matches(pattern, key) is (pattern == key)
+
+
+def test_a_plan_names_what_is_to_be_imported_when_it_runs_and_nothing_twice() -> None:
+    plan = expanded("  a: {run: x}\n", STATE)
+    assert channels_of(plan.spec) == StateChannels(
+        plan.spec.channels, ("m.n:better",), ("m.n:send",), ("./log now",)
+    )
+    assert [entry.key for entry in plan.spec.state or ()] == list(plan.spec.channels)
+    assert plan.spec.channels["posts/*"] == Channel("effect", "m.n:send")
+    place = (plan.spec.state or ())[0].spot
+    assert (place.key, place.value) == (Place(2, 9), Place(2, 16))
+    assert channels_of(expanded("  a: {run: x}\n").spec) == StateChannels({}, (), (), ())
+
+
+def test_a_plan_with_too_many_channels_is_refused() -> None:
+    keys = ", ".join(f"k{number}: set" for number in range(KEYS_MAX + 1))
+    with pytest.raises(PlanValueError, match="up to 200 keys"):
+        expanded("  a: {run: x}\n", f"state: {{{keys}}}\n")
+
+
+def test_every_kind_of_channel_can_be_declared() -> None:
+    texts = {kind: f"{kind}(m:f)" if kind in ("reduce", "effect") else kind for kind in KINDS}
+    state = ", ".join(f"{kind}: {text}" for kind, text in texts.items())
+    channels = expanded("  a: {run: x}\n", f"state: {{{state}}}\n").spec.channels
+    assert {key: str(channel) for key, channel in channels.items()} == texts
+
+
+def test_a_plan_without_a_word_about_the_state_has_nothing_to_do_with_it() -> None:
+    tasks = "  a: {run: x, reads: d}\n  b: {python: 'm:f'}\n  c: {prompt: the state of things}\n"
+    assert touches(tasks) == [None, None, None]
+
+
+def test_with_the_key_state_commands_and_functions_may_touch_anything() -> None:
+    tasks = "  a: {run: x}\n  b: {python: 'm:f'}\n  c: {prompt: hello}\n"
+    assert touches(tasks, "state: {}\n") == [Touches(), Touches(), None]
+
+
+def test_one_who_shares_makes_functions_share_and_leaves_commands_alone() -> None:
+    tasks = "  a: {run: x}\n  b: {python: 'm:f'}\n  c: {prompt: 'of {{ state.total }}'}\n"
+    assert touches(tasks) == [None, Touches(), Touches(("total",), (), ())]
+    tasks = "  a: {run: x, writes: state:y}\n  b: {python: 'm:f'}\n  c: {run: x}\n"
+    assert touches(tasks) == [Touches(None, ("y",), ()), Touches(), None]
+
+
+def test_whoever_declares_touches_what_it_says_and_no_more() -> None:
+    tasks = (
+        "  a: {run: x, reads: [data, state:records/*], writes: [out, state:a/b, effect:mail]}\n"
+        "  b: {python: 'm:f', reads: data}\n"
+        "  c: {python: 'm:f', writes: []}\n"
+        "  d: {run: x, reads: [], output: state:d}\n"
+        "  e: {run: x, writes: out/e, output: state:e}\n"
+    )
+    assert touches(tasks, STATE) == [
+        Touches(("records",), ("a/b",), ("mail",)),
+        Touches((), None, None),
+        Touches(None, (), ()),
+        Touches((), None, None),
+        Touches(None, ("e",), ()),
+    ]
+
+
+def test_a_prompt_touches_what_its_text_names_and_where_its_result_goes() -> None:
+    tasks = (
+        "  a: {prompt: '{{ state.x }} {{ state.y }} {{ state.x }}', output: state:sum}\n"
+        "  b: {prompt: '{{ state }} {{ state.x }}'}\n"
+        "  c: {prompt: '{{ state }} {{ state.x }}', reads: ['state:r/*', data]}\n"
+        "  d: {prompt: hello, output: out}\n"
+        "  e: {prompt: hello, reads: state:total}\n"
+        "  f: {prompt_file: f.md}\n"
+        "  g: {prompt: '{{ \"{{\" }} state.x }}'}\n"
+        "  h: {prompt: '{{ state.x }}', reads: data}\n"
+    )
+    assert touches(tasks, f="Say {{ state.z }}") == [
+        Touches(("x", "y"), ("sum",), ()),
+        Touches(None, (), ()),
+        Touches(("r", "x"), (), ()),
+        None,
+        Touches(("total",), (), ()),
+        Touches(("z",), (), ()),
+        None,
+        Touches(("x",), (), ()),
+    ]
+    assert touches(tasks)[5] is None
+
+
+def test_members_have_their_own_keys_within_those_of_their_group() -> None:
+    tasks = (
+        "  a:\n    each: [p, q]\n    matrix: {v: [1, 2]}\n    python: m:f\n"
+        "    reads: ['state:in/x-{{ item }}/*', 'state:k{{ index }}']\n"
+        "    writes: ['state:out/{{ matrix.v }}/{{ item }}', 'effect:posts/{{ item }}']\n"
+    )
+    (found_,) = touches(tasks, STATE)
+    assert found_ is not None
+    assert (found_.reads, found_.writes, found_.acts) == (("in", ""), ("out",), ("posts",))
+    assert found_.of(1) == Touches(("in/x-p", "k1"), ("out/2/p",), ("posts/p",))
+    assert found_.of(2) == Touches(("in/x-q", "k2"), ("out/1/q",), ("posts/q",))
+    tasks = "  a: {each: [p, q], python: 'm:f', writes: 'state:{{ item }}'}\n"
+    (free,) = touches(tasks)
+    assert free is not None
+    assert (free.writes, free.of(1)) == (("",), Touches(None, ("q",), ()))
+
+
+TEMPLATES = st.lists(
+    st.sampled_from(("a", "b/", "/", "{{ item }}", "*", "{{ item.x }}", "?")), max_size=6
+).map("".join)
+
+
+@settings(max_examples=300)
+@given(text=TEMPLATES, item=st.text("a/*?.", max_size=5))
+def test_what_a_member_touches_lies_within_what_is_said_of_all(text: str, item: str) -> None:
+    template = parse_template(text)
+    assert isinstance(template, Template)
+    whole = Stake((template,), (), ()).touches(lambda one, _: one.render(lambda _: item))
+    assert whole.reads is not None
+    for prefix in whole.of(0).reads or ():
+        assert covers(whole.reads, prefix)
+
+
+def test_members_that_are_found_at_run_time_are_known_to_a_graph_that_is_told() -> None:
+    tasks = (
+        "  l: {run: ls, writes: []}\n"
+        "  a: {run: x, each: l, reads: [], writes: 'state:out/{{ item.name }}'}\n"
+    )
+    plan = expanded(tasks, STATE)
+    alone = graph_of(plan).groups[1].touches
+    assert alone == Touches((), ("out",), ())
+    now = [plan]
+    told = graph_of(plan, lambda: now[0]).groups[1].touches
+    assert told is not None
+    with pytest.raises(InternalError):
+        told.of(0)
+    items = [Fields((("name", name),)) for name in ("p", "q/", "*")]
+    now[0] = found(plan, 1, (*items, "none"))
+    assert [told.of(member).writes for member in range(4)] == [
+        ("out/p",), ("out/q",), ("out",), ("out",),
+    ]  # fmt: skip
+    assert told.of(3) == alone
+
+
+def test_a_text_that_uses_the_state_is_filled_from_it() -> None:
+    plan = expanded("  a: {each: [p], prompt: '{{ item }} {{ state.x }} {{ state }}'}\n")
+    group = plan.groups[0]
+    template = parse_template("{{ item }} {{ state.x }} {{ state }}")
+    assert isinstance(template, Template)
+    member = group.known.member(0)
+    assert group.fill(template, member, state=lambda key: f"<{key}>") == "p <x> <>"
+    with pytest.raises(InternalError, match="not known here"):
+        group.fill(template, member)
+
+
+def test_who_touches_which_keys_is_known_by_key_by_prefix_and_by_member() -> None:
+    tasks = (
+        "  l: {run: ls, reads: [], writes: []}\n"
+        "  a: {python: 'm:f', each: [p, q], reads: [], writes: 'state:records/{{ item }}'}\n"
+        "  b: {prompt: '{{ state.total }}', reads: 'state:records/*', output: state:b}\n"
+        "  c: {run: x}\n"
+        "  d: {run: x, each: [1, 2], reads: state:b, writes: effect:mail}\n"
+        "  e: {run: x, each: l, reads: [], writes: 'state:e/{{ item }}'}\n"
+        "  f: {run: x, each: l, reads: [], writes: 'state:f/{{ vars.x }}', vars: {x: y}}\n"
+        "  g: {prompt: hello}\n"
+    )
+    seen = state_touched(expanded(tasks, STATE))
+    assert seen.keys.reads == {"records": {2: 0}, "total": {2: 0}, "b": {4: ANYONE}}
+    assert seen.exact.reads == {"records/*": {2: 0}, "total": {2: 0}, "b": {4: ANYONE}}
+    assert seen.keys.writes == {
+        "records/p": {1: 0}, "records/q": {1: 1}, "b": {2: 0}, "e": {5: "e/{{ item }}"},
+        "f": {6: "6:f/{{ vars.x }}"},
+    }  # fmt: skip
+    assert list(seen.exact.writes)[3:] == ["e/{{ item }}", "f/{{ vars.x }}"]
+    assert seen.acts == {"mail": {4: ANYONE}}
+    assert (seen.readers, seen.writers, seen.actors) == ((3,), (3,), (3,))
+
+
+def test_keys_of_the_state_are_no_files() -> None:
+    tasks = (
+        "  a: {run: x, writes: [state:x, effect:mail]}\n"
+        "  b: {run: x, writes: [state:x], output: state:x}\n"
+        "  c: {run: x, reads: state:x}\n"
+    )
+    plan = expanded(tasks, STATE)
+    touched = touched_by(plan, Faults("plan.yaml"))
+    assert (touched.reads, touched.writes) == ({}, {})
+    assert plan.spec.tasks[0].paths_written == plan.spec.tasks[2].paths_read == ()
+
+
+def test_a_member_whose_value_makes_no_key_is_named() -> None:
+    tasks = "  a: {run: x, each: [p, '', 'q//r'], writes: ['state:o/{{ item }}', out]}\n"
+    tasks += "  b: {run: x, each: [mail, maill], writes: 'effect:{{ item }}', reads: []}\n"
+    tasks += "  c: {run: x, each: [a, 'b*'], output: 'state:{{ item }}', needs: [a, b]}\n"
+    tasks += "  d: {run: x, each: [a, total], reads: 'state:{{ item }}', needs: c}\n"
+    said = refused(tasks.replace(", out]", "]"))
+    assert said == [
+        "`state:o/` in `writes` of `a[ #2]`: a key is names with slashes between them",
+        "`effect:maill` in `writes` of `b[maill]`: `state` has no such effect",
+        "`state:b*` in `output` of `c[b*]`: a result is put under one key",
+    ]
+
+
+def test_an_effect_can_be_meant_by_a_pattern() -> None:
+    tasks = "  a: {run: x, writes: ['effect:posts/*', 'effect:m*', effect:posts/today]}\n"
+    assert not ordered(expanded(tasks, STATE)).groups[0].edges
+
+
+def test_a_task_without_a_file_declares_what_it_names() -> None:
+    task = TaskSpec("t", Place(0, 0), Run("x"), reads=("a", "state:b"), writes=("effect:m",))
+    assert (task.state_reads, task.state_writes, task.effects) == (("b",), (), ("m",))
+    assert TaskSpec("t", Place(0, 0), Run("x")).state_reads is None
+    assert stakes_of(expand(PlanSpec("p", (task,)), Sources())) != (None,)
+
+
+def key(tasks: str, top: str = "") -> bytes:
+    made = keys_of(expanded(tasks, top))[0]
+    assert made is not None
+    return made.key(0)
+
+
+def test_a_key_covers_the_channels_that_a_task_may_touch() -> None:
+    task = "  a: {run: x, reads: 'state:r/*', writes: [state:w, effect:m]}\n"
+    before = key(task, "state: {other: append, r/1: value, w: set, m: effect(m:f)}\n")
+    assert before == key(task, "state: {w: set, m: effect(m:g), z: reduce(m:f)}\n")
+    assert before != key(task, "state: {w: append, m: effect(m:f)}\n")
+    assert before != key(task, "state: {w: set, m: effect(m:f), r/1: append}\n")
+    assert before != key(task, "state: {w: set, m: effect(m:f), '**': append}\n")
+    free = "  a: {run: x}\n"
+    assert key(free, "state: {a: reduce(m:f)}\n") != key(free, "state: {a: reduce(m:g)}\n")
+
+
+def test_a_key_covers_what_is_seen_of_the_state_and_where_the_result_goes() -> None:
+    base = key("  a: {run: x}\n", "state: {}\n")
+    assert base != key("  a: {run: x}\n")
+    assert base != key("  a: {run: x, reads: []}\n", "state: {}\n")
+    assert base != key("  a: {run: x, output: state:y}\n", "state: {}\n")
+    assert base == key("  a: {run: x, writes: state:y}\n", "state: {}\n")
+    assert base == key("  a: {run: x, output: y}\n", "state: {}\n")
+    prompt = "  a: {prompt: hello, output: 'state:o/{{ vars.v }}'}\n"
+    assert key(prompt, "vars: {v: 1}\n") != key(prompt, "vars: {v: 2}\n")
+
+
+@pytest.mark.wallclock
+def test_ten_thousand_members_with_a_key_each_are_expanded_in_a_moment() -> None:
+    items = ", ".join(f"i{number}" for number in range(10_000))
+    tasks = (
+        f"  a: {{each: [{items}], python: 'm:f', reads: [], writes: 'state:r/{{{{ item }}}}'}}\n"
+    )
+    spec = plan_of(parse_document(f"headway: 1\n{STATE}tasks:\n{tasks}", "plan.yaml"))
+    start = process_time()
+    plan = ordered(expand(spec, Sources()))
+    found_ = graph_of(plan).groups[0].touches
+    assert found_ is not None
+    assert found_.of(9_999).writes == ("r/i9999",)
+    assert len({found_.of(member).writes for member in range(10_000)}) == 10_000
+    assert len(state_touched(plan).keys.writes) == 10_000
+    if sys.gettrace() is None:
+        assert process_time() - start < 1.0

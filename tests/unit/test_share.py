@@ -1,0 +1,122 @@
+"""The shared state in one attempt of a plan's task: its texts, its result, its command's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from threading import Event, RLock
+
+import pytest
+
+from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.snapshot import Shared, Snapshot
+from headway.core.values import Fault
+from headway.errors import StateError
+from headway.runtime.context import Circumstances, Lent, LocalReach
+from headway.runtime.planwork import asking
+from headway.runtime.share import Share, in_thread
+from headway.runtime.statefolder import VIEWS
+from headway.runtime.work import AttemptError, Result
+from tests.unit.attempts import Told
+
+CHANNELS = Channels({"total": Channel("counter"), "log": Channel("append"), "best": Channel("max")})
+VALUES = {"name": b'"Ada"', "data": b'{"n":1}', "r/1": b"5", "r/2": b"6"}
+
+
+def share(
+    reads: tuple[str, ...] | None = None, output: str = "", snapshot: Snapshot | None = None
+) -> Share:
+    reach = LocalReach(snapshot or Snapshot(Shared(CHANNELS, VALUES), 5), RLock())
+    return Share(Lent(reach, Circumstances("task")), CHANNELS, reads, output)
+
+
+def test_a_text_is_given_as_it_is_and_everything_else_as_json() -> None:
+    assert share().text("name") == "Ada"
+    assert share().text("data") == '{"n":1}'
+    assert share(("r/*", "name")).text("") == '{"name": "Ada", "r/1": 5, "r/2": 6}'
+    assert share(()).text("") == "{}"
+
+
+def test_what_nobody_has_added_to_is_empty_and_what_nobody_has_put_is_an_error() -> None:
+    assert (share().text("total"), share().text("log")) == ("0", "[]")
+    for key in ("best", "missing"):
+        with pytest.raises(StateError, match="has no value"):
+            share().text(key)
+
+
+def test_a_result_is_put_or_added_where_the_plan_wants_it() -> None:
+    snapshot = Snapshot(Shared(CHANNELS, VALUES), 5)
+    for output, value in (("answer", "x"), ("log", "y"), ("", "nowhere")):
+        share(None, output, snapshot).keep(value, Result(b""))
+    assert [(put.key, put.data) for put in snapshot.access().writes] == [
+        ("answer", b'"x"'), ("log", b'"y"'),
+    ]  # fmt: skip
+
+
+def test_a_result_that_does_not_fit_there_is_unfit_and_is_paid_for() -> None:
+    paid = Result(b"many", spend_microusd=5)
+    with pytest.raises(AttemptError) as caught:
+        share(None, "total").keep("many", paid)
+    assert caught.value.result is paid
+    assert caught.value.fault == Fault("unfit", detail=caught.value.fault.detail)
+    assert "HW211: `total` is a counter" in caught.value.fault.detail
+
+
+def test_a_folder_is_there_while_its_command_runs_and_not_after(tmp_path: Path) -> None:
+    attempt = Told().attempt()
+    snapshot = Snapshot(Shared(CHANNELS, VALUES), 5)
+
+    async def perform(fails: bool) -> None:
+        async with share(None, "", snapshot).shown(str(tmp_path), attempt) as view:
+            folder = Path(view.told["HEADWAY_STATE"])
+            assert sorted(os.listdir(folder)) == ["data", "name", "r"]
+            (folder / "name").write_text("Eve\n")
+            if fails:
+                raise AttemptError(Fault("command"))
+            await view.take(Result(b""))
+
+    with pytest.raises(AttemptError):
+        asyncio.run(perform(fails=True))
+    assert not snapshot.access().writes
+    assert [seen.what for seen in snapshot.access().reads] == ["**"]
+    asyncio.run(perform(fails=False))
+    assert [(put.key, put.data) for put in snapshot.access().writes] == [("name", b'"Eve"')]
+    assert os.listdir(tmp_path / VIEWS) == []
+
+
+def test_replies_are_kept_for_the_prompt_that_they_answer() -> None:
+    told = Told()
+    first = asking(told.attempt(), b"one")
+    asyncio.run(_awaited(first.keep(b"reply")))
+    assert asking(told.attempt(kept=tuple(told.kept)), b"one").kept == (b"reply",)
+    assert asking(told.attempt(kept=tuple(told.kept)), b"two").kept == ()
+
+
+async def _awaited(something: Awaitable[None]) -> None:
+    await something
+
+
+def test_whoever_is_cancelled_waits_for_the_end_of_what_a_thread_does() -> None:
+    goes_on, ended = Event(), Event()
+
+    async def perform() -> None:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+        def work() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            goes_on.wait(10)
+            ended.set()
+
+        task = asyncio.create_task(in_thread(work))
+        await begun.wait()
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=0.05)
+        assert not done
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    asyncio.run(perform())

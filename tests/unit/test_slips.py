@@ -1,0 +1,84 @@
+"""Values that were changed in place, and tasks that do not do the same twice."""
+
+from headway.core.detect import Done
+from headway.core.engine.access import Access, Put, Seen
+from headway.core.slips import Handed, Whereabouts, aliased, merged, unsteady
+
+LOST = Whereabouts()
+
+
+def tried(prompts: bytes = b"", calls: int = 0, *puts: Put, seen: bytes = b"1") -> Done:
+    access = Access((Seen("a", seen),), puts, (), prompts)
+    return Done(0, 0, "ask", access, key=b"k", inputs=b"i", calls=calls)
+
+
+def test_what_was_changed_after_it_was_read_is_lost() -> None:
+    (found,) = aliased("fix[7]", "7", [Handed("r/7", b"[1]", b"[1,2]", False)], LOST)
+    assert (found.kind, found.task, found.what) == ("aliasing", "fix[7]", "state:r/{{ item }}")
+    assert "what it had read from `r/7`" in found.words
+
+
+def test_what_was_changed_after_it_was_put_is_lost_although_it_is_the_result() -> None:
+    changed = [Handed("r", b"[1]", b"[1,2]", True)]
+    (found,) = aliased("fix", "", changed, Whereabouts((b"[1]",), (b"[1,2]",)))
+    assert "what it had put under `r`" in found.words
+
+
+def test_what_was_not_changed_is_fine() -> None:
+    assert aliased("fix", "", [Handed("r", b"[1]", b"[1]", False)], LOST) == ()
+
+
+def test_what_was_put_returned_or_passed_on_is_not_lost() -> None:
+    changed = [Handed("r", b"[1]", b"[1,2]", False)]
+    assert aliased("fix", "", changed, Whereabouts((b'{"all":[1,2]}',))) == ()
+    assert aliased("fix", "", changed, Whereabouts((), (b"[1,2]",))) == ()
+
+
+def test_what_is_no_value_any_more_is_lost_too_and_told_once_for_a_key() -> None:
+    changed = [Handed("r", b"[1]", None, False), Handed("r", b"[1]", b"[3]", False)]
+    assert len(aliased("fix", "", changed, Whereabouts((b"null",)))) == 1
+
+
+def test_members_are_told_together() -> None:
+    every = [
+        *aliased("fix[a]", "a", [Handed("r/a", b"[]", b"[1]", False)], LOST),
+        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)], LOST),
+        *aliased("fix[b]", "b", [Handed("r/b", b"[]", b"[1]", False)], LOST),
+        *aliased("see", "", [Handed("r/b", b"[]", b"[1]", False)], LOST),
+    ]
+    assert [(one.task, one.count) for one in merged(every)] == [("fix[a]", 2), ("see", 1)]
+
+
+def test_another_prompt_after_the_same_reads_is_found() -> None:
+    (found,) = unsteady([tried(b"p", 1)], [tried(b"q", 1)])
+    assert (found.kind, found.task, found.what) == ("nondeterminism", "ask", "prompt")
+    assert "its prompt was another one" in found.words
+
+
+def test_another_prompt_after_other_reads_is_fine() -> None:
+    assert unsteady([tried(b"p", 1)], [tried(b"q", 1, seen=b"2")]) == ()
+
+
+def test_prompts_after_answers_prove_nothing() -> None:
+    assert unsteady([tried(b"p", 2)], [tried(b"q", 2)]) == ()
+    assert unsteady([tried(b"p", 1)], [tried(b"q", 2)]) == ()
+
+
+def test_what_a_model_answered_is_written_whatever_it_is() -> None:
+    assert unsteady([tried(b"p", 1, Put("b", b"1"))], [tried(b"p", 1, Put("b", b"2"))]) == ()
+
+
+def test_a_function_that_writes_something_else_is_found() -> None:
+    before = tried(b"", 0, Put("b", b"1"), Put("c", b"1"))
+    (found,) = unsteady([before], [tried(b"", 0, Put("b", b"1"), Put("c", b"2"))])
+    assert found.what == "state:c"
+    (found,) = unsteady([before], [tried(b"", 0, Put("c", b"1"))])
+    assert found.what == "state:b"
+    assert unsteady([before], [before]) == ()
+    assert unsteady([before], [tried(b"", 0, Put("c", b"1"), Put("b", b"1"))]) == ()
+
+
+def test_the_same_within_one_run_is_compared_too_and_told_once() -> None:
+    every = [tried(b"p"), tried(b"q"), tried(b"r")]
+    (found,) = unsteady([], every)
+    assert found.count == 2
