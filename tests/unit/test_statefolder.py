@@ -277,14 +277,16 @@ def test_a_folder_goes_whatever_its_command_did_to_it(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_is_removed_and_what_lives_is_left_alone(tmp_path: Path) -> None:
-    mine, dead, alive = (tmp_path / name for name in ("mine", "dead", "alive"))
-    for run in (mine, dead, alive):
+    names = ("mine", "dead", "alive", "no run at all")
+    mine, dead, alive, stranger = every = tuple(tmp_path / name for name in names)
+    for run in every:
         run.mkdir()
         laid_out(run, {"a": "x"})
+    owner.drop(owner.take(str(dead)))
     handles = [owner.take(str(run)) for run in (mine, alive)]
     sweep(str(mine))
     sweep(str(mine))
-    assert [os.path.exists(run / VIEWS) for run in (mine, dead, alive)] == [False, False, True]
+    assert [run.name for run in every if os.path.exists(run / VIEWS)] == [alive.name, stranger.name]
     for handle in handles:
         owner.drop(handle)
 

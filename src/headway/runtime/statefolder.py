@@ -231,8 +231,9 @@ def sweep(run_folder: str) -> None:
         folder = os.path.join(runs, name)
         views = os.path.join(folder, VIEWS)
         if os.path.isdir(views) and not os.path.islink(views):
-            found = None if folder == run_folder else owner.look(folder)
-            if found is None or not found.is_alive:
+            found = owner.look(folder)
+            # Whoever has no owner at all is not known to be a run.
+            if folder == run_folder or (found is not None and not found.is_alive):
                 _remove(views)
 
 

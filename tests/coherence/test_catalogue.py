@@ -1,0 +1,167 @@
+"""The catalogue, in every interleaving: headway gives declared order, other stores do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import permutations
+
+import pytest
+
+from headway.core.engine.access import Access
+from headway.core.engine.coherence import Coherence, Verdict
+from tests.coherence import catalogue, catalogue_isolation
+from tests.coherence.catalogue_engine import Engine
+from tests.coherence.catalogue_plays import Case, Get, Operation, Play, Scan, Task, plain
+from tests.coherence.catalogue_stores import LastWriter, SharedDict, SnapshotIsolation
+from tests.coherence.harness import (
+    Begin,
+    Tally,
+    chosen,
+    count,
+    halves,
+    interleavings,
+    serial,
+    steps,
+    tally,
+)
+
+SAMPLE = 150
+"""Interleavings of a case in `make test`, where a variant is tried that is not the default."""
+SEED = 6
+
+HERMITAGE = {"G0", "G1a", "G1b", "G1c", "OTV", "PMP", "P4", "G-single", "G2-item", "G2"}
+ALL = (*catalogue.CASES, *catalogue_isolation.CASES)
+VARIANTS: dict[str, Begin] = {
+    "declared": partial(Engine, is_declared=True),
+    "unstoppable": partial(Engine, is_stoppable=False),
+    "declared, unstoppable": partial(Engine, is_declared=True, is_stoppable=False),
+}
+OTHERS: dict[str, Begin] = {
+    "shared dict": SharedDict,
+    "last writer wins": LastWriter,
+    "snapshot isolation": partial(SnapshotIsolation, is_retried=False),
+    "snapshot isolation, retried": partial(SnapshotIsolation, is_retried=True),
+}
+
+
+class Hasty(Coherence):
+    """Commits whatever comes, at once."""
+
+    def judge(self, task: int, access: Access) -> Verdict:
+        return None
+
+
+class Careless(Engine):
+    judging = Hasty
+
+
+each_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+
+
+@each_case
+def test_headway_gives_declared_order_in_every_interleaving(case: Case) -> None:
+    found = tally(case, Engine)
+    assert found == Tally(count(steps(case)), deviations=0, aborts=0, results=1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@each_case
+def test_declarations_and_unstoppable_agents_change_no_result(case: Case, variant: str) -> None:
+    orders = _sample(case)
+    found = tally(case, VARIANTS[variant], orders)
+    assert found == Tally(len(orders), deviations=0, aborts=0, results=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("variant", VARIANTS)
+@each_case
+def test_every_variant_gives_declared_order_in_every_interleaving(case: Case, variant: str) -> None:
+    found = tally(case, VARIANTS[variant])
+    assert found == Tally(count(steps(case)), deviations=0, aborts=0, results=1)
+
+
+@pytest.mark.parametrize(("other", "passed"), [
+    ("shared dict", set()),
+    ("last writer wins", {"G1a"}),
+    ("snapshot isolation", {"G1a"}),
+    ("snapshot isolation, retried", {"G1a"}),
+])  # fmt: skip
+def test_the_catalogue_tells_other_stores_from_headway(other: str, passed: set[str]) -> None:
+    found = {case.name: tally(case, OTHERS[other]) for case in ALL}
+    assert {name for name, one in found.items() if not one.deviations} == passed
+    assert {name for name, one in found.items() if not one.depends_on_schedule} == passed
+
+
+def test_the_catalogue_finds_an_engine_that_takes_what_is_stale() -> None:
+    found = {case.name for case in ALL if tally(case, Careless, _sample(case)).deviations}
+    # Of these the order of versions is enough: nobody reads what somebody before him writes.
+    assert {case.name for case in ALL} - found == {
+        "G0", "G0, removal", "G1a", "PMP", "P4, list", "G-single", "G-single, predicate"
+    }  # fmt: skip
+
+
+def test_snapshot_isolation_refuses_what_headway_runs_again() -> None:
+    refused = [
+        case.name for case in ALL if tally(case, OTHERS["snapshot isolation"], _sample(case)).aborts
+    ]
+    assert refused == ["G0", "G0, removal", "OTV", "PMP, write", "P4", "G-single, write",
+                       "read-write unique"]  # fmt: skip
+
+
+def test_the_catalogue_has_every_class() -> None:
+    names = [case.name for case in catalogue.CASES]
+    assert len(names) == len(set(names)) == 20
+    assert {name.partition(",")[0] for name in names} == HERMITAGE | {"Read-only", "Pipeline"}
+    assert len(catalogue_isolation.CASES) == 6
+
+
+@each_case
+def test_every_task_keeps_to_what_it_declares(case: Case) -> None:
+    """Otherwise `declared` would not try what it says."""
+    for order in permutations(range(len(case.tasks))):
+        store = LastWriter(case)
+        for number in order:
+            task = case.tasks[number]
+            play = Play(task)
+            while (operation := play.operation) is not None:
+                assert _is_declared(task, operation), operation
+                play.step(store.views()[number])
+            store.finish(number, play.is_failed)
+
+
+def test_what_is_right_is_what_one_after_another_gives() -> None:
+    by_name = {case.name: serial(case) for case in ALL}
+    assert _plain(by_name["P4"].state)["rows/1"] == 12
+    assert _plain(by_name["Pipeline"].state)["verdict"] == "valid"
+    assert _plain(by_name["Read-only"].state) == {"checking": -10, "savings": 20}
+    assert by_name["G1a"].observed[0].endswith("failed")
+    assert _plain(by_name["G1a"].state) == {"rows/1": 10, "rows/2": 11}
+
+
+def test_interleavings_are_all_of_them_and_each_once() -> None:
+    found = list(interleavings((2, 1, 2)))
+    assert len(found) == len(set(found)) == count((2, 1, 2)) == 30
+    assert all(sorted(order) == [0, 0, 1, 2, 2] for order in found)
+
+
+def test_halves_are_interleavings_too() -> None:
+    found = list(halves((3, 2)))
+    assert len(found) == 6
+    assert set(found) < set(interleavings((3, 2)))
+
+
+def _is_declared(task: Task, operation: Operation) -> bool:
+    if isinstance(operation, Get | Scan):
+        what = operation.key if isinstance(operation, Get) else operation.pattern
+        return any(what == one or fnmatchcase(what, one) for one in task.reads)
+    return any(fnmatchcase(operation.key, one) for one in task.writes)
+
+
+def _plain(state: Mapping[str, object]) -> dict[str, object]:
+    return {key: plain(value) for key, value in state.items()}
+
+
+def _sample(case: Case) -> Sequence[tuple[int, ...]]:
+    return chosen(steps(case), SAMPLE, SEED)
