@@ -204,6 +204,7 @@ def said_of_page(plan: dict[str, Any], folder: Path) -> list[str]:
     return [f"{one['kind']} {one['what']}" for one in told["findings"]]
 
 
+@pytest.mark.soak
 def test_the_documented_plan_is_clean_and_its_mutants_are_found(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "plan.md").read_text().partition("## What tasks share")[2]
     plan = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])

@@ -32,6 +32,11 @@ def log():
         file.write("x")
 def roll(ctx):
     ctx.put("dice", random.random())
+def last(item):
+    with open("last.txt", "w") as file:
+        file.write(str(item))
+def stamp(ctx):
+    ctx.put("stamp", ctx.time_s)
 """
 
 PARSE = {"each": ["a", "b"], "python": "work:parse"}
@@ -141,6 +146,30 @@ def test_a_task_that_rolls_dice_is_found_by_the_next_run(tmp_path: Path) -> None
     assert told["findings"] == []
     told, _ = run(tmp_path / "plan", tasks)
     assert kinds(told) == [("nondeterminism", "state:dice")]
+
+
+def test_a_task_that_writes_the_time_of_its_run_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "plan"
+    tasks = {
+        "stamp": {"python": "work:stamp", "writes": ["state:stamp"], "reads": []},
+        "fail": {"run": "test -e go", "needs": "stamp"},
+    }
+    for _ in range(2):
+        told, _ = run(folder, tasks)
+        assert told["findings"] == []
+    (folder / "go").write_text("")
+    again = json.loads(call(folder, "resume", "--json").stdout)
+    assert (again["exit_code"], again["findings"]) == (0, [])
+
+
+def test_members_that_race_are_told_a_remedy_that_a_plan_can_have(tmp_path: Path) -> None:
+    folder = tmp_path / "plan"
+    race = {"each": [1, 2], "python": "work:last"}
+    told, _ = run(folder, {"race": race})
+    assert kinds(told) == [("hazard", "last.txt")]
+    key, _, value = told["findings"][0]["fix"].partition(": ")
+    told, _ = run(folder, {"race": {**race, key: value}})
+    assert (told["exit_code"], told["findings"]) == (0, [])
 
 
 def test_a_resumed_run_is_judged_as_a_whole(tmp_path: Path) -> None:

@@ -77,6 +77,14 @@ def write_outside(target):
         file.write("x")
 
 
+def mark():
+    import os
+
+    seen = os.environ.get("HEADWAY_MARK", "nothing")
+    os.environ["HEADWAY_MARK"] = "left by another schedule"
+    return seen
+
+
 def go_away():
     import os
 
@@ -85,6 +93,10 @@ def go_away():
 
 def joined(one, other):
     return f"{one}+{other}"
+
+
+def leaves(one, other):
+    raise SystemExit(3)
 
 
 def with_result(parsed, again=None):
@@ -129,6 +141,29 @@ tasks:
     assert "enrich:\n      needs: parse" in text
     ordered = tasks.replace('"work:enrich"}', '"work:with_result", needs: parse}')
     assert explore(folder, capsys, ordered, "--pairs")[0] == 0
+
+
+def test_a_reducer_that_exits_does_not_end_the_exploration(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = """\
+state: {joined: "reduce(work:leaves)", mail: "effect(work:leave)"}
+tasks:
+  a: {python: "work:count"}
+  b: {python: "work:count"}
+"""
+    code, text = explore(folder, capsys, tasks, "--pairs")
+    assert code in (0, 1)
+    assert "`work:leaves` does not combine what was added: SystemExit: 3" in text
+
+
+def test_every_schedule_begins_with_the_same_environment(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:mark"}\n  b: {run: x}\n')
+    assert "nondeterministic" not in text
+    assert code == 0
+    assert "HEADWAY_MARK" not in os.environ
 
 
 def test_a_file_that_nobody_declares_gives_another_result(
@@ -259,6 +294,7 @@ tasks:
     [
         (["--schedules", "0"], 2, "--schedules takes 1 to"),
         (["--replay", "nonsense"], 2, "is no schedule of this plan"),
+        (["--replay", "serial:crash=999"], 2, "`serial:crash=999` kills nothing: only "),
         (["--members", "1"], 2, "--members takes 2 to"),
     ],
 )

@@ -248,6 +248,23 @@ def test_custom_reducers_combine_in_declared_order() -> None:
     assert plan.run(**WIDE).state == {"words": "(((ab)c)d)"}
 
 
+def test_a_reducer_that_exits_fails_who_reads_and_not_the_run() -> None:
+    def leaves(one: object, other: object) -> object:
+        raise SystemExit(3)
+
+    def adds(word: str, ctx: headway.Context) -> None:
+        ctx.add("words", word)
+
+    def reads(ctx: headway.Context) -> object:
+        return ctx.get("words")
+
+    plan = headway.Plan("leaves", state={"words": leaves})
+    plan.task("adds", adds, each=list("ab"))
+    plan.task("reads", reads)
+    run = plan.run(return_exceptions=True)
+    assert "SystemExit: 3" in str(run.errors["reads"])
+
+
 @IN_EACH
 def test_effects_are_performed_in_declared_order_after_their_tasks(place: str) -> None:
     sent: list[tuple[object, str]] = []
@@ -382,3 +399,73 @@ def test_a_worker_that_is_ended_in_the_middle_of_a_question_leaves_nothing_open(
     asyncio.run(main())
     assert multiprocessing.active_children() == []
     assert len(os.listdir("/proc/self/fd")) <= open_before
+
+
+def test_two_tasks_that_say_the_same_to_the_world_say_it_twice() -> None:
+    sent: list[tuple[object, str]] = []
+    plan = headway.Plan("twice", effects={"mail": lambda payload, key: sent.append((payload, key))})
+
+    def tell(ctx: headway.Context) -> None:
+        ctx.effect("mail", "the same")
+
+    plan.task("one", tell)
+    plan.task("other", tell)
+    plan.run()
+    assert [payload for payload, _ in sent] == ["the same", "the same"]
+    assert len({key for _, key in sent}) == 2
+
+
+def test_a_rerun_is_given_what_the_first_attempt_was_given() -> None:
+    started = threading.Event()
+
+    def rate(ctx: headway.Context) -> None:
+        started.wait(5)
+        ctx.put("rate", 3)
+
+    def price(item: dict[str, int], ctx: headway.Context) -> int:
+        found = ctx.get("rate", 2)
+        started.set()
+        assert isinstance(found, int)
+        item["price"] *= found
+        return item["price"]
+
+    plan = headway.Plan("prices", state={})
+    plan.task("rate", rate)
+    plan.task("price", price, each=[{"price": 10}])
+    run = plan.run(strategy="all-at-once")
+    assert run.results["price"] == [30]
+    assert run.reran == 1
+
+
+def test_a_task_that_failed_in_the_end_has_no_result_of_a_stale_attempt() -> None:
+    started = threading.Event()
+
+    def first(ctx: headway.Context) -> None:
+        started.wait(5)
+        ctx.put("a", 1)
+
+    def second(ctx: headway.Context) -> str:
+        found = ctx.get("a")
+        started.set()
+        if found is not None:
+            raise ValueError("not this one")
+        return "stale"
+
+    plan = headway.Plan("failing", state={})
+    plan.task("first", first)
+    plan.task("second", second)
+    run = plan.run(strategy="all-at-once", return_exceptions=True)
+    assert run.results["second"] is None
+    assert "second" in run.errors
+
+
+def test_a_run_says_how_long_attempts_may_take_and_a_task_knows_better() -> None:
+    async def slow() -> str:
+        await asyncio.sleep(0.3)
+        return "done"
+
+    plan = headway.Plan("slow")
+    plan.task("impatient", slow)
+    plan.task("patient", slow, timeout_s=60)
+    run = plan.run(timeout_s=0.05, return_exceptions=True)
+    assert run.results == {"impatient": None, "patient": "done"}

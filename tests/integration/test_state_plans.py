@@ -143,6 +143,37 @@ def test_a_command_that_ended_unheard_runs_again_and_that_is_said(stranger: Stra
     assert state_of(stranger) == SERIAL
 
 
+def test_a_command_that_runs_again_for_a_changed_plan_was_not_killed(stranger: Stranger) -> None:
+    plan = (
+        "headway: 1\ntasks:\n  write: {run: 'echo 1 > $HEADWAY_STATE/x', writes: 'state:x'}\n"
+        "  read: {run: 'cat $HEADWAY_STATE/x', reads: 'state:x'}\n"
+    )
+    stranger.write("plan.yaml", plan)
+    assert stranger("run", "plan.yaml", "--no-gateway").out.split() == ["1"]
+    stranger.write("plan.yaml", plan.replace("echo 1", "echo 2"))
+    resumed = stranger("resume", "--changed", "--no-gateway")
+    assert resumed.out.split() == ["2"]
+    assert "killed" not in resumed.err
+
+
+@pytest.mark.parametrize(("kind", "verb"), [("reduce", "state"), ("effect", "effect")])
+def test_a_channel_whose_function_is_missing_is_refused_where_it_is_named(
+    stranger: Stranger, kind: str, verb: str
+) -> None:
+    stranger.write(
+        "plan.yaml",
+        f"headway: 1\nstate:\n  x: value\n  merged: {kind}(nomod:f)\n"
+        f"tasks: {{a: {{run: 'true', writes: '{verb}:merged'}}}}\n",
+    )
+    said = stranger("run", "plan.yaml", "--no-gateway")
+    assert said.code == 3
+    assert said.err.splitlines() == [
+        "error[HW011]: `state: nomod:f` cannot be imported: No module named 'nomod'",
+        "  plan.yaml:4:11",
+        "hint: name a function as package.module:function, as it is seen from the plan's folder",
+    ]
+
+
 def test_leftovers_of_dead_runs_go_when_another_run_starts(stranger: Stranger) -> None:
     stranger.write("plan.yaml", PIPELINE)
     words = ("plan.yaml", "--no-gateway", "--detect", "off")
@@ -228,7 +259,7 @@ def test_what_a_channel_names_must_be_there_before_anything_runs(stranger: Stran
         "headway: 1\nstate: {best: 'reduce(nowhere:longer)'}\ntasks: {a: {run: touch ran}}\n",
     )
     said = stranger("run", "plan.yaml")
-    assert said.code == 2
+    assert said.code == 3
     assert "`state: nowhere:longer` cannot be imported" in said.err
     assert not stranger.runs()
     assert not (stranger.here / "ran").exists()
@@ -274,6 +305,20 @@ def test_the_state_of_a_run_without_a_plan_is_its_programs_to_know(stranger: Str
     said = stranger("results", "last", "--state")
     assert said.code == 2
     assert "is no run of a plan's file" in said.err
+
+
+def test_a_state_that_was_not_kept_is_refused_with_a_remedy_that_helps(stranger: Stranger) -> None:
+    config = Path(stranger("config", "path").out.strip())
+    config.parent.mkdir(parents=True)
+    config.write_text("keep_results = false\n")
+    stranger.write("plan.yaml", PIPELINE)
+    assert stranger("run", "plan.yaml", "--no-gateway", "--detect", "off").code == 0
+    said = stranger("results", "last", "--state")
+    assert said.code == 2
+    assert "`keep_results = true` into the file that `headway config path` names" in said.err
+    config.write_text("keep_results = true\n")
+    assert stranger("run", "plan.yaml", "--no-gateway", "--detect", "off").code == 0
+    assert stranger("results", "last", "--state").code == 0
 
 
 def test_folders_of_commands_are_their_users_alone(stranger: Stranger) -> None:

@@ -236,7 +236,7 @@ def test_a_watch_is_told_before_and_can_refuse() -> None:
         def acts(self, channel: str, is_now: bool) -> None:
             told.append(("acts", channel, is_now))
 
-        def handed(self, every: object) -> None: ...
+        def handed(self, every: object, is_timed: bool) -> None: ...
 
     scene = Scene(Watches())
     ctx = scene.ctx

@@ -219,7 +219,9 @@ def test_a_finding_has_the_place_of_the_key_in_the_plan() -> None:
 def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
     every = tuple(done(0, f"t0[{n}]", n, writes=("a",)) for n in range(3))
     free = Ground(order_by(((),), ()), channels=CHANNELS)
-    assert kinds(findings(every, free)) == [("hazard", "t0[1]", "state:a", "t0[0]")]
+    (found,) = findings(every, free)
+    assert kinds((found,)) == [("hazard", "t0[1]", "state:a", "t0[0]")]
+    assert found.fix == "queue: t0", "a group cannot need itself"
     queued = Ground(order_by(((),), ((0,),)), channels=CHANNELS)
     assert findings(every, queued) == ()
 

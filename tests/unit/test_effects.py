@@ -318,6 +318,28 @@ def test_who_cancels_himself_stops_his_channel() -> None:
     virtual(scene)
 
 
+def test_who_exits_or_stops_iterating_stops_his_channel() -> None:
+    def runs_dry(payload: object, key: str) -> object:
+        return next(iter(()))
+
+    async def leaves(payload: object, key: str) -> None:
+        raise SystemExit(3)
+
+    async def scene() -> None:
+        channels = Channels({name: Channel("effect", name) for name in ("mail", "sms")})
+        find = senders(channels, {"mail": runs_dry, "sms": leaves}, _nothing)
+        box = Outbox("run-1", find, Kept(), lambda: 1.0, 10.0)
+        box.release(0, asker(0).key, "notify", (mail("a"), mail("x", "sms")))
+        await box.drained()
+        dry, left = sorted(one.why for one in box.failures())
+        assert dry.startswith("RuntimeError: it raised StopIteration")
+        assert left == "SystemExit: 3"
+        with pytest.raises(EffectFailedError, match="it raised StopIteration"):
+            await asyncio.to_thread(box.now, asker(1), 0, mail("n", is_now=True))
+
+    asyncio.run(scene())
+
+
 def test_a_channel_that_nobody_performs_is_a_failure_without_an_intent() -> None:
     async def scene() -> None:
         record = Kept()

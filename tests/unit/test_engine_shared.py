@@ -109,6 +109,16 @@ def test_a_failure_that_is_nobodys_fault_is_tried_again_without_being_judged() -
     assert stage.ends(1, Fault("timeout")) == [TaskDelayed]
 
 
+def test_the_last_timeout_that_came_of_a_stale_read_is_none_either() -> None:
+    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage.snapshots[1].get("a")
+    assert stage.ends(1, Fault("timeout")) == [TaskProposed]
+    stage.snapshots[0].put("a", 1)
+    stage.ends(0)
+    assert stage.started() == [1]
+    assert stage.ends(1) == [TaskFinished]
+
+
 def test_an_attempt_that_works_on_what_has_changed_is_abandoned() -> None:
     stage = Stage(Group("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")

@@ -429,6 +429,17 @@ def test_a_schedule_of_another_plan_is_refused(tmp_path: Path) -> None:
         explorer.replay("steps:2.2")
 
 
+def test_a_crash_that_never_comes_is_refused(tmp_path: Path) -> None:
+    loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
+    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    with pytest.raises(UsageError, match="kills nothing: only") as raised:
+        explorer.replay("random:seed=1:crash=999")
+    last = str(raised.value.hint).rpartition("=")[2]
+    assert not explorer.replay(f"random:seed=1:crash={last}").differs
+    with pytest.raises(UsageError, match="kills nothing"):
+        explorer.replay(f"random:seed=1:crash={int(last) + 1}")
+
+
 def test_orders_are_counted_as_combinatorics_does() -> None:
     assert orders([2] * 5) == 113_400
     assert orders([]) == 1

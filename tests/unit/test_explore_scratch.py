@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -126,3 +128,41 @@ def test_whoever_is_confined_writes_only_where_he_may(tmp_path: Path) -> None:
     assert told[:2] == [("a.txt", True), ("a.txt", False)]
     assert len(refused) == 4
     assert not (tmp_path / "b.txt").exists()
+
+
+def test_a_folder_that_is_open_is_no_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, refused = tmp_path / "in", []
+    (inside / "deep" / "er").mkdir(parents=True)
+    (inside / "deep" / "er" / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    monkeypatch.chdir(inside)
+    outer = os.open(tmp_path, os.O_RDONLY)
+
+    def act() -> None:
+        for harm in (
+            lambda: os.remove("b.txt", dir_fd=outer),
+            lambda: os.rename("deep", "moved", dst_dir_fd=outer),
+            lambda: os.mkdir("made", dir_fd=outer),
+            lambda: os.mkdir("made", dir_fd=10_000),
+            lambda: os.setxattr(tmp_path / "b.txt", "user.x", b"1"),
+            lambda: sqlite3.connect(tmp_path / "c.db"),
+        ):
+            try:
+                harm()
+            except ConfinedError as error:
+                refused.append(str(error))
+        # It walks with open folders, and may: all of them are inside.
+        shutil.rmtree("deep")
+
+    try:
+        with confined(Confines((str(inside.resolve()),), lambda name, is_write: None)):
+            thread = threading.Thread(target=act)
+            thread.start()
+            thread.join()
+    finally:
+        os.close(outer)
+    assert len(refused) == 6
+    assert [one.name for one in tmp_path.iterdir() if one.name != "in"] == ["b.txt"]
+    assert list(inside.iterdir()) == []

@@ -141,6 +141,17 @@ def test_a_function_that_exits_ends_its_task_and_not_the_run() -> None:
     run(body)
 
 
+def test_a_function_that_raises_stop_iteration_fails_and_nobody_waits_for_ever() -> None:
+    empty: list[int] = []
+
+    async def body(agent: FunctionAgent) -> None:
+        async with asyncio.timeout(10):
+            with pytest.raises(AttemptError, match="it raised StopIteration"):
+                await agent.perform(lambda: next(iter(empty)))
+
+    run(body)
+
+
 def test_headways_own_errors_pass_as_they_are() -> None:
     errors = (WindowEmptyError(5.0, "empty"), AttemptError(Fault("rate")))
 

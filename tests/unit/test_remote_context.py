@@ -16,7 +16,7 @@ from headway.core.engine.access import Act
 from headway.core.engine.channels import Channel, Channels
 from headway.core.engine.snapshot import Shared, Snapshot
 from headway.errors import StateError, UndeclaredError
-from headway.runtime.context import Circumstances, Context, ContextStatistics, LocalReach
+from headway.runtime.context import Circumstances, Context, ContextStatistics, LocalReach, compare
 from headway.runtime.remotecontext import RemoteReach, answer
 
 
@@ -125,13 +125,36 @@ def test_a_watch_far_away_refuses_too() -> None:
 
         def acts(self, channel: str, is_now: bool) -> None: ...
 
-        def handed(self, every: object) -> None: ...
+        def handed(self, every: object, is_timed: bool) -> None: ...
 
     with scene() as one:
         one.local = LocalReach(one.snapshot, RLock(), Strict())
         with pytest.raises(UndeclaredError) as caught:
             one.ctx.get("a")
         assert caught.value.hint == "declare it"
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_whoever_watches_is_told_whether_the_time_was_asked_for(is_timed: bool) -> None:
+    told: list[bool] = []
+
+    class Watches:
+        def reads(self, what: str) -> None: ...
+
+        def writes(self, key: str) -> None: ...
+
+        def acts(self, channel: str, is_now: bool) -> None: ...
+
+        def handed(self, every: object, is_timed: bool) -> None:
+            told.append(is_timed)
+
+    with scene() as one:
+        one.local = LocalReach(one.snapshot, RLock(), Watches())
+        for reach in (one.reach, one.local):
+            ctx = Context(reach, Circumstances("task", 1, 2.0, b"seed", is_watched=True))
+            assert not is_timed or ctx.time_s == 2.0
+            compare(ctx)
+    assert told == [is_timed, is_timed]
 
 
 def test_what_a_reducer_raises_is_raised_in_the_task() -> None:

@@ -1,8 +1,10 @@
 """Values that were changed in place, and tasks that do not do the same twice."""
 
+from dataclasses import replace
+
 from headway.core.detect import Done
 from headway.core.engine.access import Access, Put, Seen
-from headway.core.slips import Handed, Whereabouts, aliased, merged, unsteady
+from headway.core.slips import Handed, Whereabouts, across, aliased, merged, unsteady
 
 LOST = Whereabouts()
 
@@ -82,3 +84,11 @@ def test_the_same_within_one_run_is_compared_too_and_told_once() -> None:
     every = [tried(b"p"), tried(b"q"), tried(b"r")]
     (found,) = unsteady([], every)
     assert found.count == 2
+
+
+def test_who_asked_for_the_time_is_compared_within_its_run_only() -> None:
+    before, done = tried(b"", 0, Put("b", b"1")), tried(b"", 0, Put("b", b"2"))
+    assert [one.what for one in across([before], [done])] == ["state:b"]
+    timed = replace(done, is_timed=True)
+    assert across([before], [timed]) == ()
+    assert len(across([before], [timed, replace(before, is_timed=True)])) == 1

@@ -106,6 +106,14 @@ def test_a_scan_gives_the_keys_of_a_pattern_with_ones_own_in_place() -> None:
     assert task.scan("t*") == []
 
 
+def test_a_scan_gives_what_is_below_a_folder_whatever_it_begins_with() -> None:
+    state = shared()
+    keys = ("a", "a-b/1", "a/1", "a/\U0010ffff", "a/\U0010ffffz", "a0", "b/1")
+    state.commit(1, tuple(Put(key, b"1") for key in keys))
+    found = [key for key, _ in Snapshot(state, 2).scan("a/*")]
+    assert found == ["a/1", "a/\U0010ffff", "a/\U0010ffffz"]
+
+
 def test_a_key_that_was_taken_away_is_not_there() -> None:
     state = shared(a=1)
     state.commit(1, (Put("a", None),))
@@ -192,8 +200,12 @@ def test_what_does_not_combine_fails_whoever_reads_it_and_is_a_value_like_others
     with pytest.raises(StateError, match="go together"):
         late.get("joined")
     assert state.changed(late.access().reads[0], 4) is None
-    assert state.matching("*", 4) == []
-    assert late.statistics().read == 1
+    with pytest.raises(StateError, match="go together"):
+        late.scan("*")
+    with pytest.raises(StateError, match="go together"):
+        state.matching("*", 4)
+    assert [state.changed(seen, 4) for seen in late.access().reads] == [None, None]
+    assert late.statistics().read == 2
 
 
 def test_prompts_and_effects_are_part_of_what_was_touched() -> None:

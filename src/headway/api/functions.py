@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from json import JSONDecoder, dumps
@@ -48,6 +49,8 @@ class FunctionWork:
     sources: tuple[Source, ...] = ()
     spread_over: FunctionWork | None = None
     timeout_s: float | None = None
+    own_s: float | None = None
+    """How long one attempt may take, where its task says so itself."""
     in_processes: bool = False
     is_durable: bool = False
     is_local: bool = False
@@ -64,6 +67,7 @@ class FunctionWork:
     _asked: Callable[..., object] | None = None
     _where: Where = "loop"
     _salt: bytes = b""
+    _prefix: bytes = b""
     _seen: dict[bytes, int] = field(default_factory=dict)
     _keys: dict[int, bytes] = field(default_factory=dict)
 
@@ -86,9 +90,11 @@ class FunctionWork:
         return self.name if self.is_single else f"{self.name}[{member}]"
 
     def key(self, member: int) -> bytes:
-        """Without a journal any number will do; with one, what is called with what."""
+        """Without a journal a name and a number; with one, what is called with what."""
         if not self.is_durable:
-            return member.to_bytes(DIGEST_BYTES - 1, "big") + b"\0"
+            if not self._prefix:
+                self._prefix = digest(self.name.encode())[: DIGEST_BYTES // 2]
+            return self._prefix + member.to_bytes(DIGEST_BYTES - len(self._prefix), "big")
         found = self._keys.get(member)
         if found is None:
             found = self._keys[member] = self._content_key(member)
@@ -122,6 +128,8 @@ class FunctionWork:
             if attempt.snapshot is None:
                 value = await self.agent.call(where, function, given)
             else:
+                # Whoever runs again must find what it was given as it was.
+                given = given if where == "process" else [_own(one) for one in given]
                 with lent(attempt, self.commons) as context:
                     value = await self.agent.call(where, function, given, context)
         except AttemptError as lost:
@@ -194,6 +202,17 @@ class FunctionWork:
         if not again:
             return plain
         return digest(plain + again.to_bytes(8, "big"))
+
+
+def _own(value: object) -> object:
+    """A copy of what an attempt may change; what cannot be copied is given to all of them."""
+    if isinstance(value, PLAIN):
+        return value
+    try:
+        return deepcopy(value)
+    except Exception:
+        # The boundary: a client, a lock, whatever the user's own `__deepcopy__` raises.
+        return value
 
 
 def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool) -> None:

@@ -115,7 +115,7 @@ class Plan:
         if name in self._names:
             raise DuplicateTaskError(f"two tasks have the name `{name}`", hint="rename one of them")
         work = FunctionWork(
-            name, function, self._agent, timeout_s=how.get("timeout_s"), shared=self.shares.salt
+            name, function, self._agent, own_s=how.get("timeout_s"), shared=self.shares.salt
         )
         edges: list[Need] = []
         count: int | None = 1
@@ -277,6 +277,7 @@ class Run:
         agent = agent_of(self.how)
         for work in works:
             work.begin(agent, bool(self.how.get("durable")), in_processes)
+            work.timeout_s = self.how.get("timeout_s") if work.own_s is None else work.own_s
         sharing = sharing_of(self.plan.shares, graph, works)
         run = self._watched(launch_of(graph, works, self.how, self._watch, sharing))
         async with agent:
@@ -340,10 +341,13 @@ def _take_over(works: Sequence[FunctionWork], done: Launched) -> None:
     for index, work in enumerate(works):
         tasks = ready_set.numbers.members(index)
         work.size = len(tasks)
+        states = enumerate(ready_set.states[tasks.start : tasks.stop])
+        ended = {member for member, state in states if state == DONE}
+        # What a stale attempt gave is no result, if no other one has given any.
+        for member in [member for member in work.values if member not in ended]:
+            del work.values[member]
         if done.saved.rows:
-            states = enumerate(ready_set.states[tasks.start : tasks.stop])
-            ended = [member for member, state in states if state == DONE]
-            work.recall(done.saved.recall(work, ended))
+            work.recall(done.saved.recall(work, sorted(ended)))
     for task, why in done.driver.failures.items():
         index, member = ready_set.numbers.place(task)
         works[index].note(((member, why),))

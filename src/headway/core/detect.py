@@ -82,6 +82,8 @@ class Done:
     calls: int = 0
     is_function: bool = True
     """Rather than a program or a model, of which nobody knows what they depend on."""
+    is_timed: bool = False
+    """It may have asked when its run was created, which is another time in every run."""
 
 
 @quick
@@ -431,8 +433,10 @@ def _finding(shown: str, every: Sequence[_Raised], ground: Ground) -> Finding:
         words = f"`{touch.name}` reads `{touch.shown}`, which `{whom}` writes, "
         words += "and nothing orders them"
     words += ": this run came out right by luck" if touch.room == "path" else _KEPT
-    return Finding("hazard", touch.name, touch.shown, whom, words,
-                   f"needs: {whom.partition('[')[0]}", where, count)  # fmt: skip
+    # Members of one group cannot need each other, but they can take turns.
+    remedy = "queue" if other is not None and other.group == touch.group else "needs"
+    fix = f"{remedy}: {whom.partition('[')[0]}"
+    return Finding("hazard", touch.name, touch.shown, whom, words, fix, where, count)
 
 
 _KEPT: Final = ": headway kept the declared order, and may have to run tasks again for it"

@@ -3,7 +3,8 @@
 Laws:
 - The shared state gives copies and takes copies. What is changed in place after that is lost,
   unless the changed value is put, returned or passed on.
-- With the same results given and the same things read, a task asks and writes the same.
+- With the same results given and the same things read, a task asks and writes the same. The time
+  of the run is given too, and is another one in every run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,16 @@ def unsteady(earlier: Iterable[Done], later: Iterable[Done]) -> tuple[Finding, .
             fix="take time and chance from `ctx.time_s` and `ctx.random`; sort what has no order",
         )  # fmt: skip
     return tuple(found.values())
+
+
+def across(earlier: Iterable[Done], later: Sequence[Done]) -> tuple[Finding, ...]:
+    """The same, where the earlier ones are of another run: it was created at another time.
+
+    Who may have asked for that is compared within its own run only.
+    """
+    timed = [done for done in later if done.is_timed]
+    others = [done for done in later if not done.is_timed]
+    return (*unsteady(earlier, others), *unsteady((), timed))
 
 
 @quick

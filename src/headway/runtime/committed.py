@@ -76,7 +76,8 @@ def _access(reader: JournalReader, name: bytes) -> Access:
     if body is None:
         raise UsageError(
             f"what the tasks of {reader.header.run} touched was not kept",
-            hint="headway config keep_results true, before the next run",
+            hint="write `keep_results = true` into the file that `headway config path` names, and "
+            "run the plan again",
         )
     return decode(body)
 

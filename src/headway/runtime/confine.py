@@ -20,16 +20,20 @@ _NETWORK: Final = frozenset(
     ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo",
      "socket.gethostbyname", "socket.gethostbyaddr")
 )  # fmt: skip
+_NONE: Final = 1 << 10
+"""Where no argument is."""
 _PROGRAMS: Final = frozenset(
     ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
      "os.forkpty", "pty.spawn", "os.startfile")
 )  # fmt: skip
-_PATHS: Final = {
-    "os.remove": 1, "os.rename": 2, "os.mkdir": 1, "os.rmdir": 1, "os.chmod": 1, "os.chown": 1,
-    "os.link": 2, "os.symlink": 2, "os.truncate": 1, "os.utime": 1, "shutil.rmtree": 1,
-    "sqlite3.connect": 1,
+_PATHS: Final[dict[str, tuple[tuple[int, int], ...]]] = {
+    "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)), "os.mkdir": ((0, 2),),
+    "os.rmdir": ((0, 1),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
+    "os.link": ((0, 2), (1, 3)), "os.symlink": ((0, 2), (1, 2)), "os.truncate": ((0, _NONE),),
+    "os.utime": ((0, 3),), "os.setxattr": ((0, _NONE),), "os.removexattr": ((0, _NONE),),
+    "shutil.rmtree": ((0, 1),), "sqlite3.connect": ((0, _NONE),),
 }  # fmt: skip
-"""Events about paths, and how many of their arguments are some."""
+"""Events about paths: which of their arguments are some, and which is the folder of each."""
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CODE: Final = (".py", ".pyc", ".so", ".pyd")
@@ -65,9 +69,10 @@ class Confines:
         elif event == "os.chdir":
             raise ConfinedError("`headway explore` stays in its folder: pass --no-python")
         elif event in _PATHS:
-            for path in arguments[: _PATHS[event]]:
-                if isinstance(path, (str, bytes)) and path not in (":memory:", ""):
-                    self._change(os.fsdecode(path))
+            for at, folder_at in _PATHS[event]:
+                path = arguments[at]
+                if isinstance(path, (str, bytes, os.PathLike)) and path not in (":memory:", ""):
+                    self._change(_within(os.fsdecode(path), arguments[folder_at : folder_at + 1]))
 
     def _open(self, path: str, mode: str, flags: object) -> None:
         is_write = bool(isinstance(flags, int) and flags & _WRITES) or any(
@@ -90,6 +95,16 @@ class Confines:
         folder = self.folders[0] + os.sep
         if real.startswith(folder) and "__pycache__" not in real:
             self.opens(real[len(folder) :], is_write)
+
+
+def _within(path: str, folder: tuple[object, ...]) -> str:
+    """A path from the folder that an open descriptor stands for, if there is one."""
+    if folder in ((), (None,), (-1,)) or os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder[0]}"), path)
+    except OSError:
+        raise ConfinedError(f"`headway explore` cannot tell where {path} is: dir_fd") from None
 
 
 _now: list[Confines] = []

@@ -52,8 +52,9 @@ class Watch(Protocol):
     def acts(self, channel: str, is_now: bool) -> None:
         """An effect is asked for."""
 
-    def handed(self, every: Sequence[Handed]) -> None:
-        """Values that were read and written, as they were and as they are at the end."""
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        """Values that were read and written, as they were and as they are at the end; and whether
+        the task has asked for the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Reach(Protocol):
 
     def prompted(self, text: bytes) -> None: ...
 
-    def handed(self, every: Sequence[Handed]) -> None: ...
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None: ...
 
     def end(self) -> None: ...
 
@@ -204,10 +205,10 @@ class LocalReach:
             if not self._is_over:
                 self._snapshot.prompted(text)
 
-    def handed(self, every: Sequence[Handed]) -> None:
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
         """Tell whoever watches what has become of values."""
         if self._watch is not None:
-            self._watch.handed(every)
+            self._watch.handed(every, is_timed)
 
     def end(self) -> None:
         """The attempt is over."""
@@ -247,7 +248,7 @@ class Context:
     another; writes are seen by others when this task is done.
     """
 
-    __slots__ = ("_handover", "_random", "_reach", "_seed", "attempt", "name", "time_s")
+    __slots__ = ("_handover", "_random", "_reach", "_seed", "_time_s", "attempt", "name")
 
     def __init__(self, reach: Reach, at: Circumstances) -> None:
         self._reach = reach
@@ -257,9 +258,9 @@ class Context:
         self.name = at.name
         """The task's, as people read it."""
         self.attempt = at.attempt
-        """Its number, from 1."""
-        self.time_s = at.time_s
-        """When the run was created: the same for every attempt, and after a resume."""
+        """Its number, from 1. How often a task runs again depends on who was faster: for a log, and
+        not to be written into the state."""
+        self._time_s = at.time_s
 
     def __repr__(self) -> str:
         return f"<Context of {self.name}, attempt {self.attempt}>"
@@ -267,13 +268,13 @@ class Context:
     def get(self, key: str, default: object = None) -> object:
         """A copy of a key's value; the default if it has none."""
         data = self._reach.get(key)
-        return default if data is None else self._copy(key, data)
+        return default if data is None else _copied(self._handover, key, data)
 
     def __getitem__(self, key: str) -> object:
         data = self._reach.get(key)
         if data is None:
             raise KeyError(key)
-        return self._copy(key, data)
+        return _copied(self._handover, key, data)
 
     def __contains__(self, key: str) -> bool:
         return self._reach.get(key) is not None
@@ -296,7 +297,7 @@ class Context:
 
     def scan(self, pattern: str) -> dict[str, object]:
         """Copies of all values whose keys match, in order: `*` is within a name, `**` anything."""
-        return {key: self._copy(key, data) for key, data in self._reach.scan(pattern)}
+        return {key: _copied(self._handover, key, data) for key, data in self._reach.scan(pattern)}
 
     def effect(self, channel: str, payload: object = None) -> None:
         """Ask for an effect on the world: done once this task is, in declared order."""
@@ -305,6 +306,13 @@ class Context:
     def now(self, channel: str, payload: object = None) -> None:
         """Do it at once, whatever becomes of the attempt: again with every attempt."""
         self._reach.act(channel, payload, is_now=True)
+
+    @property
+    def time_s(self) -> float:
+        """When the run was created: the same for every attempt, and after a resume."""
+        if self._handover is not None:
+            self._handover.is_timed = True
+        return self._time_s
 
     @property
     def random(self) -> Random:
@@ -323,17 +331,19 @@ class Context:
         """How often it was used."""
         return self._reach.statistics()
 
-    def _copy(self, key: str, data: bytes) -> object:
-        value: object = _parsed(data.decode())[0]
-        if self._handover is not None:
-            self._handover.got(key, data, value)
-        return value
-
 
 def compare(context: Context | None) -> None:
     """The task's code has ended: whoever watches is told what has become of its values."""
     if context is not None and context._handover is not None:
-        context._reach.handed(context._handover.ended())
+        handover = context._handover
+        context._reach.handed(handover.ended(), handover.is_timed)
+
+
+def _copied(handover: Handover | None, key: str, data: bytes) -> object:
+    value: object = _parsed(data.decode())[0]
+    if handover is not None:
+        handover.got(key, data, value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

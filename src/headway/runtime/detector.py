@@ -33,7 +33,7 @@ from headway.core.detect import (
 from headway.core.engine.access import UNTOUCHED
 from headway.core.engine.channels import SCHEME, Channels
 from headway.core.plan.graph import Graph
-from headway.core.slips import Handed, Whereabouts, aliased, merged, unsteady
+from headway.core.slips import Handed, Whereabouts, across, aliased, merged, unsteady
 from headway.core.values import Fault
 from headway.errors import BadValueError, UndeclaredError, did_you_mean
 from headway.runtime.context import Watch
@@ -60,6 +60,7 @@ class _Open:
     files: FileLog | None = None
     trail: Trail | None = None
     handed: list[Handed] = field(default_factory=list)
+    is_timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,8 @@ class Detector:
         every = {**self._lost, **self._dones}
         found = findings([every[place] for place in sorted(every)], self.subject.ground)
         unclear = _unclear(self._trace.unclear if self._trace is not None else {})
-        return merged((*found, *self._found, *unclear, *unsteady(earlier, dones)))
+        unlike = across(earlier, dones)
+        return merged((*found, *self._found, *unclear, *unlike))
 
     @property
     def problem(self) -> str:
@@ -198,6 +200,7 @@ class Detector:
         return Done(
             opened.group, attempt.member, attempt.name, access, read, written, attempt.key,
             attempt.inputs, is_function=opened.group in self.subject.functions,
+            is_timed=opened.is_timed,
         )  # fmt: skip
 
 
@@ -269,7 +272,8 @@ class _StateWatch:
         if self._is_strict:
             must_be_allowed(self._opened.may, _touch(self._opened, "effect", channel, True))
 
-    def handed(self, every: Sequence[Handed]) -> None:
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        self._opened.is_timed = is_timed
         self._opened.handed += (one for one in every if one.after != one.before)
 
 

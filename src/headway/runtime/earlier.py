@@ -41,14 +41,17 @@ def earlier(places: Iterable[RunPlace], header: Header) -> list[Done]:
 
 
 def recalled(reader: JournalReader, works: Sequence[Work], tasks: Sequence[int]) -> list[Done]:
-    """What tasks of this run touched whose results are from another process; `tasks` are counts."""
+    """What tasks of this run touched whose results are from another process; `tasks` are counts.
+
+    Whether they asked for the time was not kept.
+    """
     places = {
         works[group].key(member): (group, member)
         for group, count in enumerate(tasks)
         for member in range(count)
     }
     return [
-        replace(done, group=places[done.key][0], member=places[done.key][1])
+        replace(done, group=places[done.key][0], member=places[done.key][1], is_timed=True)
         for done in touched(reader, reader.rows("finished"))
         if done.key in places
     ]

@@ -126,7 +126,7 @@ class Performer:
             if _is_cancelled():
                 raise
             raise EffectFailedError("it was cancelled from inside") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The boundary: what a user's function raises stops its channel, not the run.
             why = f"{type(error).__name__}: {error}"
             if limit.expired():

@@ -28,11 +28,13 @@ class HandoverStatistics:
 class Handover:
     """What one attempt holds of the shared state, and what it has given to it."""
 
-    __slots__ = ("_bytes", "_values")
+    __slots__ = ("_bytes", "_values", "is_timed")
 
     def __init__(self) -> None:
         self._values: list[tuple[str, bytes, object, bool]] = []
         self._bytes = 0
+        self.is_timed = False
+        """Whether the attempt has asked for the time."""
 
     def __repr__(self) -> str:
         return f"<Handover {self.statistics()}>"

@@ -19,9 +19,10 @@ from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of
 from headway.core.plan.graph import Graph
+from headway.core.plan.remark import where
 from headway.core.plan.sharing import channels_of
 from headway.core.plan.spec import Budget, PlanSpec, Prompt, Run
-from headway.errors import UsageError
+from headway.errors import SourceError, UsageError
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.crew import Crew
 from headway.runtime.launch import Launch, Sharing
@@ -134,7 +135,7 @@ def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | N
     """The state that the tasks share, if any of them touches one."""
     if all(group.touches is None for group in graph.groups):
         return None
-    named, load = channels_of(spec), partial(loaded, folder=crew.folder)
+    named, load = channels_of(spec), partial(_of_plan, spec, crew.folder)
     reducers = {target: reducer(target, load(target)) for target in named.reducers}
     crew.channels = Channels(named.declared, reducers)
     for target in named.functions:
@@ -145,6 +146,19 @@ def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | N
         senders(crew.channels, {}, load, crew.folder),
         lends=(crew.lend,),
     )
+
+
+def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
+    """The same; SourceError, with the place in the plan, if it is not there."""
+    try:
+        return loaded(target, folder)
+    except UsageError as error:
+        spots = (one.spot.value for one in spec.state or () if one.channel.target == target)
+        raise SourceError(
+            str(error),
+            where=where(spec.file, next(spots)),
+            hint="name a function as package.module:function, as it is seen from the plan's folder",
+        ) from error
 
 
 def loaded(target: str, folder: str) -> Callable[..., object]:

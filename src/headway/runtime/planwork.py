@@ -281,7 +281,7 @@ async def executed(work: Run, filling: Filling, crew: Crew, timeout_s: float | N
     command = command.given(stdin, timeout_s)
     if filling.share is None:
         return await perform_command(crew.shim(), command)
-    if ended is not None:
+    if ended is not None and ended.attempt > attempt.journalled:
         crew.notes.append(AGAIN.format(attempt.name))
     async with filling.share.shown(crew.run_folder, attempt) as view:
         result = await perform_command(crew.shim(), command.knowing(view.told))

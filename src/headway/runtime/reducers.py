@@ -15,8 +15,8 @@ def reducer(
     def combined(one: object, other: object) -> object:
         try:
             return function(one, other)
-        # The boundary to the user's code, which may raise anything.
-        except Exception as error:
+        # The boundary to the user's code, which may raise anything; `sys.exit` ends no run.
+        except (Exception, SystemExit) as error:
             raise StateError(
                 f"`{target}` does not combine what was added: {type(error).__name__}: {error}",
                 hint="let it take whatever tasks add, and what it gives itself",

@@ -3,9 +3,9 @@
 Laws:
 - A function stops before it looks at the shared state and before it opens a file, and goes on when
   its schedule says so. Between two such points nobody else does anything.
-- Every trial begins anew: the folder is as it was, and the modules in it are imported again, so
-  that what tasks share in them they share within one trial only.
-- Nothing outside of the copy is written, no connection is made and no program is started.
+- Every trial begins anew: the folder and the environment are as they were, and the modules in it
+  are imported again, so that what tasks share there they share within one trial only.
+- Nothing outside of the copy is written by accident, no connection made, no program started.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from headway.runtime.context import Circumstances, Context, LocalReach
 from headway.runtime.filling import value_in
 from headway.runtime.globals import Globals
 from headway.runtime.planwork import function_of
+from headway.runtime.reducers import reducer
 from headway.runtime.scratch import Scratch
 
 STEP_S: Final = 30.0
@@ -56,7 +57,7 @@ class _StoppedError(BaseException):
 class RehearsedStage(HashedStage):
     """A world of real files, in which functions are called; all others answer with a hash."""
 
-    __slots__ = ("_functions", "_globals", "_now", "going", "scratch")
+    __slots__ = ("_environment", "_functions", "_globals", "_now", "going", "scratch")
 
     def __init__(self, play: Play, scratch: Scratch) -> None:
         super().__init__(play)
@@ -66,6 +67,7 @@ class RehearsedStage(HashedStage):
         self._functions: dict[str, Callable[..., object]] = {}
         self._now: dict[str, list[str]] = {}
         self._globals = Globals(scratch.folder)
+        self._environment = dict(os.environ)
 
     def begin(self, asked: Asked) -> Going:
         work = self.play.expanded.groups[asked.group].task.work
@@ -119,6 +121,9 @@ class RehearsedStage(HashedStage):
             attempt.stop()
         self._globals.forget()
         self._functions = {}
+        if os.environ != self._environment:
+            os.environ.clear()
+            os.environ.update(self._environment)
 
     def close(self) -> None:
         self.restart()
@@ -338,7 +343,8 @@ def _reducers(subject: Subject, folder: str) -> dict[str, Reducer]:
     targets = channels_of(subject.expanded.spec).reducers
     for target in targets:
         with ThreadPoolExecutor(1) as thread:
-            found[target] = thread.submit(function_of, target, folder).result()
+            function = thread.submit(function_of, target, folder).result()
+        found[target] = reducer(target, function)
     return found
 
 

@@ -82,8 +82,8 @@ class RemoteReach:
         with suppress(StateError):  # After the function's end it counts for nobody.
             self._asks("prompted", text)
 
-    def handed(self, every: Sequence[Handed]) -> None:
-        self._asks("handed", tuple(every))
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        self._asks("handed", tuple(every), is_timed)
 
     def end(self) -> None:
         """The function has returned: once nobody is in the middle of a question."""
@@ -153,6 +153,6 @@ def _answer(reach: Reach, question: tuple[object, ...]) -> object:
             reach.act(channel, loads(data), is_now=False)
         case ("prompted", bytes(text)):
             reach.prompted(text)
-        case ("handed", tuple(every)):
-            reach.handed(every)
+        case ("handed", tuple(every), bool(is_timed)):
+            reach.handed(every, is_timed)
     return None

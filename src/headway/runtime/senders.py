@@ -24,6 +24,7 @@ from typing import Final
 from headway.core.engine.channels import Channels, canonical
 from headway.core.plan.shelltext import SHELL
 from headway.errors import EffectFailedError, StateError
+from headway.runtime.raised import called
 
 KEY_VARIABLE: Final = "HEADWAY_EFFECT_KEY"
 SAID_CHARS_MAX: Final = 300
@@ -132,7 +133,7 @@ async def _in_thread(function: Callable[[], object]) -> object:
     def work() -> None:
         answer, raised = None, None
         try:
-            answer = function()
+            answer = called(function)
         except BaseException as error:
             # The boundary: it is raised where the answer is awaited.
             raised = error if isinstance(error, Exception) else RuntimeError(repr(error))

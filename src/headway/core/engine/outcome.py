@@ -47,9 +47,11 @@ def outcome(state: State, happened: Finished | Failed | Abandoned, now: float) -
     if isinstance(happened, Abandoned):
         return _abandonment(state, happened, now)
     if isinstance(happened, Failed):
-        if is_shared and happened.fault.kind not in RETRIED:
+        lost = _failure(state, happened, now)
+        # What is tried again anyway sees the state anew; what ends here may be due to a stale one.
+        if is_shared and (isinstance(lost, TaskFailed) or happened.fault.kind not in RETRIED):
             return judged(state, happened, happened.fault, now)
-        return _failure(state, happened, now)
+        return lost
     if is_shared:
         return judged(state, happened, None, now)
     return TaskFinished(happened.task, happened.attempt, now, happened.ending)

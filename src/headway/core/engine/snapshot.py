@@ -107,20 +107,32 @@ class Shared:
             found = versions.folds[count] = self._fold(key, versions, count)
         return found
 
+    def found(self, pattern: str, position: int) -> list[tuple[str, bytes | None, bytes]]:
+        """The keys of a pattern that are there, with value and digest, in order.
+
+        What does not combine is there without a value.
+        """
+        found = ((key, *self.value(key, position)) for key in self._within(pattern))
+        return [one for one in found if one[2] != NOT_THERE]
+
     def matching(self, pattern: str, position: int) -> list[tuple[str, bytes, bytes]]:
-        """The keys of a pattern that have a value, with it and its digest, in order."""
-        found: list[tuple[str, bytes, bytes]] = []
-        for key in self._within(pattern):
-            data, name = self.value(key, position)
-            if data is not None:
-                found.append((key, data, name))
-        return found
+        """The keys of a pattern with their values and digests; StateError if one has none."""
+        return self.whole(self.found(pattern, position))
+
+    def whole(self, found: list[tuple[str, bytes | None, bytes]]) -> list[tuple[str, bytes, bytes]]:
+        """What was found, if all of it has a value."""
+        every: list[tuple[str, bytes, bytes]] = []
+        for key, data, name in found:
+            if data is None:
+                raise self.faults[name]
+            every.append((key, data, name))
+        return every
 
     def look(self, what: str, position: int) -> bytes:
         """The digest of what a task at this position sees under a key or a pattern."""
         if not is_pattern(what):
             return self.value(what, position)[1]
-        return scan_digest((key, name) for key, _, name in self.matching(what, position))
+        return scan_digest((key, name) for key, _, name in self.found(what, position))
 
     def changed(self, seen: Seen, position: int) -> Change | None:
         """Who made it that this would not be seen again; None if it would."""
@@ -176,7 +188,8 @@ class Shared:
         """All keys of a pattern, whoever may see them."""
         folder = prefix_of(pattern)
         first = bisect_left(self._keys, folder)
-        last = bisect_left(self._keys, folder + "/\U0010ffff") if folder else len(self._keys)
+        # The character after the slash: whatever is below the folder comes before it.
+        last = bisect_left(self._keys, folder + "0") if folder else len(self._keys)
         return [key for key in self._keys[first:last] if matches(pattern, key)]
 
 
@@ -223,9 +236,9 @@ class Snapshot:
         """All keys of a pattern that have a value, with it, in order."""
         found: dict[str, bytes] = {}
         if pattern not in self._seen:
-            matching = self._shared.matching(pattern, self.position)
-            self._saw(pattern, scan_digest((key, name) for key, _, name in matching))
-            for key, data, _ in matching:
+            there = self._shared.found(pattern, self.position)
+            self._saw(pattern, scan_digest((key, name) for key, _, name in there))
+            for key, data, _ in self._shared.whole(there):
                 self._values.setdefault(key, data)
         for key, value in self._values.items():
             if value is not None and matches(pattern, key):

@@ -21,6 +21,7 @@ from headway.core.foresight.played import Difference, Played, Player, difference
 from headway.core.foresight.schedules import Line, read_line, written
 from headway.core.foresight.subject import Subject
 from headway.core.foresight.turning import PairVerdict, turned_pairs
+from headway.errors import UsageError
 
 ALL_MAX: Final = 150_000
 """Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
@@ -162,7 +163,13 @@ class Explorer:
         """One schedule again."""
         line = read_line(text, self.places)
         found = Explored(self.subject.expanded.spec.name, len(self.serial.labels), schedules=1)
-        changed = self.difference(self.player.play(line))
+        played = self.player.play(line)
+        if line.crash > played.facts:
+            raise UsageError(
+                f"`{text}` kills nothing: only {played.facts} facts are durable in this schedule",
+                hint=f"pass crash=1 to crash={played.facts}",
+            )
+        changed = self.difference(played)
         if changed is None:
             return found
         again = written(line, self.places)

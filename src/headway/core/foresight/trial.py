@@ -248,7 +248,7 @@ def final_state(trial: Trial) -> tuple[tuple[str, bytes], ...]:
     """Keys and digests of what the shared state holds."""
     coherence = trial._state.coherence
     assert coherence is not None
-    return tuple((key, name) for key, _, name in coherence.shared.matching("**", END))
+    return tuple((key, name) for key, _, name in coherence.shared.found("**", END))
 
 
 def state_touches(access: Access) -> list[Touch]:

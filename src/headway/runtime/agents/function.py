@@ -33,6 +33,7 @@ from headway.runtime.agents.process import (
     tail_of,
 )
 from headway.runtime.context import Lent, compare
+from headway.runtime.raised import called
 from headway.runtime.remotecontext import answer
 from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 
@@ -158,7 +159,7 @@ class FunctionAgent:
     ) -> object:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._threads_max, "headway-function")
-        running = self._threads.submit(copy_context().run, function, *arguments)
+        running = self._threads.submit(copy_context().run, called, function, *arguments)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         # Cancelled before it began, it never begins; after that it goes on unheard until `aclose`.
