@@ -88,7 +88,7 @@ result depend on who was faster?
 
 [Hermitage](https://github.com/ept/hermitage) by Martin Kleppmann asks that of databases, for ten
 classes of anomalies. Here are the same classes, with variants, the read-only anomaly and the
-Parser, Enricher and Validator of "The Concurrency Trap", as two or three small tasks each
+Parser, Enricher and Validator of "The Parallelization Trap", as two or three small tasks each
 (`tests/coherence/catalogue.py`). A task looks at keys, searches by pattern, puts, adds and removes;
 whatever it puts carries a hash of all that it has seen, as the answer of a model depends on its
 prompt. So one stale look anywhere changes the result. **Right** is the result of the tasks one
