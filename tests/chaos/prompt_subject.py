@@ -39,7 +39,7 @@ class HeadwayPrompts(HeadwayEach):
         work = {"each": list(home.names), "prompt": "task {{ item }}", "max_tokens": 50,
                 "model": "anthropic/claude-{{ item }}", "verify": "grep -q result"}  # fmt: skip
         said = {"headway": 1, "name": "chaos", "strategy": f"fixed({WIDTH})",
-                "budget": {"tokens": "1M"}, "tasks": {"work": work}}  # fmt: skip
+                "budget": "1M", "tasks": {"work": work}}  # fmt: skip
         plan = home.folder / "plan.yaml"
         plan.write_text(json.dumps(said))
         return [*told, "run", str(plan)]
