@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from headway.core.engine.channels import Channel, Channels, canonical, channel_of, prefix_of
+from headway.core.engine.channels import Channels, canonical
 from headway.core.engine.coherence import Coherence
 from headway.core.engine.engine import Rules, Step, begin, step
 from headway.core.engine.events import (
@@ -21,6 +21,7 @@ from headway.core.engine.events import (
 from headway.core.engine.snapshot import Shared, Snapshot
 from headway.core.engine.strategy import AllAtOnce
 from headway.core.plan.graph import Graph, Group
+from headway.core.plan.resources import Channel, channel_of, prefix_of
 from headway.core.plan.touches import ANYTHING, Touches
 from headway.core.values import Fault
 from tests.coherence.catalogue_plays import Case, Task, View

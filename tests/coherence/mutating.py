@@ -53,14 +53,16 @@ class Verdict:
 def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
     """Check a plan, and if it is not refused, run it."""
     try:
-        expanded = plan_from(text, folder, "plan.yaml", False).expanded
+        loaded = plan_from(text, folder, "plan.yaml", False)
     except PlanError as error:
         return Verdict(refused=error.render())
-    remarks = tuple(one.message for one in check(expanded).remarks if one.severity == "warning")
+    remarks = tuple(
+        one.message for one in check(loaded.survey).remarks if one.severity == "warning"
+    )
     source = PlanSource(str(folder / "plan.yaml"), text)
     state = folder.parent / "state"
     environment = {"XDG_STATE_HOME": str(state), "HOME": str(state)}
-    run = plan_run(expanded, source, Crew(str(folder), str(state), "run", environment))
+    run = plan_run(loaded.expanded, source, Crew(str(folder), str(state), "run", environment))
     detector = detector_of(mode, run, str(state))
     over = asyncio.run(launch(detector.around(run.launch)))
     return Verdict("", remarks, detector.findings(), over.outcome.finished.failed)

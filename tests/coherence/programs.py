@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.coherence import Places
 from headway.core.engine.snapshot import Shared, Snapshot
 from headway.core.plan.graph import Graph, Group, Need
+from headway.core.plan.resources import Channel
 from headway.core.plan.touches import ANYTHING, Touches
 
 KEYS = ("a", "b", "c", "d/x", "d/y")

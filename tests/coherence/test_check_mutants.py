@@ -8,7 +8,7 @@ from random import Random
 
 from headway.core.plan.check import check
 from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import ordered
+from headway.core.plan.hazard import examined
 from headway.core.plan.schema import plan_of
 from headway.errors import PlanError
 from headway.planfile import parse_document
@@ -22,7 +22,7 @@ def told(plan: Generated) -> list[str]:
     """All that is said of a plan in a folder that has nothing but its files."""
     try:
         spec = plan_of(parse_document(plan.text(), "plan.yaml"))
-        report = check(ordered(expand(spec, Sources())), partial(_gone, plan))
+        report = check(examined(expand(spec, Sources())), partial(_gone, plan))
     except PlanError as error:
         return [one.render() for one in (error, *error.others)]
     return [remark.message for remark in report.remarks]

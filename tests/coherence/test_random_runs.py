@@ -30,11 +30,14 @@ class World:
 
     record: SlowRecord
     done: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
+    """Tasks whose effects the process that lives now has released."""
     ran: list[int] = field(default_factory=list)
 
     def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
-        """Once for each task, as if it were told and asked its receipts."""
-        del name
+        """Once in each process; what an earlier one has done is done, by its receipt."""
+        assert task not in self.released, f"{name} is released twice"
+        self.released.add(task)
         self.done.setdefault(key, [(task, act.data) for act in acts])
 
     async def drained(self) -> None:
@@ -123,6 +126,7 @@ def must_be_serial(seed: int) -> int:
     for death in range(deaths + 1):
         before = _committed(world.record, programs)
         world.ran.clear()
+        world.released.clear()
         life = Life(programs, world, rng, strategy)
         is_over = life.live(rng.random() * 20 if death < deaths else None)
         assert not before & {programs.named(task) for task in world.ran}, f"seed {seed}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.codec import EFFECTS
 from headway.core.engine.coherence import Coherence
 from headway.core.engine.engine import Rules
@@ -26,6 +26,7 @@ from headway.core.engine.record import Header
 from headway.core.engine.snapshot import Shared
 from headway.core.engine.strategy import AllAtOnce
 from headway.core.plan.graph import Graph, Group
+from headway.core.plan.resources import Channel
 from headway.core.plan.touches import Touches
 from headway.runtime.clock import wall_s
 from headway.runtime.driver import Driver, Setup

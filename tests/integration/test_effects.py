@@ -17,10 +17,11 @@ import pytest
 import headway
 from headway.core.digest import digest
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.codec import EFFECTS
 from headway.core.engine.events import RunFinished
 from headway.core.engine.record import EffectDone, Header
+from headway.core.plan.resources import Channel
 from headway.errors import EffectFailedError
 from headway.runtime.effects import Outbox
 from headway.runtime.journal import Journal

@@ -15,8 +15,9 @@ import pytest
 import headway
 from headway.api.how import How
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.snapshot import Shared, Snapshot
+from headway.core.plan.resources import Channel
 from headway.errors import BadValueError, StateError, TasksFailedError
 from headway.runtime.agents.function import FunctionAgent
 from headway.runtime.context import Circumstances, Lent, LocalReach

@@ -11,7 +11,7 @@ from headway.core.foresight.explore import Options, explore
 from headway.core.foresight.interleave import interleavings
 from headway.core.foresight.schedules import Line
 from headway.core.foresight.subject import subject_of
-from headway.planfile.unrefused import load_unrefused
+from headway.planfile import load_unrefused
 from tests.unit.explored_programs import drawn
 from tests.unit.test_explore_trials import outcomes_of, player_of
 

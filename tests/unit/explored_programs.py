@@ -8,10 +8,11 @@ from random import Random
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.foresight.stage import Asked, Done, Files, Grown, Touch
 from headway.core.foresight.trial import Cast
 from headway.core.plan.graph import Graph, Group, Need
+from headway.core.plan.resources import Channel
 from headway.core.plan.touches import ANYTHING, Touches
 
 KEYS = ("a", "b", "d/x", "d/y")

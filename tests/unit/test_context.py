@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.engine.access import UNTOUCHED, Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.snapshot import Shared, Snapshot
+from headway.core.plan.resources import Channel
 from headway.errors import StateError, UndeclaredError
 from headway.runtime.context import (
     Circumstances,

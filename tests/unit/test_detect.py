@@ -20,8 +20,9 @@ from headway.core.detect import (
 from headway.core.detect import _Index as Index
 from headway.core.detect import _Judge as Judge
 from headway.core.engine.access import Access, Act, Put, Seen
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.general import condensed, folder_of, general
+from headway.core.plan.resources import Channel
 from headway.core.plan.touches import Touches
 
 STATE: frozenset[tuple[Room, bool]] = frozenset(

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.effects import Asker, Due, Known, Outgoing, key_of
 from headway.core.engine.events import TaskFinished
 from headway.core.engine.record import EffectDone, EffectIntended, Entry
+from headway.core.plan.resources import Channel
 from headway.errors import EffectFailedError, StateError, UsageError
 from headway.runtime.effects import RECEIPT_BYTES_MAX, Outbox
 from headway.runtime.senders import Send, is_function, senders

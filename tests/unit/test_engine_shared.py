@@ -185,7 +185,8 @@ def test_a_parked_task_starts_when_those_before_it_have_ended_in_a_queue_too() -
         assert stage.state.over
 
 
-def test_a_group_that_is_lost_before_it_is_known_keeps_nobody_waiting() -> None:
+def found_at_run_time() -> Stage:
+    """A group of unknown size, and a reader behind it that waits for it."""
     stage = Stage(
         Group("source"),
         Group("many", None, (Need(0),), touches=ANYTHING),
@@ -193,18 +194,17 @@ def test_a_group_that_is_lost_before_it_is_known_keeps_nobody_waiting() -> None:
     )
     stage.snapshots[1].get("a")
     assert stage.ends(1) == [TaskProposed]
+    return stage
+
+
+def test_a_group_that_is_lost_before_it_is_known_keeps_nobody_waiting() -> None:
+    stage = found_at_run_time()
     assert stage.ends(0, RAISED) == [TaskFailed]
     assert stage.state.finished == 1
 
 
 def test_members_that_become_known_later_come_before_those_declared_after_them() -> None:
-    stage = Stage(
-        Group("source"),
-        Group("many", None, (Need(0),), touches=ANYTHING),
-        Group("reader", touches=ANYTHING),
-    )
-    stage.snapshots[1].get("a")
-    assert stage.ends(1) == [TaskProposed]
+    stage = found_at_run_time()
     stage.ends(0)
     stage.take(step(stage.state, Expanded(1, 1), 1.0))
     stage.snapshots[2].put("a", 1)

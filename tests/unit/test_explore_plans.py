@@ -18,7 +18,7 @@ from headway.core.foresight.stage import PROCESS, Asked, Going, Touch
 from headway.core.foresight.subject import joined, subject_of
 from headway.core.foresight.turning import PairVerdict
 from headway.errors import PlanError, UsageError
-from headway.planfile.unrefused import load_unrefused
+from headway.planfile import load_unrefused
 
 HEAD = "headway: 1\nname: tried\nmodel: openai/gpt-5-mini\n"
 

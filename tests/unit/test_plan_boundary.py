@@ -13,14 +13,14 @@ from headway.core.plan.answers import answers
 from headway.core.plan.boundary import Boundary, Coupling, Strand, boundary
 from headway.core.plan.breadth import EXACT_GROUPS_MAX, breadth
 from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import ordered, surveyed
+from headway.core.plan.hazard import examined
 from headway.core.plan.schema import plan_of
 from headway.planfile import parse_document
 
 
 def found(tasks: str, top: str = "") -> Boundary:
     document = parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml")
-    return boundary(surveyed(ordered(expand(plan_of(document), Sources()))))
+    return boundary(examined(expand(plan_of(document), Sources())))
 
 
 RECORDS = (

@@ -12,7 +12,7 @@ import pytest
 
 from headway.core.plan.check import CheckReport, check
 from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import examined, ordered
+from headway.core.plan.hazard import examined
 from headway.core.plan.remark import Remark, listed
 from headway.core.plan.schema import plan_of
 from headway.core.plan.spec import PlanSpec, Run, TaskSpec
@@ -27,7 +27,7 @@ def report(
 ) -> CheckReport:
     """What is said of a plan in a folder that has these paths, or all that are asked for."""
     document = parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml")
-    plan = ordered(expand(plan_of(document), sources or Sources()))
+    plan = examined(expand(plan_of(document), sources or Sources()))
     if there is None:
         return check(plan)
     return check(plan, lambda paths: frozenset(paths) - frozenset(there))
@@ -347,7 +347,7 @@ def test_warnings_come_before_notes_and_all_is_json() -> None:
 
 def test_plans_without_a_file_are_told_by_name() -> None:
     tasks = (TaskSpec("a", Place(0, 0), Run("x"), writes=("o",)),)
-    found = check(ordered(expand(PlanSpec("p", tasks), Sources())))
+    found = check(examined(expand(PlanSpec("p", tasks), Sources())))
     assert [one.where for one in found.remarks] == [""]
 
 

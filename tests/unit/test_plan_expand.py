@@ -21,7 +21,7 @@ from headway.core.plan.expand import (
     items_of,
 )
 from headway.core.plan.graph import Need
-from headway.core.plan.hazard import ordered
+from headway.core.plan.hazard import examined
 from headway.core.plan.schema import plan_of
 from headway.core.plan.spec import (
     Each,
@@ -234,7 +234,7 @@ def test_a_hundred_thousand_keys_take_half_a_second() -> None:
 
 
 def test_a_report_says_what_a_plan_is() -> None:
-    plan = ordered(expanded(
+    plan = examined(expanded(
         "  list: {run: ls, writes: out, queue: q}\n  make: {python: 'm:f', queue: q}\n"
         "  review: {prompt: '{{ item }} {{ vars.used }}', each: [ab, cd], reads: out/x}\n"
         "  file: {prompt_file: p.md, model: m, vars: {free: x}}\n"
@@ -267,7 +267,7 @@ def test_a_report_says_what_a_plan_is() -> None:
 
 
 def test_a_variable_that_nobody_can_use_is_told() -> None:
-    report = check(expanded("  a: {prompt: x}\n", top="vars: {unused: 2}\nmodel: m\n"))
+    report = check(examined(expanded("  a: {prompt: x}\n", top="vars: {unused: 2}\nmodel: m\n")))
     assert report.warnings == ("`vars.unused` is used by no task",)
 
 

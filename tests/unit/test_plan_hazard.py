@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 
 from headway.core.plan.expand import Expanded, Sources, expand
-from headway.core.plan.hazard import ordered
+from headway.core.plan.hazard import examined
 from headway.core.plan.paths import above, fixed_part, inside, led_back
 from headway.core.plan.schema import plan_of
 from headway.core.plan.section import Faults
@@ -19,7 +19,7 @@ from headway.planfile import apply_fixes, parse_document
 
 def plan(tasks: str) -> Expanded:
     spec = plan_of(parse_document(f"headway: 1\ntasks:\n{tasks}", "plan.yaml"))
-    return ordered(expand(spec, Sources()))
+    return examined(expand(spec, Sources())).expanded
 
 
 def edges(tasks: str) -> list[str]:
@@ -179,7 +179,7 @@ def test_a_plan_in_memory_may_have_groups_without_members() -> None:
         TaskSpec("b", Place(0, 0), Run("x"), writes=("o",)),
     )
     with pytest.raises(PlanError, match="both write"):
-        ordered(expand(PlanSpec("p", tasks), Sources()))
+        examined(expand(PlanSpec("p", tasks), Sources()))
 
 
 def test_members_that_follow_others_keep_their_pace_if_they_touch_only_their_own() -> None:
@@ -252,7 +252,7 @@ def test_a_pattern_with_values_keeps_the_folder_of_each() -> None:
 def test_plans_without_a_file_are_told_by_name() -> None:
     tasks = tuple(TaskSpec(name, Place(0, 0), Run("x"), writes=("o",)) for name in "ab")
     with pytest.raises(PlanError, match="both write") as caught:
-        ordered(expand(PlanSpec("p", tasks), Sources()))
+        examined(expand(PlanSpec("p", tasks), Sources()))
     assert caught.value.where == ""
 
 
@@ -271,14 +271,14 @@ def _many(count: int, reads: str, writes: str) -> PlanSpec:
 def test_ten_thousand_tasks_are_ordered_in_a_second(reads: str, writes: str) -> None:
     expanded = expand(_many(10_000, reads, writes), Sources())
     start = process_time()
-    assert len(ordered(expanded).groups) == 10_000
+    assert len(examined(expanded).expanded.groups) == 10_000
     # A third of a second on a quiet machine; measured by a busy one, with every branch counted.
     assert process_time() - start < 10.0
 
 
 def test_overlaps_without_end_are_refused() -> None:
     with pytest.raises(PlanTooLargeError, match="overlaps"):
-        ordered(expand(_many(1_100, "o", "o/{}"), Sources()))
+        examined(expand(_many(1_100, "o", "o/{}"), Sources()))
     touched = Touched()
     touched.count(PAIRS_MAX)
     with pytest.raises(PlanTooLargeError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.core.plan.content import keys_of
 from headway.core.plan.expand import Expanded, Sources, expand, found, graph_of, stakes_of
-from headway.core.plan.hazard import ordered
+from headway.core.plan.hazard import examined
 from headway.core.plan.resources import (
     KEY_CHARS_MAX,
     KINDS,
@@ -54,7 +54,7 @@ def touches(tasks: str, top: str = "", **files: str) -> list[Touches | None]:
 
 def refused(tasks: str, top: str = STATE) -> list[str]:
     with pytest.raises(PlanError) as caught:
-        ordered(expanded(tasks, top))
+        examined(expanded(tasks, top))
     return [error.message for error in (caught.value, *caught.value.others)]
 
 
@@ -321,7 +321,7 @@ def test_a_member_whose_value_makes_no_key_is_named() -> None:
 
 def test_an_effect_can_be_meant_by_a_pattern() -> None:
     tasks = "  a: {run: x, writes: ['effect:posts/*', 'effect:m*', effect:posts/today]}\n"
-    assert not ordered(expanded(tasks, STATE)).groups[0].edges
+    assert not examined(expanded(tasks, STATE)).expanded.groups[0].edges
 
 
 def test_a_task_without_a_file_declares_what_it_names() -> None:
@@ -367,7 +367,7 @@ def test_ten_thousand_members_with_a_key_each_are_expanded_in_a_moment() -> None
     )
     spec = plan_of(parse_document(f"headway: 1\n{STATE}tasks:\n{tasks}", "plan.yaml"))
     start = process_time()
-    plan = ordered(expand(spec, Sources()))
+    plan = examined(expand(spec, Sources())).expanded
     found_ = graph_of(plan).groups[0].touches
     assert found_ is not None
     assert found_.of(9_999).writes == ("r/i9999",)

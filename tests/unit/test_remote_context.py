@@ -13,8 +13,9 @@ from threading import RLock
 import pytest
 
 from headway.core.engine.access import Act
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.snapshot import Shared, Snapshot
+from headway.core.plan.resources import Channel
 from headway.errors import StateError, UndeclaredError
 from headway.runtime.context import Circumstances, Context, ContextStatistics, LocalReach, compare
 from headway.runtime.remotecontext import RemoteReach, answer

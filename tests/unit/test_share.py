@@ -10,8 +10,9 @@ from threading import Event, RLock
 
 import pytest
 
-from headway.core.engine.channels import Channel, Channels
+from headway.core.engine.channels import Channels
 from headway.core.engine.snapshot import Shared, Snapshot
+from headway.core.plan.resources import Channel
 from headway.core.values import Fault
 from headway.errors import StateError
 from headway.runtime.context import Circumstances, Lent, LocalReach

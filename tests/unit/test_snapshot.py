@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headway.core.engine.access import NOT_THERE, UNTOUCHED, Access, Act, Put, Seen, decode, encode
-from headway.core.engine.channels import Channel, Channels, canonical
+from headway.core.engine.channels import Channels, canonical
 from headway.core.engine.snapshot import Change, Shared, Snapshot
+from headway.core.plan.resources import Channel
 from headway.errors import JournalError, StateError
 
 CHANNELS = Channels(

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.engine.access import Put, Seen
-from headway.core.engine.channels import KEY_CHARS_MAX, Channel, Channels, canonical, is_well_formed
+from headway.core.engine.channels import Channels, canonical
 from headway.core.engine.snapshot import Shared, Snapshot
 from headway.core.plan.paths import above
+from headway.core.plan.resources import KEY_CHARS_MAX, Channel, is_well_formed
 from headway.errors import StateError
 from headway.runtime import owner
 from headway.runtime.context import LocalReach

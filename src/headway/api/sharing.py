@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from headway.api.functions import FunctionWork
 from headway.core.digest import digest
-from headway.core.engine.channels import Channel, Channels, channel_of, is_well_formed, prefix_of
+from headway.core.engine.channels import Channels
 from headway.core.engine.coherence import Coherence
 from headway.core.engine.snapshot import Shared
 from headway.core.plan.graph import Graph
-from headway.core.plan.resources import ACTS, SCHEME
+from headway.core.plan.resources import ACTS, SCHEME, Channel, channel_of, is_well_formed, prefix_of
 from headway.core.plan.touches import ANYTHING, Prefixes, Touches
 from headway.errors import BadValueError
 from headway.runtime.agents.passing import place_of

@@ -47,7 +47,7 @@ def _check(parsed: argparse.Namespace) -> int:
         if parsed.json:
             print(json.dumps({"refused": [_told(one) for one in (error, *error.others)]}))
         raise
-    report = check(loaded.survey or loaded.expanded, partial(absent, loaded.folder))
+    report = check(loaded.survey, partial(absent, loaded.folder))
     if parsed.json:
         print(json.dumps(asdict(report)))
     else:

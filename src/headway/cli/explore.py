@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def _explore(parsed: argparse.Namespace) -> int:
     from headway.core.foresight.explore import Explorer, Options, explore
-    from headway.planfile.unrefused import load_unrefused
+    from headway.planfile import load_unrefused
     from headway.watch.explored import Progress, as_json, print_explored
 
     for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):

@@ -88,10 +88,7 @@ def _run(parsed: argparse.Namespace) -> int:
     )  # fmt: skip
     spec = loaded.expanded.spec
     if parsed.strategy:
-        loaded = replace(
-            loaded,
-            expanded=replace(loaded.expanded, spec=replace(spec, strategy=parsed.strategy)),
-        )
+        loaded = loaded.with_spec(replace(spec, strategy=parsed.strategy))
     with environment_of(parsed) as environment:
         # Refused here, it leaves no run behind that nobody could resume either.
         must_be_possible(

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from headway.core.detect import Done, Ground, Touch, said_of, touches_of
-from headway.core.engine.channels import is_pattern, matches
 from headway.core.general import condensed, general
+from headway.core.plan.resources import is_pattern, matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headway.core.engine.access import UNTOUCHED, Access
-from headway.core.engine.channels import ACTS, SCHEME, Channels, is_pattern, matches, prefix_of
+from headway.core.engine.channels import Channels
 from headway.core.general import condensed, general
+from headway.core.plan.resources import ACTS, SCHEME, is_pattern, matches, prefix_of
 from headway.core.plan.touches import ANYTHING, Prefixes, Touches, covers
 from headway.core.records import quick
 

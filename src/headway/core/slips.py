@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from headway.core.detect import Done, Finding
 from headway.core.engine.access import Access
-from headway.core.engine.channels import SCHEME
 from headway.core.general import general
+from headway.core.plan.resources import SCHEME
 from headway.core.records import quick
 
 

@@ -2,7 +2,7 @@
 
 from headway.planfile.document import parse_document, read_document
 from headway.planfile.fixes import apply_fix, apply_fixes
-from headway.planfile.load import Loaded, load_plan, plan_from
+from headway.planfile.load import Loaded, load_plan, load_unrefused, plan_from
 from headway.planfile.presence import absent
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "apply_fix",
     "apply_fixes",
     "load_plan",
+    "load_unrefused",
     "parse_document",
     "plan_from",
     "read_document",

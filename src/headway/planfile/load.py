@@ -5,13 +5,14 @@ Executes and imports nothing that a plan names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.core.plan.expand import Expanded, expand
-from headway.core.plan.hazard import Survey, examined
+from headway.core.plan.hazard import Survey, examined, tried
 from headway.core.plan.schema import plan_of
-from headway.core.plan.spec import Document
+from headway.core.plan.spec import Document, PlanSpec
+from headway.errors import PlanError
 from headway.planfile.document import parse_document, read_document
 from headway.planfile.sources import Library
 
@@ -20,13 +21,23 @@ from headway.planfile.sources import Library
 class Loaded:
     """A plan that can be run."""
 
-    expanded: Expanded
+    survey: Survey
+    """Who touches what in it, and who comes before whom."""
     text: str
     """Of its file: all that a resume needs."""
     folder: Path
     """Its paths are relative to it."""
-    survey: Survey | None = None
-    """Who touches what in it, and who comes before whom; None if nobody has looked."""
+
+    @property
+    def expanded(self) -> Expanded:
+        """Its groups, in order."""
+        return self.survey.expanded
+
+    def with_spec(self, spec: PlanSpec) -> Loaded:
+        """The same plan, told otherwise how to run."""
+        return replace(
+            self, survey=replace(self.survey, expanded=replace(self.expanded, spec=spec))
+        )
 
 
 def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
@@ -35,20 +46,26 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     `name` is how messages call the file; `may_leave` allows paths outside of the plan's folder.
     """
     document, text = read_document(path, name)
-    folder = path.parent
-    survey = _surveyed(document, folder, may_leave)
-    return Loaded(survey.expanded, text, folder, survey)
+    survey = examined(_expanded(document, path.parent, may_leave))
+    return Loaded(survey, text, path.parent)
+
+
+def load_unrefused(
+    path: Path, name: str = "", may_leave: bool = False
+) -> tuple[Loaded, PlanError | None]:
+    """The same for a plan to be tried: what would be refused for its hazards alone is not."""
+    document, text = read_document(path, name)
+    survey, refusal = tried(_expanded(document, path.parent, may_leave))
+    return Loaded(survey, text, path.parent), refusal
 
 
 def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool = False) -> Loaded:
     """The plan in a text, as it was when a run began."""
     document = parse_document(text, name, is_json=name.endswith(".json"))
-    survey = _surveyed(document, folder, may_leave)
-    return Loaded(survey.expanded, text, folder, survey)
+    return Loaded(examined(_expanded(document, folder, may_leave)), text, folder)
 
 
-def _surveyed(document: Document, folder: Path, may_leave: bool) -> Survey:
+def _expanded(document: Document, folder: Path, may_leave: bool) -> Expanded:
     spec = plan_of(document)
     library = Library(folder, may_leave)
-    expanded = expand(spec, library.items(spec))
-    return examined(library.texts(expanded))
+    return library.texts(expand(spec, library.items(spec)))

@@ -19,8 +19,9 @@ from threading import RLock
 from typing import Final, NoReturn, Protocol
 
 from headway.core.engine.access import Act
-from headway.core.engine.channels import canonical, is_pattern, is_well_formed, must_be_key
+from headway.core.engine.channels import canonical, must_be_key
 from headway.core.engine.snapshot import Snapshot
+from headway.core.plan.resources import is_pattern, is_well_formed
 from headway.core.slips import Handed
 from headway.errors import StateError, did_you_mean
 from headway.runtime.handover import Handover

@@ -31,8 +31,9 @@ from headway.core.detect import (
     touches_of,
 )
 from headway.core.engine.access import UNTOUCHED
-from headway.core.engine.channels import SCHEME, Channels
+from headway.core.engine.channels import Channels
 from headway.core.plan.graph import Graph
+from headway.core.plan.resources import SCHEME
 from headway.core.slips import Handed, Whereabouts, across, aliased, merged, unsteady
 from headway.core.values import Fault
 from headway.errors import BadValueError, UndeclaredError, did_you_mean

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.core.digest import digest
-from headway.core.engine.channels import prefix_of
 from headway.core.engine.coherence import Coherence, Hints
 from headway.core.plan.graph import Graph
 from headway.core.plan.paths import above
+from headway.core.plan.resources import prefix_of
 from headway.runtime.folders import folders
 
 FOLDER: Final = "lessons"

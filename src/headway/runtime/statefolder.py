@@ -21,15 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from headway.core.engine.channels import (
-    VALUE_BYTES_MAX,
-    Channels,
-    canonical,
-    is_pattern,
-    must_be_key,
-    prefix_of,
-)
+from headway.core.engine.channels import VALUE_BYTES_MAX, Channels, canonical, must_be_key
 from headway.core.plan.paths import above
+from headway.core.plan.resources import is_pattern, prefix_of
 from headway.errors import StateError
 from headway.runtime import owner
 from headway.runtime.context import Reach

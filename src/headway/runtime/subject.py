@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from headway.core.detect import Declared, Ground, Room, order_by
-from headway.core.engine.channels import SCHEME, Channels
+from headway.core.engine.channels import Channels
 from headway.core.plan.expand import Expanded, GroupPlan
 from headway.core.plan.graph import Graph
 from headway.core.plan.paths import WILD, fixed_part, inside
+from headway.core.plan.resources import SCHEME
 from headway.core.plan.spec import Prompt, Python, Run, text_of
 from headway.core.plan.template import Template, parse_template
 from headway.core.plan.touches import ANYTHING, Touches

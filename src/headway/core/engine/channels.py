@@ -17,27 +17,12 @@ from operator import add
 from typing import Final
 
 from headway.core.plan.resources import (
-    ACTS,
-    KEY_CHARS_MAX,
-    KINDS,
-    SCHEME,
-    VALUE,
     Channel,
-    Kind,
     channel_in,
-    channel_of,
     is_pattern,
     is_well_formed,
-    matches,
-    prefix_of,
 )
 from headway.errors import StateError
-
-__all__ = [
-    "ACTS", "KEY_CHARS_MAX", "KINDS", "SCHEME", "VALUE", "VALUE_BYTES_MAX", "Channel", "Channels",
-    "Kind", "Reducer", "canonical", "channel_of", "is_pattern", "is_well_formed", "matches",
-    "must_be_key", "prefix_of",
-]  # fmt: skip
 
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Larger things belong into files."""

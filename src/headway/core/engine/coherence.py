@@ -20,12 +20,12 @@ from itertools import pairwise
 from typing import Final
 
 from headway.core.engine.access import UNTOUCHED, Access
-from headway.core.engine.channels import ACTS, SCHEME, is_pattern, matches, prefix_of
 from headway.core.engine.frontier import Frontier
 from headway.core.engine.readers import Readers
 from headway.core.engine.snapshot import Change, Shared, Snapshot
 from headway.core.plan.graph import Graph
 from headway.core.plan.order import reversed_edges, serial
+from headway.core.plan.resources import ACTS, SCHEME, is_pattern, matches, prefix_of
 from headway.core.plan.touches import Prefixes, Touches, covers
 from headway.core.records import quick
 

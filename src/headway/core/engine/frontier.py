@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headway.core.plan.paths import above
-
-Prefixes = tuple[str, ...] | None
-"""Keys and folders; None is everything."""
+from headway.core.plan.touches import Prefixes
 
 EVERYTHING: Final = ""
 """The folder that every key lies in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headway.core.engine.channels import is_pattern, matches
+from headway.core.plan.resources import is_pattern, matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from typing import Final
 
 from headway.core.digest import digest
 from headway.core.engine.access import NOT_THERE, Access, Act, Put, Seen
-from headway.core.engine.channels import Channels, is_pattern, matches, prefix_of
+from headway.core.engine.channels import Channels
+from headway.core.plan.resources import is_pattern, matches, prefix_of
 from headway.core.records import quick
 from headway.errors import StateError
 

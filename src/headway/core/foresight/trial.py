@@ -17,7 +17,7 @@ from typing import Final
 
 from headway.core.digest import digest
 from headway.core.engine.access import UNTOUCHED, Access
-from headway.core.engine.channels import Channels, prefix_of
+from headway.core.engine.channels import Channels
 from headway.core.engine.coherence import Breach, Coherence, Places
 from headway.core.engine.engine import Rules, Step, advance, begin, step
 from headway.core.engine.events import (
@@ -49,6 +49,7 @@ from headway.core.engine.snapshot import Change, Shared, Snapshot
 from headway.core.engine.strategy import AllAtOnce
 from headway.core.foresight.stage import Asked, Done, Given, Going, Grown, Stage, Touch
 from headway.core.plan.graph import Graph
+from headway.core.plan.resources import prefix_of
 from headway.core.records import quick
 from headway.core.values import Fault
 from headway.errors import InternalError

@@ -12,7 +12,7 @@ from headway.core.plan.boundary import Boundary, boundary
 from headway.core.plan.content import used_variables
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of, prompt_paths
 from headway.core.plan.graph import Graph
-from headway.core.plan.hazard import Survey, surveyed
+from headway.core.plan.hazard import Survey
 from headway.core.plan.origin import Absent, nobody_writes, nothing_absent, read_too_early
 from headway.core.plan.remark import Remark, where
 from headway.core.plan.rerun import runs_again
@@ -78,12 +78,11 @@ class CheckReport:
     """What may run in parallel, what is coupled, where the boundary is: in sentences."""
 
 
-def check(plan: Expanded | Survey, absent: Absent = nothing_absent) -> CheckReport:
+def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
     """The report on a plan that was expanded and ordered.
 
     `absent` tells which of some paths are not there before the run.
     """
-    survey = plan if isinstance(plan, Survey) else surveyed(plan)
     expanded = survey.expanded
     graph = graph_of(expanded)
     found = boundary(survey)

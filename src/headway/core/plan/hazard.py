@@ -24,6 +24,7 @@ from headway.core.plan.precedence import Order, order_of
 from headway.core.plan.rerun import edges_by_keys
 from headway.core.plan.section import Faults
 from headway.core.plan.touched import ANYONE, StateTouched, Touched, Who, state_touched, touched_by
+from headway.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,19 @@ class Survey:
     order: Order
 
 
-def surveyed(expanded: Expanded) -> Survey:
-    """Look at a plan that was ordered once more."""
-    faults = Faults(expanded.spec.file)
-    touched = touched_by(expanded, faults)
-    return Survey(expanded, touched, state_touched(expanded), order_of(expanded, faults))
-
-
-def ordered(expanded: Expanded) -> Expanded:
-    """The plan with an edge wherever a task reads what an earlier one writes, or all hazards."""
-    return examined(expanded).expanded
-
-
 def examined(expanded: Expanded) -> Survey:
-    """The same, with what was found out on the way."""
+    """The plan with an edge wherever a task reads what an earlier one writes, or all hazards."""
+    survey, refusal = tried(expanded)
+    if refusal is not None:
+        raise refusal
+    return survey
+
+
+def tried(expanded: Expanded) -> tuple[Survey, PlanError | None]:
+    """The same for a plan that is tried all the same, and why a run of it would be refused.
+
+    To show what a hazard does one has to have it. What has no order at all is refused here too.
+    """
     faults = Faults(expanded.spec.file)
     touched = touched_by(expanded, faults)
     order = order_of(expanded, faults)
@@ -60,12 +60,12 @@ def examined(expanded: Expanded) -> Survey:
         expanded = _with_edges(expanded, new)
         order = order_of(expanded, faults)
     _Judge(expanded, touched, order, faults).judge()
-    faults.check()
+    refusal = faults.error() if faults.statistics().faults else None
     state = state_touched(expanded)
     if keys := edges_by_keys(expanded, state, order):
         expanded = _with_edges(expanded, keys)
         order = order_of(expanded, faults)
-    return Survey(expanded, touched, state, order)
+    return Survey(expanded, touched, state, order), refusal
 
 
 def _with_edges(expanded: Expanded, new: Mapping[int, list[Edge]]) -> Expanded:
