@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 
 from headway.core.detect import Finding
 from headway.core.plan.check import check
+from headway.core.plan.remark import Remark
 from headway.errors import PlanError
 from headway.planfile import plan_from
 from headway.runtime.crew import Crew
@@ -30,6 +32,29 @@ MODULE = "tests.coherence.doing"
 
 
 @dataclass(frozen=True)
+class Mutated:
+    """What was done to a plan: whoever finds it names the task or what is concerned."""
+
+    task: str
+    """Its declared name, or that of a member."""
+    what: str = ""
+    """The path, the key, the channel or the queue, as declared."""
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.what}".strip()
+
+    def is_named(self, words: str) -> bool:
+        """Whether somebody speaks of this, and not of something else in the same plan."""
+        return _is_named(self.task, words) or _is_named(self.what, words)
+
+
+def _is_named(name: str, words: str) -> bool:
+    """A name by itself; of one with holes or wildcards, the folder before them."""
+    fixed = re.split(r"/?(?:\{\{|[*?])", name.partition(":")[2] or name)[0]
+    return bool(fixed) and re.search(rf"(?<![\w-]){re.escape(fixed)}(?![\w-])", words) is not None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What was said of a plan."""
 
@@ -37,17 +62,25 @@ class Verdict:
     """By `check`, before it ran."""
     remarks: tuple[str, ...] = ()
     """Warnings of `check`."""
+    notes: tuple[str, ...] = ()
+    """What `check` says of a plan that gives what is meant all the same, but costs more."""
     findings: tuple[Finding, ...] = ()
     """Of the detector, after it ran."""
     failed: int = 0
 
     @property
     def is_clean(self) -> bool:
-        return not self.refused and not self.remarks and not self.findings and not self.failed
+        return not self.said and not self.failed
+
+    @property
+    def said(self) -> list[str]:
+        """All of it."""
+        found = [f"{one.kind}: {one.task} {one.what} {one.other}: {one.words}"
+                 for one in self.findings]  # fmt: skip
+        return [one for one in (self.refused, *self.remarks, *self.notes, *found) if one]
 
     def __str__(self) -> str:
-        said = [self.refused, *self.remarks, *(f"{one.kind}: {one.words}" for one in self.findings)]
-        return "\n".join(one for one in said if one) or "nothing"
+        return "\n".join(self.said) or "nothing"
 
 
 def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
@@ -56,16 +89,21 @@ def judged(text: str, folder: Path, mode: Mode = "warn") -> Verdict:
         loaded = plan_from(text, folder, "plan.yaml", False)
     except PlanError as error:
         return Verdict(refused=error.render())
-    remarks = tuple(
-        one.message for one in check(loaded.survey).remarks if one.severity == "warning"
-    )
+    remarks = check(loaded.survey).remarks
+    warnings = tuple(in_words(one) for one in remarks if one.severity == "warning")
+    notes = tuple(in_words(one) for one in remarks if one.kind == "runs again")
     source = PlanSource(str(folder / "plan.yaml"), text)
     state = folder.parent / "state"
     environment = {"XDG_STATE_HOME": str(state), "HOME": str(state)}
     run = plan_run(loaded.expanded, source, Crew(str(folder), str(state), "run", environment))
     detector = detector_of(mode, run, str(state))
     over = asyncio.run(launch(detector.around(run.launch)))
-    return Verdict("", remarks, detector.findings(), over.outcome.finished.failed)
+    return Verdict("", warnings, notes, detector.findings(), over.outcome.finished.failed)
+
+
+def in_words(remark: Remark) -> str:
+    """A remark with what it is about."""
+    return f"{remark.kind}: {remark.task} {remark.what}: {remark.message} ({remark.detail})"
 
 
 def verdict_on(plan: Generated, folder: Path, aliasing: str = "", changes: str = "read") -> Verdict:
@@ -91,14 +129,14 @@ def seeded(plan: Generated) -> Generated:
     return replace(plan, tasks=(first, *plan.tasks), truth=truth)
 
 
-def one_of(plan: Generated, kinds: tuple[str, ...]) -> Generated | None:
+def one_of(plan: Generated, kinds: tuple[str, ...]) -> Mutant | None:
     """One mutant of these kinds, chosen by the plan's seed."""
     choices = [
         one
         for one in mutants(plan)
         if one.kind in kinds and one.task != "seed" and not _is_declared(plan, one)
     ]
-    return Random(plan.seed).choice(choices).plan if choices else None
+    return Random(plan.seed).choice(choices) if choices else None
 
 
 def _is_declared(plan: Generated, mutant: Mutant) -> bool:
@@ -133,28 +171,30 @@ def verdict_on_hand(hand: Hand, text: str, folder: Path) -> Verdict:
         os.chdir(here)
 
 
-def hand_mutants(text: str) -> Iterator[tuple[str, str, str]]:
+def hand_mutants(text: str) -> Iterator[tuple[str, Mutated, str]]:
     """Every kind of change of a plan, what it is, and the plan that comes of it."""
     plan = yaml.safe_load(text)
     for name, task in plan["tasks"].items():
         for key in ("reads", "writes"):
             for entry in _listed(task.get(key)):
                 rest = [one for one in _listed(task[key]) if one != entry]
-                yield "deleted", f"{name}: {key} {entry}", _changed(plan, name, {key: rest or None})
+                mutated = Mutated(name, entry)
+                yield "deleted", mutated, _changed(plan, name, {key: rest or None})
         if "python" not in task:
             continue
         for other, what in _written(plan):
             if other != name and not _may_write(task, what):
                 how = "puts" if what.startswith("state:") else "writes"
                 meddles = f"{how} {what.removeprefix('state:')}"
-                yield "undeclared", f"{name} {meddles}", _meddling(plan, name, meddles)
+                yield "undeclared", Mutated(name, what), _meddling(plan, name, meddles)
                 break
         for entry in _listed(task.get("reads")):
             if entry.startswith("state:"):
                 what = entry.removeprefix("state:").replace("{{ item }}", "ITEM")
                 kind = plan.get("state", {}).get(what, "value")
                 if kind not in ("counter", "max") and what not in SCALAR:
-                    yield "aliasing", f"{name} {what}", _meddling(plan, name, f"changes {what}")
+                    mutated = Mutated(name, entry)
+                    yield "aliasing", mutated, _meddling(plan, name, f"changes {what}")
 
 
 SCALAR = frozenset({"bids/*", "winner"})

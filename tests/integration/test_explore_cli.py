@@ -136,8 +136,8 @@ tasks:
     assert code == 1
     assert "DIFFERS" in text
     assert "variable `work.CACHE`" in text
-    assert '- "B"' in text
-    assert '+ "MISSING"' in text
+    assert "- B\n" in text
+    assert "+ MISSING\n" in text
     assert "enrich:\n      needs: parse" in text
     ordered = tasks.replace('"work:enrich"}', '"work:with_result", needs: parse}')
     assert explore(folder, capsys, ordered, "--pairs")[0] == 0

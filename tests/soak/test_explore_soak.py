@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.explore import KINDS, Kind, measured
 from headway.core.foresight.explore import Options, explore
 from headway.core.foresight.interleave import interleavings
 from headway.core.foresight.schedules import Line
@@ -36,6 +37,13 @@ def test_five_tasks_end_alike_in_all_113400_orders(tmp_path: Path, is_shared: bo
     took_s = time.process_time() - began_s
     assert (found.schedules, found.is_complete, found.differs) == (113_400, True, False)
     assert found.schedules / took_s >= SCHEDULES_PER_S_MIN
+
+
+@pytest.mark.wallclock
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_thousands_of_schedules_are_tried_in_a_second_of_every_kind(kind: Kind) -> None:
+    rate, _ = measured(kind)
+    assert rate >= SCHEDULES_PER_S_MIN
 
 
 def test_programs_that_share_a_state_end_alike_in_every_order() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
 from headway.core.engine.channels import Channels
-from headway.core.foresight.stage import Asked, Done, Files, Grown, Touch
+from headway.core.engine.snapshot import Snapshot
+from headway.core.foresight.stage import Asked, Done, Files, Going, Grown, Stage, Touch
 from headway.core.foresight.trial import Cast
 from headway.core.plan.graph import Graph, Group, Need
 from headway.core.plan.resources import Channel
@@ -107,6 +108,17 @@ class Programs:
 
     def world(self) -> Mapping[str, str]:
         return self.files.texts
+
+    def copied(
+        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[Stage, dict[int, Going]]:
+        twin = type(self)(self.ops, self.files.copied(), self.log[:])
+        attempts: dict[int, Going] = {}
+        for task, one in going.items():
+            assert isinstance(one, Program)
+            asked = replace(one.asked, snapshot=snapshots.get(task))
+            attempts[task] = Program(twin, asked, one.at, one.seen)
+        return twin, attempts
 
     def restart(self) -> None:
         """There is nothing in memory."""

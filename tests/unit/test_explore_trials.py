@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.engine.access import Act
-from headway.core.foresight.interleave import Copier, interleavings
+from headway.core.engine.engine import begin, step
+from headway.core.engine.events import NOTHING, Began, Finished
+from headway.core.engine.state import copied as copied_state
+from headway.core.foresight.interleave import interleavings
 from headway.core.foresight.played import Played, Player, difference
 from headway.core.foresight.schedules import Line
 from headway.core.foresight.stage import Files, Touch, overlap
-from headway.core.foresight.trial import Cast, Outcome, Trial
-from headway.core.plan.graph import Group, Need
+from headway.core.foresight.trial import RULES, Cast, Outcome, Trial, copied
+from headway.core.plan.graph import Graph, Group, Need
 from headway.core.plan.touches import ANYTHING, Touches
 from headway.errors import InternalError
 from tests.unit.explored_programs import Programs, cast_of, drawn
@@ -122,7 +127,7 @@ def test_a_file_that_nobody_orders_gives_several_outcomes() -> None:
 def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -> None:
     groups = [
         Group("a"), Group("b"), Group("c", None, (Need(0),)), Group("d", None, (Need(1),)),
-        Group("e", None, (Need(2, memberwise=True),)),
+        Group("e", None, (Need(2, block=1),)),
     ]  # fmt: skip
     ops = [[("write", "x")], [("write", "y")], [("get", "a")], [("get", "a")], [("get", "a")]]
     base = cast_of(ops, groups)
@@ -186,13 +191,64 @@ def test_a_trial_that_is_closed_ends_what_goes_on() -> None:
     assert trial.statistics().steps == 1
 
 
-def test_a_copier_shares_what_never_changes() -> None:
-    copier = Copier()
-    trial = Trial(cast_of([[]], [Group("a")])).open()
-    copy = copier.thaw(copier.freeze(trial))
-    assert copy.cast is trial.cast
-    assert "shared=" in repr(copier)
-    copier.close()
+def walked(trial: Trial, rng: Random, most: int = 1000) -> list[object]:
+    """Steps by chance, up to so many: all that can be seen of a trial on the way."""
+    seen: list[object] = []
+    while trial.ready and not trial.is_over and len(seen) < most:
+        place = rng.choice(trial.ready)
+        trial.take(place)
+        seen.append((place, trial.ready[:], trial.statistics(), list(trial.trace or ())))
+    if trial.is_over:
+        coherence = trial._state.coherence
+        assert coherence is not None
+        seen.append((form_of(trial.outcome()), trial.reran, coherence.learned))
+    return seen
+
+
+def deeply(trial: Trial) -> Trial:
+    """A copy of everything but what never changes, by Python's own means."""
+    cast = trial.cast
+    shared = (cast, cast.graph, cast.graph.queues, cast.channels, RULES, trial._places)
+    return deepcopy(trial, {id(one): one for one in shared})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), steps=st.integers(0, 12), has_files=st.booleans())
+def test_a_copy_of_a_trial_goes_on_as_a_deep_copy_and_changes_nothing_of_the_other(
+    seed: int, steps: int, has_files: bool
+) -> None:
+    trial = Trial(drawn(seed, most=5, has_files=has_files)).open()
+    trial.trace = []
+    walked(trial, Random(seed), steps)
+    deep, twin, late, untouched = deeply(trial), copied(trial), copied(trial), deeply(trial)
+    later = copied(twin)
+    alike = walked(deep, Random(seed + 1))
+    assert walked(twin, Random(seed + 1)) == alike
+    # A copy that went on left the first one as it was, and that one the others.
+    assert walked(trial, Random(seed + 2)) == walked(untouched, Random(seed + 2))
+    assert walked(late, Random(seed + 1)) == alike
+    assert walked(later, Random(seed + 1)) == alike
+
+
+def test_a_run_that_shares_nothing_is_copied_too() -> None:
+    state = begin(Graph([Group("a"), Group("b")]), RULES)
+    step(state, Began(), 0.0)
+    twin, snapshots = copied_state(state)
+    step(state, Finished(0, 1, NOTHING), 1.0)
+    assert (state.finished, twin.finished) == (1, 0)
+    assert (list(state.active), list(twin.active)) == ([1], [0, 1])
+    assert snapshots == {}
+
+
+def test_a_copy_shares_what_never_changes() -> None:
+    groups = [Group("a"), Group("b", None, (Need(0),))]
+    trial = Trial(cast_of([[], []], groups), kill_at=1 << 40).open()
+    twin = copied(trial)
+    assert twin.cast is trial.cast
+    assert twin.facts == trial.facts
+    trial.take(trial.ready[0])
+    assert twin.counts() == {0: 1}
+    assert len(twin.facts or ()) < len(trial.facts or ())
 
 
 def test_whoever_writes_a_folder_replaces_what_was_in_it() -> None:

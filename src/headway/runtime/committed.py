@@ -48,7 +48,7 @@ def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Commit
     found = shared.matching(pattern, EVERYWHERE)
     return Committed(
         tuple((key, data) for key, data, _ in found),
-        scan_digest((key, name) for key, _, name in found),
+        scan_digest(found),
     )
 
 

@@ -10,7 +10,7 @@ Laws:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -57,15 +57,13 @@ class Channels:
         channel = self.of(key)
         if channel.kind == "value":
             return puts[-1] if puts else None
-        values = [json.loads(data) for data in puts if data is not None]
-        if not values:
+        texts = [data for data in puts if data is not None]
+        if not texts:
             return None
+        if channel.kind in ("append", "set"):
+            return _listed(texts if channel.kind == "append" else sorted(set(texts)), key)
+        values = [json.loads(data) for data in texts]
         match channel.kind:
-            case "append":
-                return canonical(values)
-            case "set":
-                texts = sorted({canonical(value) for value in values})
-                return b"[" + b",".join(texts) + b"]"
             case "counter":
                 # Not `sum`, which newer Pythons round otherwise than one addition after another.
                 return canonical(reduce(add, values), key)
@@ -75,7 +73,10 @@ class Channels:
 
     def joined(self, key: str, before: bytes, puts: Sequence[bytes | None]) -> bytes | None:
         """The value of a key that had one, with more put there."""
-        if self.of(key).kind in ("append", "set"):
+        kind = self.of(key).kind
+        if kind == "append":
+            return _listed([before[1:-1], *(data for data in puts if data is not None)], key)
+        if kind == "set":
             return self.fold(key, [*map(canonical, json.loads(before)), *puts])
         return self.fold(key, [before, *puts])
 
@@ -123,6 +124,16 @@ def canonical(value: object, key: str = "") -> bytes:
             detail=f"JSON has no form for it: {fault}"[:200],
             hint="put dicts, lists, text, numbers, true, false or null",
         ) from None
+    return _of_size(data, key)
+
+
+def _listed(texts: Iterable[bytes], key: str) -> bytes:
+    """A list of values that are in their one form: so is it then."""
+    return _of_size(b"[" + b",".join(texts) + b"]", key)
+
+
+def _of_size(data: bytes, key: str) -> bytes:
+    """What may be held; StateError if it is too much."""
     if len(data) > VALUE_BYTES_MAX:
         raise StateError(
             f"what was put under `{key}` has {len(data):,} bytes, and {VALUE_BYTES_MAX:,} may be",

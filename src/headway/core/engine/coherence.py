@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -34,6 +34,8 @@ CAREFUL: Final = 2
 """After so many stale attempts a task waits for all who may write what it may read."""
 ALONE: Final = 3
 """After so many it waits for everybody before it."""
+PREFIXES_MAX: Final = 4096
+"""Keys and patterns of which it is remembered where they lie."""
 
 
 @quick
@@ -130,7 +132,7 @@ class _Member:
     """Of the attempt that goes on."""
     access: Access = UNTOUCHED
     """Of the last attempt that ended."""
-    likely: set[str] = field(default_factory=set)
+    likely: tuple[str, ...] = ()
     """What it is expected to write."""
     stale: int = 0
     is_proposed: bool = False
@@ -167,6 +169,9 @@ class Coherence:
         self._acted: dict[str, int] = {}
         """The highest position of a committed task that has asked for an effect of a channel."""
         self._committed = self._stale = 0
+        self._is_wary = bool(self._hints.reads or self._hints.writes)
+        """Whether somebody may wait for those who are likely to write: before nobody was stale, and
+        where nothing is known of earlier runs, nobody does."""
         self._awaited: set[int] = set()
         """Groups whose members are still to be found out."""
         for group, declared in enumerate(graph.groups):
@@ -195,13 +200,19 @@ class Coherence:
             return
         self._awaited.discard(group)
         hinted = self._hints.writes.get(group, ())
-        for member, task in enumerate(tasks):
-            own, position = touches.of(member), self.places.task(group, member)
-            self._members[task] = _Member(position, own, group, likely=set(hinted))
-            self._may.join(position, own.writes)
-            self._acting.join(position, own.acts)
-            if hinted:
-                self._likely.join(position, hinted)
+        first = self.places.task(group, 0)
+        positions = range(first, first + len(tasks))
+        for member, (task, position) in enumerate(zip(tasks, positions, strict=True)):
+            own = touches.of(member)
+            self._members[task] = _Member(position, own, group, likely=hinted)
+            if touches.by_member is not None:
+                self._may.join(position, own.writes)
+                self._acting.join(position, own.acts)
+        if tasks:
+            self._likely.join_all(positions, hinted)
+        if tasks and touches.by_member is None:
+            self._may.join_all(positions, touches.writes)
+            self._acting.join_all(positions, touches.acts)
         self._leave(self.places.group(group), touches)
 
     def is_open(self, task: int) -> bool:
@@ -258,7 +269,8 @@ class Coherence:
         member.is_proposed = True
         for seen in member.access.reads:
             self._readers.add(task, seen.what)
-        _foresee(self._likely, member)
+        if self._is_wary:
+            _foresee(self._likely, member)
         if self._may.wait(task, member.position, _prefixes(member.access)):
             self.ripe.append(task)
 
@@ -270,7 +282,7 @@ class Coherence:
         member.is_proposed, member.snapshot = False, None
         self._may.forget(task)
         self._readers.forget(task)
-        _foresee(self._likely, member)
+        _beware(self, member)
         if position >= 0:
             pair = self.places.who(position)[0], member.group
             self.learned.setdefault(pair, {})[what] = None
@@ -304,7 +316,8 @@ class Coherence:
         self._readers.forget(task)
         self._may.forget(task)
         self._likely.forget(task)
-        self.opened += self._likely.end(member.position, tuple(member.likely))
+        if member.likely:
+            self.opened += self._likely.end(member.position, member.likely)
         self._leave(member.position, member.touches)
 
     def _leave(self, position: int, touches: Touches) -> None:
@@ -314,6 +327,33 @@ class Coherence:
             (self.ripe if is_proposed else self.opened).append(task)
         for task in self._acting.end(position, touches.acts):
             self.released.append((task, self._acts.pop(task)))
+
+
+def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
+    """Another one like this, and what the attempts that go on see there, by task."""
+    twin: Coherence = object.__new__(Coherence)
+    twin.__dict__.update(coherence.__dict__)
+    twin.shared = coherence.shared.copied()
+    twin.ripe, twin.opened = coherence.ripe[:], coherence.opened[:]
+    twin.doomed, twin.released = coherence.doomed[:], coherence.released[:]
+    twin.learned = {pair: through.copy() for pair, through in coherence.learned.items()}
+    twin._may, twin._likely = coherence._may.copied(), coherence._likely.copied()
+    twin._acting, twin._readers = coherence._acting.copied(), coherence._readers.copied()
+    twin._read_by, twin._acted = coherence._read_by.copy(), coherence._acted.copy()
+    twin._acts, twin._awaited = coherence._acts.copy(), coherence._awaited.copy()
+    snapshots: dict[int, Snapshot] = {}
+    twin._members = members = {}
+    for task, member in coherence._members.items():
+        snapshot = member.snapshot
+        if snapshot is not None:
+            looks = partial(twin._readers.add, task)
+            snapshot = snapshots[task] = snapshot.copied(twin.shared, looks)
+        members[task] = _Member(
+            member.position, member.touches, member.group, snapshot, member.access,
+            member.likely, member.stale, member.is_proposed, member.is_parked,
+            member.is_patient,
+        )  # fmt: skip
+    return twin, snapshots
 
 
 def awaited(coherence: Coherence, task: int) -> Awaited | None:
@@ -329,32 +369,42 @@ def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
     if member.is_proposed and not member.is_patient:
         coherence.ripe.append(task)
     elif member.snapshot is not None:
-        reads = member.snapshot.access().reads
-        if any(coherence.shared.changed(seen, member.position) for seen in reads):
+        look, position = coherence.shared.look, member.position
+        if any(look(what, position) != name for what, name in member.snapshot.seen.items()):
             coherence.doomed.append(task)
+
+
+def _beware(coherence: Coherence, member: _Member) -> None:
+    """Somebody was stale: from now on it counts who is likely to write what."""
+    if not coherence._is_wary:
+        coherence._is_wary = True
+        for other in coherence._members.values():
+            if other.is_proposed:
+                _foresee(coherence._likely, other)
+    _foresee(coherence._likely, member)
 
 
 def _foresee(likely: Frontier, member: _Member) -> None:
     """What a task has written once it will probably write again."""
-    for put in member.access.writes:
-        if put.key not in member.likely:
-            member.likely.add(put.key)
-            likely.join(member.position, (put.key,))
+    before = member.likely
+    member.likely = tuple(dict.fromkeys((*before, *(put.key for put in member.access.writes))))
+    likely.join(member.position, member.likely[len(before) :])
 
 
 def _breach(
     read_by: Mapping[str, int], acted: Mapping[str, int], member: _Member, access: Access
 ) -> Breach | None:
     """What was not declared, and what a later task that is committed did not reckon with."""
-    for put in access.writes:
-        if not covers(member.touches.writes, put.key):
+    declared = member.touches
+    for put in access.writes if declared.writes is not None else ():
+        if not covers(declared.writes, put.key):
             found = [read_by.get(put.key, -1)]
             patterns = ((one, at) for one, at in read_by.items() if is_pattern(one))
             found += (at for pattern, at in patterns if matches(pattern, put.key))
             if max(found) > member.position:
                 return Breach(SCHEME + put.key, max(found))
     for act in access.acts:
-        if not (act.is_now or covers(member.touches.acts, act.channel)):
+        if not (act.is_now or covers(declared.acts, act.channel)):
             last = acted.get(act.channel, -1)
             if last > member.position:
                 return Breach(ACTS + act.channel, last)
@@ -362,7 +412,12 @@ def _breach(
 
 
 def _prefixes(access: Access) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(prefix_of(seen.what) for seen in access.reads))
+    if len(access.reads) == 1:  # The usual case, several times for every attempt.
+        return (_prefix(access.reads[0].what),)
+    return tuple(dict.fromkeys([_prefix(seen.what) for seen in access.reads]))
+
+
+_prefix: Final = lru_cache(maxsize=PREFIXES_MAX)(prefix_of)
 
 
 def _serial(graph: Graph) -> tuple[int, ...]:

@@ -58,6 +58,17 @@ class Line:
     def __repr__(self) -> str:
         return f"<Line {self.ready} ready, {self.local} of them local>"
 
+    def copied(self, ready_set: ReadySet) -> Line:
+        """Another one like this, for a copy of its ready set."""
+        twin: Line = object.__new__(Line)
+        twin._group_at, twin._at = self._group_at, self._at
+        twin._is_local, twin._has_turns = self._is_local, self._has_turns
+        twin._states, twin._lasts = ready_set.states, ready_set.numbers.lasts
+        twin._is_queued, twin._cursors = self._is_queued[:], self._cursors[:]
+        twin._heaps = self._heaps[0][:], self._heaps[1][:]
+        twin.sizes, twin.ready, twin.local = self.sizes[:], self.ready, self.local
+        return twin
+
     def clear(self) -> None:
         """Nobody stands in the line."""
         for group in range(len(self.sizes)):

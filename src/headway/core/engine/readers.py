@@ -29,12 +29,23 @@ class Readers:
     def __repr__(self) -> str:
         return f"<Readers {self.statistics()}>"
 
+    def copied(self) -> Readers:
+        """Another one like this."""
+        twin = Readers()
+        twin._readers = {what: tasks.copy() for what, tasks in self._readers.items()}
+        twin._looked = {task: looked.copy() for task, looked in self._looked.items()}
+        twin._patterns = self._patterns.copy()
+        return twin
+
     def add(self, task: int, what: str) -> None:
         """A task has looked at a key or a pattern."""
-        self._readers.setdefault(what, {})[task] = None
+        readers = self._readers.get(what)
+        if readers is None:
+            readers = self._readers[what] = {}
+            if is_pattern(what):
+                self._patterns[what] = None
+        readers[task] = None
         self._looked.setdefault(task, {})[what] = None
-        if is_pattern(what):
-            self._patterns[what] = None
 
     def forget(self, task: int) -> None:
         """A task has ended, or begins anew."""
@@ -49,7 +60,8 @@ class Readers:
         """Everybody who has looked at one of these keys, each once."""
         found: dict[int, None] = {}
         for key in keys:
-            found.update(self._readers.get(key, {}))
+            if (readers := self._readers.get(key)) is not None:
+                found.update(readers)
             for pattern in self._patterns:
                 if matches(pattern, key):
                     found.update(self._readers[pattern])

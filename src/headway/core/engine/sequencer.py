@@ -37,6 +37,13 @@ class Sequencer:
     def __repr__(self) -> str:
         return f"<Sequencer of {len(self._queues)} queues>"
 
+    def copied(self, ready_set: ReadySet) -> Sequencer:
+        """Another one like this, for a copy of its ready set."""
+        twin: Sequencer = object.__new__(Sequencer)
+        twin._queues, twin._ready_set = self._queues, ready_set
+        twin._turns, twin._members = self._turns.copy(), self._members.copy()
+        return twin
+
     def turn(self, queue: str) -> tuple[int, int] | None:
         """The group and the member whose turn it is, past all that has ended; none at the end."""
         groups, ready_set = self._queues[queue], self._ready_set

@@ -7,19 +7,21 @@ Laws:
 - Writes are buffered; others see them when their task is committed, all of them or none.
 - A task that reads a key twice sees the same twice, and what it put there itself.
 - What was seen is remembered by content: `changed` tells whether it would still be seen.
+- A copy shares versions with what it was made of; whoever puts something there first makes them
+  its own.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from headway.core.digest import digest
 from headway.core.engine.access import NOT_THERE, Access, Act, Put, Seen
 from headway.core.engine.channels import Channels
-from headway.core.plan.resources import is_pattern, matches, prefix_of
+from headway.core.plan.resources import EVERY_KEY, is_pattern, matches, prefix_of
 from headway.core.records import quick
 from headway.errors import StateError
 
@@ -58,63 +60,113 @@ class Change:
     """Of the last task that wrote there; -1 if it is the state that the run began with."""
 
 
+Data = bytes | None
+Fold = tuple[Data, bytes]
+"""A value and its digest."""
+_NOTHING: Final[Fold] = (None, NOT_THERE)
+
+
 @dataclass(slots=True)
 class _Versions:
-    """What was put under one key, by position."""
+    """What was put under one key, by position.
 
-    positions: list[int] = field(default_factory=list)
-    puts: list[tuple[bytes | None, ...]] = field(default_factory=list)
-    folds: dict[int, tuple[bytes | None, bytes]] = field(default_factory=dict)
+    A run has as many of these as keys, and most of them stay as they were made: so they are made
+    of as few things as possible, which a collector would look at again and again.
+    """
+
+    owner: object
+    """Whoever may put something there."""
+    positions: list[int]
+    puts: list[Data | tuple[Data, ...]]
+    """What a task put there; a tuple if that was several things."""
+    folds: dict[int, Fold] | None = None
     """The value and its digest, by the number of versions that it is made of."""
 
-    def put(self, position: int, data: tuple[bytes | None, ...]) -> None:
+    def put(self, position: int, data: Data | tuple[Data, ...]) -> None:
         place = bisect_left(self.positions, position)
         self.positions.insert(place, position)
         self.puts.insert(place, data)
         # What is made of versions before this one stays as it was.
-        self.folds = {count: fold for count, fold in self.folds.items() if count <= place}
+        if self.folds:
+            self.folds = {count: fold for count, fold in self.folds.items() if count <= place}
+
+    def keep(self, count: int, fold: Fold) -> Fold:
+        """Remember a value."""
+        if self.folds is None:
+            self.folds = {}
+        elif len(self.folds) >= FOLDS_MAX:
+            del self.folds[min(self.folds)]
+        self.folds[count] = fold
+        return fold
+
+    def between(self, first: int, last: int) -> list[Data]:
+        """All that was put there from one version to another."""
+        every: list[Data] = []
+        for data in self.puts[first:last]:
+            if isinstance(data, tuple):
+                every += data
+            else:
+                every.append(data)
+        return every
+
+    def copied(self, owner: object) -> _Versions:
+        folds = None if self.folds is None else self.folds.copy()
+        return _Versions(owner, self.positions[:], self.puts[:], folds)
 
 
 class Shared:
     """All committed versions."""
 
-    __slots__ = ("_commits", "_keys", "_versions", "channels", "faults")
+    __slots__ = ("_commits", "_keys", "_looks", "_owner", "_versions", "channels", "faults")
 
     def __init__(
         self, channels: Channels | None = None, initial: Mapping[str, bytes] | None = None
     ) -> None:
         self.channels = channels or Channels()
+        self._owner = object()
         self._versions: dict[str, _Versions] = {}
         self._keys: list[str] = []
+        self._looks: dict[tuple[str, int], bytes] = {}
+        """The digests of patterns, by who looked, since something was put last."""
         self.faults: dict[bytes, StateError] = {}
         """By digest: why a key has no value, where what was put there does not combine."""
         self._commits = 0
         for key, data in (initial or {}).items():
-            self._put(key, -1, (data,))
+            self._put(key, -1, data)
 
     def __repr__(self) -> str:
         return f"<Shared {self.statistics()}>"
 
-    def value(self, key: str, position: int) -> tuple[bytes | None, bytes]:
+    def copied(self) -> Shared:
+        """Another state like this one."""
+        twin = Shared(self.channels)
+        twin._versions, twin._keys = self._versions.copy(), self._keys[:]
+        twin._looks = self._looks  # Whoever puts something begins another one.
+        twin.faults = self.faults  # By content: what is known of one is true of the other.
+        twin._commits = self._commits
+        self._owner = object()  # What both have now belongs to neither.
+        return twin
+
+    def value(self, key: str, position: int) -> Fold:
         """What a task at this position is given of a key, and its digest."""
         versions = self._versions.get(key)
-        if versions is None:
-            return None, NOT_THERE
-        count = bisect_left(versions.positions, position)
-        found = versions.folds.get(count)
-        if found is None:
-            if len(versions.folds) >= FOLDS_MAX:
-                del versions.folds[min(versions.folds)]
-            found = versions.folds[count] = self._fold(key, versions, count)
-        return found
+        count = 0 if versions is None else bisect_left(versions.positions, position)
+        if versions is None or not count:
+            return _NOTHING
+        found = None if versions.folds is None else versions.folds.get(count)
+        return found or versions.keep(count, self._fold(key, versions, count))
 
     def found(self, pattern: str, position: int) -> list[tuple[str, bytes | None, bytes]]:
         """The keys of a pattern that are there, with value and digest, in order.
 
         What does not combine is there without a value.
         """
-        found = ((key, *self.value(key, position)) for key in self._within(pattern))
-        return [one for one in found if one[2] != NOT_THERE]
+        every: list[tuple[str, bytes | None, bytes]] = []
+        for key in self._within(pattern):
+            data, name = self.value(key, position)
+            if name:
+                every.append((key, data, name))
+        return every
 
     def matching(self, pattern: str, position: int) -> list[tuple[str, bytes, bytes]]:
         """The keys of a pattern with their values and digests; StateError if one has none."""
@@ -133,7 +185,10 @@ class Shared:
         """The digest of what a task at this position sees under a key or a pattern."""
         if not is_pattern(what):
             return self.value(what, position)[1]
-        return scan_digest((key, name) for key, _, name in self.found(what, position))
+        known = self._looks.get((what, position))
+        if known is None:
+            known = self._looks[what, position] = scan_digest(self.found(what, position))
+        return known
 
     def changed(self, seen: Seen, position: int) -> Change | None:
         """Who made it that this would not be seen again; None if it would."""
@@ -145,23 +200,23 @@ class Shared:
     def commit(self, position: int, writes: Iterable[Put]) -> None:
         """Make what a task wrote a part of the state: once for each task."""
         self._commits += 1
-        by_key: dict[str, list[bytes | None]] = {}
+        by_key: dict[str, list[Data]] = {}
         for put in writes:
             by_key.setdefault(put.key, []).append(put.data)
         for key, data in by_key.items():
-            self._put(key, position, tuple(data))
+            self._put(key, position, data[0] if len(data) == 1 else tuple(data))
 
     def statistics(self) -> SharedStatistics:
         versions = sum(len(one.positions) for one in self._versions.values())
         return SharedStatistics(len(self._keys), versions, self._commits)
 
-    def _fold(self, key: str, versions: _Versions, count: int) -> tuple[bytes | None, bytes]:
+    def _fold(self, key: str, versions: _Versions, count: int) -> Fold:
         """Of what fewer versions make, where that is remembered, and of those behind them."""
-        folds = versions.folds
+        folds = versions.folds or {}
         made = (fewer for fewer, fold in folds.items() if fewer < count and fold[0] is not None)
         base = max(made, default=0)
         before = folds[base][0] if base else None
-        puts = [data for one in versions.puts[base:count] for data in one]
+        puts = versions.between(base, count)
         try:
             fold, joined = self.channels.fold, self.channels.joined
             data = fold(key, puts) if before is None else joined(key, before, puts)
@@ -172,12 +227,16 @@ class Shared:
             return None, name
         return data, NOT_THERE if data is None else digest(data)
 
-    def _put(self, key: str, position: int, data: tuple[bytes | None, ...]) -> None:
+    def _put(self, key: str, position: int, data: Data | tuple[Data, ...]) -> None:
         versions = self._versions.get(key)
         if versions is None:
-            versions = self._versions[key] = _Versions()
+            self._versions[key] = _Versions(self._owner, [position], [data])
             insort(self._keys, key)
-        versions.put(position, data)
+        else:
+            if versions.owner is not self._owner:
+                versions = self._versions[key] = versions.copied(self._owner)
+            versions.put(position, data)
+        self._looks = {}  # Another one, even if it was empty: a copy may have the same.
 
     def _last(self, key: str, position: int) -> int:
         """The position of the newest version that a task sees; -1 if there is none."""
@@ -187,6 +246,8 @@ class Shared:
 
     def _within(self, pattern: str) -> list[str]:
         """All keys of a pattern, whoever may see them."""
+        if pattern == EVERY_KEY:
+            return self._keys
         folder = prefix_of(pattern)
         first = bisect_left(self._keys, folder)
         # The character after the slash: whatever is below the folder comes before it.
@@ -197,23 +258,36 @@ class Shared:
 class Snapshot:
     """The state as one attempt sees it, with what it has put there itself."""
 
-    __slots__ = ("_acts", "_looks", "_own", "_prompts", "_seen", "_shared", "_values", "position")
+    __slots__ = (
+        "_access", "_acts", "_looks", "_own", "_prompts", "_shared", "_values", "position", "seen",
+    )  # fmt: skip
 
     def __init__(self, shared: Shared, position: int, looks: Looks | None = None) -> None:
         self._shared = shared
         self._looks = looks
         self.position = position
-        self._seen: dict[str, bytes] = {}
+        self.seen: dict[str, bytes] = {}
+        """The digests of keys and patterns that were looked at, in order."""
         self._values: dict[str, bytes | None] = {}
         self._own: dict[str, list[bytes | None]] = {}
         self._acts: list[Act] = []
         self._prompts = b""
+        self._access: Access | None = None
+        """All of it, as it was last asked for, if nothing was touched since."""
 
     def __repr__(self) -> str:
-        return f"<Snapshot at {self.position}, {len(self._seen)} read, {len(self._own)} written>"
+        return f"<Snapshot at {self.position}, {len(self.seen)} read, {len(self._own)} written>"
 
     def statistics(self) -> SnapshotStatistics:
-        return SnapshotStatistics(len(self._seen), len(self._own), len(self._acts))
+        return SnapshotStatistics(len(self.seen), len(self._own), len(self._acts))
+
+    def copied(self, shared: Shared, looks: Looks) -> Snapshot:
+        """The same, of a copy of the shared state."""
+        twin = Snapshot(shared, self.position, looks)
+        twin.seen, twin._values = self.seen.copy(), self._values.copy()
+        twin._own = {key: every[:] for key, every in self._own.items()}
+        twin._acts, twin._prompts = self._acts[:], self._prompts
+        return twin
 
     @property
     def channels(self) -> Channels:
@@ -236,9 +310,9 @@ class Snapshot:
     def scan(self, pattern: str) -> list[tuple[str, bytes]]:
         """All keys of a pattern that have a value, with it, in order."""
         found: dict[str, bytes] = {}
-        if pattern not in self._seen:
+        if pattern not in self.seen:
             there = self._shared.found(pattern, self.position)
-            self._saw(pattern, scan_digest((key, name) for key, _, name in there))
+            self._saw(pattern, scan_digest(there))
             for key, data, _ in self._shared.whole(there):
                 self._values.setdefault(key, data)
         for key, value in self._values.items():
@@ -256,34 +330,41 @@ class Snapshot:
     def put(self, key: str, value: object) -> None:
         """Give a key a value, in place of what it had."""
         self._own[key] = [self._shared.channels.check(key, value, is_put=True)]
+        self._access = None
 
     def add(self, key: str, value: object) -> None:
         """Add to a key whose channel combines."""
         data = self._shared.channels.check(key, value, is_put=False)
         self._own.setdefault(key, []).append(data)
+        self._access = None
 
     def remove(self, key: str) -> None:
         """Take a key away."""
         self._shared.channels.check(key, None, is_put=True)
         self._own[key] = [None]
+        self._access = None
 
     def act(self, act: Act) -> int:
         """Ask for an effect; its number within the attempt."""
         self._acts.append(act)
+        self._access = None
         return len(self._acts) - 1
 
     def prompted(self, text: bytes) -> None:
         """A prompt was sent."""
         self._prompts = digest(self._prompts + digest(text))
+        self._access = None
 
     def access(self) -> Access:
         """Everything that was touched so far."""
-        return Access(
-            tuple(Seen(what, name) for what, name in self._seen.items()),
-            tuple(Put(key, data) for key, every in self._own.items() for data in every),
-            tuple(self._acts),
-            self._prompts,
-        )
+        if self._access is None:
+            self._access = Access(
+                tuple([Seen(what, name) for what, name in self.seen.items()]),
+                tuple([Put(key, data) for key, every in self._own.items() for data in every]),
+                tuple(self._acts),
+                self._prompts,
+            )
+        return self._access
 
     def _read(self, key: str) -> bytes | None:
         if key in self._values:
@@ -296,12 +377,13 @@ class Snapshot:
         return data
 
     def _saw(self, what: str, name: bytes) -> None:
-        self._seen[what] = name
+        self.seen[what] = name
+        self._access = None
         if self._looks is not None:
             self._looks(what)
 
 
-def scan_digest(found: Iterable[tuple[str, bytes]]) -> bytes:
-    """The digest of the keys and values that a pattern gives."""
-    named = ((key.encode(), name) for key, name in found)
-    return digest(b"".join(b"%d:%b%b" % (len(key), key, name) for key, name in named))
+def scan_digest(found: Iterable[tuple[str, bytes | None, bytes]]) -> bytes:
+    """The digest of the keys and values that a pattern gives: of their names and digests."""
+    named = [(key.encode(), name) for key, _, name in found]
+    return digest(b"".join([b"%d:%b%b" % (len(key), key, name) for key, name in named]))

@@ -10,90 +10,17 @@ Laws:
 from __future__ import annotations
 
 import gc
-import io
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from headway.core.engine.access import Access
-from headway.core.engine.channels import Channels
-from headway.core.engine.coherence import Hints, Places
-from headway.core.engine.engine import Rules
-from headway.core.foresight.stage import Done, Touch, overlap
-from headway.core.foresight.trial import Cast, Kept, Trial
-from headway.core.plan.graph import Graph
-from headway.core.plan.touches import Touches
+from headway.core.foresight.stage import Touch, overlap
+from headway.core.foresight.trial import Cast, Trial, copied
 
 Footprint = list[Touch]
 
 COPIES_COLLECTED: Final = 500_000
 """Objects after which the collector looks once all the same."""
-SPACING: Final = 2
-"""Trials are copied at every second step: to take one again costs less than a further copy."""
-
-_COPIERS: Final[dict[int, list[object]]] = {}
-"""What copies share instead of copying it, of every copier that is in use."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopierStatistics:
-    """How many things are shared by all copies."""
-
-    shared: int
-
-
-class Copier:
-    """Copies trials: what never changes is shared."""
-
-    __slots__ = ("_ids", "_kept", "_table", "_token")
-
-    def __init__(self, constants: tuple[type, ...] = ()) -> None:
-        self._token = id(self)
-        self._kept: list[object] = []
-        self._ids: dict[int, int] = {}
-        _COPIERS[self._token] = self._kept
-        shared = (
-            Cast, Graph, Rules, Channels, Touches, Places, Hints, MappingProxyType, Access, Done,
-            Kept, *constants,
-        )  # fmt: skip
-        self._table = dict.fromkeys(shared, self._reference)
-
-    def __repr__(self) -> str:
-        return f"<Copier {self.statistics()}>"
-
-    def statistics(self) -> CopierStatistics:
-        return CopierStatistics(len(self._kept))
-
-    def freeze(self, trial: Trial) -> bytes:
-        """A trial as it is now."""
-        data = io.BytesIO()
-        pickler = pickle.Pickler(data, pickle.HIGHEST_PROTOCOL)
-        pickler.dispatch_table = self._table
-        pickler.dump(trial)
-        return data.getvalue()
-
-    @staticmethod
-    def thaw(frozen: bytes) -> Trial:
-        """A trial as it was then."""
-        trial: Trial = pickle.loads(frozen)
-        return trial
-
-    def close(self) -> None:
-        """No copies are made any more."""
-        del _COPIERS[self._token]
-
-    def _reference(self, shared: object) -> tuple[Callable[[int, int], object], tuple[int, int]]:
-        number = self._ids.get(id(shared))
-        if number is None:
-            number = self._ids[id(shared)] = len(self._kept)
-            self._kept.append(shared)
-        return _shared, (self._token, number)
-
-
-def _shared(token: int, number: int) -> object:
-    return _COPIERS[token][number]
 
 
 @dataclass(slots=True)
@@ -101,10 +28,8 @@ class _Fork:
     """A point where orders part."""
 
     depth: int
-    frozen: bytes | None
-    """The trial as it was here, or at the last fork before where it was copied."""
-    copied_at: int
-    """The depth of that."""
+    frozen: Trial | None
+    """The trial as it was here; None if it cannot be copied."""
     rest: list[int]
     """Who is still to go first from here, the next one last."""
     slept: dict[int, Footprint]
@@ -121,19 +46,17 @@ class Tried:
 
 def interleavings(cast: Cast, is_reduced: bool = False) -> Iterator[Tried]:
     """All orders of one plan; a trial is closed when the next one is asked for."""
-    copier = Copier(cast.constants)
     # Copies are many and refer to nothing that refers to them: a collector looks at them in vain,
     # which is a fifth of the time.
     threshold = gc.get_threshold()
     gc.set_threshold(COPIES_COLLECTED if cast.is_copied else threshold[0], *threshold[1:])
     try:
-        yield from _interleavings(cast, copier, is_reduced)
+        yield from _interleavings(cast, is_reduced)
     finally:
         gc.set_threshold(*threshold)
-        copier.close()
 
 
-def _interleavings(cast: Cast, copier: Copier, is_reduced: bool) -> Iterator[Tried]:
+def _interleavings(cast: Cast, is_reduced: bool) -> Iterator[Tried]:
     trial = _opened(cast, is_reduced)
     path: list[int] = []
     forks: list[_Fork] = []
@@ -144,11 +67,8 @@ def _interleavings(cast: Cast, copier: Copier, is_reduced: bool) -> Iterator[Tri
             if not choices:
                 break  # Everything that could follow was seen before in another order.
             if len(choices) > 1:
-                frozen, copied_at = (forks[-1].frozen, forks[-1].copied_at) if forks else (None, 0)
-                is_far = frozen is None or len(path) - copied_at >= SPACING
-                if cast.is_copied and (is_far or len(choices) > SPACING):
-                    frozen, copied_at = copier.freeze(trial), len(path)
-                forks.append(_Fork(len(path), frozen, copied_at, choices[:0:-1], slept))
+                frozen = copied(trial) if cast.is_copied else None
+                forks.append(_Fork(len(path), frozen, choices[:0:-1], slept))
             slept = _step(trial, path, choices[0], slept, is_reduced)
         else:
             yield Tried(trial, path)
@@ -159,8 +79,9 @@ def _interleavings(cast: Cast, copier: Copier, is_reduced: bool) -> Iterator[Tri
             return
         fork = forks[-1]
         del path[fork.depth :]
+        place = fork.rest.pop()
         trial = _returned(cast, fork, path, is_reduced)
-        slept = _step(trial, path, fork.rest.pop(), fork.slept, is_reduced)
+        slept = _step(trial, path, place, fork.slept, is_reduced)
 
 
 def _step(
@@ -186,7 +107,10 @@ def _opened(cast: Cast, is_reduced: bool) -> Trial:
 
 
 def _returned(cast: Cast, fork: _Fork, path: list[int], is_reduced: bool) -> Trial:
-    trial = _opened(cast, is_reduced) if fork.frozen is None else Copier.thaw(fork.frozen)
-    for place in path[fork.copied_at :]:
+    """The trial as it was at a fork."""
+    if fork.frozen is not None:
+        return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
+    trial = _opened(cast, is_reduced)
+    for place in path:
         trial.take(place)
     return trial

@@ -19,7 +19,7 @@ from headway.core.digest import digest
 from headway.core.engine.access import Act
 from headway.core.engine.channels import canonical
 from headway.core.engine.snapshot import Snapshot
-from headway.core.foresight.stage import Asked, Done, Files, Going, Grown, Touch
+from headway.core.foresight.stage import Asked, Done, Files, Going, Grown, Stage, Touch
 from headway.core.plan.expand import Expanded, GroupPlan, Member, found, items_of, stakes_of
 from headway.core.plan.paths import fixed_part, inside
 from headway.core.plan.resources import is_pattern, prefix_of
@@ -170,6 +170,17 @@ class HashedStage:
     def world(self) -> Mapping[str, str]:
         return self.files.texts
 
+    def copied(
+        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[Stage, dict[int, Going]]:
+        twin = type(self)(self.play)
+        twin.files, twin._touched = self.files.copied(), self._touched[:]
+        attempts: dict[int, Going] = {}
+        for task, attempt in going.items():
+            assert isinstance(attempt, HashedAttempt)  # It has begun it.
+            attempts[task] = attempt.copied(twin, snapshots.get(task))
+        return twin, attempts
+
     def restart(self) -> None:
         """There is nothing in memory."""
 
@@ -194,6 +205,17 @@ class HashedAttempt:
     def statistics(self) -> bool:
         """Whether it has read."""
         return self._prompt is not None
+
+    def copied(self, stage: HashedStage, snapshot: Snapshot | None) -> HashedAttempt:
+        """The same, in another world."""
+        asked = self._asked
+        twin = HashedAttempt(
+            stage,
+            Asked(asked.task, asked.group, asked.member, asked.attempt, asked.label, snapshot,
+                  asked.given, asked.grown),
+        )  # fmt: skip
+        twin._prompt, twin._answer = self._prompt, self._answer
+        return twin
 
     def step(self) -> Done | None:
         try:

@@ -73,7 +73,7 @@ class Going(Protocol):
 
 
 class Stage(Protocol):
-    """The world of one trial, and who acts in it. A copy of it is another world."""
+    """The world of one trial, and who acts in it."""
 
     def begin(self, asked: Asked) -> Going:
         """An attempt starts."""
@@ -92,6 +92,14 @@ class Stage(Protocol):
 
     def world(self) -> Mapping[str, str]:
         """What there is in the end."""
+
+    def copied(
+        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[Stage, dict[int, Going]]:
+        """Another world like this, and the attempts that go on there, by task, with what they see.
+
+        Of worlds that cannot be copied nobody asks for it: their cast says so.
+        """
 
     def restart(self) -> None:
         """The process has died: what was in its memory is gone, and the world is as it was left."""
@@ -133,6 +141,10 @@ class Files:
         if path not in self.texts:
             insort(self._paths, path)
         self.texts[path] = text
+
+    def copied(self) -> Files:
+        """The same files, elsewhere."""
+        return Files(self.texts.copy(), self._paths[:])
 
     def statistics(self) -> FilesStatistics:
         return FilesStatistics(len(self.texts))

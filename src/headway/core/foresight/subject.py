@@ -43,7 +43,6 @@ def subject_of(expanded: Expanded, members_max: int = MEMBERS_MAX) -> Subject:
         lambda: HashedStage(play),
         Channels(channels.declared, dict.fromkeys(channels.reducers, joined)),
         spread=spread_of(expanded),
-        constants=(Play,),
     )
     return Subject(expanded, cast, play, original)
 

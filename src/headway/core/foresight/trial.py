@@ -46,6 +46,7 @@ from headway.core.engine.events import (
 from headway.core.engine.record import Row, fold
 from headway.core.engine.restore import restore
 from headway.core.engine.snapshot import Change, Shared, Snapshot
+from headway.core.engine.state import copied as copied_state
 from headway.core.engine.strategy import AllAtOnce
 from headway.core.foresight.stage import Asked, Done, Given, Going, Grown, Stage, Touch
 from headway.core.plan.graph import Graph
@@ -74,8 +75,6 @@ class Cast:
     """Of groups whose result tells the members of others: those."""
     is_copied: bool = True
     """Whether a trial can be copied in the middle; otherwise its steps are done again."""
-    constants: tuple[type, ...] = ()
-    """Of what a stage is made of, what never changes: copies share it."""
 
     def places(self) -> Places:
         return Places(self.graph)
@@ -243,6 +242,26 @@ class Trial:
         del self.ready[bisect_left(self.ready, place)]
         del self._at[place]
         return self._active.pop(task)[0]
+
+
+def copied(trial: Trial) -> Trial:
+    """Another trial that has come as far as this one; what never changes both have."""
+    twin: Trial = object.__new__(Trial)
+    for name in Trial.__slots__:
+        setattr(twin, name, getattr(trial, name))
+    twin._state, seen = copied_state(trial._state)
+    going = {task: one for task, (_, one) in trial._active.items() if one is not None}
+    twin.stage, acting = trial.stage.copied(going, seen)
+    twin._active = {task: (at, acting.get(task)) for task, (at, _) in trial._active.items()}
+    twin._snapshots = {task: seen.get(task) for task in trial._snapshots}
+    twin.ready, twin._at = trial.ready[:], trial._at.copy()
+    twin._given, twin.results = trial._given.copy(), trial.results.copy()
+    twin.reran, twin._saved = trial.reran.copy(), trial._saved.copy()
+    twin._effects = {channel: data[:] for channel, data in trial._effects.items()}
+    twin._performed = trial._performed.copy()
+    twin.trace = None if trial.trace is None else trial.trace[:]
+    twin.facts = None if trial.facts is None else trial.facts[:]
+    return twin
 
 
 def final_state(trial: Trial) -> tuple[tuple[str, bytes], ...]:
