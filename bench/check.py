@@ -11,7 +11,7 @@ from headway.core.plan.check import check
 from headway.core.plan.expand import Sources, expand
 from headway.core.plan.hazard import examined
 from headway.core.plan.schema import plan_of
-from headway.planfile import parse_document
+from headway.planfile import in_one_go, parse_document
 
 TASKS: Final = 10_000
 ROUNDS: Final = 3
@@ -38,12 +38,13 @@ def members(count: int = TASKS) -> str:
 
 
 def measured(text: str) -> tuple[float, float]:
-    """CPU seconds to read the file, and to expand, order and judge the plan."""
-    start = process_time()
-    spec = plan_of(parse_document(text, "plan.yaml"))
-    read = process_time()
-    check(examined(expand(spec, Sources())))
-    return read - start, process_time() - read
+    """CPU seconds to read the file, and to expand, order and judge the plan, as the verb does."""
+    with in_one_go():
+        start = process_time()
+        spec = plan_of(parse_document(text, "plan.yaml"))
+        read = process_time()
+        check(examined(expand(spec, Sources())))
+        return read - start, process_time() - read
 
 
 def main() -> None:
@@ -54,8 +55,11 @@ def main() -> None:
     )
     for name, make in made:
         rounds = [measured(make()) for _ in range(ROUNDS)]
-        read, judged = (min(one) for one in zip(*rounds, strict=True))
-        print(f"{TASKS:,} tasks, {name}: {judged:.2f} s to check, {read:.2f} s to read the file")
+        read, judged = min(rounds, key=sum)
+        print(
+            f"{TASKS:,} tasks, {name}: {read + judged:.2f} s, "
+            f"of which {read:.2f} s to read the file and {judged:.2f} s to check it"
+        )
 
 
 if __name__ == "__main__":

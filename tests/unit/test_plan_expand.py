@@ -101,9 +101,9 @@ def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
     assert [group.count for group in plan.groups] == [1, 2, 2, 3, 3, None, None]
     assert [group.leader for group in plan.groups] == [0, 1, 2, 3, 3, 5, 5]
     graph = graph_of(plan)
-    assert graph.groups[4].needs == (Need(3, memberwise=True),)
-    assert graph.groups[5].needs == (Need(0, memberwise=False),)
-    assert graph.groups[6].needs == (Need(5, memberwise=True),)
+    assert graph.groups[4].needs == (Need(3, block=1),)
+    assert graph.groups[5].needs == (Need(0, block=0),)
+    assert graph.groups[6].needs == (Need(5, block=1),)
     assert plan.count == 11
 
 

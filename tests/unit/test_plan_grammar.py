@@ -20,6 +20,7 @@ from headway.core.plan.grammar import (
 from headway.core.plan.schema import plan_of
 from headway.core.plan.section import FAULTS_MAX, Faults, Section
 from headway.core.plan.spec import (
+    Agent,
     Budget,
     Document,
     Each,
@@ -100,6 +101,28 @@ def test_the_patterns_of_the_json_schema_are_those_of_the_check() -> None:
     assert TARGET.pattern.replace("\\", "\\\\") in text
     assert "?P<" not in text
     assert STRATEGY.fullmatch("waves(4)")
+
+
+def test_an_agent_has_a_name_and_maybe_tools() -> None:
+    text = task("prompt: fix it", "agent: tools(shell, mcp:docs )")
+    work = plan(text.replace("mcp:docs )", "mcp:docs)")).tasks[-1].work
+    assert isinstance(work, Prompt)
+    assert work.agent == Agent("tools", ("shell", "mcp:docs"))
+    plain = plan(task("prompt: fix it", "agent: claude")).tasks[-1].work
+    assert isinstance(plain, Prompt)
+    assert plain.agent == Agent("claude")
+    assert only(task("prompt: x", "agent: Claude Code")).code == "HW007"
+    assert only(task("run: x", "agent: claude")).code == "HW008"
+
+
+def test_a_quorum_is_a_count_or_a_part() -> None:
+    counted = plan(task("prompt: x", "reduce: a", "quorum: 40")).tasks[-1].quorum
+    part = plan(task("prompt: x", "reduce: a", "quorum: 80%")).tasks[-1].quorum
+    assert counted is not None
+    assert part is not None
+    assert (counted.of(50), part.of(50), part.of(51), part.of(1)) == (40, 40, 41, 1)
+    assert only(task("prompt: x", "reduce: a", "quorum: 101%")).code == "HW007"
+    assert only(task("run: x", "quorum: 1")).code == "HW008"
 
 
 def test_a_whole_plan_becomes_records() -> None:
@@ -258,7 +281,6 @@ WRONG = {
         task("run: x", "verify: y", "repairs: 2"),
         task("run: x", "model: y"),
         task("run: x", "max_tokens: 5"),
-        task("run: x", "reduce: a"),
         task("prompt: x", "reduce: a", "each: [a]"),
         task("prompt: x", "reduce: a", "matrix: {x: [a]}"),
         task("run: x", "matrix: {x: [a]}", "vars: {x: b}"),

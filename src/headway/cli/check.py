@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from headway.errors import PlanError
+from headway.watch.checked import refusal_of
 
 REFUSED: Final = 3
 
@@ -39,15 +39,19 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 def _check(parsed: argparse.Namespace) -> int:
     from headway.core.plan.check import check
     from headway.errors import PlanError
-    from headway.planfile import absent, load_plan
+    from headway.planfile import absent, in_one_go, load_plan
+    from headway.runtime.agentwork import must_be_known
+    from headway.runtime.configuration import read_configuration
 
     try:
-        loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
+        with in_one_go():
+            loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
+            must_be_known(loaded.expanded.spec, read_configuration(os.environ).values)
+            report = check(loaded.survey, partial(absent, loaded.folder))
     except PlanError as error:
         if parsed.json:
-            print(json.dumps({"refused": [_told(one) for one in (error, *error.others)]}))
+            print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
-    report = check(loaded.survey, partial(absent, loaded.folder))
     if parsed.json:
         print(json.dumps(asdict(report)))
     else:
@@ -55,14 +59,3 @@ def _check(parsed: argparse.Namespace) -> int:
 
         print_check(report, sys.stdout)
     return REFUSED if parsed.strict and report.warnings else 0
-
-
-def _told(error: PlanError) -> dict[str, object]:
-    return {
-        "code": error.code,
-        "message": error.message,
-        "where": error.where,
-        "detail": error.detail,
-        "hint": error.hint,
-        "fixes": [asdict(fix) for fix in error.fixes],
-    }

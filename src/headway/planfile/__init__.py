@@ -2,7 +2,8 @@
 
 from headway.planfile.document import parse_document, read_document
 from headway.planfile.fixes import apply_fix, apply_fixes
-from headway.planfile.load import Loaded, load_plan, load_unrefused, plan_from
+from headway.planfile.foreign import load_foreign
+from headway.planfile.load import Loaded, in_one_go, load_plan, load_unrefused, plan_from
 from headway.planfile.presence import absent
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "absent",
     "apply_fix",
     "apply_fixes",
+    "in_one_go",
+    "load_foreign",
     "load_plan",
     "load_unrefused",
     "parse_document",

@@ -9,9 +9,11 @@ Laws:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headway.core.plan.section import shown
 from headway.core.plan.spec import Document, Keyed, Leaf, Listing, Located, Scalar
@@ -34,6 +36,10 @@ _HALF_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,300}", re.ASCII)
 _REAL: Final = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _HALVES: Final = re.compile("[\ud800-\udfff]")
+_QUOTES: Final = frozenset("'\"|>")
+_NUMERIC: Final = frozenset("+-.0123456789")
+"""What a number can begin with: most words are told from numbers by that."""
+
 _WORDS: Final[dict[str, Scalar]] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -64,8 +70,11 @@ def parse_document(
             loads(text)
             # Outside of strings, where a tab is white space, YAML does not take it.
             text = text.replace("\t", " ")
-        for event in yaml.parse(text, Loader=loader):
-            builder.take(event)
+        parser = loader(text)
+        try:
+            builder.take(parser.get_event)
+        finally:
+            parser.dispose()
     except JSONDecodeError as error:
         where = f"{name}:{error.lineno}:{error.colno}"
         raise PlanFileError(f"this is not JSON: {error.msg}", where=where) from error
@@ -83,19 +92,23 @@ def parse_document(
 class _Open:
     """A list or a mapping whose end has not come yet."""
 
-    __slots__ = ("event", "items", "keys", "place")
+    __slots__ = ("is_flow", "is_list", "items", "key", "keys", "pairs", "place")
 
-    def __init__(self, event: CollectionStartEvent) -> None:
-        self.event = event
+    def __init__(self, event: CollectionStartEvent, is_list: bool) -> None:
+        self.is_list = is_list
+        self.is_flow = bool(event.flow_style)
         self.place = _place(event.start_mark)
         self.items: list[Located] = []
+        self.pairs: list[tuple[Leaf, Located]] = []
+        self.key: Leaf | None = None
+        """The one whose value comes next."""
         self.keys: set[str] = set()
 
 
 class _Builder:
     """Makes a tree of a parser's events, without recursion."""
 
-    __slots__ = ("_name", "_nodes", "_open", "root", "twice")
+    __slots__ = ("_name", "_nodes", "_open", "_top", "root", "twice")
 
     def __init__(self, name: str) -> None:
         self.twice: list[PlanError] = []
@@ -103,85 +116,113 @@ class _Builder:
         self._name = name
         self._nodes = 0
         self._open: list[_Open] = []
+        self._top: _Open | None = None
+        """The innermost of those that are open."""
         self.root: Located | None = None
 
     def __repr__(self) -> str:
         return f"<_Builder {self._name}: {self._nodes} values>"
 
-    def take(self, event: Event) -> None:
-        """One event of the parser."""
+    def take(self, following: Callable[[], Event | None]) -> None:
+        """All events of a parser, which gives the next one and at the end nothing."""
         from yaml import events
 
-        match event:
-            case events.AliasEvent():
-                raise self._refused(event, f"`*{event.anchor}` stands for something else")
-            case events.ScalarEvent():
-                self._bound(event, event.tag)
-                self._put(self._leaf(event))
-            case events.CollectionStartEvent():
-                self._bound(event, event.tag)
-                self._open.append(_Open(event))
-            case events.CollectionEndEvent():
-                self._close(_place(event.end_mark))
-            case events.DocumentStartEvent() if self.root is not None:
-                raise self._wrong(event, "a plan is one document: `---` begins another")
+        # An event is of one of these classes and of no other: to look it up is quicker than to ask
+        # what it is an instance of, and a large plan has ten events for every task.
+        takers: dict[type, Callable[[Any], None]] = {
+            events.ScalarEvent: self._scalar,
+            events.MappingStartEvent: partial(self._begin, False),
+            events.SequenceStartEvent: partial(self._begin, True),
+            events.MappingEndEvent: self._end,
+            events.SequenceEndEvent: self._end,
+            events.AliasEvent: self._alias,
+            events.DocumentStartEvent: self._document,
+        }
+        find = takers.get
+        while (event := following()) is not None:
+            taker = find(type(event))
+            if taker is not None:
+                taker(event)
 
-    def _bound(self, event: NodeEvent, tag: str | None) -> None:
+    def _alias(self, event: NodeEvent) -> None:
+        raise self._refused(event, f"`*{event.anchor}` stands for something else")
+
+    def _document(self, event: Event) -> None:
+        if self.root is not None:
+            raise self._wrong(event, "a plan is one document: `---` begins another")
+
+    def _begin(self, is_list: bool, event: CollectionStartEvent) -> None:
         self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise self._wrong(event, f"the file has more than {NODES_MAX:,} values")
-        if len(self._open) >= DEPTH_MAX:
-            raise self._wrong(event, f"this is nested more than {DEPTH_MAX} deep")
-        if event.anchor is not None:
-            raise self._refused(event, f"`&{event.anchor}` names a value for use elsewhere")
-        if tag is not None:
-            raise self._wrong(event, f"`{shown(tag)}` is a tag: a plan has plain values only")
+        if event.tag is not None or event.anchor is not None or self._is_full():
+            raise self._unbounded(event, event.tag)
+        self._top = _Open(event, is_list)
+        self._open.append(self._top)
 
-    def _leaf(self, event: ScalarEvent) -> Leaf:
-        text, style = str(event.value), event.style or ""
-        is_plain = style == "" or style not in "'\"|>"
-        if _HALVES.search(text):
+    def _end(self, event: Event) -> None:
+        top = self._open.pop()
+        self._top = self._open[-1] if self._open else None
+        end = _place(event.end_mark)
+        if top.is_list:
+            self._put(Listing(tuple(top.items), top.place, end, top.is_flow))
+            return
+        self._put(Keyed(tuple(top.pairs), top.place, end, top.is_flow))
+
+    def _is_full(self) -> bool:
+        return self._nodes > NODES_MAX or len(self._open) >= DEPTH_MAX
+
+    def _unbounded(self, event: NodeEvent, tag: str | None) -> PlanFileError:
+        """What is refused because it could grow."""
+        if self._nodes > NODES_MAX:
+            return self._wrong(event, f"the file has more than {NODES_MAX:,} values")
+        if len(self._open) >= DEPTH_MAX:
+            return self._wrong(event, f"this is nested more than {DEPTH_MAX} deep")
+        if event.anchor is not None:
+            return self._refused(event, f"`&{event.anchor}` names a value for use elsewhere")
+        return self._wrong(event, f"`{shown(str(tag))}` is a tag: a plan has plain values only")
+
+    def _scalar(self, event: ScalarEvent) -> None:
+        self._nodes += 1
+        if event.tag is not None or event.anchor is not None or self._is_full():
+            raise self._unbounded(event, event.tag)
+        text, style = event.value, event.style
+        if style is None or style not in _QUOTES:
+            style = ""
+        if not text.isascii() and _HALVES.search(text):
             whole = _paired(text)
             if whole is None:
                 raise self._wrong(event, "half of a character: write it in full")
             text = whole
-        value = _scalar(text) if is_plain else text
-        place, end = _place(event.start_mark), _place(event.end_mark)
-        return Leaf(value, text, place, end, "" if is_plain else style)
+        value = text if style else _meant(text)
+        self._put(Leaf(value, text, _place(event.start_mark), _place(event.end_mark), style))
 
     def _put(self, node: Located) -> None:
-        if not self._open:
+        top = self._top
+        if top is None:
             self.root = node
             return
-        top = self._open[-1]
-        is_key = not isinstance(top.event, _sequence()) and len(top.items) % 2 == 0
-        if is_key:
-            self._check_key(top, node)
-        top.items.append(node)
+        if top.is_list:
+            top.items.append(node)
+        elif top.key is not None:
+            top.pairs.append((top.key, node))
+            top.key = None
+        else:
+            top.key = self._key(top, node)
 
-    def _check_key(self, top: _Open, node: Located) -> None:
-        where = f"{self._name}:{node.place.line}:{node.place.column}"
+    def _key(self, top: _Open, node: Located) -> Leaf:
         if not isinstance(node, Leaf):
-            raise PlanFileError("a key is a word, not a list or a mapping", where=where)
+            raise self._at(node, "a key is a word, not a list or a mapping")
         if node.text == "<<" and not node.style:
-            raise PlanFileError("`<<` merges mappings: write the keys out", where=where)
+            raise self._at(node, "`<<` merges mappings: write the keys out")
         if node.text in top.keys:
-            fix = Fix("remove", node.place)
-            message = f"`{shown(node.text)}` is there twice"
-            self.twice.append(
-                PlanFileError(message, where=where, hint="remove one of them", fixes=(fix,))
-            )
+            error = self._at(node, f"`{shown(node.text)}` is there twice")
+            error.hint, error.fixes = "remove one of them", (Fix("remove", node.place),)
+            self.twice.append(error)
         top.keys.add(node.text)
+        return node
 
-    def _close(self, end: Place) -> None:
-        top = self._open.pop()
-        is_flow = bool(top.event.flow_style)
-        if isinstance(top.event, _sequence()):
-            self._put(Listing(tuple(top.items), top.place, end, is_flow))
-            return
-        keys = (key for key in top.items[::2] if isinstance(key, Leaf))
-        pairs = tuple(zip(keys, top.items[1::2], strict=True))
-        self._put(Keyed(pairs, top.place, end, is_flow))
+    def _at(self, node: Located, message: str) -> PlanFileError:
+        place = node.place
+        return PlanFileError(message, where=f"{self._name}:{place.line}:{place.column}")
 
     def _wrong(self, event: Event, message: str) -> PlanFileError:
         place = _place(event.start_mark)
@@ -191,12 +232,6 @@ class _Builder:
         error = self._wrong(event, f"{message}: a plan says everything where it stands")
         error.detail = "values that are used more than once belong into `vars`"
         return error
-
-
-def _sequence() -> type:
-    from yaml.events import SequenceStartEvent
-
-    return SequenceStartEvent
 
 
 class _Mark(Protocol):
@@ -213,10 +248,12 @@ def _place(mark: _Mark | None) -> Place:
     return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
 
 
-def _scalar(text: str) -> Scalar:
+def _meant(text: str) -> Scalar:
     """A word without quotes: nothing, a truth, a number or text."""
     if text in _WORDS:
         return _WORDS[text]
+    if text[0] not in _NUMERIC:
+        return text
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _REAL.fullmatch(text) and abs(float(text)) < float("inf") else text

@@ -5,10 +5,14 @@ Executes and imports nothing that a plan names.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.core.plan.expand import Expanded, expand
+from headway.core.plan.fanin import check_contexts
 from headway.core.plan.hazard import Survey, examined, tried
 from headway.core.plan.schema import plan_of
 from headway.core.plan.spec import Document, PlanSpec
@@ -40,6 +44,24 @@ class Loaded:
         )
 
 
+@contextmanager
+def in_one_go() -> Iterator[None]:
+    """Reads or judges a plan without a pause for the collection of garbage.
+
+    A plan becomes some dozens of records for every task, which stay and have no circles. Each
+    collection would look at all that are there already, to find none that can go: with 10,000
+    tasks that took as long as the work itself.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@in_one_go()
 def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     """The plan in a file. Raises `PlanError` and nothing else.
 
@@ -50,6 +72,7 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     return Loaded(survey, text, path.parent)
 
 
+@in_one_go()
 def load_unrefused(
     path: Path, name: str = "", may_leave: bool = False
 ) -> tuple[Loaded, PlanError | None]:
@@ -59,6 +82,7 @@ def load_unrefused(
     return Loaded(survey, text, path.parent), refusal
 
 
+@in_one_go()
 def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool = False) -> Loaded:
     """The plan in a text, as it was when a run began."""
     document = parse_document(text, name, is_json=name.endswith(".json"))
@@ -68,4 +92,6 @@ def plan_from(text: str, folder: Path, name: str = "plan.yaml", may_leave: bool 
 def _expanded(document: Document, folder: Path, may_leave: bool) -> Expanded:
     spec = plan_of(document)
     library = Library(folder, may_leave)
-    return library.texts(expand(spec, library.items(spec)))
+    expanded = library.texts(expand(spec, library.items(spec)))
+    check_contexts(expanded)
+    return expanded

@@ -23,6 +23,7 @@ from headway.core.plan.paths import above
 from headway.core.plan.spec import Prompt, Python, TaskSpec
 from headway.core.plan.template import references
 from headway.core.plan.touched import ANYONE, StateTouched, Touched
+from headway.core.records import quick
 
 By = Literal["result", "items", "order", "path", "key", "queue"]
 """Its result is used | it says who the members are | nothing gets over, but it comes first | a file
@@ -44,7 +45,7 @@ class Strand:
     """They declare all that they touch, or are prompts, which touch nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Coupling:
     """One group that must come before another, and why."""
 
@@ -105,13 +106,13 @@ class _Holding:
         """
         touched = self.touched
         for what in self.writes.get(before, ())[:COMPARED_MAX]:
-            for one in (what, *above(what)):
+            for one in (what, *touched.around(what)):
                 if after in touched.reads.get(one, ()) or after in touched.writes.get(one, ()):
                     return one
             if any(after in inner for inner in touched.below(what)):
                 return what
         for what in self.reads.get(before, ())[:COMPARED_MAX]:
-            for one in (what, *above(what)):
+            for one in (what, *touched.around(what)):
                 if after in touched.writes.get(one, ()):
                     return one
             if after in touched.below(what)[1]:

@@ -19,6 +19,7 @@ from headway.core.plan.rerun import runs_again
 from headway.core.plan.spec import Prompt, Python, Run, text_of
 from headway.core.plan.undeclared import undeclared
 from headway.core.plan.unused import carries_nothing, nobody_reads
+from headway.core.records import quick
 
 BYTES_PER_TOKEN: Final = 4.0
 """Of English text; a first guess that the first calls correct."""
@@ -27,7 +28,7 @@ SAMPLE_MAX: Final = 1_000
 """Members whose prompts are measured; the others are taken to be like them."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class EdgeReport:
     """One group before another, and why."""
 
@@ -38,7 +39,7 @@ class EdgeReport:
     memberwise: bool
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class GroupReport:
     """One declared task."""
 
@@ -194,7 +195,7 @@ def _settings(expanded: Expanded) -> Iterator[Remark]:
                 message = f"`tasks.{group.name}.vars.{name}` is not used by its prompt"
                 yield Remark("warning", "unused variable", group.name, message,
                              where=where(spec.file, spot))  # fmt: skip
-        if not (task.work.model or spec.model):
+        if not (task.work.model or spec.model or task.is_command):
             message = f"`{group.name}` names no model: `run` needs --model"
             yield Remark("warning", "no model", group.name, message,
                          where=where(spec.file, task.place))  # fmt: skip

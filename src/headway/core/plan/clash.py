@@ -47,7 +47,8 @@ def filled(group: GroupPlan, text: str) -> Iterator[tuple[int, str]]:
     if not isinstance(template, Template) or not template.refs:
         plain = template.render(str) if isinstance(template, Template) else text
         path = fixed_part(inside(plain) or "")
-        yield from ((member, path) for member in (range(count) if count else (-1,)))
+        for member in range(count) if count else (-1,):
+            yield member, path
     elif count is None:
         yield -1, inside(fixed_part(text, "*?[{")) or ""
     else:

@@ -102,6 +102,8 @@ def _shared(expanded: Expanded, group: GroupPlan, model: str) -> dict[str, objec
         shared["text"] = files.get(work.file, work.file) or work.text
         shared["model"] = work.model or expanded.spec.model or model
         shared["max_tokens"] = work.max_tokens
+        if work.agent is not None:
+            shared["agent"] = (work.agent.name, *work.agent.tools)
     else:
         shared["text"] = work.command if isinstance(work, Run) else work.target
     return shared

@@ -18,9 +18,10 @@ from headway.core.plan.graph import Graph, Group, Need
 from headway.core.plan.links import links_of
 from headway.core.plan.scope import leaders_of
 from headway.core.plan.section import Faults
-from headway.core.plan.spec import Fields, PlanSpec, Prompt, Run, TaskSpec, Value, frozen, text_of
+from headway.core.plan.spec import Fields, PlanSpec, Prompt, TaskSpec, Value, frozen, text_of
 from headway.core.plan.stake import Fill, Stake, is_stateful, may_touch, stake_of
 from headway.core.plan.template import Broken, Ref, Template, parse_template
+from headway.core.records import quick
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
 
 MEMBERS_MAX: Final = 1_000_000
@@ -83,7 +84,8 @@ class Members:
     @property
     def count(self) -> int:
         """How many members there are."""
-        return (1 if self.items is None else len(self.items)) * self.combinations
+        count = 1 if self.items is None else len(self.items)
+        return count * self.combinations if self.matrix else count
 
     def place(self, index: int) -> tuple[int, tuple[int, ...]]:
         """The numbers of a member's item and of its value on each axis."""
@@ -101,7 +103,11 @@ class Members:
         return Member(index, None if self.items is None else self.items[item], matrix)
 
 
-@dataclass(frozen=True, slots=True)
+_ALONE: Final = Members()
+"""Of every task that is no group."""
+
+
+@quick
 class Edge:
     """A group that must be done first, and which key says so."""
 
@@ -111,7 +117,7 @@ class Edge:
     """`needs`, `each`, `reduce`, or `reads`: the last one was not declared but follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class GroupPlan:
     """One declared task with its members."""
 
@@ -299,11 +305,11 @@ def graph_of(expanded: Expanded, latest: Callable[[], Expanded] | None = None) -
         Group(
             name=group.name,
             count=group.count,
-            needs=tuple(Need(edge.group, edge.memberwise) for edge in group.edges),
+            needs=tuple(Need(edge.group, block=int(edge.memberwise)) for edge in group.edges),
             priority=group.task.priority,
             queue=group.task.queue,
             retries=_retries(spec, group.task),
-            is_local=isinstance(group.task.work, Run),
+            is_local=group.task.is_command,
             touches=None if stake is None else stake.touches(_fill(group, latest)),
         )
         for group, stake in zip(expanded.groups, stakes, strict=True)
@@ -331,7 +337,7 @@ def _retries(spec: PlanSpec, task: TaskSpec) -> int | None:
 def _members(task: TaskSpec, sources: Sources) -> Members | None:
     each = task.each
     if each is None:
-        return Members.of(None, task.matrix)
+        return Members(None, task.matrix) if task.matrix else _ALONE
     match each.kind:
         case "items":
             return Members.of(each.items, task.matrix)

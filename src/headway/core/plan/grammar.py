@@ -14,7 +14,7 @@ Holder = Literal["plan", "task", "budget", "each"]
 Takes = Literal[
     "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
     "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
-    "state",
+    "state", "agent", "quorum",
 ]  # fmt: skip
 """What a key takes; `schema.py` reads each of them."""
 
@@ -34,6 +34,14 @@ STRATEGY: Final = re.compile(
     r"(?P<word>adaptive|all-at-once)|(?P<sized>waves|fixed)(?:\(|:)(?P<size>[1-9]\d{0,5})\)?",
     re.ASCII,
 )
+AGENT: Final = re.compile(
+    r"(?P<name>[a-z][a-z0-9-]{0,29})(?:\((?P<tools>[a-z][a-z0-9:_-]*(?: *, *[a-z][a-z0-9:_-]*)*)\))?",
+    re.ASCII,
+)
+"""Who performs a prompt that is more than one call: `claude`, `tools(shell, files)`."""
+
+QUORUM: Final = re.compile(r"(?P<count>[1-9]\d{0,6})|(?P<percent>[1-9]\d?|100)%", re.ASCII)
+
 WORK: Final = ("run", "prompt", "prompt_file", "python")
 """What a task does: exactly one of these."""
 
@@ -78,8 +86,11 @@ KEYS: Final = (
         '"git diff HEAD"'),
     Key("prompt", _TASK, "text", "a call of a model with this text", '"Say hello."'),
     Key("prompt_file", _TASK, "path", "the same, with the text in a file", '"prompts/code.md"'),
+    Key("agent", _TASK, "agent",
+        "who performs the prompt: claude, codex, opencode, gemini, tools(...), or one of your own",
+        '"claude"'),
     Key("python", _TASK, "target", "a function, as module:name", '"package.module:function"'),
-    Key("each", _TASK, "each", "a member for each item, file, line, or result of a task",
+    Key("each", _TASK, "each", "a member for each item, file, line ({lines: FILE}), or result of a task",
         '["a", "b"]'),
     Key("matrix", _TASK, "matrix", "a member for each combination of these values",
         '{"view": ["code", "security"]}'),
@@ -87,8 +98,13 @@ KEYS: Final = (
     Key("reads", _TASK, "paths",
         "paths that it reads: orders it after those who write them; or state:KEY", '"data"'),
     Key("writes", _TASK, "paths", "paths that it writes, state:KEY, effect:CHANNEL", '"build"'),
-    Key("reduce", _TASK, "group", "one call that is given all results of that task", '"review"'),
-    Key("context", _TASK, "tokens", "the most tokens that a reduction may send", '"120k"'),
+    Key("reduce", _TASK, "group", "brings all results of that task together", '"review"'),
+    Key("context", _TASK, "tokens",
+        "the window of the model that reduces: what does not fit into one call becomes a tree",
+        '"120k"'),
+    Key("quorum", _TASK, "quorum",
+        "how many of the results a reduction can do with: 40 or 80%; all of them otherwise",
+        '"80%"'),
     Key("max_tokens", _TASK, "tokens", "the longest answer of a prompt", "4000"),
     Key("output", _TASK, "path",
         "the file that the result is put into, once it is there; or state:KEY", '"REVIEW.md"'),
@@ -101,15 +117,18 @@ KEYS: Final = (
     Key("queue", _TASK, "name", "tasks of one queue run one at a time, in declared order",
         '"deploys"'),
     Key("priority", _TASK, "priority", "among those that could start, the higher one does", "5"),
+)  # fmt: skip
+FORMS: Final = (
     Key("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
     Key("usd", ("budget",), "money", "dollars", "6"),
-)  # fmt: skip
+)
+"""Values that are written as a mapping: `each: {lines: FILE}`, `budget: {usd: 6}`."""
 
 
 @cache
 def keys_of(holder: Holder) -> Mapping[str, Key]:
     """The keys that a mapping can have."""
-    return {key.name: key for key in KEYS if holder in key.holders}
+    return {key.name: key for key in (*KEYS, *FORMS) if holder in key.holders}
 
 
 def json_schema() -> dict[str, object]:
@@ -191,6 +210,13 @@ _SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
     "group": {"type": "string", "pattern": _whole(TASK_NAME)},
     "target": {"type": "string", "pattern": _whole(TARGET)},
     "strategy": {"type": "string", "pattern": _whole(STRATEGY)},
+    "agent": {"type": "string", "pattern": _whole(AGENT)},
+    "quorum": {
+        "oneOf": [
+            {"type": "integer", "minimum": 1},
+            {"type": "string", "pattern": r"^([1-9][0-9]?|100)%$"},
+        ]
+    },
     "duration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?[smhd]$"},
     "count": {"type": "integer", "minimum": 0, "maximum": 100},
     "priority": {"type": "number"},

@@ -19,7 +19,6 @@ from itertools import pairwise
 
 from headway.core.plan.clash import Clash, tell_siblings, tell_unordered
 from headway.core.plan.expand import Edge, Expanded
-from headway.core.plan.paths import above
 from headway.core.plan.precedence import Order, order_of
 from headway.core.plan.rerun import edges_by_keys
 from headway.core.plan.section import Faults
@@ -81,9 +80,13 @@ def _edges_by_reads(touched: Touched, order: Order) -> dict[int, list[Edge]]:
     found: dict[int, dict[int, Edge]] = {}
     for path, readers in touched.reads.items():
         writers = touched.writes.get(path, {})
+        around = touched.around(path)
+        others = [touched.writes[outer] for outer in around if outer in touched.writes]
+        if inner := touched.below(path)[1]:
+            others.append(inner)
+        if not writers and not others:
+            continue
         declared = sorted(writers)
-        others = [touched.writes[outer] for outer in above(path) if outer in touched.writes]
-        others.append(touched.below(path)[1])
         for reader, who in readers.items():
             one = _nearest(reader, who, (declared, writers), order)
             if one is not None:
@@ -129,20 +132,25 @@ class _Judge:
         for path, writers in writes.items():
             self._judge_path(path, writers, reads.get(path, {}))
             inner_reads, inner_writes = self.touched.below(path)
-            self._judge_pairs(path, writers, inner_writes, False)
-            self._judge_pairs(path, writers, inner_reads, True)
+            if inner_reads or inner_writes:
+                self._judge_pairs(path, writers, inner_writes, False)
+                self._judge_pairs(path, writers, inner_reads, True)
         for path, readers in reads.items():
-            self._judge_pairs(path, self.touched.below(path)[1], readers, True)
+            if inner_writes := self.touched.below(path)[1]:
+                self._judge_pairs(path, inner_writes, readers, True)
 
     def _judge_path(self, path: str, writers: dict[int, Who], readers: dict[int, Who]) -> None:
         """Writers of one path form a chain, so only neighbours in it are compared."""
+        for one in writers.items():
+            if one[1] == ANYONE:
+                self._judge_pair(path, one, one, False)
+        if len(writers) == 1 and not readers:
+            return
         position = self.order.position.__getitem__
         chain = sorted(writers, key=position)
         places = [position(writer) for writer in chain]
-        for writer in chain:
-            self._judge_pair(path, (writer, writers[writer]), (writer, writers[writer]), False)
-        for one, other in pairwise(chain):
-            self._judge_pair(path, (one, writers[one]), (other, writers[other]), False)
+        for before, after in pairwise(chain):
+            self._judge_pair(path, (before, writers[before]), (after, writers[after]), False)
         for reader, who in readers.items():
             place = bisect_left(places, position(reader))
             for writer in chain[max(place - 1, 0) : place + 2]:

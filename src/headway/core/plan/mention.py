@@ -51,7 +51,8 @@ def mentions(group: GroupPlan) -> Iterator[Mention]:
     words = list(_words(group, work.command[:COMMAND_CHARS_MAX]))
     for member in range(min(group.members.count, MEMBERS_SEEN_MAX)):
         for template, how in words:
-            path = inside(group.fill(template, group.members.member(member)))
+            text = group.fill(template, group.members.member(member))
+            path = inside(text) if how != "names" or _looks_like_a_path(text) else None
             if path and not any(char in path for char in WILD):
                 yield Mention(member, path, how)
         if not any(template.refs for template, _ in words):
@@ -59,17 +60,22 @@ def mentions(group: GroupPlan) -> Iterator[Mention]:
 
 
 def _words(group: GroupPlan, command: str) -> Iterator[tuple[Template, How]]:
-    """Words that can be paths, with the values of variables as holes."""
-    known = _values(group)
+    """Words that can be paths, with the values of variables as holes: a value may be one, too."""
+    known = _values(group) if "$" in command else {}
     for found in _WORD.finditer(command):
         text = found["path"]
-        if "{{" in text or not ("/" in text or "." in text or found["to"] or found["of"]):
+        is_redirected = found["to"] or found["of"]
+        if "{{" in text or not (is_redirected or "$" in text or _looks_like_a_path(text)):
             continue
         if found["quote"] != "'":
             text = _VALUE.sub(lambda name: known.get(name["in"] or name["name"], name[0]), text)
         template = parse_template(text)
         if isinstance(template, Template) and "$" not in text and not text.startswith("-"):
             yield template, "writes" if found["to"] else "reads" if found["of"] else "names"
+
+
+def _looks_like_a_path(text: str) -> bool:
+    return "/" in text or "." in text
 
 
 def _values(group: GroupPlan) -> dict[str, str]:

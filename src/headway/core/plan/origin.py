@@ -66,11 +66,11 @@ def wanted(survey: Survey) -> tuple[Wanted, ...]:
 
 def _is_written(survey: Survey, reader: int, path: str) -> bool:
     """Whether a task before the reader writes a path, something in it or something around it."""
-    writes, before = survey.touched.writes, survey.order.somehow[reader]
-    for one in (path, *above(path)):
-        if any(before >> writer & 1 for writer in writes.get(one, ())):
+    touched, before = survey.touched, survey.order.somehow[reader]
+    for one in (path, *touched.around(path)):
+        if any(before >> writer & 1 for writer in touched.writes.get(one, ())):
             return True
-    return any(before >> writer & 1 for writer in survey.touched.below(path)[1])
+    return any(before >> writer & 1 for writer in touched.below(path)[1])
 
 
 def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:

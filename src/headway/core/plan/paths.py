@@ -14,6 +14,8 @@ def inside(path: str) -> str | None:
     """The path in its shortest form, relative to the plan's folder; `None` if it leads out."""
     if path.startswith(("/", "~")) or "\0" in path or len(path) > PATH_CHARS_MAX:
         return None
+    if "." not in path and "//" not in path and not path.endswith("/"):
+        return path
     parts: list[str] = []
     for part in path.split("/"):
         if part == ".." and not parts:

@@ -24,9 +24,11 @@ SCHEME: Final = "state:"
 ACTS: Final = "effect:"
 """What sets an effect channel apart from a key, among the things that order tasks."""
 
+EVERY_KEY: Final = "**"
+"""The pattern of all keys."""
+
 _SEGMENT: Final = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff/]+")
 """Keys are names of files to commands: `..` leads out, and half a character has no bytes."""
-_WILD: Final = re.compile(r"[*?]")
 _SPEC: Final = re.compile(r"(?P<kind>[a-z]+)(?:\((?P<target>.+)\))?", re.DOTALL)
 _EXAMPLE: Final = "package.module:function"
 
@@ -92,12 +94,12 @@ def better_key(text: str) -> str:
 
 
 def is_pattern(key: str) -> bool:
-    return _WILD.search(key) is not None
+    return "*" in key or "?" in key
 
 
 def matches(pattern: str, key: str) -> bool:
     """Whether a key is one of a pattern's: `*` is within a segment, `**` is anything."""
-    return _compiled(pattern).fullmatch(key) is not None
+    return pattern == EVERY_KEY or _compiled(pattern).fullmatch(key) is not None
 
 
 def prefix_of(what: str) -> str:

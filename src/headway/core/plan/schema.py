@@ -9,12 +9,15 @@ Laws:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
 from headway.core.plan.grammar import (
+    AGENT,
     NAME_CHARS_MAX,
+    QUORUM,
     RESERVED,
     STRATEGY,
     TARGET,
@@ -39,6 +42,7 @@ from headway.core.plan.section import (
 )  # fmt: skip
 from headway.core.plan.sharing import check_sharing, state_of
 from headway.core.plan.spec import (
+    Agent,
     Budget,
     Document,
     Each,
@@ -49,11 +53,14 @@ from headway.core.plan.spec import (
     PlanSpec,
     Prompt,
     Python,
+    Quorum,
     Run,
+    Spot,
     TaskSpec,
     Value,
     text_of,
 )  # fmt: skip
+from headway.core.plan.tools import EXPECTS, better_agent, is_well_equipped
 from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
 
 TASKS_MAX: Final = 10_000
@@ -61,16 +68,23 @@ MATRIX_VALUES_MAX: Final = 10_000
 
 ONLY_WITH: Final = (
     ("context", ("reduce",)),
+    ("quorum", ("reduce",)),
+    ("agent", ("prompt", "prompt_file")),
     ("repairs", ("verify", "schema")),
     ("model", ("prompt", "prompt_file")),
     ("max_tokens", ("prompt", "prompt_file")),
     ("repairs", ("prompt", "prompt_file")),
-    ("reduce", ("prompt", "prompt_file")),
 )
 """Keys that say nothing without one of the others."""
 
+OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent"))
+"""Keys that a command does not have: it is asked for none of them unless one is there."""
+
+COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writes"))
+"""Keys that every task is asked for; it is asked for the others only if it has one of them."""
+
 NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
-"""A reduction is one call."""
+"""A reduction has no members."""
 
 
 def plan_of(document: Document) -> PlanSpec:
@@ -171,21 +185,38 @@ def _task(key: Leaf, body: Keyed, faults: Faults) -> TaskSpec:
     path = f"tasks.{shown(key.text)}"
     before = faults.statistics().faults
     section = Section(body, "task", path, faults)
-    _check_shape(section, path, faults)
-    repairs = section.whole("repairs", 0, COUNT_MAX)
-    output = section.text("output", lambda text: text not in ("", SCHEME), "a path or state:KEY")
-    is_key = output.startswith(SCHEME)
+    spots = section.spots()
+    by_key = dict(spots)
+    _check_shape(section, by_key, path, faults)
     task = TaskSpec(
         name=key.text,
         place=key.place,
-        work=_work(section),
+        work=_work(section, by_key),
+        needs=tuple(dict.fromkeys([leaf.text for leaf in section.leaves("needs")])),
+        reads=tuple([leaf.text for leaf in section.leaves("reads")]),
+        writes=tuple([leaf.text for leaf in section.leaves("writes")]),
+        body=body.place,
+        spots=spots,
+    )
+    if not COMMON.issuperset([name.text for name, _ in body.pairs]):
+        task = _with_rest(task, section, path, faults)
+    # Templates of a task that is wrong anyway would be refused for the wrong reason.
+    is_sound = faults.statistics().faults == before
+    return task if is_sound else replace(task, is_sound=False)
+
+
+def _with_rest(task: TaskSpec, section: Section, path: str, faults: Faults) -> TaskSpec:
+    """A task with what most tasks do not have: to look for it costs more than to read the rest."""
+    repairs = section.whole("repairs", 0, COUNT_MAX)
+    output = section.text("output", lambda text: text not in ("", SCHEME), "a path or state:KEY")
+    is_key = output.startswith(SCHEME)
+    whole = replace(
+        task,
         each=_each(section, faults, path),
         matrix=_matrix(section, path, faults),
-        needs=tuple(dict.fromkeys(leaf.text for leaf in section.leaves("needs"))),
-        reads=tuple(leaf.text for leaf in section.leaves("reads")),
-        writes=tuple(leaf.text for leaf in section.leaves("writes")),
         reduce=section.text("reduce"),
         context_tokens=section.whole("context", 1, TOKENS_MAX),
+        quorum=_quorum(section),
         vars=_vars(section, f"{path}.vars", faults),
         output="" if is_key else output,
         output_key=output.removeprefix(SCHEME) if is_key else "",
@@ -197,17 +228,13 @@ def _task(key: Leaf, body: Keyed, faults: Faults) -> TaskSpec:
         retries=section.whole("retries", 0, COUNT_MAX),
         budget=_budget(section, path, faults),
         priority=section.number("priority", PRIORITY_MAX),
-        body=body.place,
-        spots=section.spots(),
     )
-    _check_variables(task, faults)
-    # Templates of a task that is wrong anyway would be refused for the wrong reason.
-    return replace(task, is_sound=faults.statistics().faults == before)
+    _check_variables(whole, faults)
+    return whole
 
 
-def _check_shape(section: Section, path: str, faults: Faults) -> None:
+def _check_shape(section: Section, spots: Mapping[str, Spot], path: str, faults: Faults) -> None:
     """Keys that do not go together, or are missing."""
-    spots = dict(section.spots())
     works = [name for name in spots if name in WORK]
     if not works:
         hint = "add what it does, such as `run: echo hello`"
@@ -219,26 +246,49 @@ def _check_shape(section: Section, path: str, faults: Faults) -> None:
         fix = Fix("remove", spots[name].key)
         faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
     for name, others in ONLY_WITH:
-        if name in spots and not spots.keys() & set(others):
+        if name in spots and spots.keys().isdisjoint(others):
             message = f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`"
             fix = Fix("remove", spots[name].key)
             faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
     for name, other in NEVER_WITH:
         if name in spots and other in spots:
-            message = f"`{path}` has `{name}` and `{other}`: a reduction is one call"
+            message = f"`{path}` has `{name}` and `{other}`: a reduction has no members"
             fix = Fix("remove", spots[other].key)
             faults.add(PlanShapeError, spots[other].key, message, f"remove `{other}`", fix)
 
 
-def _work(section: Section) -> Run | Prompt | Python:
-    command, target = section.text("run"), section.text("python", TARGET.fullmatch, "module:name")
+def _work(section: Section, spots: Mapping[str, Spot]) -> Run | Prompt | Python:
+    command = section.text("run")
+    if command and OTHER_WORK.isdisjoint(spots):
+        return Run(command)
+    target = section.text("python", TARGET.fullmatch, "module:name")
     prompt = Prompt(
         text=section.text("prompt"),
         file=section.text("prompt_file"),
         model=section.text("model"),
         max_tokens=section.whole("max_tokens", 1, TOKENS_MAX),
+        agent=_agent(section),
     )
     return Run(command) if command else Python(target) if target else prompt
+
+
+def _agent(section: Section) -> Agent | None:
+    found = AGENT.fullmatch(section.text("agent", AGENT.fullmatch, EXPECTS))
+    node = section.node("agent")
+    if found is None or node is None:
+        return None
+    tools = found["tools"] or ""
+    agent = Agent(found["name"], tuple(tool.strip() for tool in tools.split(",") if tools))
+    if not is_well_equipped(agent):
+        section.wrong("agent", node, EXPECTS, better_agent(agent))
+    return agent
+
+
+def _quorum(section: Section) -> Quorum | None:
+    found = QUORUM.fullmatch(section.text("quorum", QUORUM.fullmatch, "a count or `80%`"))
+    if found is None:
+        return None
+    return Quorum(int(found["count"] or 0), int(found["percent"] or 0))
 
 
 def _each(section: Section, faults: Faults, path: str) -> Each | None:

@@ -9,7 +9,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
@@ -116,8 +116,8 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
     return leaders
 
 
-def scopes_of(spec: PlanSpec) -> Mapping[str, Scopes]:
-    """For every task the names that its templates can use."""
+def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping[str, Scopes]:
+    """For every task, or for some of a plan's, the names that its templates can use."""
     leaders = leaders_of(spec)
     channels = [(key, one.kind) for key, one in spec.channels.items() if _KEY.fullmatch(key)]
     every = Scope(
@@ -125,7 +125,8 @@ def scopes_of(spec: PlanSpec) -> Mapping[str, Scopes]:
         state=tuple(key for key, kind in channels if kind != "effect"),
         effects=tuple(key for key, kind in channels if kind == "effect"),
     )
-    return {task.name: _scopes(task, leaders[task.name], every) for task in spec.tasks}
+    asked = spec.tasks if some is None else some
+    return {task.name: _scopes(task, leaders[task.name], every) for task in asked}
 
 
 def check_templates(spec: PlanSpec, shared: Located | None, faults: Faults) -> None:
@@ -137,12 +138,12 @@ def check_templates(spec: PlanSpec, shared: Located | None, faults: Faults) -> N
                 check_text(spec.tasks, None, Scope(), text, faults)
             else:
                 _check_nested(spec.vars, key.text, value.place, faults)
-    scopes = scopes_of(spec)
-    for task in spec.tasks:
-        if task.is_sound:
-            for scope, text in _texts(task, scopes[task.name]):
-                check_text(spec.tasks, task, scope, text, faults)
-            _check_commands(task, scopes[task.name].text, faults)
+    doubtful = [task for task in spec.tasks if task.is_sound and _has_braces(task)]
+    scopes = scopes_of(spec, doubtful) if doubtful else {}
+    for task in doubtful:
+        for scope, text in _texts(task, scopes[task.name]):
+            check_text(spec.tasks, task, scope, text, faults)
+        _check_commands(task, scopes[task.name].text, faults)
 
 
 def check_text(
@@ -259,6 +260,17 @@ def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
         is_path = scope is scopes.path or scope is scopes.file
         if "{{" in text:
             yield scope, Text(text, task.spot(key).value, key, is_path, owner=shown(task.name))
+
+
+def _has_braces(task: TaskSpec) -> bool:
+    """Whether any text of a task can be a template, or a command that is taken for one."""
+    work = task.work
+    texts = (*task.reads, *task.writes, task.output, task.output_key, task.schema, task.verify)
+    if isinstance(work, Run):
+        own: tuple[str, ...] = (work.command,)
+    else:
+        own = (work.text, work.model, work.file) if isinstance(work, Prompt) else ()
+    return bool(task.vars) or "{{" in "\n".join((*texts, *own))
 
 
 def _check_nested(

@@ -112,9 +112,9 @@ class Section:
         for name, (key, value) in self._pairs.items():
             found.append((name, Spot(key.place, value.place)))
             if name in ("reads", "writes") and isinstance(value, Listing):
-                inner = enumerate(value.items)
-                found += ((f"{name}.{n}", Spot(key.place, item.place)) for n, item in inner)
-            if name == "vars" and isinstance(value, Keyed):
+                for n, item in enumerate(value.items):
+                    found.append((f"{name}.{n}", Spot(key.place, item.place)))
+            elif name == "vars" and isinstance(value, Keyed):
                 found += ((f"vars.{k.text}", Spot(k.place, v.place)) for k, v in value.pairs)
         return tuple(found)
 
@@ -133,11 +133,15 @@ class Section:
         self, name: str, pattern: Callable[[str], object] = bool, expects: str = "text"
     ) -> str:
         """A text that is not empty; empty if there is none or it is wrong."""
+        if name not in self._pairs:
+            return ""
         found = self.read(name, lambda text: _text(text) if pattern(text) else None, expects)
         return found if isinstance(found, str) else ""
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """A whole number: `4000`, `120k`."""
+        if name not in self._pairs:
+            return None
         expects = f"a whole number from {least} to {most:,}"
         found = self.read(name, lambda text: _whole(text, least, most), expects)
         return found if isinstance(found, int) else None
@@ -166,7 +170,7 @@ class Section:
         if node is None:
             return ()
         listed = node.items if isinstance(node, Listing) else (node,)
-        good = tuple(leaf for leaf in listed if isinstance(leaf, Leaf) and _is_text(leaf))
+        good = tuple([leaf for leaf in listed if isinstance(leaf, Leaf) and _is_text(leaf)])
         # Whoever reads nothing can say so; whoever needs nothing need not.
         is_empty = not listed and self._keys[name].takes != "paths"
         if len(good) < len(listed) or is_empty:
@@ -204,6 +208,8 @@ class Section:
 def shown(text: str) -> str:
     """Text of a stranger, cut to length and without what a terminal would obey."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+    if cut.isprintable():
+        return cut
     return "".join(char if char.isprintable() else "?" for char in cut)
 
 

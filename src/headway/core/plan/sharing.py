@@ -99,7 +99,7 @@ def entries_of(task: TaskSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What a task declares about the state, by key of the plan: `state:` and `effect:` entries."""
     output = SCHEME + task.output_key if task.output_key else task.output
     for key, texts in (("reads", task.reads), ("writes", task.writes), ("output", (output,))):
-        found = tuple(text for text in texts if text.startswith((SCHEME, ACTS)))
+        found = tuple([text for text in texts if text.startswith((SCHEME, ACTS))])
         if found:
             yield key, found
 

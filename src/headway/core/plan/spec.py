@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from json import dumps
-from typing import Literal
+from typing import Final, Literal
 
 from headway.core.plan.resources import ACTS, SCHEME, Channel
+from headway.core.records import quick
 from headway.errors import Place
 
 Scalar = str | int | float | bool | None
@@ -30,7 +31,7 @@ Spread = Literal["items", "glob", "lines", "task"]
 """Where the members of a group come from."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Leaf:
     """One value of a document, where it stands."""
 
@@ -43,7 +44,7 @@ class Leaf:
     """The character that it is quoted or folded by, if any."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Listing:
     """A list of a document."""
 
@@ -54,7 +55,7 @@ class Listing:
     """Written between brackets."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Keyed:
     """A mapping of a document; no key is there twice."""
 
@@ -75,7 +76,7 @@ class Document:
     root: Located
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class Spot:
     """Where a key of a task stands, and where its value does."""
 
@@ -100,14 +101,39 @@ class Run:
     command: str
 
 
+LOOP: Final = "tools"
+"""The agent that is no program: a model in a loop of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who performs a prompt in as many calls as it takes: a program, or a loop with tools."""
+
+    name: str
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many results a reduction can do with: so many, or a part of them."""
+
+    count: int = 0
+    percent: int = 0
+
+    def of(self, results: int) -> int:
+        """The fewest of so many results."""
+        return self.count or -(-results * self.percent // 100)
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A call of a model."""
+    """A call of a model, or what an agent is asked to do."""
 
     text: str = ""
     file: str = ""
     model: str = ""
     max_tokens: int | None = None
+    agent: Agent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +151,7 @@ class Budget:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@quick
 class TaskSpec:
     """One entry under `tasks`."""
 
@@ -143,6 +169,8 @@ class TaskSpec:
     reduce: str = ""
     """The group whose results this task is given all together."""
     context_tokens: int | None = None
+    quorum: Quorum | None = None
+    """The results that it can do with; None is all of them."""
     vars: tuple[tuple[str, Value], ...] = ()
     output: str = ""
     """The file that gets the result."""
@@ -173,14 +201,22 @@ class TaskSpec:
         return self.each is not None or bool(self.matrix)
 
     @property
+    def is_command(self) -> bool:
+        """Whether a program performs it, on this machine: a command, or an agent that is one."""
+        work = self.work
+        return isinstance(work, Run) or (
+            isinstance(work, Prompt) and work.agent is not None and work.agent.name != LOOP
+        )
+
+    @property
     def paths_read(self) -> tuple[str, ...]:
         """What `reads` says of files."""
-        return tuple(text for text in self.reads if not text.startswith((SCHEME, ACTS)))
+        return tuple([text for text in self.reads if not text.startswith((SCHEME, ACTS))])
 
     @property
     def paths_written(self) -> tuple[str, ...]:
         """What `writes` says of files."""
-        return tuple(text for text in self.writes if not text.startswith((SCHEME, ACTS)))
+        return tuple([text for text in self.writes if not text.startswith((SCHEME, ACTS))])
 
     @property
     def state_reads(self) -> tuple[str, ...] | None:
@@ -200,7 +236,7 @@ class TaskSpec:
     def _declared(self, key: str, texts: tuple[str, ...], scheme: str) -> tuple[str, ...] | None:
         if not texts and not any(name == key for name, _ in self.spots):
             return None
-        return tuple(text.removeprefix(scheme) for text in texts if text.startswith(scheme))
+        return tuple([text.removeprefix(scheme) for text in texts if text.startswith(scheme)])
 
 
 @dataclass(frozen=True, slots=True)

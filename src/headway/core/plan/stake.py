@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from headway.core.plan.resources import prefix_of
+from headway.core.plan.resources import ACTS, SCHEME, prefix_of
 from headway.core.plan.scope import ALL
 from headway.core.plan.spec import Prompt, Python, Run, TaskSpec
 from headway.core.plan.template import Ref, Template, parse_template
@@ -66,8 +66,10 @@ def state_refs(text: str) -> tuple[Ref, ...]:
 
 def is_stateful(task: TaskSpec, texts: Iterable[str]) -> bool:
     """Whether a task says itself that it touches the state; `texts` are those of its prompt."""
-    declared = (*(task.state_reads or ()), *(task.state_writes or ()), *(task.effects or ()))
-    return bool(declared or task.output_key) or any(map(state_refs, texts))
+    if task.output_key or any(map(state_refs, texts)):
+        return True
+    is_read = any(text.startswith(SCHEME) for text in task.reads)
+    return is_read or any(text.startswith((SCHEME, ACTS)) for text in task.writes)
 
 
 def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:

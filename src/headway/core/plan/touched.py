@@ -26,6 +26,12 @@ ANYONE: Final = -1
 Entries = dict[str, dict[int, Who]]
 """By path, who touches it: groups, and the member of each."""
 
+Both = tuple[dict[int, Who], dict[int, Who]]
+"""Who reads, and who writes."""
+
+_NOBODY: Final[Both] = ({}, {})
+"""Of most paths. Whoever asks does not change what is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class TouchedStatistics:
@@ -39,14 +45,15 @@ class TouchedStatistics:
 class Touched:
     """All paths that a plan declares, and who touches them."""
 
-    __slots__ = ("_below", "_file", "_pairs", "reads", "writes")
+    __slots__ = ("_around", "_below", "_file", "_pairs", "reads", "writes")
 
     def __init__(self, file: str = "") -> None:
         self._file = file
         self.reads: Final[Entries] = {}
         self.writes: Final[Entries] = {}
         self._pairs = 0
-        self._below: dict[str, tuple[dict[int, Who], dict[int, Who]]] | None = None
+        self._around: dict[str, tuple[str, ...]] = {}
+        self._below: dict[str, Both] | None = None
 
     def __repr__(self) -> str:
         return f"<Touched {len(self.reads)} read, {len(self.writes)} written>"
@@ -64,24 +71,36 @@ class Touched:
 
     def put(self, entries: Entries, path: str, group: int, who: Who) -> None:
         """A member touches a path."""
-        _merge(entries.setdefault(path, {}), group, who)
+        groups = entries.get(path)
+        if groups is None:
+            entries[path] = {group: who}
+        else:
+            _merge(groups, group, who)
 
-    def below(self, path: str) -> tuple[dict[int, Who], dict[int, Who]]:
+    def around(self, path: str) -> tuple[str, ...]:
+        """Every declared folder that a path lies in, the nearest first. Ask when all are put."""
+        if not path:
+            return ()
+        folder = path.rpartition("/")[0]
+        found = self._around.get(folder)
+        if found is None:
+            every = (folder, *above(folder))
+            found = tuple(one for one in every if one in self.reads or one in self.writes)
+            self._around[folder] = found
+        return found
+
+    def below(self, path: str) -> Both:
         """Who reads and who writes something within a declared path."""
         if self._below is None:
             self._below = {}
             for place, entries in enumerate((self.reads, self.writes)):
                 for inner, groups in entries.items():
-                    self._lift(inner, groups, place)
-        return self._below.get(path, ({}, {}))
-
-    def _lift(self, inner: str, groups: dict[int, Who], place: int) -> None:
-        """Whoever touches a path touches something in every declared folder above it."""
-        for outer in above(inner):
-            if self._below is not None and (outer in self.reads or outer in self.writes):
-                merged = self._below.setdefault(outer, ({}, {}))[place]
-                for group, who in groups.items():
-                    _merge(merged, group, who)
+                    # Whoever touches a path touches something in every declared folder above it.
+                    for outer in self.around(inner):
+                        merged = self._below.setdefault(outer, ({}, {}))[place]
+                        for group, who in groups.items():
+                            _merge(merged, group, who)
+        return self._below.get(path, _NOBODY)
 
 
 def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
@@ -140,7 +159,7 @@ def _keys(group: GroupPlan, template: Template) -> Iterator[tuple[str, str, Who]
     """The keys or patterns that one text stands for, each with its prefix, and who touches it."""
     if not template.refs:
         what = template.render(str)
-        yield what, prefix_in(what), 0 if group.count == 1 else ANYONE
+        yield what, prefix_in(what), _anyone(group)
         return
     if group.members is None:
         has_vars = any(ref.var for ref in template.refs)
@@ -158,28 +177,40 @@ def touched_by(expanded: Expanded, faults: Faults) -> Touched:
     channels = expanded.spec.channels
     for group in expanded.groups:
         task = group.task
-        _check_keys(group, channels, faults)
-        for key, text in (
-            *(("reads", path) for path in task.paths_read),
-            *(("writes", path) for path in task.paths_written),
-            *((("output", task.output),) if task.output else ()),
+        index, who = group.index, _anyone(group)
+        if "{{" in "".join((*task.reads, *task.writes, task.output_key)):
+            _check_keys(group, channels, faults)
+        for key, texts, entries in (
+            ("reads", task.paths_read, touched.reads),
+            ("writes", task.paths_written, touched.writes),
+            ("output", (task.output,) if task.output else (), touched.writes),
         ):
-            entries = touched.reads if key == "reads" else touched.writes
-            for path, who in _paths(group, key, text, faults):
-                touched.put(entries, path, group.index, who)
+            for text in texts:
+                if "{{" in text:
+                    for filled, member in _paths(group, key, text, faults):
+                        touched.put(entries, filled, index, member)
+                elif (path := inside(text)) is not None:
+                    touched.put(entries, fixed_part(path), index, who)
+                else:
+                    _leads_out(group, key, text, faults)
     return touched
 
 
+def _anyone(group: GroupPlan) -> Who:
+    """Who touches what all members of a group touch."""
+    return 0 if group.count == 1 else ANYONE
+
+
 def _paths(group: GroupPlan, key: str, text: str, faults: Faults) -> Iterator[tuple[str, Who]]:
-    """The paths that one text stands for, and who touches each."""
-    template = parse_template(text) if "{{" in text else None
+    """The paths that a text with braces stands for, and who touches each."""
+    template = parse_template(text)
     if not isinstance(template, Template) or not template.refs:
         plain = template.render(str) if isinstance(template, Template) else text
         path = inside(plain)
         if path is None:
-            _leads_out(group, key, plain, faults)
+            _leads_out(group, key, text, faults)
         else:
-            yield fixed_part(path), 0 if group.count == 1 else ANYONE
+            yield fixed_part(path), _anyone(group)
         return
     if group.members is None:
         path = inside(fixed_part(text, WILD + "{"))
