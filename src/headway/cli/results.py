@@ -14,6 +14,8 @@ examples:
   headway results RUN --format csv > out.csv   a table; formulas in it are made harmless
   headway results RUN --folder out             one file per result
   headway results RUN --task review verdict    only these tasks or groups
+  headway results RUN --trace verdict          what a reduction was made of, down to its tasks
+  headway results RUN --trace verdict 'no index on orders'     only where this is from
   headway results RUN --state                  what its tasks have put into the shared state
   headway results RUN --state 'records/*' --json
 
@@ -34,16 +36,21 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
                         help="the same as --format jsonl")  # fmt: skip
     form.add_argument("--state", nargs="?", const="**", metavar="PATTERN",
                       help="the shared state instead, or its keys of a pattern")  # fmt: skip
+    form.add_argument("--trace", nargs="+", metavar=("TASK", "TEXT"),
+                      help="what a reduction was made of, or where a text is from")  # fmt: skip
     return _results
 
 
 def _results(parsed: argparse.Namespace) -> int:
     from headway.runtime.declared import declared
+    from headway.watch.agents import accounts_by_key
     from headway.watch.glance import look, opened
     from headway.watch.harvest import harvest, write_folder, write_lines, write_table
 
     if parsed.state is not None:
         return _state(parsed)
+    if parsed.trace is not None:
+        return _trace(parsed)
     with opened(parsed.name) as (place, reader):
         plan = declared(reader, place.folder)
         found = harvest(reader, parsed.task, None if plan is None else plan.places)
@@ -53,15 +60,39 @@ def _results(parsed: argparse.Namespace) -> int:
         elif parsed.format == "csv":
             done = write_table(sys.stdout, found)
         else:
-            done = write_lines(sys.stdout, found, is_parsed=parsed.parse)
+            agents = accounts_by_key(place.folder)
+            done = write_lines(sys.stdout, found, is_parsed=parsed.parse, agents=agents)
         glance = look(reader)
-    missing = 0 if parsed.task else glance.total - glance.of("finished")
+    # Tasks that only bring results together for a reduction are no results of their own.
+    total = glance.total - sum(of for _, of in glance.inner.values())
+    done = glance.of("finished") - sum(done for done, _ in glance.inner.values())
+    missing = 0 if parsed.task else total - done
     if missing:
         again = f"headway resume {glance.header.run}"
-        print(f"{missing} of {glance.total} results are missing: {glance.verdict.state}. "
+        print(f"{missing} of {total} results are missing: {glance.verdict.state}. "
               f"See `headway status {glance.header.run}`, or go on with `{again}`",
               file=sys.stderr)  # fmt: skip
     return 1 if missing else 0
+
+
+def _trace(parsed: argparse.Namespace) -> int:
+    """From a reduction down to its source tasks."""
+    from headway.watch.glance import opened
+    from headway.watch.harvest import json_line
+    from headway.watch.trace import as_json, draw_trace, trace_of
+
+    task, *words = parsed.trace
+    with opened(parsed.name) as (place, reader):
+        found = trace_of(reader, place.folder, task, " ".join(words))
+    if parsed.format:
+        print(json_line(as_json(found)))
+        return 0
+    for line in draw_trace(found):
+        print(line)
+    if words and not found.below:
+        print("no result contains that, or shares a rare word with it", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _state(parsed: argparse.Namespace) -> int:

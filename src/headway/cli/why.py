@@ -63,6 +63,7 @@ def _known_plan(header: Header, folder: str) -> Known:
 
     from headway.core.engine.engine import Rules
     from headway.core.plan.expand import graph_of
+    from headway.core.plan.fanin import level_of, shapes_of, with_levels
     from headway.planfile import plan_from
     from headway.runtime.planrun import PlanSource
     from headway.watch.cause import Known
@@ -71,12 +72,17 @@ def _known_plan(header: Header, folder: str) -> Known:
     path = Path(source.path)
     expanded = plan_from(source.text, path.parent, path.name, source.may_leave).expanded
 
+    shapes = shapes_of(expanded)
+
     def label(index: int, member: int) -> str:
+        if index >= len(expanded.groups):
+            return f"{level_of(expanded, shapes, index)}[{member + 1}]"
         group = expanded.groups[index]
         # Who the members of a group are that was found at run time, only its results tell.
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
-    return Known(graph_of(expanded), Rules(ceiling=source.jobs or inf), label)
+    graph = with_levels(graph_of(expanded), expanded, shapes)
+    return Known(graph, Rules(ceiling=source.jobs or inf), label)
 
 
 def _known_each(header: Header, folder: str) -> Known:

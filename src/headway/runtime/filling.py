@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import JSONDecodeError
 from typing import Final
@@ -15,18 +15,12 @@ from typing import Final
 from headway.core.plan.expand import GroupPlan, Member
 from headway.core.plan.spec import Value, frozen, plain, text_of
 from headway.core.plan.template import Broken, Template, parse_template
-from headway.errors import ContextTooSmallError, InternalError, UsageError
+from headway.errors import InternalError, UsageError
 from headway.runtime.share import Share
 from headway.runtime.work import Attempt, Needed
 
 VALUE_BYTES_MAX: Final = 100_000
 """The longest value that is given as an environment variable: systems refuse 128 KiB."""
-
-BYTES_PER_TOKEN: Final = 3.5
-"""Of ordinary text, on the safe side: what does not fit is refused before it is paid for."""
-
-ANSWER_TOKENS: Final = 1024
-"""Room that a reduction leaves for its answer where the plan does not say how long it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +79,6 @@ class Filling:
             file.write(value)
         return path
 
-    def with_results(self, text: str, max_tokens: int | None) -> str:
-        """One call that is given every result of a group; refused if that does not fit."""
-        results = self.attempt.needed(self.group.task.reduce)
-        parts = [text, *(f"## {one.name}\n{text_in(one.body).strip()}" for one in results)]
-        whole = "\n\n".join(parts)
-        context = self.group.task.context_tokens
-        need = len(whole.encode()) / BYTES_PER_TOKEN + (max_tokens or ANSWER_TOKENS)
-        if context is not None and need > context:
-            raise ContextTooSmallError(
-                f"`{self.group.name}` needs about {need:,.0f} tokens; its context is {context:,}",
-                detail=f"with the results ({len(results)}) and room for the answer",
-                hint=f"set `context: {round(need * 1.05)}`, or reduce in two steps",
-            )
-        return whole
-
     def _variable(self, value: Template | Value) -> str:
         if isinstance(value, Template):
             return self.group.fill(value, self.member, self._result)
@@ -130,13 +109,13 @@ def filled(
     return group.fill(template, member, results, state)
 
 
-def lines_of(results: list[Needed]) -> bytes:
-    """Results for a command that reduces: one JSON object a line."""
-    told = [
-        json.dumps({"task": one.name, "output": value_in(one.body)}, ensure_ascii=False)
-        for one in results
+def lines_of(results: list[Needed], missing: Sequence[str] = ()) -> bytes:
+    """Results for a command that reduces, one JSON object a line; then who has none."""
+    told: list[dict[str, object]] = [
+        {"task": one.name, "output": value_in(one.body)} for one in results
     ]
-    return "".join(f"{line}\n" for line in told).encode()
+    told += ({"task": label, "missing": True} for label in missing)
+    return "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in told).encode()
 
 
 def text_in(body: bytes) -> str:

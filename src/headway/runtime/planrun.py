@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,18 +19,21 @@ from headway.core.engine.snapshot import Shared
 from headway.core.engine.strategy import parse
 from headway.core.foresight.price_guess import Asking, PriceGuess, guess_price
 from headway.core.plan.expand import Expanded, GroupPlan, graph_of
+from headway.core.plan.fanin import Shape, shapes_of, with_levels
 from headway.core.plan.graph import Graph
 from headway.core.plan.remark import where
 from headway.core.plan.sharing import channels_of
-from headway.core.plan.spec import Budget, PlanSpec, Prompt, Run
+from headway.core.plan.spec import Budget, PlanSpec, Prompt
 from headway.errors import SourceError, UsageError
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
+from headway.runtime.agentwork import has_programs, must_be_there
 from headway.runtime.crew import Crew
 from headway.runtime.launch import Launch, Sharing
 from headway.runtime.lessons import hints_for, recall
 from headway.runtime.planwork import Plans, TaskWork, function_of
 from headway.runtime.prices import price_of
 from headway.runtime.reducers import reducer
+from headway.runtime.reduction import InnerWork, inner_works
 from headway.runtime.runs import keep_source, kept_source
 from headway.runtime.senders import senders
 
@@ -38,6 +42,14 @@ MAX_TOKENS_GUESS: Final = 4096
 
 UNKNOWN_MEMBERS: Final = 10
 """Members that a group of unknown size is taken to have, for what it may cost."""
+
+RESULT_TOKENS_GUESS: Final = 1000
+"""How long a result is taken to be that a reduction is given, for what that may cost."""
+
+BYTES_PER_TOKEN: Final = 4
+
+CALLS: Final = "calls.hwr"
+"""In the folder of a run: what its agents were answered, so that it need not be paid again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,8 @@ class PlanSource:
     """A digest of the texts in files that the plan names."""
     has_gateway: bool = True
     """Whether the model calls of its commands are seen and paced."""
+    is_foreign: bool = False
+    """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
 
     def encoded(self) -> str:
         return json.dumps(asdict(self))
@@ -87,12 +101,14 @@ class PlanRun:
 
     launch: Launch
     plans: Plans
-    works: tuple[TaskWork, ...]
+    works: tuple[TaskWork | InnerWork, ...]
+    """Of all groups of the graph: the declared ones, then the inner levels of reductions."""
     crew: Crew
 
     @property
     def tasks(self) -> int:
-        return self.plans.expanded.count
+        """As far as is known; those of inner levels are tasks too."""
+        return sum(group.count or 0 for group in self.launch.graph.groups)
 
     @property
     def stale(self) -> int:
@@ -108,7 +124,11 @@ def plan_run(
     expanded = with_model(expanded, source)
     spec = expanded.spec
     plans = Plans.of(expanded)
-    works = tuple(TaskWork(index, plans, crew) for index in range(len(expanded.groups)))
+    shapes = tuple(plans.shapes.values())
+    works: tuple[TaskWork | InnerWork, ...] = (
+        *(TaskWork(index, plans, crew) for index in range(len(expanded.groups))),
+        *inner_works(plans, crew, shapes),
+    )
     retries = source.retries if source.retries is not None else spec.retries
     rules = Rules(
         parse(spec.strategy or source.strategy),
@@ -118,10 +138,13 @@ def plan_run(
     )
     budget = source.budget or spec.budget
     budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
+    crew.is_foreign = source.is_foreign
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
-    graph = graph_of(expanded, lambda: plans.expanded)
+    if crew.meter is not None and crew.keeps_results and has_programs(spec):
+        crew.meter.record(os.path.join(crew.run_folder, CALLS))
+    graph = with_levels(graph_of(expanded, lambda: plans.expanded), expanded, shapes)
     launch = Launch(
         graph, works, rules, budget, budgets, waits_until_s,
         meets=(crew.meet,), closes=(crew.aclose,),
@@ -168,7 +191,7 @@ def loaded(target: str, folder: str) -> Callable[..., object]:
 
 def has_commands(expanded: Expanded) -> bool:
     """Whether a plan runs programs, which may call models by themselves."""
-    return any(isinstance(g.task.work, Run) or g.task.verify for g in expanded.groups)
+    return any(g.task.is_command or g.task.verify for g in expanded.groups)
 
 
 def files_digest(expanded: Expanded) -> str:
@@ -185,6 +208,7 @@ def with_model(expanded: Expanded, source: PlanSource) -> Expanded:
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model or a key that is missing."""
+    must_be_there(run.plans.expanded.spec, environment)
     models = list(models_of(run.plans.expanded))
     must_be_ready(models, environment)
     if run.crew.must_be_priced:
@@ -197,7 +221,7 @@ def models_of(expanded: Expanded) -> Iterator[str]:
     """Every model that a plan names."""
     for group in expanded.groups:
         work = group.task.work
-        if isinstance(work, Prompt):
+        if isinstance(work, Prompt) and not group.task.is_command:
             model = work.model or expanded.spec.model
             if not model:
                 raise UsageError(
@@ -214,16 +238,48 @@ def price_guess(expanded: Expanded, environment: Mapping[str, str]) -> PriceGues
 
 
 def _askings(expanded: Expanded, environment: Mapping[str, str]) -> Iterator[Asking]:
+    shapes = {shape.group: shape for shape in shapes_of(expanded)}
     for group in expanded.groups:
         work = group.task.work
-        if not isinstance(work, Prompt):
+        if not isinstance(work, Prompt) or group.task.is_command:
             continue
         members = UNKNOWN_MEMBERS if group.count is None else group.count
         model = endpoint_of(work.model or expanded.spec.model, environment).model
-        yield Asking(
-            model, price_of(model), members, _prompt_bytes(expanded, group) * members,
+        prompt_bytes, given = _prompt_bytes(expanded, group), _given(expanded, group)
+        asking = Asking(
+            model, price_of(model), members, prompt_bytes * members + given * BYTES_PER_TOKEN,
             work.max_tokens or MAX_TOKENS_GUESS, group.task.repairs if group.task.schema else 0,
         )  # fmt: skip
+        shape = shapes.get(group.index)
+        if shape is not None:
+            calls, read, given = _inner(expanded, shape, given)
+            size = prompt_bytes * calls + read * BYTES_PER_TOKEN
+            inner = replace(asking, members=calls, prompt_bytes=size, max_tokens=shape.fit.answer)
+            yield replace(inner, repairs=0)
+            asking = replace(asking, prompt_bytes=prompt_bytes + given * BYTES_PER_TOKEN)
+        yield asking
+
+
+def _given(expanded: Expanded, group: GroupPlan) -> int:
+    """Tokens of the results that a reduction is given, if each is as long as is usual."""
+    sources = [edge.group for edge in group.edges if edge.key == "reduce"]
+    found = 0
+    for source in sources:
+        count, work = expanded.groups[source].count, expanded.groups[source].task.work
+        longest = work.max_tokens if isinstance(work, Prompt) else None
+        each = min(longest or RESULT_TOKENS_GUESS, RESULT_TOKENS_GUESS)
+        found += (UNKNOWN_MEMBERS if count is None else count) * each
+    return found
+
+
+def _inner(expanded: Expanded, shape: Shape, given: int) -> tuple[int, int, int]:
+    """Calls of inner levels, tokens that they read, and tokens that are left for the last call."""
+    results = expanded.groups[shape.source].count
+    calls = read = 0
+    for members in shape.sizes(UNKNOWN_MEMBERS if results is None else results):
+        if given > members * shape.fit.share:
+            calls, read, given = calls + members, read + given, members * shape.fit.answer
+    return calls, read, min(given, shape.fit.room)
 
 
 def _prompt_bytes(expanded: Expanded, group: GroupPlan) -> int:

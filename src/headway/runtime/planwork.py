@@ -12,22 +12,29 @@ import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Final, cast
 
 from headway.core.digest import digest
 from headway.core.plan.content import Keys, keys_of
 from headway.core.plan.expand import Expanded, GroupPlan, found, items_of
+from headway.core.plan.fanin import REPAIR_TOKENS, Shape, shapes_of
 from headway.core.plan.paths import inside
 from headway.core.plan.spec import Prompt, Python, Run, plain
+from headway.core.tokens import cut_at_tokens
 from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
+from headway.files import within
+from headway.runtime.agentwork import AgentTask, agent_of, perform_agent
 from headway.runtime.context import Lent, lent
 from headway.runtime.crew import Crew
 from headway.runtime.filling import Filling, filled, lines_of, text_in, value_in
 from headway.runtime.metering import metered
+from headway.runtime.newfile import publish_new
+from headway.runtime.reduction import gathered, missing_of
 from headway.runtime.share import in_a_line, share_of
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
 
@@ -40,6 +47,9 @@ AGAIN: Final = (
     "shared state is not there any more"
 )
 
+COMPLAINT_TOKENS: Final = REPAIR_TOKENS - 64
+"""What `verify` may say of an answer where the context is counted."""
+
 
 @dataclass(slots=True)
 class Plans:
@@ -47,10 +57,13 @@ class Plans:
 
     expanded: Expanded
     keys: tuple[Keys | None, ...]
+    shapes: Mapping[int, Shape] = field(default_factory=dict)
+    """Of its reductions, by index: as they were before anything ran."""
 
     @classmethod
     def of(cls, expanded: Expanded) -> Plans:
-        return cls(expanded, keys_of(expanded))
+        shapes = {shape.group: shape for shape in shapes_of(expanded)}
+        return cls(expanded, keys_of(expanded), shapes)
 
     def grow(self, group: int, text: str) -> int:
         """The result that a group is spread over is known."""
@@ -68,12 +81,14 @@ class TaskWork:
         self._crew = crew
         spec, task = plans.expanded.spec, plans.expanded.groups[index].task
         self.name = task.name
-        self.is_local = isinstance(task.work, Run)
-        self.is_idle_until_sent = isinstance(task.work, Prompt)
+        self.is_local = task.is_command
+        self.is_idle_until_sent = isinstance(task.work, Prompt) and not self.is_local
         self.publishes = bool(task.output)
         self._work_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
-        # The shim keeps a command's time: it knows when it really began, and what it wrote.
-        self.timeout_s = None if self.is_local else self._work_s
+        # The shim keeps a command's time: it knows when it really began, and what it wrote. A loop
+        # keeps its own: it knows what was paid.
+        keeps_time = self.is_local or agent_of(task) is not None
+        self.timeout_s = None if keeps_time else self._work_s
         self._schemas: dict[str, Schema] = {}
         self._outlets: dict[str, int] = {}
         """The member that each path belongs to."""
@@ -112,6 +127,9 @@ class TaskWork:
         if not outlet.path:
             raise OSError(errno.EPERM, outlet.problem)
         path = os.path.join(self._crew.folder, outlet.path)
+        if self._crew.is_foreign:
+            publish_new(self._crew.folder, self._crew.run_folder, outlet.path, body)
+            return
         os.makedirs(os.path.dirname(path), exist_ok=True)
         draft = f"{path}.{os.getpid()}.draft"
         with open(draft, "wb") as file:
@@ -132,7 +150,7 @@ class TaskWork:
             if not outlet.path:
                 raise AttemptError(Fault("request", detail=outlet.problem))
         work = group.task.work
-        is_command = isinstance(work, Run) or group.task.verify
+        is_command = group.task.is_command or group.task.verify
 
         async def perform(told: Mapping[str, str]) -> Result:
             try:
@@ -144,12 +162,15 @@ class TaskWork:
                 if isinstance(work, Prompt):
                     result = await self._prompt(work, filling)
                 elif isinstance(work, Run):
-                    given = await executed(work, filling, self._crew, self._work_s)
+                    given = await executed(
+                        work, filling, self._crew, self._plans.expanded, self._work_s
+                    )
                     result = await self._examined(given, filling)
                 else:
                     result = await self._examined(await self._python(work, filling), filling)
                 if share is not None:
-                    share.keep(value_in(result.body), result)
+                    value = result.value if isinstance(work, Python) else value_in(result.body)
+                    share.keep(value, result)
                 return result
             except HeadwayError as error:
                 raise AttemptError(Fault("request", detail=in_a_line(error))) from error
@@ -157,28 +178,45 @@ class TaskWork:
         return await metered(self._crew.meter if is_command else None, attempt, perform)
 
     async def _prompt(self, work: Prompt, filling: Filling) -> Result:
+        """One call, or whatever an agent makes of it; a reduction may take others before it."""
+        task, expanded = self.group.task, self._plans.expanded
+        if task.reduce:
+            given = await gathered(filling, expanded, self._crew, self._plans.shapes)
+            with given.accounted():
+                result = await self._asked(work, filling, given.prompt, given.max_tokens)
+            return given.stated(result, is_text=not task.schema)
+        source = expanded.sources.files[filling.text(work.file)] if work.file else work.text
+        return await self._asked(work, filling, filling.text(source), work.max_tokens)
+
+    async def _asked(
+        self, work: Prompt, filling: Filling, text: str, max_tokens: int | None
+    ) -> Result:
         from headway.runtime.agents.prompt import PromptCall
 
         task, expanded = self.group.task, self._plans.expanded
-        source = work.text
-        if work.file:
-            source = expanded.sources.files[filling.text(work.file)]
-        text = filling.text(source)
-        if task.reduce:
-            text = filling.with_results(text, work.max_tokens)
+        model = filling.text(work.model or expanded.spec.model)
+        schema = self._schema_of(filling)
+        verify = verifier(filling, self._crew, self._work_s) if task.verify else None
+        if work.agent is not None:
+            asked = AgentTask(
+                work.agent, text, model, bool(work.model), filling, max_tokens, schema, verify,
+                self._work_s,
+            )  # fmt: skip
+            return await perform_agent(asked, self._crew)
         call = PromptCall(
-            text, filling.text(work.model or expanded.spec.model), work.max_tokens,
-            schema=self._schema_of(filling), repairs=task.repairs,
-            verify=self._verifier(filling) if task.verify else None,
-        )  # fmt: skip
+            text, model, max_tokens, schema=schema, repairs=task.repairs, verify=verify
+        )
         agent = await self._crew.prompts()
-        if filling.share is None:
+        if filling.share is not None:
+            filling.share.prompted(text)
+        if filling.share is None and not task.reduce:
             return await agent.perform(call, filling.attempt)
-        filling.share.prompted(text)
         return await agent.perform(call, asking(filling.attempt, digest(text.encode())))
 
     async def _python(self, work: Python, filling: Filling) -> Result:
         """Given the item, then the results that it needs; matrix values and variables by name."""
+        from headway.runtime.agents.function import as_text, takes
+
         group, groups = self.group, self._plans.expanded.groups
         if self._function is None:
             self._function = function_of(work.target, self._crew.folder)
@@ -190,14 +228,23 @@ class TaskWork:
                 is_one = edge.memberwise or not other.task.is_group
                 given.append(values[0] if is_one else values)
         named = {name: plain(value) for name, value in filling.member.matrix}
-        function = partial(self._function, **named, **filling.variables())
+        if group.task.quorum is not None:
+            missing = missing_of(filling, self._plans.expanded, self._crew)
+            named |= {"missing": missing} if takes_missing(self._function) else {}
+        own = {name for name, _ in group.task.vars}
+        told = {
+            name: value for name, value in filling.variables().items()
+            if name in own or takes(self._function, name)
+        }  # fmt: skip
+        function = partial(self._function, **{**told, **named})
         agent = await self._crew.functions()
         lent = None if filling.share is None else filling.share.loan
-        result = await agent.perform(function, *given, lent=lent)
+        with within(self._crew.folder):
+            result = await agent.perform(function, *given, lent=lent)
         if not result.is_durable:
             kind = type(result.value).__name__
             raise AttemptError(Fault("function", detail=f"JSON cannot hold what it gave: {kind}"))
-        return result
+        return as_text(result)
 
     async def _examined(self, result: Result, filling: Filling) -> Result:
         """What a command or a function gave, if it is what the plan asks for."""
@@ -208,31 +255,10 @@ class TaskWork:
         if schema is not None and isinstance(misfit := schema.fit(text), Misfit):
             problem = misfit.reason
         elif self.group.task.verify:
-            problem = await self._verifier(filling)(text)
+            problem = await verifier(filling, self._crew, self._work_s)(text)
         if problem is not None:
             raise AttemptError(Fault("unfit", detail=problem), result)
         return result
-
-    def _verifier(self, filling: Filling) -> Callable[[str], Awaitable[str | None]]:
-        """Runs the plan's `verify` on an answer: what it says when it is not content."""
-        from headway.runtime.agents.command import perform_command
-
-        attempt, task = filling.attempt, self.group.task
-
-        async def verify(text: str) -> str | None:
-            told = filling.environment(self._crew.run)
-            told["answer_file"] = filling.as_file("answer", text)
-            command = self._crew.command(attempt, task.verify, told).given(
-                text.encode("utf-8", "replace"), self._work_s
-            )
-            try:
-                await perform_command(self._crew.shim(), command.apart(self._crew.next_number()))
-            except AttemptError as lost:
-                said = text_in(lost.result.body).strip() if lost.result is not None else ""
-                return said or lost.fault.detail or "it is not right"
-            return None
-
-        return verify
 
     def _schema_of(self, filling: Filling) -> Schema | None:
         """Members may have different ones."""
@@ -245,6 +271,32 @@ class TaskWork:
 
             self._schemas[path] = read_schema(self._plans.expanded.sources.files[path], path)
         return self._schemas[path]
+
+
+def verifier(
+    filling: Filling, crew: Crew, timeout_s: float | None
+) -> Callable[[str], Awaitable[str | None]]:
+    """Runs the plan's `verify` on an answer: what it says when it is not content."""
+    from headway.runtime.agents.command import perform_command
+
+    attempt, task = filling.attempt, filling.group.task
+
+    async def verify(text: str) -> str | None:
+        told = filling.environment(crew.run)
+        told["answer_file"] = filling.as_file("answer", text)
+        command = crew.command(attempt, task.verify, told).given(
+            text.encode("utf-8", "replace"), timeout_s
+        )
+        try:
+            await perform_command(crew.shim(), command.apart(crew.next_number()))
+        except AttemptError as lost:
+            said = text_in(lost.result.body).strip() if lost.result is not None else ""
+            said = said or lost.fault.detail or "it is not right"
+            # Where the context is counted, what is said of an answer is counted too.
+            return cut_at_tokens(said, COMPLAINT_TOKENS)[0] if task.context_tokens else said
+        return None
+
+    return verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +319,9 @@ def outlet_of(group: GroupPlan, member: int, taken: dict[str, int]) -> Outlet:
     return Outlet(path)
 
 
-async def executed(work: Run, filling: Filling, crew: Crew, timeout_s: float | None) -> Result:
+async def executed(
+    work: Run, filling: Filling, crew: Crew, expanded: Expanded, timeout_s: float | None
+) -> Result:
     """A command under the shim; what an interrupted process did not come to journal is not done
     again, unless it has changed the shared state: nobody knows what it saw."""
     from headway.runtime.agents.command import judged, perform_command
@@ -276,7 +330,10 @@ async def executed(work: Run, filling: Filling, crew: Crew, timeout_s: float | N
     ended = crew.adopted.take(attempt) if crew.adopted is not None else None
     if ended is not None and filling.share is None:
         return judged(ended)
-    stdin = lines_of(attempt.needed(task.reduce)) if task.reduce else None
+    stdin = None
+    if task.reduce:
+        missing = missing_of(filling, expanded, crew) if task.quorum is not None else ()
+        stdin = lines_of(attempt.needed(task.reduce), missing)
     command = crew.command(attempt, work.command, filling.environment(crew.run))
     command = command.given(stdin, timeout_s)
     if filling.share is None:
@@ -295,8 +352,16 @@ def asking(attempt: Attempt, prompt: bytes) -> Attempt:
     return Attempt(
         attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
         attempt.waits, attempt.goes, attempt.reserve, lambda reply: attempt.keep(prompt + reply),
-        attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock,
+        attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock, attempt.missing,
     )  # fmt: skip
+
+
+def takes_missing(function: Callable[..., object]) -> bool:
+    """Whether a function that reduces wants to know which results are not there."""
+    try:
+        return "missing" in signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # What is written in C may not say what it takes.
 
 
 def function_of(target: str, folder: str, key: str = "python") -> Callable[..., object]:

@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.core.engine.record import Header, Row, TaskState
 from headway.core.story import Standing, stand
@@ -18,6 +18,9 @@ from headway.core.verdict import Verdict, verdict
 from headway.runtime.folders import folders
 from headway.runtime.journal_reader import JournalReader, Summary
 from headway.runtime.runs import FOLDER, RunPlace, find_run, kept_source
+
+if TYPE_CHECKING:
+    from headway.runtime.declared import Declared
 
 LISTED_MAX: Final = 10
 """Tasks that failed, or were slow, that are named one by one."""
@@ -35,6 +38,8 @@ class Glance:
     now_s: float
     places: Mapping[bytes, int] | None = None
     """By key, of an edited plan: tasks that it does not have any more do not count."""
+    inner: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each level of a reduction, how many tasks have finished, and how many there are."""
 
     @property
     def total(self) -> int:
@@ -83,17 +88,22 @@ def look(reader: JournalReader) -> Glance:
     now_s = time.time()
     is_owned = owner is not None and owner.is_alive
     summary = reader.summary()
-    places = _edited(reader, standing, sum(summary.counts.values()))
-    if places is not None:
-        there = Counter(row.state for row in reader.rows() if row.key in places)
-        summary = replace(summary, counts=dict(there))
+    plan = _edited(reader, standing, sum(summary.counts.values()))
+    places: Mapping[bytes, int] | None = None
+    inner: dict[str, tuple[int, int]] = {}
+    if plan is not None:
+        places = {**plan.places, **{key: len(plan.places) for key in plan.inner}}
+        there = [row for row in reader.rows() if row.key in places]
+        summary = replace(summary, counts=dict(Counter(row.state for row in there)))
+        done = Counter(plan.inner.get(row.key) for row in there if row.state == "finished")
+        inner = {name: (done[name], n) for name, n in Counter(plan.inner.values()).items()}
     return Glance(
         reader.header, standing, verdict(standing, is_owned, now_s), summary,
-        owner.pid if owner is not None and is_owned else None, now_s, places,
+        owner.pid if owner is not None and is_owned else None, now_s, places, inner,
     )  # fmt: skip
 
 
-def _edited(reader: JournalReader, standing: Standing, rows: int) -> Mapping[bytes, int] | None:
+def _edited(reader: JournalReader, standing: Standing, rows: int) -> Declared | None:
     """The tasks of a run that is not to do what it began with; None is the usual case."""
     header = reader.header
     folder = os.path.join(state_folder(), FOLDER, header.run)
@@ -102,8 +112,7 @@ def _edited(reader: JournalReader, standing: Standing, rows: int) -> Mapping[byt
         return None
     from headway.runtime.declared import declared
 
-    found = declared(reader, folder)
-    return None if found is None else found.places
+    return declared(reader, folder)
 
 
 def find_row(reader: JournalReader, word: str) -> Row | None:

@@ -11,6 +11,8 @@ from headway.core.engine.events import TaskStale
 from headway.core.engine.record import Row, TaskState
 from headway.core.numbers import short
 from headway.runtime.journal_reader import JournalReader
+from headway.watch.agents import account_lines, accounts_by_key
+from headway.watch.agents import as_json as agent_json
 from headway.watch.doubts import done_words, doubt_lines, known_of
 from headway.watch.glance import LISTED_MAX, Glance, slowest
 from headway.watch.words import clock, count, duration, fault_line, one_line, usd
@@ -47,11 +49,15 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
     yield Text.assemble((name, "bold"), "  ", (header.run, "dim"))
     yield _labelled("state", Text(state_words(glance), STYLES.get(verdict.state, "")))
     yield _labelled("tasks", Text(count_words(glance)))
+    if words := inner_words(glance):
+        yield _labelled("reduces", Text(words))
     yield _labelled("time", Text(_time_words(glance)))
     if spent := spent_words(glance):
         yield _labelled("used", Text(spent))
     if words := stale_words(reader):
         yield _labelled("again", Text(words))
+    for index, line in enumerate(islice(account_lines(reader.folder, 400), LISTED_MAX)):
+        yield _labelled("" if index else "agents", Text(line))
     is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
     ranked = slowest(reader, glance) if is_ranked else []
     slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
@@ -113,6 +119,12 @@ def count_words(glance: Glance) -> str:
     if left:
         words.append(f"{left:,} not started")
     return ", ".join(words)
+
+
+def inner_words(glance: Glance) -> str:
+    """`verdict/1 12 of 36, verdict/2 0 of 9`: the levels of reductions, which are tasks too."""
+    levels = (f"{name} {done:,} of {total:,}" for name, (done, total) in glance.inner.items())
+    return ", ".join(levels)
 
 
 def spent_words(glance: Glance) -> str:
@@ -183,6 +195,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "strategy": glance.standing.strategy,
         "parts": glance.standing.parts,
         "tasks": {"total": glance.total, **{str(state): n for state, n in summary.counts.items()}},
+        "reduces": {name: {"finished": n, "total": of} for name, (n, of) in glance.inner.items()},
         "input_tokens": round(summary.input_tokens),
         "output_tokens": round(summary.output_tokens),
         "usd": summary.spent_microusd / 1e6,
@@ -197,6 +210,10 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
         "effects": _effects_json(reader),
+        "agents": {
+            accounts[-1].task: agent_json(accounts)
+            for accounts in accounts_by_key(reader.folder).values()
+        },
         "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
     }
 

@@ -212,8 +212,10 @@ class Purse:
     def _of(self, group: str) -> Iterable[_Pot]:
         """The pots that a task of this group counts towards."""
         yield self._pots[RUN]
-        if group != RUN and group in self._pots:
-            yield self._pots[group]
+        # What brings results together for a task counts towards that task: `verdict/1`, `verdict`.
+        name = group if group in self._pots else group.partition("/")[0]
+        if name != RUN and name in self._pots:
+            yield self._pots[name]
 
     def _answer(self, id: int, waiter: _Waiter) -> Answer:
         """What can be said to whoever stands at this place of the line."""

@@ -1,0 +1,480 @@
+"""Reductions: rooms and levels, texts and bodies, and how a task goes on where another was cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.core.engine.pieces import pieces_of
+from headway.core.engine.reduction import (
+    Cover,
+    Item,
+    Node,
+    batches,
+    decoded,
+    encoded,
+    heading,
+    last_text,
+    listed,
+    merged,
+    part_text,
+    split,
+)
+from headway.core.plan.expand import Expanded, found, graph_of
+from headway.core.plan.fanin import (
+    PART_TOKENS,
+    Asked,
+    Fit,
+    Shape,
+    fit_of,
+    is_tree,
+    least_context,
+    level_of,
+    levels_for,
+    shapes_of,
+    static_fit,
+    with_levels,
+)
+from headway.core.plan.graph import Need
+from headway.core.tokens import tokens_at_most
+from headway.core.values import Fault
+from headway.errors import ContextTooSmallError, JournalError
+from headway.planfile import plan_from
+from headway.runtime.agents.prompt import PromptCall
+from headway.runtime.filling import Filling
+from headway.runtime.planwork import TaskWork
+from headway.runtime.reduction import asked_of
+from headway.runtime.work import (
+    Attempt,
+    AttemptError,
+    Needed,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+)
+from tests.unit.reduced import Kept, Model, attempt_of, play, works_of
+
+FIT = Fit(2_000, 200, 400, 4)
+
+
+def expanded_of(tasks: str, folder: Path) -> Expanded:
+    return plan_from(f"headway: 1\nmodel: openai/echo\ntasks:\n{tasks}", folder).expanded
+
+
+def items_of(*words: int) -> list[Item]:
+    return [Item(Cover(n, n), "word " * size, f"p[{n}]") for n, size in enumerate(words)]
+
+
+def test_the_answer_is_what_the_plan_says_or_a_part_of_the_context() -> None:
+    assert fit_of(8_000, Asked(100, 500)).answer == 500
+    assert fit_of(8_000, Asked(100)) == Fit(8_000, 1_000, 6_612, 4)
+    assert fit_of(1_000_000, Asked(100)).answer == 4_096
+    # A refused answer stays before the next one.
+    assert fit_of(8_000, Asked(100, 500, repairs=1)).room < fit_of(8_000, Asked(100, 500)).room
+
+
+@pytest.mark.parametrize("asked", [Asked(50, 200), Asked(50), Asked(3_000, 10), Asked(9, 500, 2)])
+def test_the_least_context_is_enough_and_hardly_more_than_that(asked: Asked) -> None:
+    least = least_context(asked)
+    assert fit_of(least, asked).fan >= 2
+    assert fit_of(int(least * 0.96), asked).fan < 2
+
+
+def test_levels_are_logarithmic() -> None:
+    assert [levels_for(n, 4) for n in (0, 1, 4, 5, 16, 17, 64, 65, 800)] == [
+        0, 0, 0, 1, 1, 2, 2, 3, 4,
+    ]  # fmt: skip
+    assert (levels_for(None, 8), levels_for(None, 4), levels_for(None, 2)) == (3, 5, 9)
+    assert Shape(1, 0, Fit(8_000, 500, 5_000, 4), 2).sizes(22) == (6, 2)
+
+
+def test_inner_levels_stand_behind_everything_and_need_blocks(tmp_path: Path) -> None:
+    plan = expanded_of(
+        "  style: {run: echo short}\n"
+        "  probe: {each: [a, b, c, d, e, f], prompt: x}\n"
+        "  verdict: {reduce: probe, needs: style, context: 2k, max_tokens: 200, quorum: 80%,"
+        " prompt: 'As {{ tasks.style.output }}'}\n"
+        "  last: {needs: verdict, run: echo done}\n",
+        tmp_path,
+    )
+    shapes = shapes_of(plan)
+    graph = with_levels(graph_of(plan), plan, shapes)
+    assert [(group.name, group.count) for group in graph.groups[4:]] == [("verdict/1", 2)]
+    assert graph.groups[4].needs == (Need(1, block=4, is_lenient=True), Need(0))
+    assert graph.groups[2].needs == (Need(4), Need(0))
+    assert graph.groups[4].priority > graph.groups[1].priority
+    assert level_of(plan, shapes, 4) == "verdict/1"
+
+
+def test_without_a_need_for_levels_the_graph_is_the_declared_one(tmp_path: Path) -> None:
+    plan = expanded_of("  a: {run: echo}\n  b: {reduce: a, run: cat}\n", tmp_path)
+    graph = graph_of(plan)
+    assert with_levels(graph, plan, shapes_of(plan)) is graph
+
+
+def test_levels_for_results_that_are_found_at_run_time(tmp_path: Path) -> None:
+    plan = expanded_of(
+        "  list: {run: ls}\n  probe: {each: list, prompt: x}\n"
+        "  verdict: {reduce: probe, context: 100k, prompt: merge}\n",
+        tmp_path,
+    )
+    shapes = shapes_of(plan)
+    graph = with_levels(graph_of(plan), plan, shapes)
+    assert [group.count for group in graph.groups[3:]] == [None] * 3
+    assert shapes[0].sizes(found(plan, 1, ("a",) * 20).groups[1].known.count) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "is_one"),
+    [
+        ("context: 8k, prompt: merge", True),
+        ("context: 8k, prompt: 'merge {{ vars.x }}', vars: {x: 1}", True),
+        ("context: 8k, needs: n, prompt: '{{ vars.x }}', vars: {x: '{{ tasks.n.output }}'}", True),
+        ("prompt: merge", False),
+        ("context: 8k, prompt: merge, agent: claude", False),
+        ("context: 8k, prompt: 'merge {{ tasks.probe.output }}'", False),
+        ("context: 8k, prompt: 'merge {{ vars.x }}', vars: {x: '{{ tasks.probe.output }}'}", False),
+        ("context: 8k, run: cat", False),
+    ],
+)
+def test_what_can_be_a_tree(task: str, is_one: bool, tmp_path: Path) -> None:
+    plan = expanded_of(
+        "  n: {run: ls}\n  probe: {each: [a, b, c, d, e], prompt: x}\n"
+        f"  v: {{reduce: probe, {task}}}\n",
+        tmp_path,
+    )
+    assert is_tree(plan, plan.groups[2]) is is_one
+    assert bool(shapes_of(plan)) is is_one
+
+
+def test_a_prompt_that_reads_the_state_is_one_task(tmp_path: Path) -> None:
+    plan = expanded_of(
+        "  probe: {each: [a, b, c, d, e], prompt: x}\n"
+        "  v: {reduce: probe, context: 8k, reads: 'state:k', prompt: 'merge {{ state.k }}'}\n",
+        tmp_path,
+    )
+    assert is_tree(plan, plan.groups[1])
+    assert not shapes_of(plan)
+
+
+def test_a_context_that_is_too_small_is_refused_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text("{}")
+    task = "  probe: {each: [a, b], prompt: x}\n  v: {reduce: probe, prompt: merge, %s}\n"
+    with pytest.raises(ContextTooSmallError) as caught:
+        expanded_of(task % "context: 900, max_tokens: 400, schema: s.json", tmp_path)
+    assert caught.value.where == "plan.yaml:5:46"
+    assert caught.value.hint is not None
+    least = int(caught.value.hint.partition("context: ")[2].partition("`")[0])
+    expanded_of(task % f"context: {least}, max_tokens: 400, schema: s.json", tmp_path)
+
+
+def test_what_a_part_is_told_is_within_what_is_set_aside_for_it() -> None:
+    fit = Fit(10**9, 10**8, 10**8, 4)
+    text = part_text("", [Item(Cover(10**6, 10**6 + 10**5), "")], 10**7, fit)
+    assert tokens_at_most(text) <= PART_TOKENS
+    assert "results 1000001 to 1100001 of 10000000" in text
+
+
+def test_headings_say_what_is_covered() -> None:
+    assert heading(Item(Cover(4, 4), "", "p[x]")) == "p[x]"
+    assert heading(Item(Cover(4, 4, 2, 3), "", "p[x]")) == "p[x] (part 2 of 3)"
+    assert heading(Item(Cover(4, 4, 2, 3), "")) == "result 5 (part 2 of 3), reduced"
+    assert heading(Item(Cover(4, 7), "")) == "results 5 to 8, reduced"
+    one = Item(Cover(4, 4, 2, 3), "", "p[x]")
+    assert merged([one], "t") == Item(Cover(4, 4, 2, 3), "t")
+    assert merged([one, Item(Cover(5, 5), "")], "t") == Item(Cover(4, 5), "t")
+
+
+def test_items_come_together_in_aligned_halves() -> None:
+    def shape(*words: int) -> list[tuple[list[int], bool]]:
+        told = batches(items_of(*words), FIT, FIT.room)
+        assert told is not None
+        return [([item.cover.first for item in one.items], one.is_called) for one in told]
+
+    assert batches(items_of(100, 100, 100), FIT, FIT.room) is None
+    assert shape(90, 90, 90, 90, 90) == [([0, 1, 2, 3], True), ([4], False)]
+    assert shape(200, 200, 200) == [([0], True), ([1], True), ([2], True)]
+    # What is small together is passed on, whatever its neighbours are.
+    assert shape(5, 5, 380, 380)[0] == ([0, 1], False)
+
+
+def test_a_result_that_is_too_large_is_read_in_pieces() -> None:
+    item = Item(Cover(3, 3), "\n".join(f"line {n} of many" for n in range(400)), "p[x]")
+    pieces = split([item], 300)
+    assert "".join(piece.text for piece in pieces) == item.text
+    assert [piece.cover.piece for piece in pieces] == list(range(1, len(pieces) + 1))
+    assert all(piece.tokens <= 300 and piece.text.endswith(("many", "\n")) for piece in pieces)
+
+
+def test_pieces_end_where_the_structure_allows() -> None:
+    elements = json.dumps([{"name": f"n{n}", "list": [1, 2, 3]} for n in range(30)])
+    assert all(one.rstrip(" ]").endswith(("},", "}")) for one in pieces_of(elements, 60))
+    deep = json.dumps({"only": [{"name": f"n{n}"} for n in range(30)]})
+    assert all(one.rstrip(" ]}").endswith((",", '"')) for one in pieces_of(deep, 60))
+    quoted = json.dumps(["a, b] {c", 'quo"te, d'] * 20)
+    assert all(one.rstrip(" ]").endswith(('",', '"')) for one in pieces_of(quoted, 40))
+    sections = "".join(f"# part {n}\n" + "word " * 20 + "\n\n" for n in range(8))
+    assert all(one.startswith("# part") for one in pieces_of(sections, 50))
+    sentences = "One two three four. " * 30
+    assert all(one.endswith(". ") for one in pieces_of(sentences, 20))
+    assert pieces_of("[1, 2, broken " + "word " * 50, 40)[0].endswith(" ")
+    assert len(pieces_of("{" * 3_000, 100)) == 30
+
+
+def test_missing_results_are_named_as_far_as_there_is_room() -> None:
+    labels = [f"probe[{n}]" for n in range(200)]
+    text = last_text("Sum up.", [], labels, 300, 2_000)
+    assert "Missing: probe[0], probe[1]" in text
+    assert " more. 200 of 300 results are not there" in text
+    assert tokens_at_most(text) < 250
+    assert "probe[199]" in last_text("Sum up.", [], labels, 300)
+    assert listed(["a" * 999], 3) == "a" * 999
+    assert last_text("Sum up.", items_of(1), [], 1) == "Sum up.\n\n## p[0]\nword "
+
+
+def test_a_body_is_read_as_it_was_written() -> None:
+    node = Node(tuple(items_of(2, 3)), ("p[9]",), (Item(Cover(0, 1), "t"),), 2)
+    assert decoded(encoded(node), "v/1[1]") == node
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xff", b"[]", b"null", b"{}", b'{"version": "another"}',
+        encoded(Node()).replace(b'"calls":0', b'"calls":"x"'),
+        encoded(Node(tuple(items_of(1)))).replace(b'"p[0]"', b"7"),
+        encoded(Node(tuple(items_of(1)))).replace(b"[[0,0", b'[["0",0'),
+        encoded(Node(tuple(items_of(1)))).replace(b"[[0,0,", b"[[0,"),
+        b'{"version":' + b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_damaged_body_is_one_clear_error(body: bytes) -> None:
+    with pytest.raises(JournalError, match=r"`v/1\[1\]` is no part of a reduction"):
+        decoded(body, "v/1[1]")
+
+
+MORE = "    context: 2000\n    max_tokens: 200"
+
+
+def test_small_results_are_passed_on_for_free(tmp_path: Path) -> None:
+    played = play(tmp_path, [f"short {n}" for n in range(20)], MORE)
+    assert len(played.asked) == 1
+    assert played.texts[0].count("\n\n## probe[i") == 20
+    assert played.bodies
+    assert "calls" not in played.result.body.decode()
+
+
+def test_the_last_call_happens_even_for_one_result(tmp_path: Path) -> None:
+    assert play(tmp_path, ["alone"], MORE).texts == ["Sum up.\n\n## probe[i0]\nalone"]
+
+
+def test_without_any_result_the_last_call_is_told_so() -> None:
+    assert last_text("Sum up.", (), (), 0) == "Sum up.\n\nThere are no results. Say so."
+    assert last_text("Sum up.", (), (), 3) == "Sum up."
+
+
+def test_a_schema_and_its_repairs_have_room_in_the_last_call(tmp_path: Path) -> None:
+    schema = json.dumps({"type": "object", "description": "word " * 100})
+    (tmp_path / "s.json").write_text(schema)
+    played = play(tmp_path, [f"word {n} " * 40 for n in range(20)], f"{MORE}\n    schema: s.json")
+    *inner, last = played.asked
+    assert all(call.schema is None for call in inner)
+    assert last.schema is not None
+    # The prompt with the schema, a refused answer, what is wrong with it, and the next answer.
+    again = 200 + 300
+    assert tokens_at_most(last.prompt) + tokens_at_most(schema) + again + 200 <= 2_000
+
+
+@pytest.mark.parametrize("schema", ["", "    schema: s.json"])
+def test_what_is_checked_before_a_run_is_what_its_calls_can_hold(
+    tmp_path: Path, schema: str
+) -> None:
+    """Else a context is refused when everything below the reduction has been paid."""
+    (tmp_path / "s.json").write_text('{"type": "object"}')
+    _, works, _ = works_of(tmp_path, Model(), 5, f"{MORE}\n{schema}")
+    assert isinstance(works[1], TaskWork)
+    group = works[1].group
+    filling = Filling(group, group.known.member(0), attempt_of(lambda _: []), "")
+    expanded = works[1]._plans.expanded
+    assert asked_of(filling, expanded).fit() == static_fit(expanded, group)
+
+
+def test_without_a_longest_answer_the_last_call_may_use_what_is_left(tmp_path: Path) -> None:
+    (call,) = play(tmp_path, ["a", "b"], "    context: 3000").asked
+    assert call.max_tokens is not None
+    assert 2_500 < call.max_tokens < 3_000 - tokens_at_most(call.prompt)
+    (call,) = play(tmp_path, ["a", "b"], "    context: 300000").asked
+    assert call.max_tokens == 4_096
+
+
+def test_equal_reductions_have_keys_of_their_own(tmp_path: Path) -> None:
+    tasks = "  probe: {each: [a, b, c, d, e], prompt: x}\n" + "".join(
+        f"  {name}: {{reduce: probe, context: 8k, prompt: merge}}\n" for name in ("v", "w")
+    )
+    from headway.runtime.planwork import Plans
+    from headway.runtime.reduction import inner_keys
+
+    keys = inner_keys(Plans.of(expanded_of(tasks, tmp_path)))
+    assert sorted(keys.values()) == ["v/1", "v/1", "w/1", "w/1"]
+    # A result more, and another task before it, leave those as they are that do not read it.
+    tasks = "  other: {run: ls}\n" + tasks.replace("d, e]", "d, e, f]")
+    again = inner_keys(Plans.of(expanded_of(tasks, tmp_path)))
+    assert [keys[key] for key in again if key in keys] == ["v/1", "w/1"]
+    tasks = tasks.replace("prompt: merge", "prompt: merge all")
+    assert not inner_keys(Plans.of(expanded_of(tasks, tmp_path))).keys() & keys.keys()
+
+
+def large(count: int) -> list[str]:
+    return [" ".join(f"w{n}-{k}" for k in range(150)) for n in range(count)]
+
+
+def test_a_task_that_was_cut_off_pays_for_nothing_twice(tmp_path: Path) -> None:
+    """All within the last task: four results that do not fit into one call."""
+    texts = large(4)
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(texts)]
+    whole = Model()
+    _, works, _ = works_of(tmp_path, whole, 4, MORE)
+    kept = Kept()
+    done = asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
+    assert len(kept.replies) == len(whole.asked) - 1 >= 2
+    assert (done.calls, done.spend_microusd) == (len(whole.asked), 5 * len(whole.asked))
+    for cut in range(len(kept.replies) + 1):
+        model = Model()
+        _, works, _ = works_of(tmp_path, model, 4, MORE)
+        left = Kept(kept.replies[:cut])
+        again = asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=left)))
+        assert again.body == done.body
+        assert len(model.asked) == again.calls == len(whole.asked) - cut
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttemptError(Fault("server"), Result(b"", calls=1, spend_microusd=7), True),
+        WindowEmptyError(1.0, "empty"),
+    ],
+)
+def test_what_is_lost_in_parallel_is_reported_with_all_that_was_paid(
+    error: AttemptError | WindowEmptyError, tmp_path: Path
+) -> None:
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(4))]
+    model = Model(fails=lambda text: error if "w2-0" in text else None)
+    _, works, _ = works_of(tmp_path, model, 4, MORE)
+    kept = Kept()
+    try:
+        asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
+        raise AssertionError("it must not have a result")
+    except (AttemptError, WindowEmptyError) as found:
+        raised, lost = found, found.result
+    assert lost is not None
+    is_attempt = isinstance(error, AttemptError)
+    assert lost.calls == len(model.asked) + is_attempt
+    assert lost.spend_microusd == 5 * len(model.asked) + 7 * is_attempt
+    assert len(kept.replies) == len(model.asked) >= 1, "the others are kept"
+    assert type(raised) is type(error)
+    assert not isinstance(raised, AttemptError) or raised.is_in_doubt
+
+
+def test_money_that_its_calls_did_not_use_comes_back_between_attempts(tmp_path: Path) -> None:
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(4))]
+    over = OverBudgetError("no money")
+    model = Model(fails=lambda text: over if len(model.asked) % 2 else None)
+    _, works, _ = works_of(tmp_path, model, 4, MORE)
+    kept = Kept()
+    with pytest.raises(AttemptError, match="rate: it goes on in another attempt: no money"):
+        asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
+    assert len(kept.replies) == 1
+    # The next attempt gets nowhere: then the budget is what it says.
+    with pytest.raises(OverBudgetError):
+        asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
+
+
+def test_answers_that_do_not_get_shorter_are_an_error_and_not_a_loop(tmp_path: Path) -> None:
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(4))]
+    model = Model(words=5_000)
+    _, works, _ = works_of(tmp_path, model, 4, MORE)
+    with pytest.raises(AttemptError, match="not shorter than what they are given"):
+        asyncio.run(works[1].perform(attempt_of(lambda _: needed)))
+    assert len(model.asked) < 10
+
+
+def test_an_attempt_waits_if_all_of_its_calls_do(tmp_path: Path) -> None:
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(4))]
+    _, works, _ = works_of(tmp_path, Model(), 4, MORE)
+    kept = Kept()
+    asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
+    # Four calls wait at once, and once one has its permit the attempt goes.
+    assert kept.heard[: kept.heard.index("goes") + 1] == ["waits"] * 4 + ["goes"]
+
+
+QUORUM = MORE + "\n    quorum: 3"
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_a_blank_answer_of_an_inner_call_is_never_used(tmp_path: Path, count: int) -> None:
+    class Blank(Model):
+        async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
+            return replace(await super().perform(call, attempt), body=b" \n")
+
+    with pytest.raises(AttemptError, match="gave no answer to an inner call"):
+        play(tmp_path, large(count), "    context: 2000\n    max_tokens: 200", model=Blank())
+
+
+def test_missing_results_are_stated_in_prompt_output_and_notes(tmp_path: Path) -> None:
+    played = play(tmp_path, ["a", None, "c", "d", None, "f"], QUORUM)
+    (asked,) = played.texts
+    assert "Missing: probe[i1], probe[i4]. 2 of 6 results are not there" in asked
+    assert played.result.body.decode().endswith(
+        "\n\nMissing (2 of 6 results): probe[i1], probe[i4]"
+    )
+    assert played.notes == ["verdict: Missing (2 of 6 results): probe[i1], probe[i4]"]
+
+
+def test_a_block_of_which_nothing_is_left_is_no_call(tmp_path: Path) -> None:
+    played = play(tmp_path, [None, None, None, None, "e", "f", "g"], QUORUM)
+    assert len(played.asked) == 1
+
+
+def test_fewer_than_the_quorum_fail_before_the_last_call_is_paid(tmp_path: Path) -> None:
+    model = Model()
+    with pytest.raises(AttemptError, match="2 of 5 results are there, and its quorum is 3"):
+        play(tmp_path, ["a", None, None, None, "b"], QUORUM, model)
+    assert not model.asked
+
+
+def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> None:
+    from headway.runtime.planrun import price_guess
+
+    tasks = "  probe: {each: {lines: l.txt}, prompt: x, max_tokens: %d}\n"
+    tasks += "  v: {reduce: probe, context: 8k, prompt: merge}\n"
+    (tmp_path / "l.txt").write_text("\n".join(map(str, range(64))))
+    told = {"OPENAI_API_KEY": "k"}
+    assert price_guess(expanded_of(tasks % 10, tmp_path), told).calls == 64 + 1
+    assert price_guess(expanded_of(tasks % 1000, tmp_path), told).calls == 64 + 16 + 4 + 1
+
+
+def test_what_has_to_be_one_call_and_does_not_fit_is_refused(tmp_path: Path) -> None:
+    more = "    context: 2000\n    agent: claude"
+    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(9))]
+    _, works, _ = works_of(tmp_path, Model(), 9, more)
+    with pytest.raises(AttemptError, match="HW013: `verdict` needs up to"):
+        asyncio.run(works[1].perform(attempt_of(lambda _: needed)))
+
+
+def test_a_prompt_that_grew_beyond_its_context_is_refused_in_one_line(tmp_path: Path) -> None:
+    tasks = (
+        "  style: {run: echo}\n  probe: {each: [a, b], prompt: x}\n"
+        "  v: {reduce: probe, needs: style, context: 2k, max_tokens: 200,"
+        " prompt: 'As {{ tasks.style.output }}'}\n"
+    )
+    from headway.runtime.planrun import PlanSource, plan_run
+    from tests.unit.reduced import crew_of
+
+    run = plan_run(expanded_of(tasks, tmp_path), PlanSource("", ""), crew_of(tmp_path, Model()))
+    given = {"style": [Needed("style", 0, "style", b"word " * 2_000)], "probe": []}
+    with pytest.raises(AttemptError, match="HW013: `v` cannot reduce within 2,000 tokens"):
+        asyncio.run(run.works[2].perform(attempt_of(given.__getitem__)))
