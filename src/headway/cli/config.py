@@ -19,6 +19,12 @@ The file is TOML, all keys optional:
   strategy = "adaptive"      # or "fixed:8", "waves:4", "all-at-once"
   wait = "2h"                # for an empty usage window: "no", "forever" or a time
   keep_results = true        # false: journals keep that there was a result, not the result
+  foreign_agents = "claude"  # agents that plans by agents may use; none otherwise
+  foreign_works = "run"      # what such plans may execute: run, python; nothing otherwise
+  [agents.hermes]            # a program that plans may name: `agent: hermes`
+  command = "hermes -p @{prompt_file} --model {model}"
+  [mcp.git]                  # a server that `agent: tools(mcp:git)` may use
+  command = ["git-mcp", "--stdio"]
 """
 
 

@@ -25,7 +25,8 @@ examples:
   headway resume RUN --changed       with the plan's file as it is now: only what changed runs again
   headway resume RUN --keep          with the plan as it was
 
-What is finished is not executed again. Failed tasks are tried again.
+What is finished is not executed again. Failed tasks are tried again. An agent that was cut off
+goes on in its own session if it has one, else its recorded calls are replayed, else it begins anew.
 """
 
 
@@ -66,6 +67,7 @@ def _resume(parsed: argparse.Namespace) -> int:
     _go_to(header.folder)
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
+    _say_agents(journal)
     _say_in_doubt(journal)
     return _each(journal, parsed) if header.kind == "each" else _plan(journal, parsed)
 
@@ -95,9 +97,12 @@ def _each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.run import budget_of, environment_of, perform
+    from headway.runtime.agents.cli.accounts import accounts_of
     from headway.runtime.planrun import PlanSource
 
-    source = PlanSource.kept(journal.folder, journal.header.source)
+    folder = journal.folder
+    told = len(list(accounts_of(folder)))
+    source = PlanSource.kept(folder, journal.header.source)
     if parsed.budget:
         source = replace(source, budget=budget_of(parsed.budget))
     if parsed.no_gateway:
@@ -108,16 +113,19 @@ def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     try:
         loaded, source = _chosen(journal, source, parsed)
         with environment_of(parsed) as environment:
-            return perform(loaded, source, journal, parsed, environment)
+            code = perform(loaded, source, journal, parsed, environment)
     finally:
         journal.close()
+    _say_paid(folder, told)
+    return code
 
 
 def _chosen(
     journal: Journal, source: PlanSource, parsed: argparse.Namespace
 ) -> tuple[Loaded, PlanSource]:
     """The plan as it was, or as it is now if the user says so."""
-    from headway.planfile import plan_from
+    from headway.planfile import load_foreign, plan_from
+    from headway.runtime.configuration import foreign_allowance
     from headway.runtime.planrun import files_digest, with_model
 
     path = Path(source.path)
@@ -131,7 +139,14 @@ def _chosen(
     again = f"headway resume {journal.header.run} --changed"
     if parsed.keep:
         text = source.text
-    loaded = plan_from(text, path.parent, path.name, source.may_leave)
+    # What the user has edited is the user's own.
+    is_foreign = source.is_foreign and text == source.text
+    if is_foreign:
+        has_begun = any(row.attempt for row in journal.rows())
+        allowance = foreign_allowance(os.environ)
+        loaded = load_foreign(text, path.parent, allowance, path.name, has_begun)
+    else:
+        loaded = plan_from(text, path.parent, path.name, source.may_leave)
     is_same = source.files in ("", files_digest(loaded.expanded))
     if parsed.keep and not is_same:
         raise UsageError(
@@ -148,15 +163,17 @@ def _chosen(
                 detail=words,
                 hint=f"{again}, or --keep for the plan as it was",
             )
-    return loaded, replace(source, text=text)
+    return loaded, replace(source, text=text, is_foreign=is_foreign)
 
 
 def _what_changes(journal: Journal, expanded: Expanded) -> str:
     """What an edited plan would have to do again."""
-    from headway.core.plan.content import keys_of
+    from headway.runtime.planwork import Plans
+    from headway.runtime.reduction import inner_keys
 
-    keys: set[bytes] = set()
-    for group, known in zip(expanded.groups, keys_of(expanded), strict=True):
+    plans = Plans.of(expanded)
+    keys = set(inner_keys(plans))
+    for group, known in zip(expanded.groups, plans.keys, strict=True):
         if known is not None:
             keys |= {known.key(member) for member in range(group.count or 0)}
     finished = [row for row in journal.rows() if row.state == "finished"]
@@ -174,6 +191,22 @@ def _say_in_flight(journal: Journal) -> None:
             f" and {len(started) - 5} more" if len(started) > 5 else ""
         )
         print(f"in flight when it ended, so tried again: {shown}", file=sys.stderr)
+
+
+def _say_agents(journal: Journal) -> None:
+    """How each agent that was cut off will go on: in its own session, by replay, or anew."""
+    from headway.watch.agents import coming_lines
+
+    for line in coming_lines(journal.folder, journal.rows(), os.environ):
+        print(line, file=sys.stderr)
+
+
+def _say_paid(folder: str, told: int) -> None:
+    """What it came to: each task has said by itself how it went on."""
+    from headway.runtime.agents.cli.accounts import accounts_of, paid_twice
+
+    if words := paid_twice(list(accounts_of(folder))[told:]):
+        print(words, file=sys.stderr)
 
 
 def _say_in_doubt(journal: Journal) -> None:

@@ -190,3 +190,7 @@ class Tally:
     cache_read_tokens: float = 0.0
     output_tokens: float = 0.0
     known: Known = "reported"
+    cache_write_tokens: float = 0.0
+    """Of the input, those that were written into the prompt cache, which costs more."""
+    long_write_tokens: float = 0.0
+    """Of these, the ones that are kept for an hour, which costs still more."""

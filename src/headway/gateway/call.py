@@ -25,6 +25,7 @@ from headway.gateway import hold
 from headway.gateway.canonical import Asked as Form
 from headway.gateway.ledger import Ledger
 from headway.gateway.places import Admitting, Places, name_of
+from headway.gateway.recordfile import CUT_OFF, NOT_SENT
 from headway.gateway.recording import Recorder, Recording
 from headway.gateway.reply import Reply
 from headway.gateway.spending import Spending
@@ -236,7 +237,9 @@ class Call:
             key.in_flight -= 1
             means.in_flight -= 1
             if self._recording is not None:
-                self._recording.drop("there was no whole answer")
+                noted = self._noted
+                is_sent = noted is not None and (noted.outcome is None or noted.was_sent)
+                self._recording.drop(CUT_OFF if is_sent else NOT_SENT)
             self._enter_in_books()
 
     async def _held_and_sent(self) -> web.StreamResponse:

@@ -33,6 +33,13 @@ BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 """Base64 makes four bytes of three, and what cannot be packed becomes a little longer."""
 
+CUT_OFF: Final = "there was no whole answer"
+"""Why a call was dropped whose client left, or whose gateway was stopped. It may have been paid;
+one that was refused was not."""
+
+NOT_SENT: Final = "it was not sent"
+"""Why a call was dropped whose client left while it waited for its permit: nothing was paid."""
+
 Happening = Literal["opened", "begun", "replied", "more", "dropped"]
 
 

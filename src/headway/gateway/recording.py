@@ -132,6 +132,7 @@ class Recorder:
         recording = self.begin(asked)
         recording.answered(reply.status, reply.headers)
         recording.feed(reply.body)
+        recording.is_again = True
         return await recording.end(reply.tally)
 
     def put(
@@ -185,6 +186,7 @@ class Recording:
 
     __slots__ = (
         "_call", "_chunks", "_headers", "_is_over", "_left", "_length", "_recorder", "_status",
+        "is_again",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, call: int) -> None:
@@ -196,6 +198,8 @@ class Recording:
         self._left = BODY_BYTES_MAX
         self._length = 0
         self._is_over = False
+        self.is_again = False
+        """Whether it was answered from a recording, and cost nothing."""
 
     def __repr__(self) -> str:
         size = BODY_BYTES_MAX - self._left
@@ -239,8 +243,13 @@ class Recording:
             return False
         self._is_over = True
         told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        counted = [tally.input_tokens, tally.cache_read_tokens, tally.output_tokens, tally.known]
+        counted = [
+            tally.input_tokens, tally.cache_read_tokens, tally.output_tokens, tally.known,
+            tally.cache_write_tokens, tally.long_write_tokens,
+        ]  # fmt: skip
         facts: Fields = {"status": self._status, "headers": self._headers, "tally": counted}
+        if self.is_again:
+            facts["again"] = True
         chunks, self._chunks = tuple(self._chunks), []
         self._recorder.put("replied", self._call, facts, chunks, told)
         return await told

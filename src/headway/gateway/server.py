@@ -69,6 +69,7 @@ class Gateway:
         "_runner",
         "_server",
         "_settings",
+        "_tapes",
         "keys",
         "ledger",
         "port",
@@ -104,6 +105,8 @@ class Gateway:
         self._runner: web.ServerRunner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._tapes: list[Tape] = []
+        """Those that are not looked into any more."""
         self.port = settings.port
 
     def __repr__(self) -> str:
@@ -171,10 +174,18 @@ class Gateway:
         self._is_closed = True
         if self._means.recorder is not None:
             await asyncio.to_thread(self._means.recorder.close)
-        if self._means.tape is not None:
-            self._means.tape.close()
+        for tape in (*self._tapes, self._means.tape):
+            if tape is not None:
+                tape.close()
         if self._own is not None:
             self._own.close()
+
+    def rewind(self) -> None:
+        """Answer from now on also what was recorded since it began. From any thread; whoever is
+        being answered from the recording right now is sent on."""
+        if self._settings.record is not None:
+            self._tapes += [] if self._means.tape is None else [self._means.tape]
+            self._means.tape = Tape(self._settings.record)
 
     @property
     def notices(self) -> list[str]:

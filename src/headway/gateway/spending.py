@@ -128,8 +128,7 @@ class Spending:
                 tally = self._at_least_expected(tally)
             read = tally.input_tokens + tally.cache_read_tokens
             price = self._price_at(ceil(read))
-            amounts = Amounts(tally.input_tokens, tally.output_tokens)
-            money = 0 if price is None else price.cost_microusd(amounts, tally.cache_read_tokens)
+            money = 0 if price is None else price.cost_of(tally)
             used = Cost(money, ceil(read + tally.output_tokens))
         left, self._reserved = self._reserved.minus(used), NOTHING
         if self._payer is not None:

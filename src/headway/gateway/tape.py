@@ -218,7 +218,7 @@ class Tape:
             int(tokens(head.get("status")) or 200),
             tuple(_pairs(head.get("headers"))),
             b"".join(unpacked(packed) for _, packed in whole),
-            _tally(head.get("tally")),
+            tally_of(head.get("tally")),
         )
 
     def _end(self, stream: Stream, asked: Asked, places: list[Place]) -> None:
@@ -260,7 +260,7 @@ def tracks_of(lines: Iterable[Line]) -> list[Track]:
             if stream not in streams:
                 streams[stream] = Track(stream)
                 tracks.append(streams[stream])
-            parts = tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(head.get("parts")))
+            parts = parts_of(head.get("parts"))
             form = text_of(head.get("form"))
             calls[number] = Recorded(form, parts, line.number, kind=kind_of(parts))
             streams[stream].add(calls[number])
@@ -270,6 +270,11 @@ def tracks_of(lines: Iterable[Line]) -> list[Track]:
         for kind in {call.kind for call in track.calls}:
             _form_rounds([call for call in track.calls if call.kind == kind])
     return tracks
+
+
+def parts_of(value: object) -> tuple[tuple[str, str], ...]:
+    """The parts of a call's form, as its line has them."""
+    return tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(value))
 
 
 def _form_rounds(calls: Sequence[Recorded]) -> None:
@@ -303,10 +308,13 @@ def _rows(value: object) -> list[list[object]]:
     return [pair for one in items(value) if len(pair := items(one)) == 2]
 
 
-def _tally(value: object) -> Tally:
+def tally_of(value: object) -> Tally:
+    """What a call took, as its line says."""
     counted = items(value)
-    if len(counted) != 4:
+    if len(counted) not in (4, 6):
         return Tally(known="unknown")
     known: dict[object, Known] = {"reported": "reported", "estimated": "estimated"}
     given, cached, output = (tokens(count) or 0.0 for count in counted[:3])
-    return Tally(given, cached, output, known.get(counted[3], "unknown"))
+    # Recordings of before told nothing of what was written into the cache.
+    written, long = (tokens(count) or 0.0 for count in (*counted[4:], 0.0, 0.0)[:2])
+    return Tally(given, cached, output, known.get(counted[3], "unknown"), written, long)

@@ -16,16 +16,19 @@ import os
 import shutil
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from headway.core.engine.budget import Cost
 from headway.core.engine.local import Resting
+from headway.errors import StateFileError
 from headway.gateway.agents import base_urls, environment, whole_settings, write_homes
 from headway.gateway.keys import Keyring
 from headway.gateway.links import remove_home
 from headway.gateway.pocket import Pocket
+from headway.gateway.recorded import recorded_in
 from headway.gateway.settings import (
     VARIABLES,
     GatewaySettings,
@@ -126,14 +129,19 @@ class _Payer:
 class _Metered:
     """One attempt and its key."""
 
-    __slots__ = ("_folder", "_key", "_keys", "_payer", "environment")
+    __slots__ = ("_ended", "_folder", "_key", "_keys", "_payer", "carried", "environment")
 
-    def __init__(self, key: Key, keys: Keyring, payer: _Payer, told: _Told) -> None:
+    def __init__(
+        self, key: Key, keys: Keyring, payer: _Payer, told: _Told,
+        ended: Callable[[str, Taken], None],
+    ) -> None:  # fmt: skip
         self._key = key
+        self._ended = ended
         self._keys = keys
         self._payer = payer
         self.environment = told.environment
         self._folder = told.folder
+        self.carried = Taken()
 
     def __repr__(self) -> str:
         return f"<_Metered {self._key.name}>"
@@ -151,9 +159,17 @@ class _Metered:
         return self._payer.is_ended
 
     def statistics(self) -> Taken:
-        """What its calls came to so far."""
-        totals = self._key.totals
-        return Taken(totals.calls, totals.input_tokens, totals.output_tokens, totals.spend_microusd)
+        """What its calls came to so far, with what it carries on."""
+        totals, carried = self._key.totals, self.carried
+        return Taken(
+            totals.calls + carried.calls, totals.input_tokens + carried.input_tokens,
+            totals.output_tokens + carried.output_tokens,
+            totals.spend_microusd + carried.microusd, replayed=totals.replayed,
+        )  # fmt: skip
+
+    def known_as(self, name: str) -> None:
+        """Its calls are recorded, and found in recordings, under this name."""
+        self._key.name = name
 
     async def close(self) -> Taken:
         key = self._key
@@ -165,7 +181,9 @@ class _Metered:
             await asyncio.sleep(LOOK_S)
         if self._folder:
             remove_home(self._folder)
-        return self.statistics()
+        taken = self.statistics()
+        self._ended(key.name, taken)
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +281,12 @@ class TaskGateway:
         self._listening: socket.socket | None = None
         self._starting: asyncio.Task[None] | None = None
         self._gateway: Gateway | None = None
+        self._open: dict[int, _Metered] = {}
+        """By task: the attempts that are open."""
+        self._before: dict[str, Taken] = {}
+        """By name: what was recorded when the recording was last read."""
+        self._recent: set[str] = set()
+        """Names that have recorded calls since then."""
 
     def __repr__(self) -> str:
         return f"<TaskGateway of {self._run}, {self.statistics()}>"
@@ -280,8 +304,52 @@ class TaskGateway:
         if self._listening is None:
             self._listen()
         payer = _Payer(attempt, stop, self._window)
-        key = self._keys.issue(attempt.name, (self._run, attempt.name), payer=payer)
-        return _Metered(key, self._keys, payer, self._teller.told(key.token))
+        name = attempt.name
+        if self._settings.record is not None:
+            # Nobody else is ever called so: its calls are answered by the provider.
+            name = f"{name}~attempt {attempt.number}"
+        key = self._keys.issue(name, (self._run, attempt.name), payer=payer)
+        opened = _Metered(
+            key, self._keys, payer, self._teller.told(key.token), partial(self._ended, attempt.task)
+        )
+        self._open[attempt.task] = opened
+        return opened
+
+    def record(self, path: str) -> None:
+        """Record calls, and answer from what an interrupted process has recorded.
+
+        A recording that is spoilt is put aside: it is only worth what its calls cost.
+        """
+        try:
+            self._before = recorded_in(path)
+        except StateFileError:
+            os.replace(path, f"{path}.spoilt")
+        replay = path if self._before else None
+        self._settings = replace(self._settings, record=path, replay=replay)
+
+    def known_as(self, attempt: Attempt, name: str) -> Taken:
+        """An attempt goes on with what was recorded under a name."""
+        self._open[attempt.task].known_as(name)
+        if name in self._recent and self._gateway is not None and self._settings.record:
+            self._recent.clear()
+            self._before = recorded_in(self._settings.record)
+            self._gateway.rewind()
+        return self._before.get(name, Taken())
+
+    def carry(self, attempt: Attempt, taken: Taken) -> None:
+        """What an interrupted attempt took is part of this one."""
+        self._open[attempt.task].carried = taken
+
+    def seen(self, attempt: Attempt) -> Taken:
+        """What the calls of an attempt came to so far."""
+        opened = self._open.get(attempt.task)
+        return Taken() if opened is None else opened.statistics()
+
+    def _ended(self, task: int, name: str, taken: Taken) -> None:
+        """An attempt is over; another one may go on with what it was answered."""
+        self._open.pop(task, None)
+        if self._settings.record is not None and taken.calls:
+            self._recent.add(name)
 
     def resting(self) -> Resting:
         """Commands whose agents wait for a model, or for their turn."""

@@ -8,13 +8,26 @@ Laws:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headway.errors import StateFileError, did_you_mean
+from headway.core.plan.spec import LOOP
+from headway.errors import BadValueError, StateFileError, did_you_mean
+
+if TYPE_CHECKING:
+    from headway.core.plan.foreign import Allowance
+    from headway.runtime.agents.cli.custom import AgentSetting
+    from headway.runtime.agents.tools_mcp import Server
 
 CONFIG_HOME: Final = "XDG_CONFIG_HOME"
+SERVER_KEYS: Final = ("command", "url", "environment")
+NAMES: Final = {
+    "agents": re.compile(r"[a-z][a-z0-9-]{0,29}"),
+    "mcp": re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"),
+}
+"""Keys that have tables with names, as a plan can say them."""
 
 FILE_BYTES_MAX: Final = 64 * 1024
 """A configuration is a page; what is larger is another file."""
@@ -31,6 +44,14 @@ class Configuration:
     """How long a run waits for a usage window: `no`, `forever`, or a time like `2h`."""
     keep_results: bool = True
     """Off: journals keep that there was a result, not the result."""
+    foreign_agents: str = ""
+    """Agents that plans of somebody else may use: names with commas between them."""
+    foreign_works: str = ""
+    """What else such plans may execute: `run`, `python`."""
+    agents: tuple[AgentSetting, ...] = ()
+    """Agents besides those that are known by name: `[agents.NAME]`."""
+    mcp: tuple[Server, ...] = ()
+    """Servers whose tools a loop may use: `[mcp.NAME]`."""
 
 
 ABOUT: Final = {
@@ -38,6 +59,10 @@ ABOUT: Final = {
     "strategy": "adaptive, fixed:N, waves:N or all-at-once",
     "wait": "for an empty usage window: no, forever, or a time like 2h",
     "keep_results": "keep what tasks gave in the journal; off: only that they gave it",
+    "foreign_agents": "agents that plans by agents may use: claude, codex, tools:files",
+    "foreign_works": "what plans by agents may execute: run, python",
+    "agents": "tables like [agents.hermes]: command, result, resume",
+    "mcp": "tables like [mcp.git]: command or url, environment",
 }
 
 
@@ -73,6 +98,14 @@ def read_configuration(environ: Mapping[str, str]) -> Configured:
     return parsed(content, path)
 
 
+def foreign_allowance(environ: Mapping[str, str]) -> Allowance:
+    """What the user lets plans do that somebody else wrote."""
+    from headway.core.plan.foreign import allowance_of
+
+    values = read_configuration(environ).values
+    return allowance_of(values.foreign_agents, values.foreign_works)
+
+
 def parsed(content: bytes, path: str) -> Configured:
     """A file's content as a configuration."""
     import tomllib
@@ -87,7 +120,10 @@ def parsed(content: bytes, path: str) -> Configured:
     for key, value in found.items():
         if key not in known:
             raise _refused(path, f"has a key that there is not: `{key}`", did_you_mean(key, known))
-        changes[key] = _checked(path, key, value, known[key])
+        if key in NAMES:
+            changes[key] = _tables(path, key, value)
+        else:
+            changes[key] = _checked(path, key, value, known[key])
     return Configured(Configuration(**changes), path, is_there=True, set_here=frozenset(found))
 
 
@@ -105,6 +141,51 @@ def _checked(path: str, key: str, value: object, default: object) -> float | str
         path, f"sets `{key}` to {value!r}, which has to be {wanted[type(default)]}",
         f"{ABOUT[key]}",
     )  # fmt: skip
+
+
+def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | Server, ...]:
+    """What is under `[agents.NAME]`, or under `[mcp.NAME]`."""
+    from headway.runtime.agents.cli.custom import setting_of
+    from headway.runtime.agents.cli.known import KINDS
+
+    if not isinstance(value, dict):
+        raise _refused(path, f"sets `{key}` to {value!r}, which has to be tables", ABOUT[key])
+    taken = (*KINDS, LOOP) if key == "agents" else ()
+    found: list[AgentSetting | Server] = []
+    for name, table in value.items():
+        whole = f"[{key}.{name}]"
+        if not isinstance(table, dict):
+            raise _refused(path, f"has `{key}.{name}`, which is no table", ABOUT[key])
+        if not NAMES[key].fullmatch(name) or name in taken:
+            hint = "a name is small letters, digits and `-`, and none that is known already"
+            raise _refused(path, f"has {whole}, which cannot be named so", hint)
+        try:
+            found.append(setting_of(name, table) if key == "agents" else _server_of(name, table))
+        except BadValueError as fault:
+            raise _refused(path, f"{whole} {fault.message}", fault.hint or ABOUT[key]) from None
+    return tuple(found)
+
+
+def _server_of(name: str, table: Mapping[str, object]) -> Server:
+    """An MCP server; raises BadValueError."""
+    from headway.runtime.agents.cli.custom import words_of
+    from headway.runtime.agents.tools_mcp import Server
+
+    for key in table:
+        if key not in SERVER_KEYS:
+            hint = did_you_mean(key, SERVER_KEYS)
+            raise BadValueError(f"has a key that there is not: `{key}`", hint=hint)
+    url, environment = table.get("url", ""), table.get("environment", {})
+    if ("command" in table) == ("url" in table):
+        raise BadValueError("has either a `command` or a `url`")
+    if not isinstance(url, str) or ("url" in table and not url.startswith(("http://", "https://"))):
+        raise BadValueError("has a `url` that is no address")
+    if not isinstance(environment, dict) or not all(
+        isinstance(one, str) for one in environment.values()
+    ):
+        raise BadValueError("has an `environment` that is not a table of texts")
+    command = words_of("command", table["command"], ()) if "command" in table else ()
+    return Server(name, command, url, tuple(sorted(environment.items())))
 
 
 def _refused(path: str, why: str, hint: str) -> StateFileError:

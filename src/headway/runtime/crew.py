@@ -19,6 +19,7 @@ from headway.runtime.work import Attempt
 if TYPE_CHECKING:
     from headway.runtime.agents.function import FunctionAgent
     from headway.runtime.agents.prompt import PromptAgent
+    from headway.runtime.agents.tools_models import Models
     from headway.runtime.driver import Driver
 
 
@@ -36,6 +37,8 @@ class Crew:
     """Ends of commands that an interrupted process did not come to journal."""
     must_be_priced: bool = False
     """Whether there is a budget in money, towards which every call must count."""
+    is_foreign: bool = False
+    """Whether somebody else wrote the plan: it replaces no file."""
     window: Callable[[float, str], object] | None = None
     """Told when an answer shows that the account's usage window is empty."""
     meter: Meter | None = None
@@ -44,11 +47,14 @@ class Crew:
     """Of the state that the tasks share."""
     commons: Commons = field(default_factory=Commons)
     """What the contexts of the tasks have in common."""
+    keeps_results: bool = True
+    """Off: what models answered stays in no file of the run, either."""
     notes: list[str] = field(default_factory=list)
     """What the user should know when the run is over."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _shim: Shim | None = None
     _prompts: PromptAgent | None = None
+    _models: Models | None = None
     _functions: FunctionAgent | None = None
     _numbers: int = 0
 
@@ -77,6 +83,14 @@ class Crew:
             )
             self._prompts = await self._stack.enter_async_context(PromptAgent(settings))
         return self._prompts
+
+    async def models(self) -> Models:
+        """Asks for the loops, through the connections of the prompts."""
+        if self._models is None:
+            from headway.runtime.agents.tools_models import Models
+
+            self._models = await self._stack.enter_async_context(Models(await self.prompts()))
+        return self._models
 
     async def functions(self) -> FunctionAgent:
         if self._functions is None:

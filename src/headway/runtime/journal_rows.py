@@ -35,6 +35,9 @@ _numbers: Final = struct.Struct("<qqddddqqqqqBBBB16s16s")
 doubt and has an exit code, and two digests with their lengths. Whoever has touched the shared state
 has 2 more where it is said whether he is in doubt, and another digest behind the others."""
 _crc: Final = struct.Struct("<I")
+_count: Final = struct.Struct("<I")
+_MANY: Final = 255
+"""So many replies that are kept, or more."""
 _stamp: Final = struct.Struct("<qdq")
 _EventValues = tuple[int, float, int, str, bytes, str]
 
@@ -51,7 +54,7 @@ def row_values(number: int, row: Row) -> Values:
     )  # fmt: skip
     data += end.access
     if row.kept or row.fault:
-        data += b"".join((bytes((len(row.kept),)), *row.kept, _packed(row.fault)))
+        data += b"".join((_counted(row.kept), *row.kept, _packed(row.fault)))
     name = _stored(row.name)
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
@@ -110,9 +113,18 @@ def read_event(found: Values) -> Fact:
     return decode(kind, version, at_s, text)
 
 
+def _counted(kept: tuple[bytes, ...]) -> bytes:
+    """How many digests follow: a byte, and behind the largest one four more."""
+    count = len(kept)
+    return bytes((count,)) if count < _MANY else bytes((_MANY,)) + _count.pack(count)
+
+
 def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
-    end = 1 + tail[0] * DIGEST_BYTES
-    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(1, end, DIGEST_BYTES))
+    begin, count = 1, tail[0]
+    if count == _MANY:
+        begin, (count,) = 1 + _count.size, _count.unpack_from(tail, 1)
+    end = begin + count * DIGEST_BYTES
+    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(begin, end, DIGEST_BYTES))
     return kept, _unpacked(tail[end:])
 
 

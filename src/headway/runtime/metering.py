@@ -34,6 +34,13 @@ class Taken:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
+    in_flight: int = 0
+    """Of the calls, those of which nobody knows whether they were answered."""
+    replayed: int = 0
+    """Calls that were answered from a recording: not among `calls`, and free."""
+    paid: int = 0
+    """In a recording: all calls that were answered and paid, also beside the conversation itself.
+    Tokens and money are theirs."""
 
 
 class Metered(Protocol):
@@ -70,6 +77,21 @@ class Meter(Protocol):
         """Before anything starts: who is told of an empty usage window, until when and in words,
         and says whether the run waits for that; and whether there is a budget in money, towards
         which every call must count."""
+
+    def record(self, path: str) -> None:
+        """Before anything starts: record calls to this file, and answer from it those that an
+        attempt makes again which was interrupted."""
+
+    def known_as(self, attempt: Attempt, name: str) -> Taken:
+        """An open attempt goes on with what was recorded under a name; what that had come to.
+        Attempts without one are never answered from a recording. From any thread."""
+
+    def carry(self, attempt: Attempt, taken: Taken) -> None:
+        """What an interrupted attempt took, and nobody lived to tell, is part of this open one.
+        From any thread."""
+
+    def seen(self, attempt: Attempt) -> Taken:
+        """What the calls of an open attempt came to so far. From any thread."""
 
     def resting(self) -> Resting:
         """Of the attempts that are open, how many wait for an answer or a permit."""

@@ -46,13 +46,12 @@ def price_of(model: str) -> Price | None:
             for usage in (
                 Usage(input_tokens=SAMPLE_TOKENS),
                 Usage(output_tokens=SAMPLE_TOKENS),
-                Usage(input_tokens=SAMPLE_TOKENS, cache_read_tokens=SAMPLE_TOKENS),
+                *(Usage(**met) for met in _met(SAMPLE_TOKENS)),
             )
         ]
     except LookupError:
         return None
-    tokens_in, tokens_out, cached = (_microusd_per_mtok(float(one)) for one in cost)
-    return Price(tokens_in, tokens_out, cached)
+    return Price(*(_microusd_per_mtok(float(one)) for one in cost))
 
 
 def price_at(model: str, input_tokens: int) -> Price | None:
@@ -70,11 +69,20 @@ def _long_price(model: str, input_tokens: int) -> Price | None:
 
     alone = float(calc_price(Usage(input_tokens=input_tokens), model).total_price)
     both = Usage(input_tokens=input_tokens, output_tokens=SAMPLE_TOKENS)
-    cached = Usage(input_tokens=input_tokens, cache_read_tokens=input_tokens)
+    met = [float(calc_price(Usage(**one), model).total_price) for one in _met(input_tokens)]
     return Price(
         ceil(alone / input_tokens * 1e6 * MICRO),
         _microusd_per_mtok(float(calc_price(both, model).total_price) - alone),
-        ceil(float(calc_price(cached, model).total_price) / input_tokens * 1e6 * MICRO),
+        *(ceil(one / input_tokens * 1e6 * MICRO) for one in met),
+    )
+
+
+def _met(count: int) -> tuple[dict[str, int], ...]:
+    """An input that the cache gave; one that was written into it; and one for an hour."""
+    return (
+        {"input_tokens": count, "cache_read_tokens": count},
+        {"input_tokens": count, "cache_write_tokens": count},
+        {"input_tokens": count, "cache_write_tokens": count, "cache_write_1h_tokens": count},
     )
 
 

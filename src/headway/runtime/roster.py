@@ -89,4 +89,5 @@ class Roster:
         active = Active(task, group, member, key, work.label(member), row)
         if row is not None:
             active.journalled = row.attempt - (row.state == "started")
+            active.charged_microusd = row.reserved_microusd
         return active

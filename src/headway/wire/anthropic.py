@@ -171,6 +171,8 @@ def _hear_usage(heard: Heard, usage: Fields) -> None:
         tokens(usage.get("cache_read_input_tokens")),
         tokens(usage.get("output_tokens")),
     )
+    kept = fields(usage.get("cache_creation"))
+    heard.report_written(written, tokens(kept.get("ephemeral_1h_input_tokens")))
 
 
 def whole(answer: Answer) -> bytes:
@@ -272,8 +274,8 @@ def _message(answer: Answer, content: list[Fields], stop_reason: str | None) -> 
 
 def _input_usage(answer: Answer) -> dict[str, int]:
     return {
-        "input_tokens": answer.input_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": answer.input_tokens - answer.cache_write_tokens,
+        "cache_creation_input_tokens": answer.cache_write_tokens,
         "cache_read_input_tokens": answer.cache_read_tokens,
     }
 

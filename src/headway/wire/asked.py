@@ -137,6 +137,7 @@ def conversation_of(asked: Asked) -> Conversation:
         wants_usage=asked.wants_usage,
         tools=asked.tools,
         schema=asked.schema,
+        media_bytes=sum(part.media_bytes for part in asked.parts),
     )
 
 

@@ -33,11 +33,13 @@ class Heard:
         "_ascii_bytes",
         "_other_bytes",
         "cache_read_tokens",
+        "cache_write_tokens",
         "fault",
         "input_tokens",
         "is_final",
         "is_finished",
         "is_over",
+        "long_write_tokens",
         "open_choices",
         "reported_tokens",
     )
@@ -45,6 +47,9 @@ class Heard:
     def __init__(self) -> None:
         self.input_tokens: float | None = None
         self.cache_read_tokens: float | None = None
+        self.cache_write_tokens: float | None = None
+        self.long_write_tokens: float | None = None
+        """Both are part of the input."""
         self.reported_tokens: float | None = None
         self.is_final = False
         """The last usage was reported."""
@@ -77,7 +82,10 @@ class Heard:
         known: Known = "reported" if self.is_final else "estimated"
         if not (self.is_final or output_tokens or self.input_tokens is not None):
             known = "unknown"
-        return Tally(self.input_tokens or 0.0, self.cache_read_tokens or 0.0, output_tokens, known)
+        return Tally(
+            self.input_tokens or 0.0, self.cache_read_tokens or 0.0, output_tokens, known,
+            self.cache_write_tokens or 0.0, self.long_write_tokens or 0.0,
+        )  # fmt: skip
 
     def report(
         self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
@@ -86,6 +94,11 @@ class Heard:
         self.input_tokens = _larger(self.input_tokens, input_tokens)
         self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
         self.reported_tokens = _larger(self.reported_tokens, output)
+
+    def report_written(self, written: float | None, long: float | None) -> None:
+        """Of the input that was told, what was written into the cache; of that, for an hour."""
+        self.cache_write_tokens = _larger(self.cache_write_tokens, written)
+        self.long_write_tokens = _larger(self.long_write_tokens, long)
 
     def add_text(self, *values: object) -> None:
         """Parts of the answer; whatever is not text counts nothing."""

@@ -47,6 +47,8 @@ class Conversation:
     """The names of the tools that the model may use, in order."""
     schema: str = ""
     """The JSON Schema that the answer must follow, as JSON; empty where it is free."""
+    media_bytes: int = 0
+    """What images and documents weigh, in bytes of text."""
 
     @property
     def text(self) -> str:
@@ -86,6 +88,8 @@ class Answer:
     created_wall_s: float = 0.0
     tool_uses: tuple[ToolUse, ...] = ()
     """After the text; where there are any, the model waits for their results."""
+    cache_write_tokens: int = 0
+    """Of the input, those that are written into the prompt cache."""
 
     @property
     def has_text(self) -> bool:

@@ -15,7 +15,7 @@ from math import ceil, exp, log
 from typing import Final
 
 from headway.core.quota.length import OutputLength, remember
-from headway.core.values import Amounts, Demand
+from headway.core.values import Amounts, Demand, Tally
 
 __all__ = [
     "InputRatio",
@@ -66,17 +66,46 @@ class Price:
     output_microusd_per_mtok: int
     cache_read_microusd_per_mtok: int | None = None
     """`None`: as dear as any other input."""
+    cache_write_microusd_per_mtok: int | None = None
+    long_write_microusd_per_mtok: int | None = None
+    """Of input that is written into the cache, and kept there for an hour. `None` is the same."""
 
-    def cost_microusd(self, amounts: Amounts, cache_read_tokens: float = 0.0) -> int:
-        """The price of a call, rounded up; tokens read from the cache come on top of its input."""
-        cache_read = self.cache_read_microusd_per_mtok
+    def cost_microusd(self, amounts: Amounts) -> int:
+        """The price of so many tokens, rounded up, none of which meets a cache."""
+        return self.cost_of(Tally(amounts.input_tokens, 0.0, amounts.output_tokens))
+
+    def cost_of(self, tally: Tally) -> int:
+        """The price of a call, rounded up; tokens read from the cache come on top of its input,
+        those written into it are a part of that."""
+        usual = self.input_microusd_per_mtok
+        read, written, long = (
+            usual if price is None else price
+            for price in (
+                self.cache_read_microusd_per_mtok,
+                self.cache_write_microusd_per_mtok,
+                self.long_write_microusd_per_mtok,
+            )
+        )
+        kept_long = ceil(tally.long_write_tokens)
+        kept = max(0, ceil(tally.cache_write_tokens) - kept_long)
         total = (
-            ceil(amounts.input_tokens) * self.input_microusd_per_mtok
-            + ceil(amounts.output_tokens) * self.output_microusd_per_mtok
-            + ceil(cache_read_tokens)
-            * (self.input_microusd_per_mtok if cache_read is None else cache_read)
+            max(0, ceil(tally.input_tokens) - kept - kept_long) * usual
+            + kept * written
+            + kept_long * long
+            + ceil(tally.cache_read_tokens) * read
+            + ceil(tally.output_tokens) * self.output_microusd_per_mtok
         )
         return -(-total // TOKENS_PER_PRICE)
+
+    def most_microusd(self, amounts: Amounts, kept_tokens: float) -> int:
+        """The most that a call can cost of whose input so many tokens may be written into the
+        cache, in whatever way is the dearest."""
+        given, gave = amounts.input_tokens, amounts.output_tokens
+        ways = ((0.0, 0.0), (kept_tokens, 0.0), (kept_tokens, kept_tokens))
+        return max(
+            self.cost_of(Tally(given, 0.0, gave, cache_write_tokens=kept, long_write_tokens=long))
+            for kept, long in ways
+        )
 
     def spend(self, expected: Amounts, ceiling: Amounts, kind: str = "") -> Demand:
         """The demand of a call whose tokens are known, with what they will and can cost."""

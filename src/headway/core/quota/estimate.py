@@ -7,7 +7,7 @@ for a permit, in whatever process, is estimated by what all of them have learned
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headway.core.quota.demand import InputRatio, InputRatioStatistics, Price
@@ -63,8 +63,10 @@ class Estimates:
             counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
         price = self._prices(sketch.model)
         expected = Amounts(counted, tokens_out, _cost(price, tokens_in, tokens_out))
-        most_in = INPUT_DOUBT * counted
-        highest = Amounts(most_in, reserved, _cost(price, INPUT_DOUBT * tokens_in, float(ceiling)))
+        kept = self._input_tokens(sketch, sketch.prefix_bytes, 0) if sketch.prefix else 0.0
+        whole = Amounts(INPUT_DOUBT * tokens_in, float(ceiling))
+        dearest = 0 if price is None else price.most_microusd(whole, INPUT_DOUBT * kept)
+        highest = Amounts(INPUT_DOUBT * counted, reserved, dearest)
         return Demand(expected, highest, sketch.kind, sketch.is_whole)
 
     def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
@@ -133,8 +135,7 @@ class Estimates:
         price = self._prices(sketch.model)
         if price is None:
             return Spend(tokens)
-        amounts = Amounts(tokens_in, tally.output_tokens)
-        return Spend(tokens, price.cost_microusd(amounts, tally.cache_read_tokens))
+        return Spend(tokens, price.cost_of(replace(tally, input_tokens=tokens_in)))
 
     def statistics(self) -> EstimatesStatistics:
         return EstimatesStatistics(self._inputs.statistics(), self._outputs.statistics())

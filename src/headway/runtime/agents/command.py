@@ -40,7 +40,7 @@ def judged(ended: Ended) -> Result:
     result = Result(body, exit_code=shell_code(ended.code))
     if ended.reason == "exit" and ended.code == 0:
         return result
-    raise AttemptError(Fault(kind, detail=_detail(ended)), result)
+    raise AttemptError(Fault(kind, detail=detail_of(ended)), result)
 
 
 def shell_code(code: int) -> int:
@@ -48,7 +48,8 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _detail(ended: Ended) -> str:
+def detail_of(ended: Ended) -> str:
+    """How a command ended that did not end well, with its last words."""
     said = _last_lines(ended)
     how = f"exit code {ended.code}"
     if ended.reason == "timeout":

@@ -48,10 +48,11 @@ class Endpoint:
 def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
     """`anthropic/claude-sonnet-4`, `openai/gpt-5-mini`; without a prefix, `claude*` is Anthropic's.
 
-    Everything else speaks Chat Completions, which most providers and local servers do.
+    Everything else speaks Chat Completions, which most providers and local servers do. Loops with
+    tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
     """
     prefix, slash, name = model.partition("/")
-    if not slash or prefix not in ("anthropic", "openai"):
+    if not slash or prefix not in ("anthropic", "openai", "openai-responses"):
         prefix, name = ("anthropic" if model.startswith("claude") else "openai"), model
     if not name:
         raise BadValueError(f"`model: {model}` names no model", hint="write openai/gpt-5-mini")

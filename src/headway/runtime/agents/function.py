@@ -17,9 +17,9 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction, signature
 from types import TracebackType
 from typing import Final, Literal
 
@@ -217,6 +217,22 @@ def result_of(value: object) -> Result:
     except (TypeError, ValueError, RecursionError):
         return Result(b"", value, is_durable=False)
     return Result(body, value)
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function wants a variable of the plan, which is not meant for it alone."""
+    try:
+        parameters = signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def as_text(result: Result) -> Result:
+    """For a plan a text is its own body, as what a command prints is: not JSON in quotes."""
+    if not isinstance(result.value, str):
+        return result
+    return replace(result, body=result.value.encode("utf-8", "replace"))
 
 
 def _is_cancelled() -> bool:

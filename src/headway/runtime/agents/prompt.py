@@ -147,7 +147,7 @@ class PromptAgent:
     """Calls models for the tasks of one run, on one event loop. Close it when the run ends."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings: Final = settings
         self._gate = Gate(settings.port, settings.window)
         self._client: httpx2.AsyncClient | None = None
         self._endpoints: dict[str, Endpoint] = {}
@@ -155,7 +155,7 @@ class PromptAgent:
         self._calls = self._in_flight = self._repairs = self._in_doubt = 0
 
     def __repr__(self) -> str:
-        return f"<PromptAgent of {self._settings.run}: {self.statistics()}>"
+        return f"<PromptAgent of {self.settings.run}: {self.statistics()}>"
 
     async def __aenter__(self) -> PromptAgent:
         return self
@@ -176,7 +176,7 @@ class PromptAgent:
 
     async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
         """Ask, examine, and ask again with what is wrong, as often as the call allows."""
-        turns: list[tuple[str, str]] = [("user", _asked(call))]
+        turns: list[tuple[str, str]] = [("user", asked_for(call.prompt, call.schema))]
         kept = deque(attempt.kept)
         spent = Result(b"")
         is_examined = call.schema is not None or call.verify is not None
@@ -193,7 +193,7 @@ class PromptAgent:
             if isinstance(fit, Fitting):
                 return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)
             problem = fit.reason
-            turns += [("assistant", reply.text or "(nothing)"), ("user", _complaint(problem))]
+            turns += [("assistant", reply.text or "(nothing)"), ("user", complaint(problem))]
         said = replace(spent, body=reply.text.encode("utf-8", "replace"))
         raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
 
@@ -227,17 +227,17 @@ class PromptAgent:
     async def _call(
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
     ) -> _Reply:
-        endpoint = self._endpoint(call.model)
+        endpoint = self.endpoint(call.model)
         question = Question(
             endpoint.model, tuple(turns), call.max_tokens or MAX_TOKENS, call.system,
             endpoint.says_completion,
         )  # fmt: skip
-        price = await self._price(endpoint.model, most_input(question))
-        if price is None and self._settings.must_be_priced:
-            raise AttemptError(Fault("request", detail=_unpriced(call.model).render()))
+        price = await self.price(endpoint.model, most_input(question))
+        if price is None and self.settings.must_be_priced:
+            raise AttemptError(Fault("request", detail=unpriced(call.model).render()))
         ceiling = ceiling_of(question, price)
         await attempt.reserve(ceiling.microusd, ceiling.tokens)
-        calling = Calling(attempt, (self._settings.run, attempt.name))
+        calling = Calling(attempt, (self.settings.run, attempt.name))
         token = CALLING.set(calling)
         self._in_flight += 1
         try:
@@ -249,16 +249,16 @@ class PromptAgent:
         outcome = calling.outcome
         tally = outcome.tally if outcome is not None else Tally(known="unknown")
         if outcome is not None and outcome.fault is not None:
-            raise self._lost(outcome.fault, calling, ceiling)
+            raise self.lost(outcome.fault, calling, ceiling)
         read = tally.input_tokens + tally.cache_read_tokens
-        price = await self._price(endpoint.model, int(read))
+        price = await self.price(endpoint.model, int(read))
         reply = _Reply(
             reader.text, reader.finish == "length", read, tally.output_tokens,
-            _cost(price, tally, ceiling),
+            cost_of(price, tally, ceiling),
         )  # fmt: skip
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
-            raise self._lost(fault, calling, ceiling)
+            raise self.lost(fault, calling, ceiling)
         if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
             why = f"the model gave no answer ({reader.finish})"
             raise AttemptError(Fault("unfit", detail=why), _plus(Result(b""), reply))
@@ -268,8 +268,8 @@ class PromptAgent:
         self, endpoint: Endpoint, question: Question, calling: Calling, ceiling: Ceiling
     ) -> TextReader:
         """Send the call when it may be sent, and read all of its answer."""
-        headers = {"content-type": "application/json", **endpoint.headers, **self._settings.headers}
-        client = self._http()
+        headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
+        client = self.http()
         content = body_of(endpoint.wire, question)
         request = client.build_request("POST", endpoint.url, content=content, headers=headers)
         try:
@@ -287,10 +287,10 @@ class PromptAgent:
             fault = outcome.fault if outcome is not None else None
             fault = fault or Fault("connection" if outcome is None else "broken")
             said = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
-            raise self._lost(said, calling, ceiling) from error
+            raise self.lost(said, calling, ceiling) from error
         return reader
 
-    def _lost(self, fault: Fault, calling: Calling, ceiling: Ceiling) -> AttemptError:
+    def lost(self, fault: Fault, calling: Calling, ceiling: Ceiling) -> AttemptError:
         """Why there is no answer, and what that costs: nothing, or in doubt the most."""
         outcome = calling.outcome
         if outcome is None or outcome.how != "used":
@@ -303,12 +303,12 @@ class PromptAgent:
         )  # fmt: skip
         return AttemptError(fault, taken, is_in_doubt=True)
 
-    def _http(self) -> httpx2.AsyncClient:
+    def http(self) -> httpx2.AsyncClient:
         """The client of all calls, with proxies and certificates as the user has set them."""
         if self._client is None:
             client = httpx2.AsyncClient(
-                transport=self._settings.transport,
-                timeout=httpx2.Timeout(self._settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
+                transport=self.settings.transport,
+                timeout=httpx2.Timeout(self.settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEEPALIVE_MAX),
             )
             pacing = Pacing(admission=self._gate)
@@ -319,18 +319,18 @@ class PromptAgent:
             self._client = client
         return self._client
 
-    def _endpoint(self, model: str) -> Endpoint:
+    def endpoint(self, model: str) -> Endpoint:
         found = self._endpoints.get(model)
         if found is None:
-            found = self._endpoints[model] = endpoint_of(model, self._settings.environment)
+            found = self._endpoints[model] = endpoint_of(model, self.settings.environment)
         return found
 
-    async def _price(self, model: str, input_tokens: int) -> Price | None:
+    async def price(self, model: str, input_tokens: int) -> Price | None:
         if model not in self._priced:
             # To load the price data takes half a second, and not on this loop.
-            await asyncio.to_thread(self._settings.prices, model, 0)
+            await asyncio.to_thread(self.settings.prices, model, 0)
             self._priced.add(model)
-        return self._settings.prices(model, input_tokens)
+        return self.settings.prices(model, input_tokens)
 
 
 def must_have_ceilings(
@@ -341,10 +341,10 @@ def must_have_ceilings(
     """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
     for model in dict.fromkeys(models):
         if prices(endpoint_of(model, environment).model, 0) is None:
-            raise _unpriced(model)
+            raise unpriced(model)
 
 
-def _unpriced(model: str) -> BudgetReachedError:
+def unpriced(model: str) -> BudgetReachedError:
     return BudgetReachedError(
         f"there is a budget, and nobody knows what a call to `{model}` can cost",
         hint="use a model with a known price, or budget in tokens",
@@ -364,22 +364,23 @@ def ceiling_of(question: Question, price: Price | None) -> Ceiling:
     return Ceiling(most_in + question.max_tokens, cost)
 
 
-def _cost(price: Price | None, tally: Tally, ceiling: Ceiling) -> int:
+def cost_of(price: Price | None, tally: Tally, ceiling: Ceiling) -> int:
     """What a call cost: what nobody reported, its ceiling."""
     if price is None or tally.known != "reported":
         return ceiling.microusd
-    amounts = Amounts(tally.input_tokens, tally.output_tokens)
-    return price.cost_microusd(amounts, tally.cache_read_tokens)
+    return price.cost_of(tally)
 
 
-def _asked(call: PromptCall) -> str:
-    if call.schema is None:
-        return call.prompt
+def asked_for(prompt: str, schema: Schema | None) -> str:
+    """A prompt with the form that its answer has to have."""
+    if schema is None:
+        return prompt
     wanted = "Answer with JSON that fits this JSON Schema, and with nothing else:"
-    return f"{call.prompt}\n\n{wanted}\n{call.schema.text}"
+    return f"{prompt}\n\n{wanted}\n{schema.text}"
 
 
-def _complaint(problem: str) -> str:
+def complaint(problem: str) -> str:
+    """What a model is told whose answer will not do."""
     return (
         f"Your answer cannot be used:\n{problem}\n\n"
         "Give the whole answer again, corrected, and nothing else."
@@ -391,11 +392,16 @@ async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
     if reply.is_cut and not call.may_be_cut:
         longest = call.max_tokens or MAX_TOKENS
         return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
-    fit: Fitting | Misfit = Fitting(reply.text, reply.text)
-    if call.schema is not None:
-        fit = call.schema.fit(reply.text)
-    if isinstance(fit, Fitting) and call.verify is not None:
-        problem = await call.verify(fit.text)
+    return await fitting(reply.text, call.schema, call.verify)
+
+
+async def fitting(text: str, schema: Schema | None, verify: Verify | None) -> Fitting | Misfit:
+    """Whether an answer is what the schema asks for and what `verify` accepts."""
+    fit: Fitting | Misfit = Fitting(text, text)
+    if schema is not None:
+        fit = schema.fit(text)
+    if isinstance(fit, Fitting) and verify is not None:
+        problem = await verify(fit.text)
         if problem is not None:
             return Misfit(problem)
     return fit

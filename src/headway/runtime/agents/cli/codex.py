@@ -1,0 +1,121 @@
+"""Codex as an agent: `codex exec --json`, in a CODEX_HOME of its own.
+
+Its session cannot be named before; its home has no other one, so it is found there. Commands may
+write in the plan's folder (`workspace-write`) unless the user's configuration says otherwise. It
+has been run as 0.166.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Final
+
+from headway.runtime.agents.cli.heard import Notes, count_of
+from headway.runtime.agents.cli.homes import copy_into, lines_in, link_into
+from headway.runtime.agents.cli.kind import Errand, Held, Start, bare_model
+from headway.wire.loose import Fields, fields, text_of
+
+HOME: Final = "CODEX_HOME"
+CONFIG: Final = "config.toml"
+SEEDS: Final = ("auth.json",)
+SANDBOX: Final = "workspace-write"
+
+TOOLS: Final = {
+    "command_execution": "shell", "file_change": "edit", "mcp_tool_call": "mcp",
+    "web_search": "web_search",
+}  # fmt: skip
+"""Items that are tools at work, and what they are called."""
+
+_ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl")
+
+
+class Codex:
+    """How Codex is started, and where its sessions are."""
+
+    name: Final = "codex"
+    program: Final = "codex"
+    install: Final = "npm install -g @openai/codex"
+    lost: Final = ("no rollout found", "No session found", "thread not found")
+    is_summed: Final = True
+    is_cost_summed: Final = False
+
+    def __repr__(self) -> str:
+        return "<Codex>"
+
+    def start(self, errand: Errand) -> Start:
+        """The command line, its variables, and what it reads."""
+        folder = os.path.join(errand.home, self.name)
+        own = errand.environ.get(HOME) or os.path.join(errand.environ.get("HOME", ""), ".codex")
+        link_into(folder, own, SEEDS)
+        copy_into(folder, os.path.join(own, CONFIG), CONFIG)
+        argv = [self.program, "exec", "--json", "--skip-git-repo-check"]
+        # A home that was made for another command leads to the user's own databases.
+        argv += ["-c", f"sqlite_home={json.dumps(folder)}"]
+        if not _has_sandbox(folder):
+            argv += ["-c", f'sandbox_mode="{SANDBOX}"']
+        if model := bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
+            argv += ["-m", model]
+        argv += ["resume", errand.session, "-"] if errand.goes_on else ["-"]
+        return Start(tuple(argv), {HOME: folder}, errand.prompt.encode("utf-8", "replace"))
+
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> Held | None:
+        """What the first session of the home has: those of its subagents are younger."""
+        del session, environ
+        pattern = os.path.join(glob.escape(home), self.name, "sessions", "**", "rollout-*.jsonl")
+        found = {path: _ROLLOUT.fullmatch(os.path.basename(path))
+                 for path in sorted(glob.glob(pattern, recursive=True))}  # fmt: skip
+        for path, match in found.items():
+            if match is not None:
+                return _held(path, match[1])
+        return None
+
+    def hear(self, notes: Notes, event: Fields) -> None:
+        """One event of `--json`."""
+        item = fields(event.get("item"))
+        match event.get("type"):
+            case "thread.started":
+                notes.session = text_of(event.get("thread_id")) or notes.session
+            case "item.completed" if item.get("type") == "agent_message":
+                notes.turns += 1
+                notes.text = text_of(item.get("text"))
+            case "item.completed" if (name := TOOLS.get(text_of(item.get("type")))) is not None:
+                notes.use(text_of(item.get("tool")) if name == "mcp" else name)
+            case "turn.completed":
+                usage = fields(event.get("usage"))
+                notes.is_over, notes.error = True, ""
+                notes.input_tokens = count_of(usage.get("input_tokens"))
+                notes.output_tokens = count_of(usage.get("output_tokens"))
+            case "turn.failed":
+                notes.is_over = True
+                notes.fail(text_of(fields(event.get("error")).get("message")))
+            case "error":
+                notes.fail(text_of(event.get("message")))
+
+
+def _held(path: str, session: str) -> Held:
+    replies, is_cut, given, gave = 0, False, 0.0, 0.0
+    for line in lines_in(path):
+        payload = fields(line.get("payload"))
+        if line.get("type") == "token_usage_record":
+            replies, is_cut = replies + 1, True
+        elif payload.get("type") in ("function_call_output", "custom_tool_call_output"):
+            is_cut = False
+        if payload.get("type") == "token_count":
+            total = fields(fields(payload.get("info")).get("total_token_usage"))
+            given = count_of(total.get("input_tokens"))
+            gave = count_of(total.get("output_tokens"))
+    return Held(session, replies, is_cut, given, gave)
+
+
+def _has_sandbox(folder: str) -> bool:
+    """Whether the user has said what commands may do."""
+    try:
+        with open(os.path.join(folder, CONFIG), "rb") as file:
+            return "sandbox_mode" in tomllib.load(file)
+    except (OSError, ValueError):
+        return False

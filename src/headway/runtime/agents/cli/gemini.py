@@ -1,0 +1,106 @@
+"""Gemini CLI as an agent: `gemini --output-format stream-json`, in a home of its own.
+
+Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. Its tools
+are approved, since it asks nobody where there is nobody. It has been run as 0.61.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from headway.runtime.agents.cli.heard import Notes, count_of
+from headway.runtime.agents.cli.homes import copy_into, lines_in, link_into
+from headway.runtime.agents.cli.kind import Errand, Held, Start, bare_model
+from headway.wire.loose import Fields, fields, items, text_of
+
+HOME: Final = "GEMINI_CLI_HOME"
+FOLDER: Final = ".gemini"
+SETTINGS: Final = "settings.json"
+SEEDS: Final = ("oauth_creds.json", "google_accounts.json", ".env")
+
+
+class Gemini:
+    """How Gemini CLI is started, and where its sessions are."""
+
+    name: Final = "gemini"
+    program: Final = "gemini"
+    install: Final = "npm install -g @google/gemini-cli"
+    lost: Final = ("No previous sessions found", "Error resuming session")
+    is_summed: Final = False
+    is_cost_summed: Final = False
+
+    def __repr__(self) -> str:
+        return "<Gemini>"
+
+    def start(self, errand: Errand) -> Start:
+        """The command line, its variables, and what it reads."""
+        environ = errand.environ
+        own = os.path.join(environ.get(HOME) or environ.get("HOME", ""), FOLDER)
+        home = os.path.join(errand.home, self.name)
+        link_into(os.path.join(home, FOLDER), own, SEEDS)
+        copy_into(os.path.join(home, FOLDER), os.path.join(own, SETTINGS), SETTINGS)
+        argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo"]
+        argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
+        if model := bare_model(errand, "google", "gemini"):
+            argv += ["--model", model.removeprefix("gemini/")]
+        told = {HOME: home, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        return Start(tuple(argv), told, errand.prompt.encode("utf-8", "replace"))
+
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> Held | None:
+        """What the session's file has: each reply is there again when its tools have ended."""
+        del environ
+        pattern = os.path.join(glob.escape(home), self.name, FOLDER, "tmp", "*", "chats", "*.jsonl")
+        replies: set[str] = set()
+        is_there = is_cut = False
+        for path in glob.glob(pattern):
+            for line in lines_in(path):
+                is_there = is_there or line.get("sessionId") == session
+                told = items(fields(line.get("$set")).get("messages"))
+                for one in (line, *map(fields, told)):
+                    if one.get("type") in ("gemini", "user"):
+                        is_cut = one.get("type") == "gemini"
+                    if one.get("type") == "gemini":
+                        replies.add(text_of(one.get("id")))
+        return Held(session, len(replies), is_cut) if is_there else None
+
+    def hear(self, notes: Notes, event: Fields) -> None:
+        """One event of `--output-format stream-json`."""
+        match event.get("type"):
+            case "init":
+                notes.session = text_of(event.get("session_id")) or notes.session
+            case "message" if event.get("role") == "assistant":
+                said = text_of(event.get("content"))
+                _speak(notes)
+                notes.text = notes.text + said if event.get("delta") else said
+            case "tool_use":
+                _speak(notes)
+                notes.use(text_of(event.get("tool_name")))
+            case "tool_result":
+                notes.at = ""
+            case "error":
+                if event.get("severity") != "warning":
+                    notes.fail(text_of(event.get("message")))
+            case "result":
+                _hear_result(notes, event)
+
+
+def _speak(notes: Notes) -> None:
+    """The model says or does something: after a tool's result that is another reply."""
+    if not notes.at:
+        notes.at = "speaking"
+        notes.turns += 1
+        notes.text = ""
+
+
+def _hear_result(notes: Notes, event: Fields) -> None:
+    told = fields(event.get("stats"))
+    notes.is_over = True
+    notes.input_tokens = count_of(told.get("input_tokens"))
+    notes.output_tokens = count_of(told.get("output_tokens"))
+    if event.get("status") == "success":
+        notes.error = ""
+    else:
+        notes.fail(text_of(fields(event.get("error")).get("message")) or notes.error)

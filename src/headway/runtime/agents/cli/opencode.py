@@ -1,0 +1,109 @@
+"""opencode as an agent: `opencode run --format json`, with data, state and cache of its own.
+
+Its session cannot be named before; its data has no other one, so it is found there. What its
+configuration does not deny is approved. It has been run as 1.18.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Final
+from urllib.parse import quote
+
+from headway.runtime.agents.cli.heard import Notes, count_of, money_of
+from headway.runtime.agents.cli.homes import link_into
+from headway.runtime.agents.cli.kind import Errand, Held, Start
+from headway.wire.loose import Fields, fields, parsed, text_of
+
+DATA: Final = "XDG_DATA_HOME"
+FOLDERS: Final = {DATA: "data", "XDG_STATE_HOME": "state", "XDG_CACHE_HOME": "cache"}
+SEEDS: Final = ("auth.json",)
+SESSIONS: Final = (
+    "SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_created DESC LIMIT 1"
+)
+"""Subagents have parents."""
+MESSAGES: Final = "SELECT data FROM message WHERE session_id = ?"
+BUSY_S_MAX: Final = 2.0
+
+
+class Opencode:
+    """How opencode is started, and where its sessions are."""
+
+    name: Final = "opencode"
+    program: Final = "opencode"
+    install: Final = "npm install -g opencode-ai"
+    lost: Final = ("Session not found", "NotFoundError")
+    is_summed: Final = False
+    is_cost_summed: Final = False
+
+    def __repr__(self) -> str:
+        return "<Opencode>"
+
+    def start(self, errand: Errand) -> Start:
+        """The command line, its variables, and what it reads."""
+        environ = errand.environ
+        told = {name: os.path.join(errand.home, part) for name, part in FOLDERS.items()}
+        own = environ.get(DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
+        link_into(os.path.join(told[DATA], self.name), os.path.join(own, self.name), SEEDS)
+        argv = [self.program, "run", "--format", "json", "--auto"]
+        if errand.goes_on:
+            argv += ["--session", errand.session]
+        # It names models with their providers; a bare name is none to it.
+        if "/" in errand.model:
+            argv += ["--model", errand.model]
+        told["OPENCODE_DISABLE_AUTOUPDATE"] = "1"
+        return Start(tuple(argv), told, errand.prompt.encode("utf-8", "replace"))
+
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> Held | None:
+        """What the session in its database has."""
+        del session, environ
+        path = os.path.join(home, FOLDERS[DATA], self.name, "opencode.db")
+        if not os.path.exists(path):
+            return None
+        try:
+            url = f"file:{quote(path)}?mode=ro"
+            with closing(sqlite3.connect(url, uri=True, timeout=BUSY_S_MAX)) as database:
+                found = database.execute(SESSIONS).fetchone()
+                if found is None:
+                    return None
+                replies = sum(_is_reply(row[0]) for row in database.execute(MESSAGES, found))
+                return Held(str(found[0]), replies)
+        except sqlite3.Error:
+            # A database of another version: its program knows better what to do with it.
+            return None
+
+    def hear(self, notes: Notes, event: Fields) -> None:
+        """One event of `--format json`."""
+        part = fields(event.get("part"))
+        notes.session = text_of(event.get("sessionID")) or notes.session
+        match event.get("type"):
+            case "text":
+                reply, said = text_of(part.get("messageID")), text_of(part.get("text"))
+                notes.text = f"{notes.text}\n{said}" if reply and reply == notes.at else said
+                notes.at = reply
+            case "tool_use":
+                notes.use(text_of(part.get("tool")))
+            case "step_finish":
+                told = fields(part.get("tokens"))
+                cache = fields(told.get("cache"))
+                notes.turns += 1
+                notes.is_over = part.get("reason") not in ("tool-calls", None)
+                notes.input_tokens += count_of(told.get("input")) + sum(
+                    count_of(cache.get(name)) for name in ("read", "write")
+                )
+                notes.output_tokens += count_of(told.get("output"))
+                notes.output_tokens += count_of(told.get("reasoning"))
+                notes.microusd += money_of(part.get("cost"))
+            case "error":
+                error = fields(event.get("error"))
+                said = text_of(fields(error.get("data")).get("message"))
+                notes.fail(said or text_of(error.get("name")))
+
+
+def _is_reply(data: object) -> bool:
+    """Whether a message is the model's, and all of it came."""
+    found = fields(parsed(data)) if isinstance(data, str) else {}
+    return found.get("role") == "assistant" and "completed" in fields(found.get("time"))

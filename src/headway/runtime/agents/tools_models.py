@@ -1,0 +1,321 @@
+"""Model calls of loops: pydantic-ai writes and reads them, headway paces and pays them.
+
+Laws:
+- No call is sent before the most that it can cost is set aside: all bytes of its body, as if each
+  were a token, and the longest answer. What earlier calls of the attempt did not use counts.
+- A call is sent once. Whoever waits and whoever sends again is the same as for prompts.
+- The SDKs see neither a key nor the environment: the address and the key are put on here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+
+from headway.core.quota.demand import Price
+from headway.core.values import Amounts, Fault, FaultKind, Tally
+from headway.runtime.agents.endpoint import Endpoint
+from headway.runtime.agents.gate import CALLING, Calling
+from headway.runtime.agents.prompt import (
+    CONNECT_S_MAX,
+    DETAIL_CHARS,
+    OVERHEAD_TOKENS,
+    TURN_TOKENS,
+    Ceiling,
+    PromptAgent,
+    cost_of,
+    unpriced,
+)
+from headway.runtime.agents.tools_box import Tool, missing
+from headway.runtime.work import (
+    Attempt,
+    AttemptError,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+)
+from headway.wire.values import WireName
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model
+
+TOOLS_TOKENS: Final = 1_000
+"""What providers say to a model about tools beside their schemas: some 350 tokens."""
+
+RESPONSES: Final = "openai-responses/"
+"""Models that are asked by OpenAI's Responses rather than by Chat Completions."""
+
+Ended = (AttemptError, OverBudgetError, WindowEmptyError)
+"""How an attempt can end in the middle of a call; SDKs would wrap these."""
+
+
+@dataclass(slots=True)
+class Outlay:
+    """What an attempt has paid, and what is set aside for it."""
+
+    attempt: Attempt
+    spent: Result = field(default_factory=lambda: Result(b""))
+    in_flight: tuple[Calling, Ceiling] | None = None
+    """The call that is being made, and the most that it can take."""
+    _microusd: int = 0
+    _tokens: int = 0
+
+    async def cover(self, ceiling: Ceiling) -> None:
+        """Set aside what the next call can take beyond what is left of earlier ones."""
+        spent = self.spent
+        tokens = round(spent.input_tokens + spent.output_tokens) + ceiling.tokens
+        microusd = max(0, spent.spend_microusd + ceiling.microusd - self._microusd)
+        tokens = max(0, tokens - self._tokens)
+        if microusd or tokens:
+            await self.attempt.reserve(microusd, tokens)
+            self._microusd += microusd
+            self._tokens += tokens
+
+    def pay(self, result: Result) -> None:
+        spent = self.spent
+        self.spent = replace(
+            spent,
+            input_tokens=spent.input_tokens + result.input_tokens,
+            output_tokens=spent.output_tokens + result.output_tokens,
+            spend_microusd=spent.spend_microusd + result.spend_microusd,
+            calls=spent.calls + result.calls,
+        )
+
+    def lost(self) -> Ceiling | None:
+        """The most that a call took which was sent, and of which nobody knows what became."""
+        if self.in_flight is None:
+            return None
+        calling, ceiling = self.in_flight
+        outcome = calling.outcome
+        is_lost = calling.sent > 0 and (outcome is None or outcome.how == "used")
+        return ceiling if is_lost else None
+
+    def statistics(self) -> Result:
+        return self.spent
+
+
+@dataclass(slots=True)
+class _Sending:
+    """One call, from the SDK to the network."""
+
+    endpoint: Endpoint
+    max_tokens: int
+    messages: int
+    outlay: Outlay
+    calling: Calling
+    ceiling: Ceiling = Ceiling(0, 0)
+    ended: Exception | None = None
+
+
+_SENDING: Final[ContextVar[_Sending]] = ContextVar("headway sending")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a model is asked next in a loop."""
+
+    model: str
+    messages: list[ModelMessage]
+    tools: Sequence[Tool]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsStatistics:
+    """Which models were asked, and how often."""
+
+    models: int
+    calls: int
+
+
+class Models:
+    """Asks models for the loops of one run, through the connections of its prompts."""
+
+    def __init__(self, agent: PromptAgent) -> None:
+        self._agent = agent
+        self._client = httpx2.AsyncClient(transport=_Post(self))
+        self._models: dict[str, Model[Any]] = {}
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"<Models {self.statistics()} through {self._agent!r}>"
+
+    def statistics(self) -> ModelsStatistics:
+        return ModelsStatistics(len(self._models), self._calls)
+
+    async def __aenter__(self) -> Models:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """The connections are the prompts', and stay open."""
+        await self._client.aclose()
+
+    async def reply(self, asking: Asking, outlay: Outlay) -> ModelResponse:
+        """One call. Raises AttemptError, OverBudgetError or WindowEmptyError, in which what the
+        attempt took before is not counted."""
+        model = await self._model(asking.model)
+        endpoint = self._agent.endpoint(asking.model)
+        calling = Calling(outlay.attempt, (self._agent.settings.run, outlay.attempt.name))
+        sending = _Sending(endpoint, asking.max_tokens, len(asking.messages), outlay, calling)
+        tokens = CALLING.set(calling), _SENDING.set(sending)
+        try:
+            response = await model.request(
+                asking.messages, {"max_tokens": asking.max_tokens}, _parameters(asking.tools)
+            )
+        except Exception as error:
+            # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
+            raise sending.ended or self._lost(error, sending) from error
+        finally:
+            CALLING.reset(tokens[0])
+            _SENDING.reset(tokens[1])
+            self._calls += calling.sent > 0
+        outcome = calling.outcome
+        if outcome is None or outcome.fault is not None:
+            fault = outcome.fault if outcome is not None else None
+            raise self._agent.lost(fault or Fault("broken"), calling, sending.ceiling)
+        await self._paid(sending, outcome.tally)
+        return response
+
+    async def send(self, request: httpx2.Request) -> httpx2.Response:
+        """What an SDK sends, when it is paid for and may be sent."""
+        sending = _SENDING.get()
+        settings, endpoint = self._agent.settings, sending.endpoint
+        for name in ("authorization", "x-api-key"):
+            request.headers.pop(name, None)
+        request.headers.update({**endpoint.headers, **settings.headers})
+        try:
+            most_in = len(request.content) + TURN_TOKENS * sending.messages
+            most_in += OVERHEAD_TOKENS + TOOLS_TOKENS
+            price = await self._agent.price(endpoint.model, most_in)
+            if price is None and settings.must_be_priced:
+                raise AttemptError(Fault("request", detail=unpriced(endpoint.model).render()))
+            sending.ceiling = _ceiling(most_in, sending.max_tokens, price)
+            await sending.outlay.cover(sending.ceiling)
+            sending.outlay.in_flight = sending.calling, sending.ceiling
+            return await self._agent.http().send(request, stream=True)
+        except Ended as ended:
+            sending.ended = ended
+            raise
+
+    async def _paid(self, sending: _Sending, tally: Tally) -> None:
+        read = tally.input_tokens + tally.cache_read_tokens
+        price = await self._agent.price(sending.endpoint.model, int(read))
+        cost = cost_of(price, tally, sending.ceiling)
+        sending.outlay.in_flight = None
+        sending.outlay.pay(Result(b"", None, read, tally.output_tokens, cost, sending.calling.sent))
+
+    def _lost(self, error: Exception, sending: _Sending) -> AttemptError:
+        """A call that gave no answer: why, as whoever sent it saw it."""
+        outcome = sending.calling.outcome
+        fault = outcome.fault if outcome is not None else None
+        if fault is None:
+            kind: FaultKind = "connection" if outcome is None else "broken"
+            if outcome is None and not sending.ceiling.tokens:
+                kind = "request"  # It did not come to be sent: what is asked cannot be said.
+            fault = Fault(kind, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+        elif not fault.detail:
+            fault = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+        return self._agent.lost(fault, sending.calling, sending.ceiling)
+
+    async def _model(self, name: str) -> Model[Any]:
+        found = self._models.get(name)
+        if found is None:
+            endpoint = self._agent.endpoint(name)
+            await load(endpoint.wire)
+            is_responses = name.startswith(RESPONSES)
+            made = _made(endpoint, is_responses, self._client, self._agent.settings.quiet_s)
+            found = self._models.setdefault(name, made)
+        return found
+
+
+class _Post(httpx2.AsyncBaseTransport):
+    """What the SDKs take for the network."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def __repr__(self) -> str:
+        return f"<_Post of {self._models!r}>"
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._models.send(request)
+
+
+async def load(wire: WireName | None = None) -> None:
+    """Import pydantic-ai, which takes seconds, beside the loop. Raises AttemptError."""
+    name = {None: "", "anthropic": ".anthropic"}.get(wire, ".openai")
+    try:
+        await asyncio.to_thread(import_module, f"pydantic_ai.models{name}")
+    except ImportError:
+        raise AttemptError(Fault("request", detail=missing("pydantic_ai").render())) from None
+
+
+def _made(
+    endpoint: Endpoint, is_responses: bool, client: httpx2.AsyncClient, quiet_s: float
+) -> Model[Any]:
+    """A model as pydantic-ai knows it, whose SDK sends through the client and never by itself."""
+    timeout = httpx2.Timeout(quiet_s, connect=CONNECT_S_MAX, pool=None)
+    if endpoint.wire == "anthropic":
+        from anthropic import AsyncAnthropic
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        anthropic = AsyncAnthropic(
+            api_key="-", base_url=endpoint.url.removesuffix("/v1/messages"),
+            http_client=client, max_retries=0, timeout=timeout,
+        )  # fmt: skip
+        return AnthropicModel(
+            endpoint.model, provider=AnthropicProvider(anthropic_client=anthropic)
+        )
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.profiles import merge_profile
+    from pydantic_ai.profiles.openai import OpenAIModelProfile, openai_model_profile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    openai = AsyncOpenAI(
+        api_key="-", base_url=endpoint.url.removesuffix("/chat/completions"),
+        http_client=client, max_retries=0, timeout=timeout,
+    )  # fmt: skip
+    provider = OpenAIProvider(openai_client=openai)
+    if is_responses:
+        return OpenAIResponsesModel(endpoint.model, provider=provider)
+    says = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=endpoint.says_completion)
+    profile = merge_profile(openai_model_profile(endpoint.model), says)
+    return OpenAIChatModel(endpoint.model, provider=provider, profile=profile)
+
+
+def _parameters(tools: Sequence[Tool]) -> Any:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=tool.name, description=tool.about, strict=False,
+                parameters_json_schema=dict(tool.schema),
+            )
+            for tool in tools
+        ]
+    )  # fmt: skip
+
+
+def _ceiling(most_in: int, max_tokens: int, price: Price | None) -> Ceiling:
+    amounts = Amounts(float(most_in), float(max_tokens))
+    return Ceiling(most_in + max_tokens, 0 if price is None else price.cost_microusd(amounts))

@@ -1,0 +1,356 @@
+"""How each agent is started, what is in its home, and what is found of its session later."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.errors import BadValueError, StateFileError
+from headway.runtime.agents.cli.accounts import Account, accounts_of, add_account, paid_twice
+from headway.runtime.agents.cli.custom import Custom, result_in, setting_of
+from headway.runtime.agents.cli.homes import (
+    Session,
+    empty_home,
+    read_session,
+    save_session,
+    sessions_of,
+)
+from headway.runtime.agents.cli.kind import Errand
+from headway.runtime.agents.cli.known import KINDS, kind_of
+from headway.runtime.agents.cli.perform import outset_of
+
+SECRET = "the prompt that nobody else may read"
+SESSION = "0b8d3a3e-6f5c-4c86-9a0e-3a1f7d1f0c55"
+ASKED = Session("edit[1]", "ab", "claude", SESSION, "digest of the prompt", attempt=1)
+
+
+def errand(tmp_path: Path, **changes: object) -> Errand:
+    home = tmp_path / "user"
+    home.mkdir(exist_ok=True)
+    made = Errand(
+        SECRET, "", False, str(tmp_path / "run" / "agents" / "1"), SESSION, False,
+        {"HOME": str(home), "PATH": "/bin"},
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_prompt_is_given_on_stdin_and_never_as_an_argument(name: str, tmp_path: Path) -> None:
+    for goes_on in (False, True):
+        start = KINDS[name].start(errand(tmp_path, goes_on=goes_on))
+        assert start.stdin == SECRET.encode()
+        assert start.argv[0] == name
+        assert not any(SECRET in word for word in (*start.argv, *start.told.values()))
+
+
+def test_sessions_are_pinned_where_that_can_be_and_gone_on_with(tmp_path: Path) -> None:
+    pairs = {"claude": ("--session-id", "--resume"), "gemini": ("--session-id", "--resume")}
+    for name, (first, later) in pairs.items():
+        for goes_on, option in ((False, first), (True, later)):
+            argv = KINDS[name].start(errand(tmp_path, goes_on=goes_on)).argv
+            assert argv[argv.index(option) + 1] == SESSION
+    codex = KINDS["codex"].start(errand(tmp_path, goes_on=True)).argv
+    assert codex[-3:] == ("resume", SESSION, "-")
+    opencode = KINDS["opencode"].start(errand(tmp_path, goes_on=True)).argv
+    assert opencode[-2:] == ("--session", SESSION)
+
+
+def test_everything_that_an_agent_keeps_is_in_its_own_home(tmp_path: Path) -> None:
+    variables = {
+        "claude": ["CLAUDE_CONFIG_DIR"],
+        "codex": ["CODEX_HOME"],
+        "opencode": ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"],
+        "gemini": ["GEMINI_CLI_HOME"],
+    }
+    for name, names in variables.items():
+        asked = errand(tmp_path)
+        told = KINDS[name].start(asked).told
+        assert all(told[variable].startswith(f"{asked.home}/") for variable in names)
+
+
+def own_files(tmp_path: Path, files: Mapping[str, str]) -> dict[str, str]:
+    home = tmp_path / "user"
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return {"HOME": str(home), "PATH": "/bin"}
+
+
+def test_a_home_has_the_users_login_as_a_link_and_none_of_the_rest(tmp_path: Path) -> None:
+    files = {
+        ".claude/.credentials.json": "c", ".claude/settings.json": "{}",
+        ".claude/projects/other/1.jsonl": "theirs", ".claude/history.jsonl": "theirs",
+        ".claude.json": json.dumps({"oauthAccount": {"a": 1}, "projects": {"secret": 1}}),
+        ".codex/auth.json": "x", ".codex/config.toml": 'model = "m"', ".codex/sessions/1": "theirs",
+        ".local/share/opencode/auth.json": "o", ".local/share/opencode/opencode.db": "theirs",
+        ".gemini/oauth_creds.json": "g", ".gemini/settings.json": "{}", ".gemini/tmp/1": "theirs",
+    }  # fmt: skip
+    asked = errand(tmp_path, environ=own_files(tmp_path, files))
+    for kind in KINDS.values():
+        kind.start(asked)
+        kind.start(asked)
+    found = {
+        str(path.relative_to(asked.home)): path.is_symlink()
+        for path in Path(asked.home).rglob("*")
+        if not path.is_dir()
+    }
+    assert found == {
+        "claude/.credentials.json": True, "claude/settings.json": True,
+        "claude/.claude.json": False, "codex/auth.json": True, "codex/config.toml": False,
+        "data/opencode/auth.json": True,
+        "gemini/.gemini/oauth_creds.json": True, "gemini/.gemini/settings.json": False,
+    }  # fmt: skip
+    state = json.loads(Path(asked.home, "claude", ".claude.json").read_text())
+    assert state == {"oauthAccount": {"a": 1}}
+    assert Path(asked.home, "claude").stat().st_mode & 0o077 == 0
+
+
+def test_codex_may_write_in_the_folder_unless_the_user_has_said_otherwise(tmp_path: Path) -> None:
+    asked = errand(tmp_path)
+    assert 'sandbox_mode="workspace-write"' in KINDS["codex"].start(asked).argv
+    environ = own_files(tmp_path, {".codex/config.toml": 'sandbox_mode = "read-only"'})
+    argv = KINDS["codex"].start(replace(asked, environ=environ)).argv
+    assert not any("sandbox_mode" in word for word in argv)
+
+
+def test_a_configuration_of_the_meter_replaces_that_of_an_earlier_attempt(tmp_path: Path) -> None:
+    asked = errand(tmp_path)
+    for number in (1, 2):
+        made = tmp_path / f"homes{number}"
+        made.mkdir()
+        (made / "config.toml").write_text(f"number = {number}")
+        KINDS["codex"].start(replace(asked, environ={**asked.environ, "CODEX_HOME": str(made)}))
+        assert f"{number}" in Path(asked.home, "codex", "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "is_own", "given"),
+    [
+        ("claude", "anthropic/claude-x", False, "claude-x"), ("claude", "sonnet", True, "sonnet"),
+        ("claude", "openai/gpt-5", False, None), ("claude", "claude-x", False, "claude-x"),
+        ("codex", "openai/gpt-5", False, "gpt-5"), ("codex", "claude-x", False, None),
+        ("codex", "local", True, "local"), ("gemini", "google/gemini-3", False, "gemini-3"),
+        ("gemini", "gpt-5", False, None), ("opencode", "openai/gpt-5", False, "openai/gpt-5"),
+        ("opencode", "gpt-5", True, None), ("gemini", "", False, None),
+    ],
+)  # fmt: skip
+def test_a_model_is_passed_on_under_the_name_that_the_agent_has_for_it(
+    name: str, model: str, is_own: bool, given: str | None, tmp_path: Path
+) -> None:
+    argv = KINDS[name].start(errand(tmp_path, model=model, is_own_model=is_own)).argv
+    option = "-m" if name == "codex" else "--model"
+    assert (argv[argv.index(option) + 1] if option in argv else None) == given
+
+
+def test_a_session_is_found_with_the_replies_that_it_holds(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    message = {"role": "assistant", "id": "msg_1"}
+    lines: dict[str, list[object]] = {
+        f"claude/projects/p/{SESSION}.jsonl": [
+            {"message": {"role": "user"}}, {"message": message}, {"message": message},
+            {"message": {**message, "id": "2", "model": "<synthetic>"}},
+            {"message": {**message, "id": "msg_3"}}, "torn",
+        ],
+        f"codex/sessions/2026/11/16/rollout-2026-{SESSION}.jsonl": [
+            {"type": "token_usage_record"},
+            {"payload": {"type": "token_count", "info": {
+                "total_token_usage": {"input_tokens": 700, "output_tokens": 30}}}},
+            {"type": "token_usage_record"},
+        ],
+        "gemini/.gemini/tmp/p/chats/session-1.jsonl": [
+            {"sessionId": SESSION}, {"id": "a", "type": "gemini"}, {"id": "a", "type": "gemini"},
+            {"$set": {"messages": [{"id": "b", "type": "gemini"}, {"id": "c", "type": "user"}]}},
+        ],
+    }  # fmt: skip
+    for name, content in lines.items():
+        (home / name).parent.mkdir(parents=True)
+        text = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in content)
+        (home / name).write_text(text)
+    make_database(home / "data" / "opencode" / "opencode.db")
+    environ = {"HOME": str(tmp_path)}
+    found = {name: kind.held(str(home), SESSION, environ) for name, kind in KINDS.items()}
+    counted = {name: held.replies for name, held in found.items() if held is not None}
+    assert counted == {"claude": 2, "codex": 2, "gemini": 2, "opencode": 1}
+    cut = {name: held.is_cut for name, held in found.items() if held is not None}
+    assert cut == {"claude": True, "codex": True, "gemini": False, "opencode": False}
+    codex, opencode = found["codex"], found["opencode"]
+    assert codex is not None
+    assert (codex.input_tokens, codex.output_tokens) == (700.0, 30.0)
+    assert opencode is not None
+    assert opencode.session == "ses_new"
+    for kind in KINDS.values():
+        assert kind.held(str(tmp_path / "nowhere"), SESSION, environ) is None
+
+
+def make_database(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE session (id, parent_id, time_created)")
+        database.execute("CREATE TABLE message (session_id, data)")
+        database.executemany(
+            "INSERT INTO session VALUES (?, ?, ?)",
+            [("ses_old", None, 1), ("ses_new", None, 2), ("ses_sub", "ses_new", 3)],
+        )
+        told = [
+            {"role": "user"}, {"role": "assistant", "time": {"completed": 5}},
+            {"role": "assistant", "time": {"created": 6}},
+        ]  # fmt: skip
+        database.executemany(
+            "INSERT INTO message VALUES ('ses_new', ?)", [(json.dumps(one),) for one in told]
+        )
+        database.commit()
+
+
+def test_a_database_of_another_version_has_no_session(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "opencode" / "opencode.db"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"something else entirely" * 100)
+    assert KINDS["opencode"].held(str(tmp_path), "", {}) is None
+
+
+def test_a_pattern_is_lexed_once_and_filled_in_word_by_word(tmp_path: Path) -> None:
+    table = {"command": "hermes run -p @{prompt_file} '--model={model}' {session}"}
+    start = Custom(setting_of("hermes", table)).start(errand(tmp_path, model="a b; rm -rf $HOME"))
+    path = os.path.join(errand(tmp_path).home, "prompt.txt")
+    assert start.argv == (
+        "hermes", "run", "-p", f"@{path}", "--model=a b; rm -rf $HOME", SESSION,
+    )  # fmt: skip
+    assert start.stdin is None
+    assert Path(path).read_text() == SECRET
+    assert Path(path).stat().st_mode & 0o077 == 0
+
+
+def test_a_pattern_without_a_file_reads_the_prompt(tmp_path: Path) -> None:
+    table = {"command": ["h", "{x"], "resume": ["h", "--go-on", "{session}"], "result": "json:a.0"}
+    kind = Custom(setting_of("h", table))
+    assert kind.start(errand(tmp_path)).argv == ("h", "{x")
+    assert kind.start(errand(tmp_path)).stdin == SECRET.encode()
+    assert kind.start(errand(tmp_path, goes_on=True)).argv == ("h", "--go-on", SESSION)
+    assert kind.held("", SESSION, {}) is not None
+    assert Custom(setting_of("h", {"command": "h"})).held("", SESSION, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({}, "no `command`"), ({"command": ""}, "names no program"),
+        ({"command": "h 'x"}, "is no command"), ({"command": 3}, "neither text nor"),
+        ({"command": "h {promt}"}, "`{promt}`"), ({"command": "{model} x"}, "names no program"),
+        ({"command": "h", "results": "stdout"}, "`results`"),
+        ({"command": "h", "result": "xml:a"}, "'xml:a'"),
+        ({"command": "h", "resume": "h --continue"}, "names no session"),
+        ({"command": ["h", "a\0"]}, "zero byte"), ({"command": ["h"] * 300}, "names no program"),
+    ],
+)  # fmt: skip
+def test_a_table_that_will_not_do_is_refused_with_what_is_wrong(
+    table: dict[str, object], why: str
+) -> None:
+    with pytest.raises(BadValueError) as raised:
+        setting_of("h", table)
+    assert why in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("result", "output", "found"),
+    [
+        ("stdout", b" text \xff\n", "text \ufffd"), ("stdout", b"\n", None),
+        ("json:a.b", b'{"a": {"b": "x"}}', "x"), ("json:a.1", b'{"a": [1, 2]}', "2"),
+        ("json:a.-1", b'{"a": [1, {"c": 2}]}', '{"c": 2}'), ("json:a.9", b'{"a": [1]}', None),
+        ("json:a.b", b'{"a": 3}', None), ("json:a", b"garbage", None),
+        ("last-json:a", b'log\n{"a": "1"}\n{"a": "2"}\nbye\n', "2"),
+        ("last-json:a", b'{\n "a": "3"\n}', "3"), ("last-json:a", b"", None),
+    ],
+)  # fmt: skip
+def test_a_result_is_taken_from_where_the_configuration_says(
+    result: str, output: bytes, found: str | None
+) -> None:
+    assert result_in(setting_of("h", {"command": "h", "result": result}), output) == found
+
+
+def test_an_agent_of_the_configuration_is_a_kind_like_the_others() -> None:
+    setting = setting_of("hermes", {"command": "hermes"})
+    kind = kind_of("hermes", {"hermes": setting})
+    assert kind is not None
+    assert kind.program == "hermes"
+    assert kind_of("nobody", {"hermes": setting}) is None
+    assert kind_of("codex", {}) is KINDS["codex"]
+
+
+def test_what_is_known_of_a_session_survives_and_what_is_spoilt_is_unknown(tmp_path: Path) -> None:
+    home = str(tmp_path / "agents" / "ab")
+    assert read_session(home) is None
+    save_session(home, ASKED)
+    save_session(home, replace(ASKED, said="half \ud800 of it", number=2))
+    found = read_session(home)
+    assert found is not None
+    assert (found.number, found.said) == (2, "half \ud800 of it")
+    assert [one.number for _, one in sessions_of(str(tmp_path))] == [2]
+    for text in (
+        "",
+        "[]",
+        "{}",
+        '{"task": 1, "key": "", "agent": "", "session": "", "prompt": ""}',
+    ):
+        Path(home, "session.json").write_text(text)
+        assert read_session(home) is None
+    Path(home, "claude").mkdir()
+    Path(home, "prompt.txt").touch()
+    Path(home, "link").symlink_to(tmp_path)
+    empty_home(home)
+    assert os.listdir(home) == ["session.json"]
+    empty_home(str(tmp_path / "nowhere"))
+
+
+def test_a_session_that_cannot_be_written_down_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "agents").write_text("a file")
+    with pytest.raises(StateFileError, match="cannot be written"):
+        save_session(str(tmp_path / "agents" / "ab"), ASKED)
+
+
+def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Path) -> None:
+    home, kind = str(tmp_path / "agents" / "ab"), KINDS["claude"]
+
+    def how(journalled: int = 0, **changes: object) -> tuple[str, int]:
+        asked = replace(ASKED, **changes)  # type: ignore[arg-type]
+        found = outset_of(kind, home, asked, {"HOME": str(tmp_path)}, journalled)
+        return found.how, found.session.number
+
+    assert how() == ("first", 1)
+    save_session(home, ASKED)
+    assert how() == ("replay", 1)
+    assert how(prompt="another") == ("start", 2)
+    assert how(agent="codex") == ("start", 2)
+    path = Path(home, "claude", "projects", "p", f"{SESSION}.jsonl")
+    path.parent.mkdir(parents=True)
+    path.write_text('{"message": {"role": "user"}}\n')
+    assert how() == ("replay", 1)
+    path.write_text('{"message": {"role": "assistant", "id": "msg_1"}}\n')
+    assert how() == ("session", 1)
+    save_session(home, replace(ASKED, said="done"))
+    assert how() == ("taken", 1)
+    save_session(home, replace(ASKED, said="done", is_over=True))
+    assert how() == ("taken", 1)
+    assert how(journalled=1) == ("start", 2)
+    save_session(home, replace(ASKED, is_over=True))
+    assert how() == ("start", 2)
+
+
+def test_accounts_are_added_and_summed(tmp_path: Path) -> None:
+    one = Account("a", "00", 1, "claude", "first", "s", 2, {"Bash": 1}, 10, 5, 7)
+    again = replace(one, attempt=2, how="session", calls_before=4, calls_again=1)
+    for account in (one, again):
+        add_account(str(tmp_path), account)
+    with (tmp_path / "agents.jsonl").open("a") as file:
+        file.write('{"task": "a"}\ntorn {')
+    assert list(accounts_of(str(tmp_path))) == [one, again]
+    assert again.words == "a went on in its own session (claude): 1 of 4 calls paid twice"
+    assert paid_twice([one]) == ""
+    assert paid_twice([one, again, again]).startswith("calls paid twice: 2 of 8")
+    add_account(str(tmp_path / "nowhere"), one)

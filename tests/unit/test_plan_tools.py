@@ -1,0 +1,47 @@
+"""Tools that there are not are refused where they stand, with what was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.plan.schema import plan_of
+from headway.core.plan.spec import Agent
+from headway.core.plan.tools import better_agent, is_well_equipped, unknown_tools
+from headway.errors import PlanError
+from headway.planfile import apply_fixes, parse_document
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "better"),
+    [
+        ("tools(shel, files)", ("shel",), "tools(shell, files)"),
+        ("tools(network)", ("network",), "tools(shell, files)"),
+        ("tools(mcp:)", ("mcp:",), "tools(shell, files)"),
+        ("tools(file, files)", ("file",), "tools(files)"),
+        ("tools", (), "tools(shell, files)"),
+        ("claude(shell)", ("shell",), "claude"),
+    ],
+)
+def test_an_agent_with_tools_that_it_cannot_have_is_refused(
+    text: str, unknown: tuple[str, ...], better: str
+) -> None:
+    name, _, tools = text.removesuffix(")").partition("(")
+    agent = Agent(name, tuple(tools.split(", ")) if tools else ())
+    assert unknown_tools(agent) == unknown
+    assert not is_well_equipped(agent)
+    assert better_agent(agent) == better
+    source = f"headway: 1\nmodel: m\ntasks:\n  a:\n    prompt: x\n    agent: {text}\n"
+    with pytest.raises(PlanError) as caught:
+        plan_of(parse_document(source, "plan.yaml"))
+    error = caught.value
+    assert (error.code, error.where) == ("HW007", "plan.yaml:6:12")
+    assert error.hint == f"write `agent: {better}`"
+    mended = apply_fixes(source, error.fixes)
+    assert better in mended
+    assert plan_of(parse_document(mended, "plan.yaml")).tasks[0].is_sound
+
+
+@pytest.mark.parametrize("text", ["tools(shell, files, mcp:docs-2_x)", "claude", "tools(mcp:a)"])
+def test_an_agent_with_tools_that_there_are_is_accepted(text: str) -> None:
+    source = f"headway: 1\nmodel: m\ntasks:\n  a:\n    prompt: x\n    agent: {text}\n"
+    assert plan_of(parse_document(source, "plan.yaml")).tasks[0].is_sound
