@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headway.api.clients import pace
     from headway.api.maps import as_completed, map, map_async, run_in_waves, run_in_waves_async
     from headway.api.plans import Plan, Run
+    from headway.api.summaries import summarize, summarize_async
     from headway.errors import (
         BrokerUnavailableError,
         BudgetReachedError,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         QueueDeadlineError,
         TasksFailedError,
     )
+    from headway.planner import plan, plan_async
     from headway.runtime.context import Context
 
 __version__ = "0.1.0"
@@ -64,8 +66,12 @@ __all__ = [
     "map",
     "map_async",
     "pace",
+    "plan",
+    "plan_async",
     "run_in_waves",
     "run_in_waves_async",
+    "summarize",
+    "summarize_async",
 ]
 
 _HOMES = {
@@ -81,8 +87,12 @@ _HOMES = {
     "map": "headway.api.maps",
     "map_async": "headway.api.maps",
     "pace": "headway.api.clients",
+    "plan": "headway.planner",
+    "plan_async": "headway.planner",
     "run_in_waves": "headway.api.maps",
     "run_in_waves_async": "headway.api.maps",
+    "summarize": "headway.api.summaries",
+    "summarize_async": "headway.api.summaries",
 }
 """Where each public name lives; at most 20 of them."""
 

@@ -15,7 +15,9 @@ HeadwayError
 │   │   ├── HazardError                HW010  an order that gives a stale or a lost value
 │   │   ├── SourceError                HW011  a file or pattern that a plan names cannot be used
 │   │   ├── PlanTooLargeError          HW012  more tasks or files than a run can hold
-│   │   └── ContextTooSmallError       HW013  a reduction's text does not fit its context
+│   │   ├── ContextTooSmallError       HW013  a reduction's text does not fit its context
+│   │   ├── ForeignPlanError           HW014  a plan by somebody else asks for what it may not have
+│   │   └── NoPlanError                HW015  a model was asked for a plan and gave none
 │   ├── UsageError             a command line, preset or workload is wrong (exit 2)
 │   │   │                              HW100  the command line cannot be understood
 │   │   ├── UnknownPresetError         HW101  no preset has this name
@@ -225,6 +227,20 @@ class ContextTooSmallError(PlanError):
     """The text of a reduction does not fit into its context."""
 
     code = "HW013"
+
+
+class ForeignPlanError(PlanError):
+    """A plan that somebody else wrote asks for what only the user's own plans may have."""
+
+    code = "HW014"
+
+
+class NoPlanError(PlanError):
+    """A model was asked for a plan and gave none that can be used."""
+
+    code = "HW015"
+    draft: str = ""
+    """What it gave last."""
 
 
 class UsageError(InputError):

@@ -169,7 +169,7 @@ def chain(*works: ScriptedWork, count: int | None = 1, memberwise: bool = True) 
     """Each group needs the one before it, member by member or as a whole."""
     groups = []
     for index, work in enumerate(works):
-        needs = (Need(index - 1, memberwise=memberwise),) if index else ()
+        needs = (Need(index - 1, block=int(memberwise)),) if index else ()
         groups.append(Group(work.name, count, needs, is_local=work.is_local))
     return Graph(groups)
 
@@ -213,7 +213,7 @@ def spread(body: bytes, *, further: bool = True) -> tuple[Graph, tuple[ScriptedW
     groups = (
         Group("list", 1),
         Group("word", None, (Need(0),)),
-        Group("follower", None, (Need(1, memberwise=True),)),
+        Group("follower", None, (Need(1, block=1),)),
         Group("all", 1, (Need(2),)),
     )
     count = 4 if further else 2

@@ -37,7 +37,7 @@ HEADERS: Pairs = (
     (b"Anthropic-Organization-Id", b"org"),
     (b"x-ratelimit-remaining-requests", b"0"),
 )
-TALLY = Tally(10.0, 2.0, 5.0)
+TALLY = Tally(10.0, 2.0, 5.0, "reported", 4.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

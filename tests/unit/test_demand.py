@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.quota.demand import InputRatio, Price, right_size
 from headway.core.quota.length import KINDS_MAX
-from headway.core.values import Amounts
+from headway.core.values import Amounts, Tally
 
 SONNET = Price(
     input_microusd_per_mtok=3_000_000,
@@ -120,8 +120,18 @@ def test_a_cost_is_rounded_up_to_the_micro_dollar() -> None:
 
 
 def test_tokens_read_from_the_cache_have_their_own_price_or_that_of_input() -> None:
-    assert SONNET.cost_microusd(Amounts(), cache_read_tokens=1000) == 300
-    assert Price(3_000_000, 15_000_000).cost_microusd(Amounts(), cache_read_tokens=1000) == 3000
+    assert SONNET.cost_of(Tally(cache_read_tokens=1000)) == 300
+    assert Price(3_000_000, 15_000_000).cost_of(Tally(cache_read_tokens=1000)) == 3000
+
+
+def test_tokens_written_into_the_cache_have_prices_of_their_own_or_that_of_input() -> None:
+    price = Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000)
+    assert price.cost_of(Tally(1100, cache_write_tokens=1000)) == 300 + 3750
+    assert price.cost_of(Tally(1100, cache_write_tokens=1000, long_write_tokens=400)) == (
+        300 + 600 * 3.75 + 400 * 6
+    )
+    assert SONNET.cost_of(Tally(1100, cache_write_tokens=1000, long_write_tokens=400)) == 3300
+    assert price.most_microusd(Amounts(1100, 10), 1000) == 300 + 6000 + 150
 
 
 def test_the_demand_of_a_call_has_what_it_will_and_what_it_can_cost() -> None:

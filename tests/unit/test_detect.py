@@ -241,6 +241,15 @@ def test_memberwise_needs_order_the_same_members_only() -> None:
     assert not ordered((3, 1), (2, 2))
 
 
+def test_needs_of_blocks_order_the_members_of_a_block() -> None:
+    ordered = order_by(((), ((0, 4),), ((1, 2),), ((2, 0),)), ())
+    assert ordered((0, 7), (1, 1))
+    assert not ordered((0, 7), (1, 7))
+    assert ordered((2, 1), (0, 15)), "of four blocks of four each has two"
+    assert not ordered((2, 1), (0, 16))
+    assert ordered((0, 99), (3, 0))
+
+
 def test_queues_order_their_groups() -> None:
     ordered = order_by(((), (), ()), ((0, 2),))
     assert ordered((0, 1), (2, 3))

@@ -29,7 +29,7 @@ SERVER = Fault("server")
 
 
 def test_what_is_finished_is_not_started_again() -> None:
-    groups = [Group("a", 4), Group("b", 4, (Need(0, True),)), Group("merge", 1, (Need(1),))]
+    groups = [Group("a", 4), Group("b", 4, (Need(0, block=1),)), Group("merge", 1, (Need(1),))]
     state = begin(Graph(groups), Rules(AllAtOnce()))
     restore(state, [0, 1, 3, 4], {2: 3, 0: 1})
     assert step(state, Began(), 0.0).effects == (Start(2, 4), Start(5, 1), Start(7, 1))
@@ -79,7 +79,7 @@ def test_a_run_that_has_begun_cannot_be_restored() -> None:
 
 def test_a_hundred_thousand_finished_tasks_are_restored_at_once() -> None:
     count = 100_000
-    groups = [Group("a", count), Group("b", count, (Need(0, True),)), Group("c", 1, (Need(1),))]
+    groups = [Group("a", count), Group("b", count, (Need(0, block=1),)), Group("c", 1, (Need(1),))]
     state = begin(Graph(groups), Rules(Fixed(4)))
     finished = [*range(count), *range(count, 2 * count, 2)]
     began = process_time()

@@ -105,7 +105,7 @@ def test_a_fan_out_starts_member_by_member_in_order() -> None:
 
 
 def test_members_are_pipelined_without_a_barrier() -> None:
-    chain = [Group("a", 3), Group("b", 3, (Need(0, True),)), Group("c", 3, (Need(1, True),))]
+    chain = [Group("a", 3), Group("b", 3, (Need(0, block=1),)), Group("c", 3, (Need(1, block=1),))]
     state = _begun(chain, Rules(AllAtOnce()))
     assert _started(_finish(state, 1)) == [4]
     assert _started(_finish(state, 4)) == [7]
@@ -359,8 +359,8 @@ def test_a_group_is_found_at_run_time() -> None:
 
 
 def test_groups_that_follow_member_by_member_are_found_together() -> None:
-    groups = [Group("a", None), Group("b", None, (Need(0, True),)),
-              Group("c", None, (Need(0, True), Need(1, True)))]  # fmt: skip
+    groups = [Group("a", None), Group("b", None, (Need(0, block=1),)),
+              Group("c", None, (Need(0, block=1), Need(1, block=1)))]  # fmt: skip
     state = _begun(groups, Rules(AllAtOnce()))
     taken = step(state, Expanded(0, 2), 1.0)
     assert taken.events[:3] == tuple(GroupExpanded(group, 2, 1.0) for group in range(3))
@@ -370,7 +370,7 @@ def test_groups_that_follow_member_by_member_are_found_together() -> None:
 
 
 def test_a_follower_that_was_lost_before_its_group_was_found_stays_lost() -> None:
-    groups = [Group("x"), Group("a", None), Group("b", None, (Need(0), Need(1, True)))]
+    groups = [Group("x"), Group("a", None), Group("b", None, (Need(0), Need(1, block=1)))]
     state = _begun(groups, Rules(AllAtOnce()))
     step(state, Failed(0, 1, HOPELESS), 1.0)
     taken = step(state, Expanded(1, 2), 1.0)

@@ -54,6 +54,15 @@ def test_a_claim_is_for_the_whole_call_even_if_some_is_cached() -> None:
     assert estimates.claim(CACHED, demand) == Spend(1204.8 + 1000.0, 1205 * 3 + 1000 * 15)
 
 
+def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
+    estimates = Estimates(lambda _: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
+    demand = estimates.demand(CACHED, ANTHROPIC, is_warm=False)
+    tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
+    claim = estimates.claim(CACHED, demand)
+    assert claim.microusd == 305 * 3 + 900 * 6 + 1000 * 15
+    assert estimates.spend(CACHED, claim, tally).microusd == 254 * 3 + 750 * 6 + 1000 * 15
+
+
 def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
     estimates = _estimates()
     demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)

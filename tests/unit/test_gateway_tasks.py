@@ -334,6 +334,16 @@ class FakeMeter:
 
     def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None: ...
 
+    def record(self, path: str) -> None: ...
+
+    def known_as(self, attempt: Attempt, name: str) -> Taken:
+        return Taken()
+
+    def carry(self, attempt: Attempt, taken: Taken) -> None: ...
+
+    def seen(self, attempt: Attempt) -> Taken:
+        return self.taken
+
     def resting(self) -> Resting:
         return Resting()
 

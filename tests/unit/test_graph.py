@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 from headway.core.plan.graph import (
-    MEMBERWISE_MAX,
+    ARRIVALS_MAX,
     Graph,
     GraphStatistics,
     Group,
@@ -152,7 +152,7 @@ def test_width_counts_the_fullest_level() -> None:
 def test_a_group_counts_once_in_a_path_and_with_all_its_members_in_the_width() -> None:
     graph = Graph([
         Group("fetch", 3, weight_s=2.0),
-        Group("parse", 3, (Need(0, memberwise=True),), weight_s=1.0),
+        Group("parse", 3, (Need(0, block=1),), weight_s=1.0),
         Group("merge", 1, (Need(1),), weight_s=5.0),
         Group("found", None, (Need(2),)),
     ])  # fmt: skip
@@ -165,42 +165,83 @@ def test_a_group_counts_once_in_a_path_and_with_all_its_members_in_the_width() -
 def test_needs_are_of_all_members_or_of_the_same_one() -> None:
     graph = Graph([
         Group("a", 5),
-        Group("b", 5, (Need(0, memberwise=True),)),
-        Group("c", 5, (Need(0), Need(0, memberwise=True), Need(1, memberwise=True))),
+        Group("b", 5, (Need(0, block=1),)),
+        Group("c", 5, (Need(0), Need(0, block=1), Need(1, block=1))),
         Group("one", 1),
-        Group("other", 1, (Need(3, memberwise=True),)),
+        Group("other", 1, (Need(3, block=1),)),
     ])  # fmt: skip
     assert graph.needs == ((), (0,), (0, 1), (), (3,))
     assert graph.memberwise == ((), (0,), (1,), (), ()), "of one alone it is the same, and simpler"
-    assert graph.followers == ((1,), (2,), (), (), ())
+    assert graph.followers == (((1, 1, False),), ((2, 1, False),), (), (), ())
     assert graph.waiters == ((2,), (), (), (4,), ())
 
 
 def test_members_that_need_each_other_are_equally_many() -> None:
     with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
-        Graph([Group("a", 3), Group("b", 4, (Need(0, memberwise=True),))])
+        Graph([Group("a", 3), Group("b", 4, (Need(0, block=1),))])
     with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
-        Graph([Group("a", 3), Group("b", None, (Need(0, memberwise=True),))])
+        Graph([Group("a", 3), Group("b", None, (Need(0, block=1),))])
 
 
 def test_unknown_sizes_go_along_one_chain() -> None:
     chain = [
         Group("a", None),
-        Group("b", None, (Need(0, memberwise=True),)),
-        Group("c", None, (Need(1, memberwise=True), Need(0, memberwise=True))),
+        Group("b", None, (Need(0, block=1),)),
+        Group("c", None, (Need(1, block=1), Need(0, block=1))),
     ]
     assert Graph(chain).memberwise == ((), (0,), (0, 1))
-    both = Group("d", None, (Need(0, memberwise=True), Need(1, memberwise=True)))
+    both = Group("d", None, (Need(0, block=1), Need(1, block=1)))
     with pytest.raises(InternalError, match="`d` needs members of two groups of unknown size"):
         Graph([Group("a", None), Group("b", None), both])
 
 
 def test_what_a_byte_cannot_count_is_refused() -> None:
-    count = MEMBERWISE_MAX + 1
+    count = ARRIVALS_MAX + 1
     groups = [Group(str(number), 2) for number in range(count)]
-    last = Group("last", 2, tuple(Need(number, memberwise=True) for number in range(count)))
-    with pytest.raises(InternalError, match="needs members of 256 groups"):
+    last = Group("last", 2, tuple(Need(number, block=1) for number in range(count)))
+    with pytest.raises(InternalError, match="each of `last` needs 256 members of others"):
         Graph([*groups, last])
+
+
+def test_blocks_are_as_many_as_members_need_them() -> None:
+    graph = Graph([
+        Group("a", 9),
+        Group("b", 3, (Need(0, block=4),)),
+        Group("c", 1, (Need(1, block=4, is_lenient=True),)),
+        Group("d", 3, (Need(1, block=1), Need(0, block=4, is_lenient=True), Need(2))),
+    ])  # fmt: skip
+    assert graph.blocks == ((), (Need(0, 4),), (), (Need(0, 4, is_lenient=True), Need(1, 1)))
+    assert graph.arrivals == (0, 4, 0, 5)
+    assert graph.memberwise == ((), (), (), (1,))
+    assert graph.followers == (((1, 4, False), (3, 4, True)), ((3, 1, False),), (), ())
+    assert graph.waiters == ((), (2,), (3,), ())
+    assert [*map(set, graph.lenient)] == [set(), set(), {1}, {0}]
+    assert Need(0, 1).memberwise
+    assert not Need(0, 4).memberwise
+    with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
+        Graph([Group("a", 9), Group("b", 2, (Need(0, block=4),))])
+
+
+def test_the_members_of_a_block_have_numbers_in_a_row() -> None:
+    numbers = Numbering([Group("x", 3), Group("a", 9), Group("later", None)])
+    assert numbers.needed(Need(1), 5) == range(3, 12)
+    assert numbers.needed(Need(1, 1), 5) == range(8, 9)
+    assert numbers.needed(Need(1, 4), 2) == range(11, 12), "the last block is smaller"
+    assert len(numbers.needed(Need(2, 4), 0)) == 0
+
+
+def test_unknown_sizes_of_blocks_go_along_one_chain() -> None:
+    first = [Group("a", None), Group("b", None, (Need(0, block=2),))]
+    Graph([*first, Group("c", None, (Need(1, block=2), Need(0, block=4)))])
+    with pytest.raises(InternalError, match="`c` needs members of two groups of unknown size"):
+        Graph([*first, Group("c", None, (Need(1, block=2), Need(0, block=2)))])
+
+
+@pytest.mark.parametrize("other", [Need(0), Need(0, block=2), Need(0, block=3, is_lenient=True)])
+def test_a_group_is_not_needed_in_two_ways_that_contradict_each_other(other: Need) -> None:
+    with pytest.raises(InternalError, match="`b` needs `a` in two ways"):
+        Graph([Group("a", 6), Group("b", 2, (Need(0, block=3), other))])
+    Graph([Group("a", 6), Group("b", 2, (Need(0, block=3), Need(0, block=3)))])
 
 
 @pytest.mark.parametrize("need", [-1, 1, 7])
@@ -262,7 +303,7 @@ def test_members_that_are_found_later_get_the_next_free_numbers() -> None:
 
 
 def test_a_group_of_a_billion_costs_as_much_as_a_group_of_one() -> None:
-    graph = Graph([Group("a", 10**9), Group("b", 10**9, (Need(0, memberwise=True),))])
+    graph = Graph([Group("a", 10**9), Group("b", 10**9, (Need(0, block=1),))])
     assert graph.width() == 10**9
     assert Numbering(graph.groups).place(10**9 + 5) == (1, 5)
 
@@ -282,6 +323,6 @@ def test_a_chain_of_a_hundred_thousand_tasks_is_a_plan_like_any_other() -> None:
     assert ready.statistics().done == size
     lost = ReadySet(graph)
     lost.open()
-    assert sum(map(len, lost.fail(0))) == size - 1
+    assert sum(map(len, lost.fail(0).lost)) == size - 1
     if sys.gettrace() is None:
         assert elapsed_s < 5.0, "about one second on a quiet machine"

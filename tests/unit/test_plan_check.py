@@ -214,6 +214,19 @@ def test_commands_of_members_are_looked_at_with_their_values() -> None:
         "  b: {run: 'work o/$name/$axis', matrix: {axis: [j, k]}, vars: {name: v}}\n"
     )
     assert one(values).message.startswith("the command of `b[k]` names `o/v/k`")
+
+
+def test_a_variable_can_be_the_whole_path() -> None:
+    writer = "  a: {run: x, writes: o/v}\n"
+    reader = "  b: {run: 'ls \"$folder\"', vars: {folder: o/v}, writes: []}\n"
+    found = one(writer + reader)
+    assert (found.kind, found.task, found.what) == ("undeclared", "b", "o/v")
+    # A word that does not look like a path is not taken for one, wherever it comes from.
+    writer = "  a: {run: x, writes: word}\n"
+    reader = "  b: {run: 'grep $what in', vars: {what: word}, writes: [], reads: []}\n"
+    assert [one.kind for one in remarks(writer + reader)] == ["nobody reads"]
+    reader = "  b: {run: 'work < $what', vars: {what: word}, writes: [], reads: []}\n"
+    assert [one.kind for one in remarks(writer + reader)] == ["undeclared"]
     results = "  a: {run: x, output: o/v}\n  b: {run: x}\n"
     results += "  c: {run: 'work o/$r', needs: b, vars: {r: '{{ tasks.b.output }}'}}\n"
     assert not remarks(results)

@@ -196,6 +196,39 @@ def test_a_key_changes_with_what_is_asked_for_and_with_nothing_else(
     assert {len(key) for key in after} == {DIGEST_BYTES}
 
 
+REDUCED = "  a: {run: x, each: [1, 2], matrix: {m: [3]}}\n  b: {run: y, reduce: a, quorum: 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("[1, 2]", "[1, 3]", 2),
+        ("[1, 2]", "[2, 1]", 1),
+        ("[3]", "[4]", 3),
+        ("quorum: 1", "quorum: 2", 1),
+        ("quorum: 1", "quorum: 1%", 1),
+        (", quorum: 1", "", 1),
+        ("x, ", "x, priority: 1, ", 0),
+    ],
+)
+def test_a_reduction_is_known_by_the_items_that_it_is_told_and_by_its_quorum(
+    old: str, new: str, changed: int
+) -> None:
+    """Equal results of other items are not the same to it: it says whose they are."""
+    before = set(keys(expanded(REDUCED)))
+    after = keys(expanded(REDUCED.replace(old, new)))
+    assert len(set(after) - before) == changed
+    assert (after[-1] in before) == (changed == 0)
+
+
+def test_a_reduction_of_what_is_found_keeps_its_key_when_that_is_known() -> None:
+    plan = expanded("  ls: {run: x}\n  a: {run: y, each: ls}\n  b: {run: z, reduce: a}\n")
+    before, after = keys_of(plan)[2], keys_of(found(plan, 1, ("p", "q")))[2]
+    assert before is not None
+    assert after is not None
+    assert before.key(0) == after.key(0)
+
+
 def test_the_text_of_files_is_part_of_a_key() -> None:
     tasks = ("  a: {prompt_file: 'p/{{ matrix.v }}.md', matrix: {v: [x, y]}}\n"
              "  b: {prompt_file: p/x.md, schema: s.json}\n")  # fmt: skip

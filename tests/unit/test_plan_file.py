@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,14 @@ import pytest
 
 from headway.core.plan.spec import Keyed, Leaf, Listing, Located, Scalar
 from headway.errors import Fix, Place, PlanError, PlanFileError
-from headway.planfile import apply_fix, apply_fixes, load_plan, parse_document, plan_from
+from headway.planfile import (
+    apply_fix,
+    apply_fixes,
+    in_one_go,
+    load_plan,
+    parse_document,
+    plan_from,
+)
 from headway.planfile import document as document_module
 from headway.planfile import folder as folder_module
 from headway.planfile import sources as sources_module
@@ -315,6 +323,17 @@ def test_a_plan_is_loaded_from_its_file(folder: Path) -> None:
     loaded = load_plan(path, "plan.json")
     assert (loaded.expanded.spec.name, loaded.folder) == ("plan", folder)
     assert loaded.text == path.read_text()
+
+
+def test_no_garbage_is_collected_while_a_plan_is_loaded(folder: Path) -> None:
+    assert gc.isenabled()
+    with in_one_go():
+        assert not gc.isenabled()
+        plan_from("headway: 1\ntasks: {a: {run: x}}\n", folder)
+        assert not gc.isenabled(), "whoever began it ends it"
+    with pytest.raises(PlanError):
+        plan_from("headway: 1\n", folder)
+    assert gc.isenabled()
 
 
 def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,6 +238,7 @@ def test_paths_that_lead_out_are_refused() -> None:
     refused("  a: {run: x, writes: [b, /etc/passwd]}\n", "HW011")
     refused("  a: {run: x, output: ~/o}\n", "HW011")
     refused("  a: {run: x, each: [../o], writes: '{{ item }}'}\n", "HW011")
+    refused("  a: {run: x, reads: '../{{ \"{{\" }}'}\n", "HW011")
     refused("  a: {run: x}\n  b: {run: x, each: a, output: '../{{ item }}'}\n", "HW011")
 
 

@@ -17,7 +17,7 @@ def _single(**needs: str) -> ReadySet:
 
 
 def _each(*needs: int) -> tuple[Need, ...]:
-    return tuple(Need(need, memberwise=True) for need in needs)
+    return tuple(Need(need, block=1) for need in needs)
 
 
 def _numbers(ranges: list[range]) -> list[int]:
@@ -38,8 +38,8 @@ def test_everything_behind_a_failure_is_lost_once() -> None:
     ready.open()
     ready.done(0)
     assert _numbers(ready.doomed(1)) == [3, 5]
-    assert _numbers(ready.fail(1)) == [3, 5]
-    assert ready.fail(2) == []
+    assert _numbers(ready.fail(1).lost) == [3, 5]
+    assert ready.fail(2).lost == []
     assert ready.done(4) == []
     assert repr(ready) == "<ReadySet 0 pending, 0 ready, 0 taken, 2 done, 2 failed, 2 lost>"
     statistics = ready.statistics()
@@ -57,7 +57,7 @@ def test_a_failure_does_not_take_back_what_is_done() -> None:
     ready = _single(a="", b="a", c="b")
     ready.open()
     assert ready.done(1) == [range(2, 3)]
-    assert ready.fail(0) == []
+    assert ready.fail(0).lost == []
     assert ready.statistics().ready == 1
 
 
@@ -113,9 +113,9 @@ def test_a_failed_member_takes_only_its_own_followers_along() -> None:
     groups = [Group("a", 3), Group("b", 3, _each(0)), Group("c", 3, _each(1))]
     ready = ReadySet(Graph(groups))
     ready.open()
-    assert _numbers(ready.fail(1)) == [4, 7]
+    assert _numbers(ready.fail(1).lost) == [4, 7]
     assert ready.done(0) == [range(3, 4)]
-    assert _numbers(ready.fail(3)) == [6]
+    assert _numbers(ready.fail(3).lost) == [6]
 
 
 def test_a_failed_member_takes_all_along_that_need_the_whole_group() -> None:
@@ -124,9 +124,9 @@ def test_a_failed_member_takes_all_along_that_need_the_whole_group() -> None:
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.doomed(1) == [range(4, 5), range(6, 8), range(8, 10)]
-    assert ready.fail(1) == [range(4, 5), range(6, 8), range(8, 10)]
+    assert ready.fail(1).lost == [range(4, 5), range(6, 8), range(8, 10)]
     assert ready.is_lost[2]
-    assert ready.fail(2) == [range(5, 6)], "the rest was lost before"
+    assert ready.fail(2).lost == [range(5, 6)], "the rest was lost before"
 
 
 def test_a_group_that_is_reached_by_one_member_and_then_entirely_is_lost_entirely() -> None:
@@ -134,15 +134,15 @@ def test_a_group_that_is_reached_by_one_member_and_then_entirely_is_lost_entirel
               Group("last", 2, _each(1, 2))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
-    assert ready.fail(0) == [range(2, 3), range(4, 6), range(6, 8)]
+    assert ready.fail(0).lost == [range(2, 3), range(4, 6), range(6, 8)]
 
 
 def test_some_of_a_lost_group_may_be_lost_already() -> None:
     groups = [Group("a", 4), Group("x"), Group("b", 4, (*_each(0), Need(1)))]
     ready = ReadySet(Graph(groups))
     ready.open()
-    assert ready.fail(1) == [range(6, 7)]
-    assert ready.fail(4) == [range(5, 6), range(7, 9)]
+    assert ready.fail(1).lost == [range(6, 7)]
+    assert ready.fail(4).lost == [range(5, 6), range(7, 9)]
 
 
 def test_a_member_whose_followers_are_lost_frees_nobody() -> None:
@@ -154,7 +154,7 @@ def test_a_member_whose_followers_are_lost_frees_nobody() -> None:
     ]
     ready = ReadySet(Graph(groups))
     ready.open()
-    assert ready.fail(2) == [range(3, 5)]
+    assert ready.fail(2).lost == [range(3, 5)]
     assert ready.done(0) == [range(5, 6)]
 
 
@@ -220,7 +220,7 @@ def test_a_group_that_will_never_be_found_is_not_waited_for() -> None:
               Group("merge", 1, (Need(2),))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
-    assert ready.fail(0) == [range(1, 2)]
+    assert ready.fail(0).lost == [range(1, 2)]
     assert ready.unknown == 0
     assert ready.is_lost[1]
     assert ready.is_lost[2]
@@ -253,3 +253,134 @@ def test_a_group_that_is_done_entirely_frees_others_whatever_it_needs() -> None:
     ready.restore([1, 2])
     assert ready.open() == [range(1), range(3, 4)]
     assert ready.done(0) == [], "what it frees is done"
+
+
+def _blocks(group: int, block: int, *, is_lenient: bool = False) -> tuple[Need, ...]:
+    return (Need(group, block, is_lenient),)
+
+
+def test_a_member_is_ready_when_its_block_is_done() -> None:
+    ready = ReadySet(Graph([Group("a", 5), Group("b", 2, _blocks(0, 3))]))
+    assert ready.open() == [range(5)]
+    assert _numbers([*ready.done(0), *ready.done(2), *ready.done(4)]) == []
+    assert ready.done(3) == [range(6, 7)], "the last block is smaller"
+    assert ready.done(1) == [range(5, 6)]
+
+
+def test_a_failed_member_takes_its_block_along_up_all_levels() -> None:
+    groups = [Group("a", 16), Group("b", 4, _blocks(0, 4)), Group("c", 2, _blocks(1, 2)),
+              Group("all", 1, (Need(2),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.doomed(9) == [range(18, 19), range(21, 22), range(22, 23)]
+    assert ready.fail(9) == ([range(18, 19), range(21, 22), range(22, 23)], [])
+    assert _numbers([freed for task in range(8) for freed in ready.done(task)]) == [16, 17]
+    assert _numbers([freed for task in (16, 17) for freed in ready.done(task)]) == [20]
+
+
+def test_blocks_that_are_cut_differently_are_lost_each_by_its_own() -> None:
+    groups = [Group("a", 5), Group("b", 2, _blocks(0, 3)),
+              Group("c", 2, (*_blocks(0, 4), *_blocks(1, 1)))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(3).lost == [range(6, 7), range(7, 9)]
+    several = [Group("a", 9), Group("b", 3, _blocks(0, 4)),
+               Group("c", 3, (*_blocks(0, 3), *_blocks(1, 1)))]  # fmt: skip
+    ready = ReadySet(Graph(several))
+    ready.open()
+    assert ready.fail(8).lost == [range(11, 12), range(14, 15)]
+
+
+def test_a_lenient_need_is_met_by_whoever_has_ended() -> None:
+    groups = [Group("a", 5), Group("b", 2, _blocks(0, 3, is_lenient=True)),
+              Group("all", 1, (Need(1),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert _numbers([*ready.done(0), *ready.done(1)]) == []
+    assert ready.fail(2) == ([], [range(5, 6)])
+    assert ready.fail(4) == ([], [])
+    assert ready.fail(3) == ([], [range(6, 7)])
+    assert _numbers([*ready.done(5), *ready.done(6)]) == [7]
+
+
+def test_a_lenient_need_of_all_is_met_by_those_that_are_lost_too() -> None:
+    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("all", 1, (Need(1, is_lenient=True),))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    ready.done(0)
+    assert ready.fail(1) == ([range(4, 5)], [])
+    assert ready.fail(3) == ([], [])
+    assert ready.fail(2) == ([range(5, 6)], [range(6, 7)])
+    assert ready.is_done(1)
+
+
+def test_an_empty_group_that_is_lost_has_ended_once() -> None:
+    groups = [Group("a"), Group("none", 0, (Need(0),)), Group("x"),
+              Group("all", 1, (Need(1, is_lenient=True), Need(2)))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert not ready.is_done(1)
+    assert ready.fail(0) == ([], [])
+    assert ready.is_done(1)
+    assert ready.done(1) == [range(2, 3)]
+
+
+def test_an_empty_group_that_was_done_before_it_is_lost_does_not_end_again() -> None:
+    groups = [Group("x"), Group("y"), Group("a", None, (Need(0),)), Group("b", None, _each(2)),
+              Group("all", 1, (Need(3, is_lenient=True), Need(1)))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert _numbers([*ready.expand(2, 0), *ready.expand(3, 0)]) == []
+    assert ready.fail(0) == ([], [])
+    assert ready.done(1) == [range(2, 3)]
+
+
+def test_who_is_missing_is_forgiven_but_not_that_nobody_knows_them() -> None:
+    groups = [Group("list"), Group("a", None, (Need(0),)),
+              Group("b", None, _blocks(1, 4, is_lenient=True)),
+              Group("all", 1, (Need(2, is_lenient=True),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.fail(0) == ([range(1, 2)], [])
+    assert ready.unknown == 0
+
+
+def test_levels_of_blocks_are_found_behind_a_group_that_is_found() -> None:
+    groups = [Group("a", None), Group("b", None, _blocks(0, 2)), Group("c", None, _blocks(1, 2)),
+              Group("all", 1, (Need(2),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    for group, count in enumerate((5, 3, 2)):
+        ready.expand(group, count)
+    assert _numbers([freed for task in range(1, 6) for freed in ready.done(task)]) == [6, 7, 8]
+    assert _numbers([freed for task in (8, 6, 7) for freed in ready.done(task)]) == [10, 9]
+
+
+def test_what_was_done_of_a_block_before_counts() -> None:
+    groups = [Group("a", 7), Group("b", 2, _blocks(0, 4)), Group("c", 1, (Need(1),))]
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    assert ready.restore([0, 1, 2, 4, 5, 6]) == 6
+    assert _numbers(ready.open()) == [3, 8]
+    assert ready.done(3) == [range(7, 8)]
+
+
+def test_a_million_in_blocks_are_a_few_ranges() -> None:
+    groups = [Group("x"), Group("a", 10**6, (Need(0),)),
+              Group("b", 250_000, _blocks(1, 4, is_lenient=True)),
+              Group("all", 1, (Need(2),))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    told = ready.fail(0)
+    assert told.lost == [range(1, 10**6 + 1)]
+    assert told.freed == [range(10**6 + 1, 10**6 + 250_001)]
+
+
+def test_those_that_become_ready_are_told_as_ranges() -> None:
+    groups = [Group("x"), Group("a", 5, (Need(0),)), Group("b", 5),
+              Group("c", 5, (*_blocks(1, 1, is_lenient=True), *_each(2)))]  # fmt: skip
+    ready = ReadySet(Graph(groups))
+    ready.open()
+    for task in (6, 7, 9):
+        ready.done(task)
+    assert ready.fail(0).freed == [range(11, 13), range(14, 15)]

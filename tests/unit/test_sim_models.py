@@ -101,6 +101,41 @@ def test_a_script_adds_the_numbers_of_a_text_and_takes_its_groups() -> None:
     assert answer(said("largest of 3, 11, agent-9", "script"), MODELS) == "11"
 
 
+def test_a_script_says_how_often_what_adds_up_by_name_and_seals_what_it_saw() -> None:
+    rules = [
+        {"contains": "tally", "within": "<(.*)>", "find": "#.*?$|(def|class)",
+         "json": {"counted": "tally", "seal": "seal"}},
+        {"contains": "sums", "json": "sums"},
+        {"answer": "{tally}; {sums}", "find": r"\bdef\b"},
+    ]  # fmt: skip
+    models = Models("script", parse_script({"rules": rules}))
+    text = "def def class # def"
+    assert json.loads(answer(said(f"tally <{text}>", "script"), models)) == {
+        "counted": {"class": 1, "def": 2},
+        "seal": sha256(text.encode()).hexdigest(),
+    }
+    told = 'sums {"b": 2, "a": 1, "seal": "12"} and {"a": 0.5, "in": {"b": -7}}'
+    assert json.loads(answer(said(told, "script"), models)) == {"a": 1.5, "b": -5}
+    assert answer(said('def "x": 3 def', "script"), models) == "def: 2; x: 3"
+
+
+def test_a_script_gives_the_named_groups_of_each_place_under_their_heading() -> None:
+    find = r"^== (?P<file>\S+)|^(?P<line>\d+) bad (?P<quote>\w+)"
+    rules = [
+        {"contains": "json", "find": find, "json": {"rows": "rows"}},
+        {"contains": "none", "find": "bad", "json": "rows"},
+        {"find": find, "answer": "{rows}"},
+    ]
+    models = Models("script", parse_script({"rules": rules}))
+    text = "== a.py\n1 good\n2 bad x\n3 bad y\n== b.py\n== c.py\n1 bad z"
+    assert json.loads(answer(said(f"json\n{text}", "script"), models)) == {"rows": [
+        {"file": "a.py", "line": 2, "quote": "x"}, {"file": "a.py", "line": 3, "quote": "y"},
+        {"file": "c.py", "line": 1, "quote": "z"},
+    ]}  # fmt: skip
+    assert answer(said(f"\n{text}", "script"), models) == "- a.py: 2: x\n- a.py: 3: y\n- c.py: 1: z"
+    assert json.loads(answer(said(f"none\n{text}", "script"), models)) == []
+
+
 def test_a_rule_sets_length_and_faults() -> None:
     failing = MODELS.reply(said("now fail", "script"))
     assert (len(failing.pieces), failing.faults) == (30, ("cut",))

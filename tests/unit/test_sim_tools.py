@@ -53,6 +53,14 @@ def test_a_second_prompt_begins_anew() -> None:
     assert command(reply(*before, ("user", "And now?"))) == COMMAND
 
 
+def test_who_was_interrupted_goes_on_and_does_again_what_was_cut_off() -> None:
+    begun = (("user", "Run `a`, then `b`."), ("assistant", "I run a."), ("tool", "A"))
+    cut = (*begun, ("assistant", "I run b."), ("tool", "[Tool call interrupted: it ended]"))
+    for turns in (begun, cut, (*cut, ("assistant", "No response requested."))):
+        found = reply(*turns, ("user", "You were interrupted. Go on where you were."))
+        assert command(found) == "b"
+
+
 def test_a_client_that_offers_no_shell_gets_a_short_text() -> None:
     found = reply(PROMPT, tools=("Read",))
     assert ("".join(found.pieces), found.tool_uses) == (ASIDE, ())
@@ -143,3 +151,11 @@ def test_a_rule_on_results_answers_when_there_are_some() -> None:
 def test_a_use_that_gives_a_tool_nothing_it_can_take_is_refused(use: object) -> None:
     with pytest.raises(BadPresetError, match="what each tool is given"):
         parse_script({"rules": [{"use": use}]})
+
+
+def test_an_agent_uses_a_tool_that_the_prompt_names_if_it_is_offered() -> None:
+    prompt = ("user", 'Please `Read {"path": "a"}`.')
+    (use,) = reply(prompt, tools=("Read",)).tool_uses
+    assert (use.name, json.loads(use.arguments)) == ("Read", {"path": "a"})
+    assert command(reply(prompt, tools=("Bash",))) == 'Read {"path": "a"}'
+    assert reply(("user", "`Read a`"), tools=("Read",)).tool_uses == ()

@@ -82,7 +82,7 @@ def test_a_need_that_is_done_is_not_named() -> None:
 def test_the_member_that_is_needed_is_named() -> None:
     groups = [
         Group("parse", 5),
-        Group("enrich", 5, (Need(0, True),)),
+        Group("enrich", 5, (Need(0, block=1),)),
         Group("merge", 1, (Need(1),)),
     ]
     state = _state(groups, Fixed(2), Finished(0, 1))

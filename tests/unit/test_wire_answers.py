@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -335,6 +336,20 @@ def test_deep_nesting_is_survived() -> None:
         assert (reader.fault is None) == (reader.tally.known == "reported")
         bare = read("anthropic", b'{"content":[{"input":' + deep + b"}]}")
         assert (bare.fault is None) == (reader.fault is None)
+
+
+def test_what_is_written_into_the_cache_is_a_part_of_the_input_and_told_apart() -> None:
+    answer = replace(ANSWER, cache_write_tokens=8)
+    told = Tally(10, 3, 5, "reported", 8)
+    assert read("anthropic", write.whole("anthropic", answer)).tally == told
+    streamed = write.opening("anthropic", answer) + write.closing("anthropic", answer, True)
+    assert read("anthropic", streamed, STREAM).tally == told
+    usage = json.loads(write.whole("anthropic", answer))
+    usage["usage"]["cache_creation"] = {
+        "ephemeral_5m_input_tokens": 2,
+        "ephemeral_1h_input_tokens": 6,
+    }
+    assert read("anthropic", json.dumps(usage).encode()).tally == replace(told, long_write_tokens=6)
 
 
 def test_what_was_heard_can_be_shown() -> None:

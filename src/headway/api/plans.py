@@ -173,7 +173,7 @@ class Plan:
             edges.append(Need(index))
             return None
         work.sources = (Source(other.work, is_own=True),)
-        edges.append(Need(index, memberwise=True))
+        edges.append(Need(index, block=1))
         return other.group.count
 
     def _must_know(self, handle: TaskHandle) -> _Declared:

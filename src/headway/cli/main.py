@@ -37,6 +37,7 @@ EXAMPLES: Final = """\
 examples:
   headway each 'claude -p "Find races in {}"' ::: src/*.py
   headway run plan.yaml     perform a plan, at the width that the account allows
+  headway plan GOAL         let a model write a plan; checked, not run
   headway                   your runs, and which can be resumed
   headway status            the last run: how far, what it took, what failed
   headway limits            your accounts: limits, use, callers, budget
@@ -63,6 +64,7 @@ class Verb:
 VERBS: Final = (
     Verb("each", "headway.cli.each", "run a command for each of many inputs"),
     Verb("run", "headway.cli.run", "perform a plan"),
+    Verb("plan", "headway.cli.plan", "let a model write a plan for a goal; checked, not run"),
     Verb("check", "headway.cli.check", "what a plan would do; performs nothing"),
     Verb("explore", "headway.cli.explore", "what if B runs before A completes? tries every pair"),
     Verb("resume", "headway.cli.resume", "go on with a run, or let a paused one go on"),
@@ -78,6 +80,8 @@ VERBS: Final = (
     Verb(
         "sim", "headway.cli.sim", "run a workload against a simulated provider, without a network"
     ),
+    Verb("mcp", "headway.cli.mcp", "let an agent hand over its fan-out: an MCP server on stdio"),
+    Verb("skill", "headway.cli.skill", "teach agents with a shell when and how to use headway"),
     Verb("doctor", "headway.cli.doctor", "whether this machine is fit, and what to mend"),
     Verb("config", "headway.cli.config", "the configuration in force, and the plan's schema", True),
     Verb("completion", "headway.cli.completion", "complete commands in bash, zsh or fish"),

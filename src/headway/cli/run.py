@@ -46,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
     add_common(parser)
+    parser.set_defaults(is_foreign=False)
     return _run
 
 
@@ -68,48 +69,57 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from headway.planfile import load_plan
+
+    must_be_least("-j", parsed.jobs, 1)
+    must_be_least("--retries", parsed.retries, 0)
+    path, budget = Path(parsed.plan), budget_of(parsed.budget)
+    loaded = load_plan(path, parsed.plan, parsed.outside)
+    if parsed.strategy:
+        loaded = loaded.with_spec(replace(loaded.expanded.spec, strategy=parsed.strategy))
+    with environment_of(parsed) as environment:
+        return begin(loaded, path, parsed, environment, budget)
+
+
+def begin(
+    loaded: Loaded,
+    path: Path,
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+    budget: Budget | None,
+) -> int:
+    """Perform a plan that was loaded, on a new journal."""
     from headway.cli.running import begin_journal
     from headway.core.engine.record import Header
-    from headway.planfile import load_plan
     from headway.runtime.configuration import read_configuration
     from headway.runtime.crew import Crew
     from headway.runtime.planrun import PlanSource, must_be_possible, plan_run
 
-    must_be_least("-j", parsed.jobs, 1)
-    must_be_least("--retries", parsed.retries, 0)
-    path = Path(parsed.plan)
-    loaded = load_plan(path, parsed.plan, parsed.outside)
     settings = read_configuration(os.environ).values
     source = PlanSource(
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
-        parsed.retries, budget_of(parsed.budget), parsed.model, parsed.outside,
+        parsed.retries, budget, parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
-        has_gateway=not parsed.no_gateway,
+        has_gateway=not parsed.no_gateway, is_foreign=parsed.is_foreign,
     )  # fmt: skip
-    spec = loaded.expanded.spec
-    if parsed.strategy:
-        loaded = loaded.with_spec(replace(spec, strategy=parsed.strategy))
-    with environment_of(parsed) as environment:
-        # Refused here, it leaves no run behind that nobody could resume either.
-        must_be_possible(
-            plan_run(loaded.expanded, source, Crew(str(loaded.folder), "", "", environment)),
-            environment,
+    # Refused here, it leaves no run behind that nobody could resume either.
+    first = plan_run(loaded.expanded, source, Crew(str(loaded.folder), "", "", environment))
+    must_be_possible(first, environment)
+    deadline_of(parsed)
+    must_be_worth_it(loaded, source, parsed, environment)
+    journal = begin_journal(
+        lambda run, now_s: Header(
+            run,
+            loaded.expanded.spec.name or path.stem,
+            "plan",
+            source.encoded(),
+            str(loaded.folder.resolve()),
+            first.tasks,
+            now_s,
+            settings.keep_results,
         )
-        _deadline_s(parsed)
-        must_be_worth_it(loaded, source, parsed, environment)
-        journal = begin_journal(
-            lambda run, now_s: Header(
-                run,
-                spec.name or path.stem,
-                "plan",
-                source.encoded(),
-                str(loaded.folder.resolve()),
-                loaded.expanded.count,
-                now_s,
-                settings.keep_results,
-            )
-        )
-        return perform(loaded, source, journal, parsed, environment)
+    )
+    return perform(loaded, source, journal, parsed, environment)
 
 
 def perform(
@@ -131,8 +141,9 @@ def perform(
     crew = Crew(
         folder, journal.folder, journal.header.run, environment, Adopted(journal.folder),
         meter=meter_of(journal, is_metered, environment),
+        keeps_results=journal.header.keeps_bodies,
     )  # fmt: skip
-    run = plan_run(loaded.expanded, source, crew, _deadline_s(parsed))
+    run = plan_run(loaded.expanded, source, crew, deadline_of(parsed))
     try:
         must_be_possible(run, environment)
     except BaseException:
@@ -265,20 +276,12 @@ def must_be_least(option: str, number: int | None, least: int) -> None:
 
 def budget_of(text: str | None) -> Budget | None:
     """`$6` is money, `5M` tokens."""
-    from headway.core.numbers import number_of
-    from headway.core.plan.spec import Budget
+    from headway.api.planfiles import budget_in
 
-    if text is None:
-        return None
-    number = number_of(text.removeprefix("$"))
-    if number is None or number <= 0:
-        raise BadValueError(f"--budget {text} is not an amount", hint="--budget '$6' or 5M")
-    if text.startswith("$"):
-        return Budget(microusd=round(number * 1_000_000))
-    return Budget(tokens=round(number))
+    return None if text is None else budget_in(text)
 
 
-def _deadline_s(parsed: argparse.Namespace) -> float:
+def deadline_of(parsed: argparse.Namespace) -> float:
     """Until when a usage window is waited for: as the command line says, or the configuration."""
     from headway.runtime.configuration import read_configuration
     from headway.runtime.windows import deadline_s

@@ -1,0 +1,114 @@
+"""Speaks the Model Context Protocol on stdin and stdout: the only importer of the `mcp` package.
+
+Laws:
+- Nothing but the protocol is on stdout.
+- Whatever a caller says wrong is one tool error with what to do instead; the server lives on.
+- Calls run on threads: a slow one keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from headway import __version__
+from headway.errors import HeadwayError, InternalError, UsageError, did_you_mean
+from headway.mcp.service import Service, Told
+from headway.mcp.settings import Settings
+from headway.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+
+NAME: Final = "headway"
+
+
+def serve(settings: Settings) -> None:
+    """Serve until the client closes stdin."""
+    # A thread waits for a line of stdin and cannot be woken: an interrupt ends the process as it
+    # is. Nothing is lost by that, since runs have processes of their own.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    asyncio.run(_serve(server_of(Service(settings))))
+
+
+def server_of(service: Service) -> Server[dict[str, Any]]:
+    """The server, not yet connected to anything."""
+
+    async def list_tools(_context: object, _asked: object) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+
+    async def call_tool(
+        _context: object, asked: types.CallToolRequestParams
+    ) -> types.CallToolResult:  # fmt: skip
+        return await asyncio.to_thread(answer, service, asked.name, asked.arguments or {})
+
+    return Server(
+        NAME, version=__version__, title="Headway", instructions=INSTRUCTIONS,
+        on_list_tools=list_tools, on_call_tool=call_tool,
+    )  # fmt: skip
+
+
+def answer(service: Service, name: str, given: Mapping[str, object]) -> types.CallToolResult:
+    """What a tool gives, or the one error that says why not."""
+    try:
+        told = _tool(name).call(service, given)
+    except HeadwayError as error:
+        return _failed(error)
+    except Exception as error:
+        # The boundary: whatever else comes up is a bug of ours, costs this call and no other.
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return _failed(InternalError(f"{name} failed: {type(error).__name__}"))
+    return _gave(told)
+
+
+async def _serve(server: Server[dict[str, Any]]) -> None:
+    async with stdio_server() as (from_client, to_client):
+        await server.run(from_client, to_client, server.create_initialization_options())
+
+
+def _tool(name: str) -> Tool:
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    known = [tool.name for tool in TOOLS]
+    raise UsageError(f"there is no tool `{name[:40]}`", hint=did_you_mean(name, known))
+
+
+def _described(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.about,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.is_read_only,
+            destructive_hint=tool.is_destructive,
+            idempotent_hint=tool.is_idempotent,
+            open_world_hint=tool.is_open,
+        ),
+    )
+
+
+def _gave(told: Told) -> types.CallToolResult:
+    """The same twice: as a value, and as text for clients that know no values."""
+    text = _sendable(json.dumps(told, ensure_ascii=False))
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text)
+    )
+
+
+def _failed(error: HeadwayError) -> types.CallToolResult:
+    content = types.TextContent(type="text", text=_sendable(error.render()))
+    return types.CallToolResult(content=[content], is_error=True)
+
+
+def _sendable(text: str) -> str:
+    """Without what UTF-8 cannot hold, like bytes in the name of a file: it would end the server."""
+    return text.encode(errors="replace").decode()

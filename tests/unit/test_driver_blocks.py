@@ -1,0 +1,160 @@
+"""Blocks and lenient needs as works see them: who is given or missing, what a resume repeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.plan.graph import Graph, Group, Need
+from headway.runtime.work import Attempt, Result
+from tests.unit.driven import Scene, ScriptedWork, after, fails, passes
+
+
+async def _given(attempt: Attempt) -> Result:
+    """Who is given to it of whatever it needs, and who is missing."""
+    for name in ("map", "sum/1"):
+        given = " ".join(one.body.decode() for one in attempt.needed(name))
+        missing = " ".join(attempt.missing(name))
+        if given or missing:
+            return Result(f"<{given}|{missing}>".encode())
+    return Result(b"nothing")
+
+
+def _tree(count: int | None, *, is_lenient: bool = True) -> Graph:
+    """A list, a map over it, blocks of three of it, and all of those."""
+    return Graph([
+        Group("list", 1),
+        Group("map", count, (Need(0),)),
+        Group("sum", 1, (Need(3),)),
+        Group("sum/1", None if count is None else -(-count // 3), (Need(1, 3, is_lenient),)),
+    ])  # fmt: skip
+
+
+def _works(*failing: int, words: bytes = b"a b c d e") -> tuple[ScriptedWork, ...]:
+    return (
+        ScriptedWork("list", after(1.0, words), is_group=False),
+        ScriptedWork("map", fails(*failing), spread_over="list"),
+        ScriptedWork("sum", _given, is_group=False),
+        ScriptedWork("sum/1", _given),
+    )
+
+
+def _result(scene: Scene, name: str) -> str:
+    row = next(row for row in scene.record.rows.values() if row.name == name)
+    return scene.record.bodies[row.ending.body].decode()
+
+
+@pytest.mark.parametrize("count", [5, None])
+def test_a_member_is_given_its_block_and_told_who_is_missing(count: int | None) -> None:
+    scene = Scene(_tree(count), _works(1))
+    finished = scene.run().finished
+    assert (finished.finished, finished.failed, finished.skipped) == (8, 1, 0)
+    assert _result(scene, "sum/1[0]") == "<map[0] map[2]|map[1]>"
+    assert _result(scene, "sum/1[1]") == "<map[3] map[4]|>"
+    assert _result(scene, "sum") == "<<map[0] map[2]|map[1]> <map[3] map[4]|>|>"
+
+
+def test_those_that_were_skipped_are_missing_too() -> None:
+    graph = Graph([
+        Group("first", 3),
+        Group("map", 3, (Need(0, block=1),)),
+        Group("sum", 1, (Need(1, is_lenient=True),)),
+    ])  # fmt: skip
+    works = ScriptedWork("first", fails(0, 2)), ScriptedWork("map"), ScriptedWork("sum", _given)
+    scene = Scene(graph, works)
+    assert scene.run().finished.skipped == 2
+    assert _result(scene, "sum[0]") == "<map[1]|map[0] map[2]>"
+
+
+def test_who_does_not_forgive_is_skipped_with_its_block_alone() -> None:
+    scene = Scene(_tree(5, is_lenient=False), _works(1))
+    scene.run()
+    states = scene.record.states()
+    assert (states["sum/1[0]"], states["sum/1[1]"], states["sum"]) == (
+        "skipped", "finished", "skipped",
+    )  # fmt: skip
+
+
+def test_blocks_of_nothing_are_none_and_what_needs_all_of_them_still_runs() -> None:
+    scene = Scene(_tree(None), _works(words=b""))
+    assert scene.run().finished.finished == 2
+    assert _result(scene, "sum") == "nothing"
+
+
+@pytest.mark.parametrize("count", [5, None])
+def test_a_resume_repeats_one_path_when_who_was_missing_is_there(count: int | None) -> None:
+    before = Scene(_tree(count), _works(1))
+    before.run()
+    again = _works()
+    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
+    scene.record.rows.update(before.record.rows)
+    scene.record.bodies.update(before.record.bodies)
+    assert scene.run().finished.finished == 9
+    assert [work.performed for work in again] == [[], [1], [0], [0]]
+    assert _result(scene, "sum/1[0]") == "<map[0] map[1] map[2]|>"
+
+
+@pytest.mark.parametrize("count", [5, None])
+def test_a_resume_in_which_the_same_ones_are_missing_repeats_nothing_else(
+    count: int | None,
+) -> None:
+    before = Scene(_tree(count), _works(1))
+    before.run()
+    again = _works(1)
+    scene = Scene(_tree(count), again, setup={"saved": before.record.saved()})
+    assert scene.run().finished.finished == 8
+    assert [work.performed for work in again] == [[], [1], [], []]
+
+
+def test_a_changed_result_repeats_one_path() -> None:
+    before = Scene(_tree(5), _works())
+    before.run()
+    again = _works()
+    again[1].version = "2"
+    saved = before.record.saved()
+    rows = {again[1].key(one): saved.rows[_works()[1].key(one)] for one in (0, 1, 2, 4)}
+    rows |= {key: row for key, row in saved.rows.items() if not row.name.startswith("map")}
+
+    async def another(attempt: Attempt) -> Result:
+        return Result(b"another")
+
+    again[1].act = another
+    scene = Scene(_tree(5), again, setup={"saved": type(saved)(rows, saved.fetch)})
+    scene.run()
+    assert [work.performed for work in again] == [[], [3], [0], [1]]
+
+
+async def _fails_late(attempt: Attempt) -> Result:
+    await passes(5.0)
+    return await fails(attempt.member)(attempt)
+
+
+def test_members_are_found_by_the_end_of_what_is_needed_leniently() -> None:
+    graph = Graph([
+        Group("list"),
+        Group("extra", 2),
+        Group("map", None, (Need(0), Need(1, is_lenient=True))),
+    ])  # fmt: skip
+    works = (
+        ScriptedWork("list", after(1.0, b"a b"), is_group=False),
+        ScriptedWork("extra", _fails_late),
+        ScriptedWork("map", spread_over="list"),
+    )
+    assert Scene(graph, works).run().finished.finished == 3
+
+
+def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:
+    graph = Graph([
+        Group("words"),
+        Group("list"),
+        Group("map", None, (Need(1),)),
+        Group("sum/1", None, (Need(2, block=4),)),
+        Group("each", None, (Need(0), Need(3))),
+    ])  # fmt: skip
+    works = (
+        ScriptedWork("words", after(1.0, b"a b c"), is_group=False),
+        ScriptedWork("list", after(2.0, b""), is_group=False),
+        ScriptedWork("map", spread_over="list"),
+        ScriptedWork("sum/1"),
+        ScriptedWork("each", spread_over="words"),
+    )
+    assert Scene(graph, works).run().finished.finished == 5

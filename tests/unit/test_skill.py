@@ -1,0 +1,167 @@
+"""The skill that agents are given: what it says is true, and it gets where agents look."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+from headway.cli.completion import whole_parser
+from headway.core.plan.grammar import KEYS
+from headway.errors import StateFileError
+from headway.skill.places import AGENTS, install, skill_path
+from headway.skill.text import grammar_lines, is_untouched, sealed, skill_text
+
+GRAMMAR_LINES_MAX = 60
+SKILL_BYTES_MAX = 8_000
+"""It is read as a whole by whoever uses it: about 2,000 tokens."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return tmp_path / "project"
+
+
+def test_the_skill_is_small_and_has_every_key() -> None:
+    text = skill_text()
+    assert len(text.encode()) <= SKILL_BYTES_MAX
+    assert len(grammar_lines().splitlines()) <= GRAMMAR_LINES_MAX
+    for key in KEYS:
+        assert f"- `{key.name}: {key.example}`" in text
+
+
+def test_its_frontmatter_is_as_agents_want_it() -> None:
+    import yaml
+
+    _, front, _ = skill_text().split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert said["name"] == "headway"
+    assert set(said) == {"name", "description"}
+    assert 0 < len(said["description"]) <= 1024
+
+
+def test_every_example_of_the_skill_passes_the_check(here: Path) -> None:
+    (here / "src").mkdir()
+    for name in ("src/a.py", "src/b.py", "records.txt"):
+        (here / name).write_text("x\n")
+    examples = re.findall(r"```yaml\n(.*?)```", skill_text(), re.DOTALL)
+    assert len(examples) == 3
+    for text in examples:
+        (here / "plan.yaml").write_text(text)
+        assert main(["check", "plan.yaml", "--strict"]) == 0
+
+
+def test_every_command_of_the_skill_is_there() -> None:
+    parser = whole_parser()
+    commands = re.findall(r"`(headway [a-z][^`]*)`", skill_text())
+    assert len(commands) > 5
+    for command in commands:
+        parser.parse_args(shlex.split(command.replace("NAME", "x"))[1:])
+
+
+def test_it_is_put_where_agents_look_and_taken_away_again(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [here / ".claude/skills/headway/SKILL.md", here / ".agents/skills/headway/SKILL.md"]
+    assert main(["skill", "install"]) == 0
+    assert [path.read_text() for path in places] == [skill_text()] * 2
+    assert capsys.readouterr().out == "".join(f"{path}  installed\n" for path in places)
+    assert main(["skill", "install", "--json"]) == 0
+    assert {one["done"] for one in json.loads(capsys.readouterr().out)} == {"is there already"}
+    (places[0].parent / "mine.txt").write_text("")
+    assert main(["skill", "uninstall"]) == 0
+    assert [path.exists() for path in places] == [False, False]
+    assert (places[0].parent.exists(), places[1].parent.exists()) == (True, False)
+    assert main(["skill", "uninstall"]) == 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_each_agent_has_a_place_in_the_project_and_in_the_home(agent: str, here: Path) -> None:
+    assert main(["skill", "install", "--to", agent, "--user"]) == 0
+    assert main(["skill", "install", "--to", agent]) == 0
+    found = sorted(path for path in here.parent.rglob("SKILL.md"))
+    assert len(found) == 2
+    assert {path.parent.name for path in found} == {"headway"}
+
+
+def test_homes_that_agents_have_elsewhere_are_known(here: Path) -> None:
+    environ = {"CLAUDE_CONFIG_DIR": "/c", "XDG_CONFIG_HOME": "/x"}
+    assert skill_path("claude", True, environ) == "/c/skills/headway/SKILL.md"
+    assert skill_path("opencode", True, environ) == "/x/opencode/skills/headway/SKILL.md"
+    assert skill_path("some/folder", False, environ) == str(here / "some/folder/headway/SKILL.md")
+
+
+def test_what_somebody_changed_is_kept_unless_told_otherwise(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here / "s" / "headway" / "SKILL.md"
+    assert main(["skill", "install", "--to", "s"]) == 0
+    path.write_text(path.read_text().replace("headway check", "headway guess"))
+    for command in ("install", "uninstall"):
+        assert main(["skill", command, "--to", "s"]) == 2
+        assert "--force" in capsys.readouterr().err
+    assert "headway guess" in path.read_text()
+    assert main(["skill", "install", "--to", "s", "--force"]) == 0
+    assert path.read_text() == skill_text()
+    path.write_text("mine")
+    assert main(["skill", "uninstall", "--to", "s", "--force"]) == 0
+    assert not path.exists()
+
+
+def test_an_older_one_that_nobody_changed_is_renewed(here: Path) -> None:
+    path = here / "s" / "headway" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(sealed("what an older version said\n"))
+    assert is_untouched(path.read_text())
+    assert main(["skill", "install", "--to", "s"]) == 0
+    assert path.read_text() == skill_text()
+
+
+def test_nothing_is_written_through_a_link_in_the_place_of_a_draft(here: Path) -> None:
+    path = skill_path("claude", False, {})
+    Path(path).parent.mkdir(parents=True)
+    (here / "mine").write_text("mine")
+    for name in ("SKILL.md.draft", f".SKILL.md.{os.getpid()}"):
+        (Path(path).parent / name).symlink_to(here / "mine")
+    install(path)
+    assert (here / "mine").read_text() == "mine"
+
+
+def test_what_is_no_file_is_one_error_and_is_not_waited_for(here: Path) -> None:
+    path = skill_path("claude", False, {})
+    Path(path).parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(StateFileError, match="it is no file"):
+        install(path)
+
+
+def test_a_link_is_replaced_and_not_followed(here: Path) -> None:
+    path = here / "s" / "headway" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(here / "elsewhere")
+    assert main(["skill", "install", "--to", "s"]) == 0
+    assert not (here / "elsewhere").exists()
+    assert not path.is_symlink()
+
+
+def test_a_place_that_cannot_be_written_is_one_error(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "file").write_text("")
+    assert main(["skill", "install", "--to", "file"]) == 2
+    assert "error[HW208]" in capsys.readouterr().err
+
+
+def test_it_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["skill", "install", "--print"]) == 0
+    assert capsys.readouterr().out == skill_text()
