@@ -36,6 +36,7 @@ from headway.errors import QueueOrderError
 GROUPS_MAX = 6
 MEMBERS_MAX = 4
 STEPS_MAX = 1000
+BLOCKS = (1, 2, 3)
 KINDS = ("server", "timeout", "request", "billing", "rate")
 
 STRATEGIES: st.SearchStrategy[Strategy] = st.one_of(
@@ -80,21 +81,42 @@ TROUBLE = moments((*COMMON, *RARE))
 
 
 @st.composite
+def reductions(draw: st.DrawFn) -> Graph:
+    """A graph of blocks of blocks: each level behind one before it, and some who need all of it."""
+    counts: list[int | None] = [draw(st.sampled_from((1, 4, 7, None))), 2]
+    groups = [Group("first", counts[0]), Group("other", 2)]
+    for number in range(2, draw(st.integers(3, 2 * GROUPS_MAX))):
+        source = draw(st.integers(0, number - 1))
+        block, forgives = draw(st.integers(0, 3)), st.sampled_from((False, True))
+        count = (
+            blocks_in(counts[source], block) if block else draw(st.sampled_from((0, 1, 2, None)))
+        )
+        needs = [Need(source, block, draw(forgives))]
+        if (other := draw(st.integers(0, number - 1))) != source:
+            needs.append(Need(other, 0, draw(forgives)))
+        counts.append(count)
+        groups.append(Group(f"g{number}", count, tuple(needs)))
+    return Graph(groups)
+
+
+@st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """A graph without cycles, declared in any order: groups of all sizes, queues, local tasks."""
     size = draw(st.integers(0, GROUPS_MAX))
     place = draw(st.permutations(range(size)))
-    counts = draw(
-        st.lists(st.sampled_from((0, 1, 1, 2, 3, MEMBERS_MAX, None)), min_size=size, max_size=size)
-    )
+    sizes = st.sampled_from((0, 1, 1, 2, 3, MEMBERS_MAX, 7, None, None))
+    counts = draw(st.lists(sizes, min_size=size, max_size=size))
     groups: dict[int, Group] = {}
     for number in range(size):
         before = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
         needs: dict[int, Need] = {}
         for other in before:
-            is_alone = counts[number] is not None or not any(n.memberwise for n in needs.values())
-            each = counts[other] == counts[number] and is_alone and draw(st.booleans())
-            needs.setdefault(other, Need(place[other], each))
+            is_alone = counts[number] is not None or not any(n.block for n in needs.values())
+            blocks = [
+                block for block in BLOCKS if blocks_in(counts[other], block) == counts[number]
+            ]
+            block = draw(st.sampled_from((0, *blocks))) if is_alone else 0
+            needs.setdefault(other, Need(place[other], block, draw(st.integers(0, 3)) == 0))
         groups[place[number]] = Group(
             f"g{number}", counts[number], tuple(needs.values()),
             weight_s=float(draw(st.integers(0, 3))), priority=float(draw(st.integers(0, 1))),
@@ -106,6 +128,27 @@ def graphs(draw: st.DrawFn) -> Graph:
         return Graph(declared)
     except QueueOrderError:
         return Graph(replace(group, queue="") for group in declared)
+
+
+def blocks_in(count: int | None, block: int) -> int | None:
+    """How many blocks so many members are, found naively."""
+    return None if count is None else len(range(0, count, block))
+
+
+def needed(state: State, task: int, *, is_lenient: bool) -> set[int]:
+    """The tasks that a task needs, leniently or not, found naively."""
+    group, member = state.place(task)
+    found: set[int] = set()
+    for need in state.graph.groups[group].needs:
+        if need.is_lenient == is_lenient:
+            members = state.ready_set.numbers.members(need.group)
+            found |= {task for i, task in enumerate(members) if is_in(need, i, member)}
+    return found
+
+
+def is_in(need: Need, other: int, member: int) -> bool:
+    """Whether a member of another group is one of those that a member needs."""
+    return not need.block or other // need.block == member
 
 
 @dataclass(slots=True)
@@ -170,7 +213,7 @@ class Run:
             for group in range(len(graph))
             if not ready_set.numbers.is_known(group)
             and not ready_set.is_lost[group]
-            and not graph.memberwise[group]
+            and not any(need.block for need in graph.groups[group].needs)
         ]
 
     def finish(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.quota.demand import InputRatio, OutputLength, Price, right_size
-from headway.core.values import Amounts
+from headway.core.values import Amounts, Tally
 
 TOKENS = st.floats(0.0, 1e7)
 STEPS = st.lists(
@@ -88,16 +88,24 @@ PRICES = st.integers(0, 10**9)
 COUNTS = st.integers(0, 10**9)
 
 
-@given(PRICES, PRICES, PRICES, st.tuples(COUNTS, COUNTS, COUNTS))
+@given(st.tuples(*[PRICES] * 5), st.tuples(*[COUNTS] * 5))
 def test_a_cost_is_the_exact_one_rounded_up(
-    input_price: int, output_price: int, cache_price: int, counts: tuple[int, int, int]
+    prices: tuple[int, ...], counts: tuple[int, ...]
 ) -> None:
-    price = Price(input_price, output_price, cache_price)
-    exact = Fraction(
-        counts[0] * input_price + counts[1] * output_price + counts[2] * cache_price, 10**6
-    )
-    cost = price.cost_microusd(Amounts(float(counts[0]), float(counts[1])), float(counts[2]))
-    assert 0 <= cost - exact < 1
+    plain, output, read, written, long = counts
+    tally = Tally(plain + written + long, read, output, "reported", written + long, long)
+    exact = Fraction(sum(one * each for one, each in zip(counts, prices, strict=True)), 10**6)
+    assert 0 <= Price(*prices).cost_of(tally) - exact < 1
+
+
+@given(st.tuples(*[PRICES] * 5), st.tuples(*[COUNTS] * 4))
+def test_no_way_to_write_into_the_cache_costs_more_than_the_most(
+    prices: tuple[int, ...], counts: tuple[int, ...]
+) -> None:
+    plain, output, kept, long = counts
+    price, given = Price(*prices), float(plain + kept)
+    tally = Tally(given, 0.0, output, "reported", kept, min(kept, long))
+    assert price.cost_of(tally) <= price.most_microusd(Amounts(given, output), kept)
 
 
 @given(st.floats(0.0, 1e6), st.integers(1, 200_000))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headway.core.plan.graph import Graph, Task
 from headway.core.plan.ready import DONE, ReadySet
 from headway.errors import CycleError
-from tests.property.engine_runs import graphs
+from tests.property.engine_runs import blocks_in, graphs
 
 
 @st.composite
@@ -81,7 +81,7 @@ def test_each_task_is_ready_or_lost_exactly_once(
             started += freed
         else:
             doomed = ready.doomed(task)
-            assert ready.fail(task) == doomed
+            assert ready.fail(task) == (doomed, [])
             lost += _numbers(doomed)
         assert ready.statistics().ready == len(active)
     assert sorted(started + lost) == list(range(len(graph)))
@@ -118,9 +118,13 @@ def test_restoring_gives_what_reporting_one_by_one_gives(graph: Graph, data: st.
     one_by_one, at_once = ReadySet(graph), ReadySet(graph)
     for ready in (one_by_one, at_once):
         ready.open()
-        for group in range(len(graph)):
+        counts: dict[int, int] = {}
+        for group in graph.order:
             if not ready.numbers.is_known(group):
-                ready.expand(group, 2)
+                sources = [n for n in graph.blocks[group] if n.group in counts]
+                sizes = [blocks_in(counts[need.group], need.block) for need in sources]
+                counts[group] = (sizes[0] if sizes else None) or 3
+                ready.expand(group, counts[group])
     total = one_by_one.numbers.total
     done = data.draw(st.lists(st.integers(0, max(total - 1, 0)), unique=True, max_size=total))
     for task in done:

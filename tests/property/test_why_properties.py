@@ -15,7 +15,7 @@ from headway.core.engine.strategy import Strategy
 from headway.core.engine.why import Active, Blocked, BlockerKind, Ended, Free, must_end, why
 from headway.core.plan.graph import Graph
 from headway.core.plan.ready import DONE, READY
-from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs
+from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs, is_in
 
 Named = tuple[BlockerKind, int]
 EVERYWHERE: tuple[Named, ...] = (
@@ -59,8 +59,8 @@ def _before(state: State, task: int) -> set[int]:
         group, member = state.place(reached.pop())
         others: set[int] = set()
         for need in state.graph.groups[group].needs:
-            members = numbers.members(need.group)
-            others |= {members[member]} if need.memberwise else set(members)
+            members = enumerate(numbers.members(need.group))
+            others |= {one for other, one in members if is_in(need, other, member)}
             others |= _behind_empty(state, need.group)
         if queue := state.graph.groups[group].queue:
             for other in state.graph.queues[queue]:
@@ -141,9 +141,9 @@ def _all_needs(state: State, task: int) -> set[Named]:
     group, member = state.place(task)
     found: set[Named] = set()
     for need in state.graph.groups[group].needs:
-        members = state.ready_set.numbers.members(need.group)
-        tasks = [members[member]] if need.memberwise else list(members)
-        is_done = all(state.ready_set.states[other] == DONE for other in tasks)
+        members = enumerate(state.ready_set.numbers.members(need.group))
+        tasks = [one for other, one in members if is_in(need, other, member)]
+        is_done = all(state.ready_set.states[one] >= DONE for one in tasks)
         if not (is_done if tasks else state.ready_set.is_done(need.group)):
             found.add(("needs", need.group))
     return found

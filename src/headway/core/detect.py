@@ -322,25 +322,26 @@ class _Judge:
 
 
 def order_by(
-    needs: Sequence[Sequence[tuple[int, bool]]], queues: Iterable[Sequence[int]]
+    needs: Sequence[Sequence[tuple[int, int]]], queues: Iterable[Sequence[int]]
 ) -> Callable[[Task, Task], bool]:
-    """Whether a plan orders two tasks: by needs (a group, and whether member by member), by queues.
+    """Whether a plan orders two tasks: by needs (a group, and blocks of how many, 0 for all of it),
+    by queues.
 
     What comes before a group is found when it is asked for, and kept.
     """
-    before: list[dict[int, bool]] = [{} for _ in needs]
-    """By group: those that it waits for, and whether for all of each."""
+    before: list[dict[int, int]] = [{} for _ in needs]
+    """By group: those that it waits for, and for blocks of how many, 0 for all of each."""
     queued: set[int] = set()
     for group, every in enumerate(needs):
-        for need, is_memberwise in every:
-            before[group][need] = before[group].get(need, False) or not is_memberwise
+        for need, block in every:
+            before[group][need] = min(before[group].get(need, block), block)
     for queue in queues:
         queued.update(queue)
         for place, group in enumerate(queue[1:]):
-            before[group][queue[place]] = True
-    kept: dict[int, dict[int, bool]] = {}
+            before[group][queue[place]] = 0
+    kept: dict[int, dict[int, int]] = {}
 
-    def all_before(group: int) -> dict[int, bool]:
+    def all_before(group: int) -> dict[int, int]:
         if group not in kept:
             kept[group] = _ancestors(before, group)
         return kept[group]
@@ -349,26 +350,26 @@ def order_by(
         if one[0] == other[0]:
             return one[0] in queued
         for first, second in ((one, other), (other, one)):
-            is_entire = all_before(second[0]).get(first[0])
-            if is_entire or (is_entire is False and first[1] == second[1]):
+            block = all_before(second[0]).get(first[0])
+            if block == 0 or (block is not None and first[1] // block == second[1]):
                 return True
         return False
 
     return is_ordered
 
 
-def _ancestors(before: Sequence[dict[int, bool]], group: int) -> dict[int, bool]:
-    """All groups before one, and whether all of each comes before all of it."""
-    found: dict[int, bool] = {}
-    waiting = [(group, False)]
+def _ancestors(before: Sequence[dict[int, int]], group: int) -> dict[int, int]:
+    """All groups before one, and blocks of how many come before each of it: all of it if 0."""
+    found: dict[int, int] = {}
+    waiting = [(group, 1)]
     while waiting:
-        one, was_entire = waiting.pop()
-        for need, is_entire in before[one].items():
-            is_entire_now = was_entire or is_entire
+        one, share = waiting.pop()
+        for need, block in before[one].items():
+            whole = share * block
             # Seen again by a way that says more, what is before it has to be seen again too.
-            if need not in found or (is_entire_now and not found[need]):
-                found[need] = is_entire_now
-                waiting.append((need, is_entire_now))
+            if need not in found or (whole == 0 and found[need]):
+                found[need] = whole
+                waiting.append((need, whole))
     return found
 
 

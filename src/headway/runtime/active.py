@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -15,9 +15,10 @@ from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
 from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, fold
 from headway.core.engine.snapshot import Snapshot
 from headway.core.plan.graph import Graph
+from headway.core.plan.ready import DONE
 from headway.runtime.crash import crash_point
 from headway.runtime.keeping import Record
-from headway.runtime.results import Results
+from headway.runtime.results import Results, needed_members
 from headway.runtime.work import Attempt, Needed, OverBudgetError, Result, Work
 
 
@@ -36,6 +37,8 @@ class Active:
     inputs: bytes = b""
     journalled: int = 0
     """The last attempt of this task whose end the journal knows."""
+    charged_microusd: int = 0
+    """What an interrupted attempt had set aside: it counts as spent from now on."""
     runner: asyncio.Task[None] | None = None
     reserved_microusd: int = 0
     called_back: str = ""
@@ -101,18 +104,30 @@ class Supplies:
         return attempt
 
     def needed(self, state: State, group: int, member: int, name: str) -> list[Needed]:
-        """The results of a group that a task needs, in declared order."""
-        graph, results = self._graph, self._results
-        for need in graph.groups[group].needs:
-            if graph.groups[need.group].name == name:
-                work = self._works[need.group]
-                every = range(len(state.ready_set.numbers.members(need.group)))
-                members = (member,) if need.memberwise else every
-                return [
-                    Needed(name, one, work.label(one), results.get(need.group, one))
-                    for one in members
-                ]
-        return []
+        """The results of a group that a task needs, in declared order: of those that finished."""
+        results = self._results
+        return [
+            Needed(name, one, work.label(one), results.get(index, one))
+            for work, index, one, is_done in self._asked(state, group, member, name)
+            if is_done
+        ]
+
+    def missing(self, state: State, group: int, member: int, name: str) -> list[str]:
+        """The labels of those of a group that a task needs and that ended without a result."""
+        every = self._asked(state, group, member, name)
+        return [work.label(one) for work, _, one, is_done in every if not is_done]
+
+    def _asked(
+        self, state: State, group: int, member: int, name: str
+    ) -> Iterator[tuple[Work, int, int, bool]]:
+        """Of the group of this name, the members that a task needs, and whether they finished."""
+        groups, numbers = self._graph.groups, state.ready_set.numbers
+        need = next((one for one in groups[group].needs if groups[one.group].name == name), None)
+        if need is None:
+            return
+        states, first = state.ready_set.states, numbers.firsts[need.group]
+        for one in needed_members(need, member, numbers):
+            yield self._works[need.group], need.group, one, states[first + one] == DONE
 
     def settle(self, active: Active, result: Result, *, is_in_doubt: bool = False) -> int:
         """An attempt has ended: what it cost, and others may have the rest of its money."""
@@ -182,6 +197,7 @@ class _Attempt(Attempt):
         self.name = active.name
         self.inputs = active.inputs
         self.journalled = active.journalled
+        self.charged_microusd = active.charged_microusd
         self.kept = ()
         self.snapshot = active.snapshot
         self.lock = supplies.lock
@@ -193,6 +209,9 @@ class _Attempt(Attempt):
 
     def needed(self, name: str) -> list[Needed]:
         return self._supplies.needed(self._state, self._active.group, self.member, name)
+
+    def missing(self, name: str) -> list[str]:
+        return self._supplies.missing(self._state, self._active.group, self.member, name)
 
     def waits(self) -> None:
         self._feed(Waiting(self.task))

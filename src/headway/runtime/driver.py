@@ -35,6 +35,7 @@ from headway.core.engine.events import (
     RunFinished,
     Start,
     Stopping,
+    TaskFailed,
     Ticked,
     WakeAt,
 )
@@ -297,6 +298,8 @@ class Driver:
                 _release(self, self._setup, effect)
             else:
                 self._attempts.cancel_all()
+        if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
+            asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
         if self.state.over and self._done is not None and not self._done.done():
             self._done.set_result(_last(events))
 

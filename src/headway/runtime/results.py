@@ -2,12 +2,13 @@
 
 Laws:
 - A result that nothing needs is not kept.
-- What a task was given is one digest: with the same digest it would be given the same again.
+- What a task was given is one digest: with the same digest it would be given the same again. Who
+  is missing, where that is forgiven, is part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -17,6 +18,9 @@ from headway.core.plan.graph import Graph, Need, Numbering
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Results in memory; beyond it they are read from the journal when they are needed."""
+
+ABSENT: Final = bytes(DIGEST_BYTES)
+"""Stands for the result of a task that has none."""
 
 Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""
@@ -76,9 +80,15 @@ class Results:
             body = self._fetch(digest)
         return body or b""
 
-    def has(self, needs: tuple[Need, ...], member: int) -> bool:
-        """Whether the results of its own member are there, where a need is memberwise."""
-        return all((need.group, member) in self._digests for need in needs if need.memberwise)
+    def has(self, needs: tuple[Need, ...], member: int, numbers: Numbering) -> bool:
+        """Whether the results of a member's own blocks are there, where it needs blocks."""
+        digests = self._digests
+        return all(
+            (need.group, one) in digests
+            for need in needs
+            if need.block
+            for one in needed_members(need, member, numbers)
+        )
 
     def inputs(self, needs: tuple[Need, ...], member: int, numbers: Numbering) -> bytes:
         """The digest of everything that a task with these needs is given; empty for nothing."""
@@ -86,21 +96,35 @@ class Results:
             return b""
         whole = blake2b(digest_size=DIGEST_BYTES)
         for need in needs:
-            if need.memberwise:
-                whole.update(self._digests[need.group, member])
+            if need.block:
+                for one in needed_members(need, member, numbers):
+                    whole.update(self._digest(need, one))
             else:
-                whole.update(self._of_all(need.group, len(numbers.members(need.group))))
+                whole.update(self._of_all(need, len(numbers.members(need.group))))
         return whole.digest()
 
     def statistics(self) -> ResultsStatistics:
         return ResultsStatistics(len(self._digests), self._bytes)
 
-    def _of_all(self, group: int, count: int) -> bytes:
-        """One digest over a whole group, which has finished and so does not change."""
-        found = self._inputs.get(group)
+    def _of_all(self, need: Need, count: int) -> bytes:
+        """One digest over a whole group, which has ended and so does not change."""
+        found = self._inputs.get(need.group)
         if found is None:
             whole = blake2b(digest_size=DIGEST_BYTES)
             for member in range(count):
-                whole.update(self._digests[group, member])
-            found = self._inputs[group] = whole.digest()
+                whole.update(self._digest(need, member))
+            found = self._inputs[need.group] = whole.digest()
         return found
+
+    def _digest(self, need: Need, member: int) -> bytes:
+        if need.is_lenient:
+            return self._digests.get((need.group, member), ABSENT)
+        return self._digests[need.group, member]
+
+
+def needed_members(need: Need, member: int, numbers: Numbering) -> Sequence[int]:
+    """The members of a group that a member of another one needs."""
+    if need.block == 1:
+        return (member,)
+    tasks, first = numbers.needed(need, member), numbers.firsts[need.group]
+    return range(tasks.start - first, tasks.stop - first)

@@ -9,7 +9,7 @@ from functools import partial
 from headway.core.engine.engine import State
 from headway.core.engine.events import Expanded
 from headway.core.plan.graph import Graph
-from headway.core.plan.ready import DONE
+from headway.core.plan.ready import DONE, FAILED, LOST
 from headway.runtime.active import Supplies
 from headway.runtime.work import Work
 
@@ -24,16 +24,24 @@ class SpreadStatistics:
 class Spread:
     """Finds out which groups have become known."""
 
-    __slots__ = ("_after", "_graph", "_works")
+    __slots__ = ("_after", "_graph", "_works", "lenient")
 
     def __init__(self, graph: Graph, works: Sequence[Work]) -> None:
         self._graph = graph
         self._works = works
         self._after: dict[int, list[int]] = {}
-        for index, group in enumerate(graph.groups):
-            if group.count is None:
-                for need in group.needs:
-                    self._after.setdefault(need.group, []).append(index)
+        self.lenient: list[int] = []
+        """Those that the end of others may make known, and not their results alone."""
+        for index in reversed(graph.order):
+            if graph.groups[index].count is None:
+                # Whoever is made known with another group may be empty like it, and ends with it.
+                behind = self._after.get(index, [])
+                is_with = {need.group for need in graph.blocks[index]}
+                for source in graph.needs[index]:
+                    found = [index, *(behind if source in is_with else ())]
+                    self._after.setdefault(source, []).extend(found)
+                if graph.lenient[index] - is_with:
+                    self.lenient.append(index)
 
     def __repr__(self) -> str:
         return f"<Spread over {len(self._after)} groups>"
@@ -59,10 +67,12 @@ class Spread:
         """How many members a group has; None while that cannot be known."""
         numbers, states = state.ready_set.numbers, state.ready_set.states
         for need in self._graph.groups[index].needs:
-            # Whoever follows a group member by member is made known with it, by the engine.
-            if need.memberwise or not numbers.is_known(need.group):
+            # Whoever needs blocks of a group is made known with it, by the engine.
+            if need.block or not numbers.is_known(need.group):
                 return None
             members = numbers.members(need.group)
-            if states.count(DONE, members.start, members.stop) < len(members):
+            ends = (DONE, FAILED, LOST) if need.is_lenient else (DONE,)
+            ended = sum(states.count(end, members.start, members.stop) for end in ends)
+            if ended < len(members):
                 return None
         return self._works[index].count(partial(supplies.needed, state, index, 0))

@@ -119,7 +119,7 @@ def _state_rooms(is_declared: bool) -> frozenset[tuple[Room, bool]]:
 
 
 def _order(graph: Graph) -> Callable[[tuple[int, int], tuple[int, int]], bool]:
-    needs = [[(need.group, need.memberwise) for need in group.needs] for group in graph.groups]
+    needs = [[(need.group, need.block) for need in group.needs] for group in graph.groups]
     return order_by(needs, graph.queues.values())
 
 

@@ -95,7 +95,8 @@ class Takeover:
         needs, work = self.graph.groups[index].needs, self.works[index]
         is_shared = self.graph.groups[index].touches is not None
         rows, results = self.saved.rows, self.results
-        is_fed = all(need.group in complete for need in needs if not need.memberwise)
+        # Whoever is missing is tried again, so even who could do without waits for it again.
+        is_fed = all(need.group in complete for need in needs if not need.block)
         # Whoever needs a result that was not kept must not be given nothing instead.
         is_gone = not self.saved.keeps_bodies and results.is_needed(index)
         numbers = state.ready_set.numbers
@@ -107,7 +108,7 @@ class Takeover:
             attempts[task] = row.attempt
             if row.state != "finished" or not is_fed or is_gone or is_shared:
                 continue  # What has read the shared state is judged by it when its turn has come.
-            if needs and not results.has(needs, member):
+            if needs and not results.has(needs, member, numbers):
                 continue
             inputs = results.inputs(needs, member, numbers) if needs else b""
             if row.ending.inputs == inputs:

@@ -85,6 +85,11 @@ class Reserve(Protocol):
     def __call__(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]: ...
 
 
+def _none_missing(_group: str) -> list[str]:
+    """Where no need is lenient, everybody whom a task needs has finished."""
+    return []
+
+
 @dataclass(slots=True)
 class Attempt:
     """One try of a task, as its work sees it. The driver makes it and provides the verbs."""
@@ -95,8 +100,8 @@ class Attempt:
     key: bytes
     name: str
     needed: Callable[[str], list[Needed]]
-    """The results of a group that this task needs, in declared order; of its own member only,
-    where the need is memberwise."""
+    """The results of a group that this task needs, in declared order; of its own member, or its
+    own block of members, only, where the need says so. Those that have none are left out."""
     waits: Callable[[], None]
     """Say that a call asked for a permit."""
     goes: Callable[[], None]
@@ -118,6 +123,11 @@ class Attempt:
     """The shared state as this attempt sees it; None if it has nothing to do with it."""
     lock: RLock = field(default_factory=RLock)
     """To be held whenever the snapshot is used: others may be committed meanwhile."""
+    missing: Callable[[str], list[str]] = _none_missing
+    """The labels of those members of a needed group that failed or were skipped, in declared order:
+    of those that this task needs, where a need is lenient."""
+    charged_microusd: int = 0
+    """What an interrupted attempt of this task had set aside: it is charged already."""
 
 
 TELL_WAIT: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("tell_wait", default=None)

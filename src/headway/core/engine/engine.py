@@ -8,7 +8,8 @@
                               |                |     change what it read--> proposed          |
                               +--what it read is different now--<--------+--> finished        |
                               +---------------------------------------------------------------+
-    a task that needs a failed one is skipped, and so is everything that needs it
+    a task that needs a failed one is skipped, and so is everything that needs it; one that needs
+    no more than its end is ready
 
 Laws:
 - `decide` and `starts` hold all policy and change nothing; `apply` is total, holds none, and
@@ -89,7 +90,7 @@ from headway.core.engine.state import (
     take_back,
 )
 from headway.core.engine.strategy import Waves
-from headway.core.plan.graph import Graph
+from headway.core.plan.graph import Graph, blocks_in
 from headway.core.plan.ready import ReadySet
 from headway.core.records import quick
 
@@ -320,14 +321,20 @@ def _about_the_run(state: State, happened: Input, now: float) -> list[Event]:
 
 
 def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
-    """Groups that follow a group member by member are as large as it is, unless they are lost."""
-    is_lost, found = state.ready_set.is_lost, [happened.group]
+    """Groups that need blocks of a group are as large as there are blocks, unless they are lost."""
+    graph, is_lost = state.graph, state.ready_set.is_lost
     if state.ready_set.numbers.is_known(happened.group) or is_lost[happened.group]:
         return []
+    counts = {happened.group: happened.count}
+    found = [happened.group]
     for group in found:
-        followers = state.graph.followers[group]
-        found += [other for other in followers if other not in found and not is_lost[other]]
-    return [GroupExpanded(group, happened.count, now) for group in found]
+        for other, block, _ in graph.followers[group]:
+            # Whoever needs blocks of several groups comes after the last of them.
+            is_next = all(need.group in counts for need in graph.blocks[other])
+            if is_next and other not in counts and not is_lost[other]:
+                counts[other] = blocks_in(counts[group], block)
+                found.append(other)
+    return [GroupExpanded(group, counts[group], now) for group in found]
 
 
 def _continuation(state: State, now: float) -> list[Event]:

@@ -15,12 +15,15 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.engine.coherence import Coherence
+from headway.core.engine.coherence import copied as copied_coherence
 from headway.core.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
 from headway.core.engine.line import Line
 from headway.core.engine.sequencer import Sequencer
+from headway.core.engine.snapshot import Snapshot
 from headway.core.engine.strategy import Adaptive, Strategy
 from headway.core.plan.graph import Graph
 from headway.core.plan.ready import READY, TAKEN, ReadySet
+from headway.core.plan.ready import copied as copied_ready
 from headway.core.values import Fault
 
 
@@ -103,6 +106,24 @@ class State:
     def task_of(self, group: int, member: int) -> int:
         """The number of a group's member."""
         return self.ready_set.numbers.task_of(group, member)
+
+
+def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
+    """Another state like this one, and what its attempts see of the shared state, by task."""
+    ready_set = copied_ready(state.ready_set)
+    twin: State = object.__new__(State)
+    for name in State.__slots__:
+        setattr(twin, name, getattr(state, name))
+    twin.ready_set = ready_set
+    twin.line, twin.sequencer = state.line.copied(ready_set), state.sequencer.copied(ready_set)
+    twin.active, twin.waiting = state.active.copy(), state.waiting.copy()
+    twin.tried, twin.earlier = state.tried.copy(), state.earlier.copy()
+    twin.delayed, twin.wakes = state.delayed.copy(), state.wakes[:]
+    twin.proposed = state.proposed.copy()
+    if state.coherence is None:
+        return twin, {}
+    twin.coherence, snapshots = copied_coherence(state.coherence)
+    return twin, snapshots
 
 
 def is_held(state: State, now: float) -> bool:
@@ -223,15 +244,20 @@ def pass_over(state: State, task: int) -> None:
 
 
 def fail(state: State, task: int) -> None:
-    """A task has no result, and neither have those that need it: their queues go on."""
+    """A task has no result, and neither have those that need one: their queues go on.
+
+    Whoever only waited for its end, or for theirs, may start.
+    """
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.failed += 1
-    state.ready_set.fail(task)
+    freed = state.ready_set.fail(task).freed
     if state.coherence is not None:
         state.coherence.end(task)
         for group, is_lost in enumerate(state.ready_set.is_lost):
             if is_lost and not state.ready_set.numbers.is_known(group):
                 state.coherence.expand(group, range(0))
+    if freed:
+        offer(state, freed)
     for queue in state.graph.queues:
         give_turn(state, queue)
 

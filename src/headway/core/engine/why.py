@@ -20,6 +20,7 @@ from typing import Final, Literal, NamedTuple
 from headway.core.engine.coherence import Awaited, awaited
 from headway.core.engine.state import State, ripen
 from headway.core.engine.strategy import Fixed, Waves
+from headway.core.plan.graph import Graph, Need
 from headway.core.plan.ready import DONE, WORDS
 from headway.core.plan.touches import ANYTHING, Prefixes, covers
 
@@ -157,13 +158,15 @@ def must_end(state: State, task: int) -> dict[int, set[int]]:
     while reached:
         group, tasks = reached.pop()
         before: list[tuple[int, Iterable[int]]] = []
-        for need in graph.needs[group]:
-            if not numbers.members(need) and need not in passed:
-                passed.add(need)  # It has no task to wait for, but needs others itself.
-                reached += [] if state.ready_set.is_done(need) else [(need, ())]
-            shift = numbers.firsts[need] - numbers.firsts[group]
-            is_each = need in graph.memberwise[group]
-            before.append((need, [t + shift for t in tasks] if is_each else numbers.members(need)))
+        for need in _needs(graph, group):
+            other = need.group
+            if not numbers.members(other) and other not in passed:
+                passed.add(other)  # It has no task to wait for, but needs others itself.
+                reached += [] if state.ready_set.is_done(other) else [(other, ())]
+            before.append((other, numbers.members(other)))
+            if need.block:
+                own = [task - numbers.firsts[group] for task in tasks]
+                before[-1] = other, [one for who in own for one in numbers.needed(need, who)]
         if tasks and (queue := graph.groups[group].queue):
             turns = graph.queues[queue]
             before += [(other, numbers.members(other)) for other in turns[: turns.index(group)]]
@@ -174,6 +177,12 @@ def must_end(state: State, task: int) -> dict[int, set[int]]:
                 known |= new
                 reached.append((other, new))
     return found
+
+
+def _needs(graph: Graph, group: int) -> list[Need]:
+    """What a group needs, of every other one in one way."""
+    in_blocks = {need.group: need for need in graph.blocks[group]}
+    return [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
 
 
 def _of_the_run(state: State, now: float, names: Names) -> list[Blocker]:
@@ -194,16 +203,16 @@ def _of_the_run(state: State, now: float, names: Names) -> list[Blocker]:
 
 def _of_its_own(state: State, task: int, names: Names) -> list[Blocker]:
     group, member = state.place(task)
-    numbers, states = state.ready_set.numbers, state.ready_set.states
+    ready_set = state.ready_set
     blockers: list[Blocker] = []
-    for need in state.graph.needs[group]:
-        if need in state.graph.memberwise[group]:
-            other = numbers.task_of(need, member)
-            words = "" if states[other] == DONE else _need_of_one(state, other, names)
-        else:
-            words = "" if state.ready_set.is_done(need) else _need_of_all(state, need, names)
-        if words:
-            blockers.append(Blocker("needs", words, need))
+    for need in _needs(state.graph, group):
+        tasks = ready_set.numbers.needed(need, member)
+        left = [other for other in tasks if ready_set.states[other] < DONE]
+        if left or not (need.block or ready_set.is_done(need.group)):
+            words = _need_words(state, need, left, names)
+            if need.group in state.graph.lenient[group]:
+                words = words.replace("are not finished", "have not ended")
+            blockers.append(Blocker("needs", words, need.group))
     queue = state.graph.groups[group].queue
     turn = state.sequencer.turn(queue) if queue else None
     if turn is not None and turn != (group, member):
@@ -310,19 +319,19 @@ def _need_of_one(state: State, task: int, names: Names) -> str:
     return f"needs {names.task(task)}, which is {where}"
 
 
-def _need_of_all(state: State, group: int, names: Names) -> str:
-    name, states = state.graph.groups[group].name, state.ready_set.states
-    if not state.ready_set.numbers.is_known(group):
+def _need_words(state: State, need: Need, left: list[int], names: Names) -> str:
+    """What of a group is needed and has not ended."""
+    name = state.graph.groups[need.group].name
+    if not state.ready_set.numbers.is_known(need.group):
         return f"needs {name}, whose tasks are not known yet"
-    members = state.ready_set.numbers.members(group)
-    if not members:
+    if not left:
         return f"needs {name}, which is empty but needs others"
-    missing = [task for task in members if states[task] != DONE]
-    if len(missing) == 1:
-        return _need_of_one(state, missing[0], names)
-    if len(missing) > SHOWN_MAX:
-        return f"needs all of {name}, of which {len(missing)} are not finished"
-    *most, last = map(names.task, missing)
+    if len(left) == 1:
+        return _need_of_one(state, left[0], names)
+    if len(left) > SHOWN_MAX:
+        share = f"{need.block} of" if need.block else "all of"
+        return f"needs {share} {name}, of which {len(left)} are not finished"
+    *most, last = map(names.task, left)
     return f"needs {', '.join(most)} and {last}, which are not finished"
 
 

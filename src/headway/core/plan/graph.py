@@ -2,7 +2,9 @@
 
 Laws:
 - A group is one declared task; with a list to work on it has many members, otherwise one. A need
-  is between groups: of every member (the default), or of the member with the same number.
+  is between groups: of every member (the default), or of a block of so many members in a row, of
+  which each follows the one before: the first member needs the first block, and so on.
+- Whoever needs blocks has as many members as there are blocks, the last of which may be smaller.
 - A group's index is its place in the declaration; every tie is broken by it, so that one plan
   gives one order.
 - Tasks are numbered group by group in declared order. A group whose size is found at run time
@@ -21,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from headway.core.plan.order import Edges, Levels, circle, levels, reversed_edges, shown
 from headway.core.plan.touches import Touches
@@ -38,8 +40,8 @@ from headway.errors import (
 CHOICES_MAX: Final = 50
 """Names that a hint may choose from: more are slow to compare and useless to read."""
 
-MEMBERWISE_MAX: Final = 255
-"""Groups that one group may need member by member: what has arrived is counted in a byte."""
+ARRIVALS_MAX: Final = 255
+"""Members that one task may need in blocks: what has arrived is counted in a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,24 @@ class Need:
     """A group that must be done first."""
 
     group: int
-    memberwise: bool = False
-    """Member i needs member i alone, rather than every member."""
+    block: int = 0
+    """Member i needs so many members, from `block * i` on: with 1 the member of its own number.
+    With 0 it needs every member."""
+    is_lenient: bool = False
+    """Whether it is enough that they have ended, finished or not."""
+
+    @property
+    def memberwise(self) -> bool:
+        """Member i needs member i alone."""
+        return self.block == 1
+
+
+class Follower(NamedTuple):
+    """A group that needs blocks of another one."""
+
+    group: int
+    block: int
+    is_lenient: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +119,8 @@ class Graph:
     """Groups by index, with their edges in both directions, checked once and never changed."""
 
     __slots__ = (
-        "_levels", "dependents", "followers", "groups", "index", "memberwise", "needs", "order",
-        "queues", "tasks", "waiters",
+        "_levels", "arrivals", "blocks", "dependents", "followers", "groups", "index", "lenient",
+        "memberwise", "needs", "order", "queues", "tasks", "waiters",
     )  # fmt: skip
 
     def __init__(self, groups: Iterable[Group], tasks: Sequence[Task] = ()) -> None:
@@ -118,10 +136,18 @@ class Graph:
         if len(self.order) < len(self.groups):
             raise _cycle_error(self.groups, circle(self.needs, self.order))
         _check_sizes(self.groups, self.order)
-        self.memberwise: Final = tuple(map(_memberwise, self.groups))
+        self.lenient: Final = tuple(map(_lenient, self.groups))
+        """Of every group, the needed groups that need only have ended."""
+        self.blocks: Final = tuple(map(_blocks, self.groups))
+        """Of every group, its needs of blocks, each of another group."""
+        self.arrivals: Final = tuple([sum([n.block for n in needs]) for needs in self.blocks])
+        """Of every group, how many tasks in blocks each of its members needs."""
+        self.memberwise: Final = tuple(
+            [tuple([n.group for n in needs if n.block == 1]) for needs in self.blocks]
+        )
         """Of every group, the needed groups whose members are needed one by one."""
-        self.followers: Final = reversed_edges(self.memberwise)
-        """Of every group, the groups that need it member by member."""
+        self.followers: Final = _followers(self.blocks)
+        """Of every group, the groups that need blocks of it."""
         self.waiters: Final = _waiters(self.dependents, self.followers)
         """Of every group, the groups that need all of it."""
         self.queues: Final = _queues(self.groups)
@@ -231,6 +257,16 @@ class Numbering:
             self._owners.append(group)
         return range(first, self.total)
 
+    def copied(self) -> Numbering:
+        """Another one like this; the same, if nothing can change any more."""
+        if not self.unknown:
+            return self
+        twin = Numbering(())
+        twin.firsts, twin.lasts = self.firsts[:], self.lasts[:]
+        twin._starts, twin._owners = self._starts[:], self._owners[:]
+        twin.total, twin.unknown = self.total, self.unknown
+        return twin
+
     def is_known(self, group: int) -> bool:
         """Whether a group's size is known."""
         return self.firsts[group] >= 0
@@ -238,6 +274,11 @@ class Numbering:
     def members(self, group: int) -> range:
         """The numbers of a group's members; none while its size is unknown."""
         return range(self.firsts[group], self.lasts[group])
+
+    def needed(self, need: Need, member: int) -> range:
+        """The numbers of those that a member needs; none while they are unknown."""
+        members = range(self.firsts[need.group], self.lasts[need.group])
+        return members[need.block * member : need.block * (member + 1)] if need.block else members
 
     def group_of(self, task: int) -> int:
         """The group of a task."""
@@ -295,40 +336,74 @@ def _needs(groups: Sequence[Group]) -> Edges:
         before = {need.group for need in group.needs}
         if unknown := [need for need in before if not 0 <= need < len(groups)]:
             raise InternalError(f"`{group.name}` needs group {unknown[0]} of {len(groups)}")
+        if len(before) < len(group.needs):
+            _check_twice(groups, group)
         needs.append(tuple(sorted(before)))
     return tuple(needs)
 
 
-def _memberwise(group: Group) -> tuple[int, ...]:
-    """A group of one, or of none, needs all of a group of one, or of none: the same, and simpler.
+def _check_twice(groups: Sequence[Group], group: Group) -> None:
+    """All of a group and its own member of it may be needed at once; nothing else goes together."""
+    every = set(group.needs)
+    odd = {need.group for need in every if need.is_lenient or need.block > 1}
+    for other in odd:
+        if sum(need.group == other for need in every) > 1:
+            raise InternalError(f"`{group.name}` needs `{groups[other].name}` in two ways")
+
+
+def blocks_in(count: int, block: int) -> int:
+    """How many blocks so many members are; the last of them may be smaller."""
+    return -(-count // block)
+
+
+def _lenient(group: Group) -> frozenset[int]:
+    return frozenset([need.group for need in group.needs if need.is_lenient])
+
+
+def _blocks(group: Group) -> tuple[Need, ...]:
+    """A group of one, or of none, needs all of what is one block, or none: the same, and simpler.
 
     Where a group is needed in both ways, all of it is needed.
     """
     if group.count in {0, 1}:
         return ()
-    entirely = {need.group for need in group.needs if not need.memberwise}
-    return tuple(sorted({need.group for need in group.needs} - entirely))
+    entirely = {need.group for need in group.needs if not need.block}
+    found = {need for need in group.needs if need.block and need.group not in entirely}
+    return tuple(sorted(found, key=lambda need: need.group))
 
 
-def _waiters(dependents: Edges, followers: Edges) -> Edges:
+def _followers(blocks: Sequence[tuple[Need, ...]]) -> tuple[tuple[Follower, ...], ...]:
+    found: list[list[Follower]] = [[] for _ in blocks]
+    for group, needs in enumerate(blocks):
+        for need in needs:
+            found[need.group].append(Follower(group, need.block, need.is_lenient))
+    return tuple(map(tuple, found))
+
+
+def _waiters(dependents: Edges, followers: Sequence[tuple[Follower, ...]]) -> Edges:
     return tuple(
-        tuple(group for group in after if group not in one_by_one) if one_by_one else after
-        for after, one_by_one in zip(dependents, followers, strict=True)
+        tuple(sorted(set(after) - {one.group for one in some})) if some else after
+        for after, some in zip(dependents, followers, strict=True)
     )
 
 
 def _check_sizes(groups: Sequence[Group], order: Sequence[int]) -> None:
-    """Members that need each other one by one are equally many, found out together if at all."""
-    roots = list(range(len(groups)))
+    """Who needs blocks has one member for each of them; unknown sizes are found out together."""
+    # Of every group, the one whose size tells its own, and how many of that each member stands for.
+    roots = [(index, 1) for index in range(len(groups))]
     for index in order:
         group = groups[index]
-        sources = [need.group for need in group.needs if need.memberwise]
-        if any(groups[source].count != group.count for source in sources):
-            raise InternalError(f"`{group.name}` needs members of a group of another size")
-        if len(sources) > MEMBERWISE_MAX:
-            raise InternalError(f"`{group.name}` needs members of {len(sources)} groups")
-        if group.count is None and sources:
-            found = {roots[source] for source in sources}
+        needs = {need for need in group.needs if need.block}
+        if not needs:
+            continue
+        for need in needs:
+            count = groups[need.group].count
+            if group.count != (None if count is None else blocks_in(count, need.block)):
+                raise InternalError(f"`{group.name}` needs members of a group of another size")
+        if (arrivals := sum(need.block for need in needs)) > ARRIVALS_MAX:
+            raise InternalError(f"each of `{group.name}` needs {arrivals} members of others")
+        if group.count is None:
+            found = {(roots[n.group][0], roots[n.group][1] * n.block) for n in needs}
             if len(found) > 1:
                 raise InternalError(f"`{group.name}` needs members of two groups of unknown size")
             roots[index] = found.pop()
