@@ -13,7 +13,7 @@ AGENTS := $(VENV)/agents/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,12 @@ bench-coherence: $(DEV) ## anomalies in every interleaving, beside LangGraph and
 
 bench-state: $(RUNTIME) ## what the shared state costs, beside simpler ways to share
 	@$(BIN)/python -m bench.coherence_cost
+
+bench-patterns: $(DEV) ## 50 repositories three ways: a serial loop, a plan, sub-agents
+	@$(BIN)/python -m bench.patterns
+
+bench-examples: $(DEV) ## what each worked example takes: the table in the README
+	@$(BIN)/python -m bench.examples
 
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture

@@ -167,7 +167,7 @@ def errand_of(way: str, url: str, scene: Scene, seed: int) -> Errand:
 
 def examples(scene: Scene) -> list[Measured]:
     """The examples as they are, at the same time, with and without pacing."""
-    calls = {"threads.py": scene.calls, "plan_execute_summarize.py": 200}
+    calls = {"threads.py": scene.calls, "processes.py": 200}
     ways = [(name, flags) for name in calls for flags in ((), ("--unpaced",))]
     with ExitStack() as stack:
         url = stack.enter_context(launched(*scene.options))
@@ -259,7 +259,7 @@ def report(
         "it believes in more tokens than there are when the limit first runs dry.\n",
         _table(produced),
         "## The examples as they are\n\nOn the first account. Their prompts are short. "
-        "`threads.py` has sixteen threads, `plan_execute_summarize.py` sixteen processes.\n",
+        "`threads.py` has sixteen threads, `processes.py` sixteen processes.\n",
         _table(own),
     ))  # fmt: skip
 

@@ -1,11 +1,11 @@
-"""An agent plans, processes execute, an agent summarises: the program of "Architectural Limits
-and Parallel Patterns", where the model never touches the loop.
+"""An agent plans, headway executes, an agent summarises: the program of "Architectural Limits
+and Parallel Patterns", where the model writes the parallel program and never touches its loop.
 
-Every process has a client of its own, and all of them draw on one account. `headway.pace` in
-each is enough: they share one broker, so that together they stay within the account's limits.
+One call writes a plan, which is checked before anything of it runs. The plan's calls are paced side
+by side, and every result is kept. The summary takes as many calls as its context needs.
 
-    headway sim serve --rpm 120 --concurrent 10 --port 8080 &   # a provider; needs no key
-    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 python examples/plan_execute_summarize.py
+    python examples/plan_execute_summarize.py --sim          # free of charge: a scripted model
+    python examples/plan_execute_summarize.py 'My goal' --model openai/gpt-5-mini --budget '$1'
 """
 
 from __future__ import annotations
@@ -13,70 +13,56 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache
-
-import openai
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import headway
 
-
-@cache
-def client(unpaced: bool) -> openai.OpenAI:
-    """The one client of this process."""
-    own = openai.OpenAI(api_key=os.environ.get("OPENAI_API_KEY", "none"))
-    return own if unpaced else headway.pace(own)
+GOAL = "Check our 30 repositories, repo-1 to repo-30, for dependencies that are out of date."
 
 
-def ask(prompt: str, unpaced: bool) -> str:
-    """One call to the model."""
-    answer = client(unpaced).chat.completions.create(
-        model="gpt-5-mini", max_tokens=300, messages=[{"role": "user", "content": prompt}]
-    )
-    return answer.choices[0].message.content or ""
+@contextmanager
+def provider(is_simulated: bool) -> Iterator[None]:
+    """The simulated provider, if it is wanted, for as long as the block lasts."""
+    if not is_simulated:
+        yield
+        return
+    from headway.simulator.launch import launched
 
-
-def plan(goal: str, count: int, unpaced: bool) -> list[str]:
-    """The agent cuts the goal into tasks, one a line; where it gives too few, by number."""
-    lines = ask(f"Cut this into {count} tasks, one a line: {goal}", unpaced).splitlines()
-    tasks = [line.strip() for line in lines if line.strip()][:count]
-    return tasks + [f"{goal} (part {part + 1})" for part in range(len(tasks), count)]
-
-
-def execute(task: str, unpaced: bool) -> str | None:
-    """One task, in a process of the pool; `None` if it failed for good."""
-    try:
-        return ask(f"Do this and report in one paragraph: {task}", unpaced)
-    except openai.OpenAIError as error:
-        print(f"failed: {error}", file=sys.stderr)
-        return None
+    script = Path(__file__).with_name("plan_execute_summarize.script.yaml")
+    with launched("--script", str(script)) as url:
+        os.environ.update(OPENAI_BASE_URL=f"{url}/v1", OPENAI_API_KEY="simulated")
+        yield
 
 
 def main() -> None:
     """Plan, execute, summarise, and say how it went."""
-    parser = argparse.ArgumentParser(description="Plan with a model, execute in processes.")
-    parser.add_argument("goal", nargs="?", default="Check all repositories for old dependencies")
-    parser.add_argument("--tasks", type=int, default=30)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--unpaced", action="store_true", help="the same without headway")
+    parser = argparse.ArgumentParser(description="Plan with a model, execute, summarise.")
+    parser.add_argument("goal", nargs="?", default=GOAL)
+    parser.add_argument("--model", default="openai/script")
+    parser.add_argument("--budget", default="2M", help="of the plan's run: '$1', or tokens")
+    parser.add_argument("--context", default="4k", help="the most tokens of one call")
+    parser.add_argument("--sim", action="store_true", help="ask a scripted model")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
 
     started_s = time.monotonic()
-    tasks = plan(options.goal, options.tasks, options.unpaced)
-    # An open connection cannot be shared with a forked process, so each makes its own client.
-    with ProcessPoolExecutor(options.processes, initializer=client.cache_clear) as processes:
-        results = list(processes.map(execute, tasks, [options.unpaced] * len(tasks)))
-    done = [result for result in results if result is not None]
-    summary = ask("Summarise these reports:\n" + "\n".join(done), options.unpaced)
-    failures = len(tasks) - len(done)
-    makespan_s = round(time.monotonic() - started_s, 2)
+    with provider(options.sim):
+        draft = headway.plan(options.goal, model=options.model)
+        done = draft.run(budget=options.budget)
+        summary = headway.summarize(done, model=options.model, context=options.context)
+    told = {
+        "tasks": draft.loaded.expanded.count,
+        "calls": {"plan": draft.took.calls, "execute": done.calls, "summarise": summary.calls},
+        "sources": len(summary.trace.results),
+        "makespan_s": round(time.monotonic() - started_s, 2),
+    }
     if options.json:
-        print(json.dumps({"tasks": len(tasks), "failures": failures, "makespan_s": makespan_s}))
+        print(json.dumps({**told, "summary": summary.text}))
     else:
-        print(f"{summary}\n{len(done)} of {len(tasks)} tasks done in {makespan_s} s")
+        print(f"{draft.text}\n{summary.text}\n{told}")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def said_of_example(text: str, folder: Path) -> Verdict:
         return dict(json.loads(ended.stdout))
 
     remarks = told("check", "plan.yaml")["remarks"]
-    over = told("run", "plan.yaml", "--quiet", "--detect", "learn")
+    over = told("run", "plan.yaml", "--quiet", "--detect", "learn", "--sim", "script.yaml")
     assert isinstance(remarks, list)
     assert isinstance(over["findings"], list)
     warnings = [in_words(Remark(**one)) for one in remarks if one["severity"] == "warning"]
@@ -175,10 +175,10 @@ def test_an_example_of_commands_is_clean_and_its_mutants_are_found(tmp_path: Pat
     repositories, summary = "build/repositories", "build/summary.json"
     for task, what, keys in (
         ("create", repositories, {"writes": None}),
-        ("check", repositories, {"reads": None}),
+        ("read", repositories, {"reads": None}),
         ("list", repositories, {"reads": None}),
         ("list", summary, {"run": plan["tasks"]["list"]["run"] + intrusion}),
-        ("check", summary, {"run": plan["tasks"]["check"]["run"] + intrusion}),
+        ("read", summary, {"run": plan["tasks"]["read"]["run"] + intrusion}),
     ):
         verdict = changed(task, **keys)
         assert is_found("", Mutated(task, what), verdict), (task, keys, str(verdict))

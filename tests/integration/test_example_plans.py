@@ -105,20 +105,3 @@ def test_records_are_parsed_enriched_and_validated(tmp_path: Path) -> None:
     assert results["summary"] == {"valid": len(valid), "orders": valid}
     kept = (tmp_path / "records" / "build" / "summary.json").read_text()
     assert json.loads(kept) == results["summary"]
-
-
-def test_fifty_repositories_are_checked(tmp_path: Path) -> None:
-    results = perform("repos", tmp_path)
-    repositories = sorted((tmp_path / "repos" / "build" / "repositories").iterdir())
-    assert len(repositories) == 50
-    wanted = {one: (one / "requirements.txt").read_text().split() for one in repositories}
-    without = [one for one in repositories if not (one / "LICENSE").exists()]
-    loose = [one for one, names in wanted.items() if any("==" not in name for name in names)]
-    lines = [
-        len(path.read_text().splitlines()) for one in repositories for path in one.glob("*.py")
-    ]
-    assert 0 < len(without) < 50
-    assert results["summary"] == {
-        "repositories": 50, "without_license": len(without), "with_unpinned": len(loose),
-        "lines": sum(lines),
-    }  # fmt: skip

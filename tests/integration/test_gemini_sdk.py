@@ -66,7 +66,7 @@ def test_content_is_generated_whole(url: str) -> None:
             model="tokens-50", contents="a",
             config=types.GenerateContentConfig(max_output_tokens=7, system_instruction="Be brief."),
         )  # fmt: skip
-    assert (answer.text, reason(answer), said(answer)) == ("a b c", "STOP", (9, 3))
+    assert (answer.text, reason(answer), said(answer)) == ("a b c", "STOP", (7, 3))
     assert (reason(cut), said(cut)[1]) == ("MAX_TOKENS", 7)
     truth = account(url, "whole")
     assert (truth["calls"], truth["whole"], truth["in_flight"]) == (2, 2, 0)
@@ -171,7 +171,7 @@ def test_without_alt_sse_a_stream_is_an_array(url: str, fault: str) -> None:
         reader = AnswerReader("gemini", 200, {"content-type": kind}, GEMINI)
         reader.feed(body)
         assert reader.is_over
-        assert reader.tally == Tally(6, 0, 45, "reported")
+        assert reader.tally == Tally(5, 0, 45, "reported")
     else:
         assert elements[-1]["error"]["status"] == "UNAVAILABLE"
     assert account(url, "array")["calls"] >= 2

@@ -140,14 +140,15 @@ def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
         assert {row.key: row for row in rows} == rows_by_fold(reader)
 
 
-def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal) -> None:
+@pytest.mark.parametrize("replies", [3, 254, 255, 256, 3000])
+def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: int) -> None:
     start = began(3)
     assert start.row is not None
     strange = replace(
         start.row,
         name="file[\udcff\u00e9]",
         fault="broken: \ud800 caf\u00e9",
-        kept=(b"a" * 16,) * 3,
+        kept=tuple(b"%016d" % number for number in range(replies)),
     )
     event = ReplyKept(3, 1, 2.0, b"a" * 16)
 

@@ -64,9 +64,21 @@ def test_threads_lose_tasks_when_not_paced(url: str, tmp_path: Path) -> None:
 
 
 def test_processes_that_share_an_account_lose_nothing(url: str, tmp_path: Path) -> None:
-    command = ("plan_execute_summarize.py", "--tasks", "16", "--processes", "4")
+    command = ("processes.py", "--tasks", "16", "--processes", "4")
     told = run(url, tmp_path, "processes", *command)
     assert (told["tasks"], told["failures"]) == (16, 0)
     account = truth_of(url)["accounts"][account_of("processes")]
     assert account["whole"] == 18
     assert sum(account["refused"].values()) <= 3
+
+
+@pytest.mark.parametrize("context", ["1200", "4k"])
+def test_an_agent_plans_headway_executes_and_an_agent_summarises(
+    url: str, tmp_path: Path, context: str
+) -> None:
+    command = ("plan_execute_summarize.py", "--sim", "--context", context)
+    told = run(url, tmp_path, "planned", *command)
+    assert (told["tasks"], told["sources"]) == (30, 30)
+    assert (told["calls"]["plan"], told["calls"]["execute"]) == (1, 30)
+    assert (told["calls"]["summarise"] > 1) is (context == "1200")
+    assert told["summary"].startswith("30 repositories")

@@ -261,7 +261,10 @@ def test_a_long_prefix_is_written_once_and_then_read() -> None:
     assert second.usage.cache_read_input_tokens == truth["reported"]["cache_read_tokens"] > 1024
     assert second.usage.input_tokens < 100
     assert (truth["cache_writes"], truth["cache_reads"]) == (1, 1)
-    assert truth["charged"]["input"] == first.usage.input_tokens + second.usage.input_tokens
+    written = first.usage.cache_creation_input_tokens or 0
+    assert written == second.usage.cache_read_input_tokens
+    given = first.usage.input_tokens + second.usage.input_tokens + written
+    assert truth["charged"]["input"] == given
 
 
 def test_the_record_can_be_forgotten(url: str) -> None:

@@ -61,7 +61,7 @@ def check_up(environ: Mapping[str, str]) -> list[Finding]:
     looks: tuple[Callable[[], Finding], ...] = (
         _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
         lambda: _disk(place), _files_open, lambda: _broker(place),
-        lambda: _keys(environ), _prices, lambda: _clock(place),
+        lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
     )  # fmt: skip
     return [look() for look in looks]
 
@@ -184,6 +184,18 @@ def _prices() -> Finding:
             "prices", "warn", "no price data: budgets in money are refused",
             "pip install 'headway[prices]'",
         )  # fmt: skip
+
+
+def _mcp() -> Finding:
+    try:
+        return Finding("mcp", "ok", f"mcp {version('mcp')}, for `headway mcp`")
+    except PackageNotFoundError:
+        return Finding(
+            "mcp",
+            "ok",
+            "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`",
+            "pip install 'headway[mcp]'",
+        )
 
 
 def _clock(place: Folders) -> Finding:

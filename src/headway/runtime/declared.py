@@ -8,7 +8,7 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.core.engine.record import Header
@@ -20,6 +20,7 @@ from headway.runtime.filling import text_in
 from headway.runtime.journal_reader import JournalReader
 from headway.runtime.planrun import PlanSource, with_model
 from headway.runtime.planwork import Plans
+from headway.runtime.reduction import inner_keys
 from headway.runtime.runs import kept_source
 from headway.runtime.shell import Shim
 
@@ -29,6 +30,8 @@ class Declared:
     """Every task by its key, with its place."""
 
     places: dict[bytes, int]
+    inner: dict[bytes, str] = field(default_factory=dict)
+    """Tasks that bring results together for a reduction: by key, with the level that each is of."""
 
 
 def declared(reader: JournalReader, folder: str) -> Declared | None:
@@ -68,7 +71,7 @@ def _plan(reader: JournalReader, source: PlanSource) -> Declared:
         if known is not None
         for member in range(group.known.count)
     ]
-    return Declared({key: place for place, key in enumerate(keys)})
+    return Declared({key: place for place, key in enumerate(keys)}, inner_keys(plans))
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:

@@ -46,9 +46,9 @@ def _recall(
     detector: Detector, run: PlanRun, reader: JournalReader, stateful: Sequence[bool]
 ) -> None:
     """Tell the detector what tasks touched whose results are from another process."""
+    # Inner levels of reductions stand behind the declared groups, and touch nothing.
     counts = [
-        group.count or 0 if is_stateful else 0
-        for group, is_stateful in zip(run.plans.expanded.groups, stateful, strict=True)
+        group.count or 0 if stateful[group.index] else 0 for group in run.plans.expanded.groups
     ]
     if detector.statistics().done >= sum(counts):
         return  # Everything was done here.

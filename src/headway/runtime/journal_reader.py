@@ -63,11 +63,12 @@ class Summary:
 class JournalReader:
     """A context manager over one connection that only reads."""
 
-    __slots__ = ("_bodies", "_bodies_to", "_database", "_folder", "_seen", "header")
+    __slots__ = ("_bodies", "_bodies_to", "_database", "_seen", "folder", "header")
 
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""
-        self._folder = folder
+        self.folder: Final = folder
+        """Of the run."""
         path = os.path.abspath(path_of(folder))
         if not os.path.exists(path):
             raise JournalError(f"there is no journal in {folder}")
@@ -86,7 +87,7 @@ class JournalReader:
             raise
 
     def __repr__(self) -> str:
-        return f"<JournalReader {self._folder}>"
+        return f"<JournalReader {self.folder}>"
 
     def __enter__(self) -> JournalReader:
         return self
@@ -158,7 +159,7 @@ class JournalReader:
                 ).fetchone()
             else:
                 try:
-                    with open(body_path(self._folder, digest), "rb") as file:
+                    with open(body_path(self.folder, digest), "rb") as file:
                         data = file.read()
                 except FileNotFoundError:
                     return None
@@ -197,7 +198,7 @@ class JournalReader:
 
     def owner(self) -> Owner | None:
         """Who owns the run, or did last."""
-        return look(self._folder)
+        return look(self.folder)
 
     def close(self) -> None:
         self._database.close()
@@ -211,9 +212,9 @@ class JournalReader:
         try:
             yield
         except JournalError as fault:
-            raise placed(self._folder, fault) from None
+            raise placed(self.folder, fault) from None
         except (sqlite3.Error, OSError) as fault:
-            raise spoilt(self._folder, str(fault)) from None
+            raise spoilt(self.folder, str(fault)) from None
 
 
 def _checked(name: bytes, data: object) -> bytes:

@@ -35,7 +35,7 @@ from headway.core.plan.sharing import channels_of
 from headway.core.plan.spec import Python, plain, text_of
 from headway.core.plan.template import Template
 from headway.errors import UsageError
-from headway.runtime.agents.function import result_of
+from headway.runtime.agents.function import as_text, result_of, takes
 from headway.runtime.confine import Confines, confined
 from headway.runtime.context import Circumstances, Context, LocalReach
 from headway.runtime.filling import value_in
@@ -223,7 +223,7 @@ class CalledAttempt:
         self._back.put(done)
 
     def _result(self, function: Callable[..., object]) -> Done:
-        given, named = arguments_of(self._stage.play, self._asked)
+        given, named = arguments_of(self._stage.play, self._asked, function)
         told = [repr(one) for one in given] + [f"{name}={one!r}" for name, one in named.items()]
         self.saw(f"{self._asked.label}({', '.join(told)})"[:2000])
         snapshot = self._asked.snapshot
@@ -232,7 +232,7 @@ class CalledAttempt:
         value = function(*given, **named)
         if isawaitable(value):
             value = asyncio.run(_awaited(value))
-        result = result_of(value)
+        result = as_text(result_of(value))
         if not result.is_durable:
             raise TypeError(f"JSON cannot hold what it gave: {type(value).__name__}")
         return Done(result.body, ("\n".join(self._saw),))
@@ -269,7 +269,9 @@ class PausedReach(LocalReach):
         return found
 
 
-def arguments_of(play: Play, asked: Asked) -> tuple[list[object], dict[str, object]]:
+def arguments_of(
+    play: Play, asked: Asked, function: Callable[..., object]
+) -> tuple[list[object], dict[str, object]]:
     """What the function of a task is given, as a run gives it: by place, and by name."""
     expanded = play.at(asked.grown)
     group = expanded.groups[asked.group]
@@ -288,7 +290,10 @@ def arguments_of(play: Play, asked: Asked) -> tuple[list[object], dict[str, obje
         bodies = [body.decode("utf-8", "replace") for body in results[index]]
         return bodies[0] if len(bodies) == 1 else str(bodies)
 
+    own = {name for name, _ in group.task.vars}
     for name, value in group.vars.items():
+        if name in named or not (name in own or takes(function, name)):
+            continue
         if isinstance(value, Template):
             named[name] = group.fill(value, member, result)
         else:

@@ -19,7 +19,7 @@ from headway.core.foresight.draw import normal
 from headway.errors import BadValueError, did_you_mean
 from headway.simulator.filled import filled
 from headway.simulator.tokens import count, filler, pieces_of
-from headway.simulator.tooluse import COMMAND, command_of, episode_of, shell_of
+from headway.simulator.tooluse import COMMAND, command_of, episode_of, named_use, shell_of
 from headway.wire.values import Conversation, ToolUse
 
 if TYPE_CHECKING:
@@ -118,17 +118,20 @@ def digest_of(conversation: Conversation) -> str:
 
 
 def _agent(conversation: Conversation, digest: str) -> Reply:
-    """Runs the commands of the prompt in the client's shell, then tells what they gave."""
+    """Runs the commands of the prompt in the client's shell, or uses the tools that they name, then
+    tells what they gave."""
     if conversation.schema:
         return Reply(pieces_of(filled(conversation.schema)))
     shell, episode = shell_of(conversation), episode_of(conversation)
     commands = episode.commands or (COMMAND,)
     if len(episode.results) >= len(commands):
         return Reply(pieces_of("\n".join(("The commands gave:", *episode.results))))
-    if shell is None:
-        return Reply(pieces_of(ASIDE))
     command = commands[len(episode.results)]
-    use = command_of(shell, command, digest)
+    use = named_use(conversation, command, digest)
+    if use is None:
+        if shell is None:
+            return Reply(pieces_of(ASIDE))
+        use = command_of(shell, command, digest)
     return Reply(pieces_of(f"I run {command}."), tool_uses=(use,))
 
 

@@ -9,7 +9,8 @@ Laws:
         on: last                             # the last turn; or `all` of the conversation;
                                              # or `result`: what the tools that were used gave
         within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
-        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once
+        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once; `{tally}`
+                                             # says how often, `rows` has its named groups
         answer: '{words} words, {lines} lines, {found}'
         json: {words: words, names: found}   # instead of `answer`
         use: {shell: 'wc {found}'}           # beside `answer`: the first of these tools that the
@@ -22,8 +23,10 @@ Laws:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import Final
@@ -50,6 +53,7 @@ KEYS: Final = (
 _FLAGS: Final = re.MULTILINE | re.DOTALL
 _NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
 _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+_NAMED: Final = re.compile(r'"(\w+)": *(-?\d+(?:\.\d+)?)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,30 @@ class Seen:
 
     text: str
     match: re.Match[str] | None
-    found: tuple[str, ...]
+    tally: Mapping[str, int]
+    """What `find` found, sorted, and how often."""
     digest: str
     turns: int
     shell: str | None = None
     """The name of the shell that the client offers."""
+    rows: tuple[Mapping[str, object], ...] = ()
+    """The named groups of `find`, wherever the last of them was found, in order."""
 
 
 def _numbers(seen: Seen) -> list[float]:
     texts = _NUMBER.findall(seen.text)
-    return [float(text) if "." in text else int(text) for text in texts]
+    return [_number(text) for text in texts]
+
+
+def _sums(seen: Seen) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for name, text in _NAMED.findall(seen.text):
+        sums[name] = sums.get(name, 0) + _number(text)
+    return dict(sorted(sums.items()))
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
 
 
 VALUES: Final[Mapping[str, Callable[[Seen], object]]] = {
@@ -78,11 +96,15 @@ VALUES: Final[Mapping[str, Callable[[Seen], object]]] = {
     "tokens": lambda seen: count(seen.text),
     "numbers": _numbers,
     "sum": lambda seen: sum(_numbers(seen)),
+    "sums": _sums,
     "largest": lambda seen: max(_numbers(seen), default=0),
-    "found": lambda seen: list(seen.found),
-    "count": lambda seen: len(seen.found),
+    "found": lambda seen: list(seen.tally),
+    "count": lambda seen: len(seen.tally),
+    "tally": lambda seen: dict(seen.tally),
+    "rows": lambda seen: [dict(row) for row in seen.rows],
     "text": lambda seen: seen.text,
     "hash": lambda seen: seen.digest,
+    "seal": lambda seen: sha256(seen.text.encode("utf-8", "replace")).hexdigest(),
     "turns": lambda seen: seen.turns,
 }
 """What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
@@ -117,8 +139,8 @@ class Rule:
         inner = self.within.search(text) if self.within is not None else None
         if inner is not None:
             text = inner[1] if inner.re.groups else inner[0]
-        seen = Seen(text, match, _found(self.find, text), digest, len(conversation.turns),
-                    shell_of(conversation))  # fmt: skip
+        seen = Seen(text, match, _tally(self.find, text), digest, len(conversation.turns),
+                    shell_of(conversation), _rows(self.find, text))  # fmt: skip
         said = _rendered(self.answer, seen)
         if self.json is not None:
             said = dumps(_computed(self.json, seen), ensure_ascii=False)
@@ -278,11 +300,25 @@ def _check_names(text: str, regex: re.Pattern[str] | None) -> None:
             raise BadValueError(f"`regex` has no group for `{{{name}}}`")
 
 
-def _found(pattern: re.Pattern[str] | None, text: str) -> tuple[str, ...]:
+def _tally(pattern: re.Pattern[str] | None, text: str) -> dict[str, int]:
     if pattern is None:
-        return ()
-    each = {match[1] if pattern.groups else match[0] for match in pattern.finditer(text)}
-    return tuple(sorted(part for part in each if part))[:FOUND_MAX]
+        return {}
+    each = Counter(match[1 if pattern.groups else 0] for match in pattern.finditer(text))
+    return dict(sorted((part, times) for part, times in each.items() if part)[:FOUND_MAX])
+
+
+def _rows(pattern: re.Pattern[str] | None, text: str) -> tuple[Mapping[str, object], ...]:
+    """The named groups of a pattern at each place where its last one is found; those that are not
+    found there are what they were before, as under a heading. Digits are a number."""
+    rows: list[Mapping[str, object]] = []
+    groups = list(pattern.groupindex) if pattern is not None else []
+    row: dict[str, object] = {}
+    for match in pattern.finditer(text) if pattern is not None and groups else ():
+        found = {name: value for name, value in match.groupdict().items() if value is not None}
+        row |= {name: int(value) if value.isdecimal() else value for name, value in found.items()}
+        if groups[-1] in found and len(rows) < FOUND_MAX:
+            rows.append(dict(row))
+    return tuple(rows)
 
 
 def _value(name: str, seen: Seen) -> object:
@@ -298,6 +334,10 @@ def _value(name: str, seen: Seen) -> object:
 def _rendered(template: str, seen: Seen) -> str:
     def shown(match: re.Match[str]) -> str:
         value = _value(match[1], seen)
+        if isinstance(value, dict):
+            value = [f"{name}: {number}" for name, number in value.items()]
+        if match[1] == "rows":
+            return "\n".join(f"- {': '.join(map(str, row.values()))}" for row in seen.rows)
         return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
     return _NAME.sub(shown, template)

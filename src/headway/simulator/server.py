@@ -174,14 +174,13 @@ class SimServer:
         try:
             await ask_for_body(request)
             body = await request.read()
-            # A call that only counts has no sketch; its text has the size of one that generates.
-            sketch = read.sketch(replace(route, purpose="generate"), body)
             conversation = read.conversation(route, body)
             if route.purpose == "count":
                 account.counts += 1
-                counted = write.counted(route.wire, input_tokens(conversation, sketch.size_bytes))
+                counted = write.counted(route.wire, input_tokens(conversation))
                 return web.Response(body=counted, content_type=JSON)
             kinds = parse_kinds(request.headers.get(HEADER, ""))
+            sketch = read.sketch(route, body)
             asked = Asked(route, conversation, sketch, kinds, sha256(body).hexdigest()[:16])
         except web.HTTPRequestEntityTooLarge:
             account.wrong += 1
@@ -245,7 +244,7 @@ class SimServer:
         answer = Answer(
             f"{_ID_PREFIX[asked.route.wire]}{number:024x}", said.model, "".join(kept.pieces),
             visit.input_tokens, kept.tokens, visit.cache_read_tokens,
-            kept is not reply, time.time(), kept.tool_uses,
+            kept is not reply, time.time(), kept.tool_uses, visit.cache_write_tokens,
         )  # fmt: skip
         visit.output_tokens = kept.tokens
         free = visit.cache_read_tokens if asked.route.wire == "anthropic" else 0
@@ -257,7 +256,7 @@ class SimServer:
     def _count(self, visit: Visit, asked: Asked, place: Place) -> None:
         """Input tokens, and which of them the prompt cache reads or will have written."""
         sketch = asked.sketch
-        total = input_tokens(asked.conversation, sketch.size_bytes)
+        total = input_tokens(asked.conversation)
         share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
         cached = min(total - 1, round(total * share)) if sketch.prefix else 0
         visit.input_tokens = total

@@ -53,15 +53,11 @@ def count(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
-def input_tokens(conversation: Conversation, size_bytes: int = 0) -> int:
-    """What a model reads: the text of every turn, what marks the turns, and what is not text.
-
-    `size_bytes` is the size of everything, where an image or a document has a size of its own.
-    """
-    text = conversation.text
+def input_tokens(conversation: Conversation) -> int:
+    """What a model reads: the text of every turn, what marks the turns, and what is not text."""
     turns = len(conversation.turns) + (1 if conversation.system else 0)
-    media_bytes = max(0, size_bytes - len(text.encode("utf-8", "surrogatepass")))
-    return count(text) + TURN_TOKENS * turns + round(MEDIA_TOKENS_PER_BYTE * media_bytes)
+    media_tokens = round(MEDIA_TOKENS_PER_BYTE * conversation.media_bytes)
+    return count(conversation.text) + TURN_TOKENS * turns + media_tokens
 
 
 def filler(tokens: int, start: int) -> list[str]:

@@ -23,6 +23,11 @@ COMMAND: Final = "echo headway"
 """What is run for a prompt that names no command."""
 
 _COMMAND: Final = re.compile(r"`([^`\n]+)`")
+_GO_ON: Final = re.compile(r"^You were interrupted\b", re.MULTILINE)
+_LOST: Final = re.compile(r"\[Tool call interrupted|aborted\Z|\[Request interrupted")
+"""What Claude Code and Codex say in the place of a result that never came."""
+
+_NAMED: Final = re.compile(r"([A-Za-z0-9_-]+) (\{.*\})")
 
 
 def _described(command: str) -> object:
@@ -54,12 +59,15 @@ def episode_of(conversation: Conversation) -> Episode:
     """Commands are between backticks, in the last line of the user that has any.
 
     Clients tell of themselves in the user's name, before the prompt and after it; the last line
-    with backticks is the user's own in all of them.
+    with backticks is the user's own in all of them. Who was interrupted and shall go on has more
+    to do; a tool that was cut off gave nothing.
     """
-    turns = conversation.turns
+    turns = [turn for turn in conversation.turns if not _LOST.match(turn[1])]
     start = 0
     for place, (role, _) in enumerate(turns, 1):
-        goes_on = place < len(turns) and turns[place][0] in ("assistant", TOOL)
+        goes_on = place < len(turns) and (
+            turns[place][0] in ("assistant", TOOL) or _GO_ON.search(turns[place][1]) is not None
+        )
         if role == "assistant" and not goes_on:
             start = place
     told = [line for role, text in turns[start:] if role == "user" for line in text.splitlines()]
@@ -71,6 +79,14 @@ def episode_of(conversation: Conversation) -> Episode:
 def shell_of(conversation: Conversation) -> str | None:
     """The shell that is offered, if there is one."""
     return next((name for name in conversation.tools if name in SHELLS), None)
+
+
+def named_use(conversation: Conversation, command: str, digest: str) -> ToolUse | None:
+    """A wish to use a tool that is called by its name, with JSON behind it, if it is offered."""
+    found = _NAMED.fullmatch(command)
+    if found is None or found[1] not in conversation.tools:
+        return None
+    return ToolUse(f"call_{digest[:24]}", found[1], found[2])
 
 
 def use_of(name: str, given: object, digest: str) -> ToolUse:

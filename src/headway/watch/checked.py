@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from headway.core.plan.check import CheckReport, EdgeReport
     from headway.core.plan.remark import Remark
+    from headway.errors import PlanError
 
 PATH_SHOWN_MAX: Final = 12
 AFTER_SHOWN_MAX: Final = 6
@@ -105,3 +107,15 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
             console.print(Text(f"hint: {remark.hint}"), soft_wrap=True)
     if (hidden := len(remarks) - REMARKS_SHOWN_MAX) > 0:
         console.print(f"and {hidden:,} more")
+
+
+def refusal_of(error: PlanError) -> dict[str, object]:
+    """What is wrong with a plan, for a program."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "where": error.where,
+        "detail": error.detail,
+        "hint": error.hint,
+        "fixes": [asdict(fix) for fix in error.fixes],
+    }

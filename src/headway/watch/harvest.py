@@ -18,7 +18,9 @@ from typing import Final, TextIO
 
 from headway.core.engine.record import Row
 from headway.errors import BadValueError, StateFileError, did_you_mean
+from headway.runtime.agents.cli.accounts import Account
 from headway.runtime.journal_reader import JournalReader
+from headway.watch.agents import as_json as agent_json
 from headway.watch.words import clean
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -113,11 +115,19 @@ def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
     return shown
 
 
-def write_lines(stream: TextIO, found: Iterator[Gave], *, is_parsed: bool) -> int:
-    """JSON Lines; how many of them have a result."""
+def write_lines(
+    stream: TextIO,
+    found: Iterator[Gave],
+    *,
+    is_parsed: bool,
+    agents: Mapping[str, list[Account]] | None = None,
+) -> int:
+    """JSON Lines; how many of them have a result. `agents` are those of tasks, by their keys."""
     done = 0
     for gave in found:
         shown = as_json(gave, is_parsed=is_parsed)
+        if agents is not None and (accounts := agents.get(gave.row.key.hex())):
+            shown["agent"] = agent_json(accounts)
         stream.write(json_line(shown) + "\n")
         done += gave.row.state == "finished"
     return done

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 
-from headway.runtime.configuration import read_configuration
+from headway.runtime.configuration import NAMES, read_configuration
 from headway.runtime.folders import RUNTIME_DIR, STATE_DIR, folders
 
 SWITCHES = {
@@ -20,9 +21,18 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     """(key, value, source) of all there is."""
     configured = read_configuration(environ)
     found: list[tuple[str, object, str]] = []
-    for key, value in asdict(configured.values).items():
+    values = configured.values
+    for field in fields(values):
+        key, value = field.name, getattr(values, field.name)
         shown = str(value).lower() if isinstance(value, bool) else value
-        found.append((key, shown, configured.path if key in configured.set_here else "default"))
+        if key not in NAMES:
+            found.append((key, shown, configured.path if key in configured.set_here else "default"))
+    # Of a server's environment nothing is shown: keys are in it.
+    for agent in values.agents:
+        found.append((f"agents.{agent.name}", str(agent), configured.path))
+    for server in values.mcp:
+        how = shlex.join(server.command) or server.url
+        found.append((f"mcp.{server.name}", how, configured.path))
     place = folders(environ)
     for name, path, variable, shared in (
         ("state", place.state, STATE_DIR, "XDG_STATE_HOME"),

@@ -4,7 +4,8 @@ Laws:
 - Two tasks of one plan never have one key; the same plan gives the same keys, in every process.
 - A key covers what is declared: the work and its texts (those of files too), model, longest answer,
   names of what is read, schema, verification, item, matrix values, variables, and of the shared
-  state: how the keys combine that it may touch, and the key that its result is put under. It covers
+  state: how the keys combine that it may touch, and the key that its result is put under; of a
+  reduction also the items whose results it brings together, and its quorum. It covers
   neither names of tasks nor what they need, so that a result outlives a plan that was rearranged,
   nor how a task is run (queue, timeout, retries, priority, budget).
 - Equal tasks are told apart by how many of them stand before.
@@ -96,7 +97,7 @@ def _shared(expanded: Expanded, group: GroupPlan, model: str) -> dict[str, objec
         "reads": task.reads,
         "schema": files.get(task.schema, task.schema),
         "verify": task.verify,
-        "reduce": bool(task.reduce),
+        "reduce": _reduced(expanded, group),
     }
     if isinstance(work, Prompt):
         shared["text"] = files.get(work.file, work.file) or work.text
@@ -107,6 +108,29 @@ def _shared(expanded: Expanded, group: GroupPlan, model: str) -> dict[str, objec
     else:
         shared["text"] = work.command if isinstance(work, Run) else work.target
     return shared
+
+
+def _reduced(expanded: Expanded, group: GroupPlan) -> object:
+    """Whose results a reduction brings together, which it is told, and how many it has to have.
+
+    Items that are found at run time are left out: a key does not change while a plan runs.
+    """
+    task = group.task
+    if not task.reduce:
+        return False
+    source = expanded.groups[group.source]
+    each = expanded.groups[source.leader].task.each
+    is_found = each is not None and each.kind == "task"
+    of = b"" if is_found else items_digest(source.known, range(source.known.count))
+    quorum = (task.quorum.count, task.quorum.percent) if task.quorum is not None else ()
+    return of.hex(), *quorum
+
+
+def items_digest(members: Members, chosen: range) -> bytes:
+    """What these members are told apart by."""
+    every = map(members.member, chosen)
+    values = [[plain(one.item), *(plain(value) for _, value in one.matrix)] for one in every]
+    return digest(dumps(values).encode())
 
 
 def _sharing(channels: Mapping[str, Channel], group: GroupPlan, stake: Stake) -> dict[str, object]:

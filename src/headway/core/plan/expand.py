@@ -142,6 +142,11 @@ class GroupPlan:
         return None if self.members is None else self.members.count
 
     @property
+    def source(self) -> int:
+        """The group whose results a reduction brings together."""
+        return next(edge.group for edge in self.edges if edge.key == "reduce")
+
+    @property
     def known(self) -> Members:
         """The members of a group whose members are known."""
         if self.members is None:

@@ -35,7 +35,8 @@ STRATEGY: Final = re.compile(
     re.ASCII,
 )
 AGENT: Final = re.compile(
-    r"(?P<name>[a-z][a-z0-9-]{0,29})(?:\((?P<tools>[a-z][a-z0-9:_-]*(?: *, *[a-z][a-z0-9:_-]*)*)\))?",
+    r"(?P<name>[a-z][a-z0-9-]{0,29})"
+    r"(?:\((?P<tools>[a-z][a-z0-9:_-]*(?: *, *[a-z][a-z0-9:_-]*)*)\))?",
     re.ASCII,
 )
 """Who performs a prompt that is more than one call: `claude`, `tools(shell, files)`."""
@@ -90,8 +91,8 @@ KEYS: Final = (
         "who performs the prompt: claude, codex, opencode, gemini, tools(...), or one of your own",
         '"claude"'),
     Key("python", _TASK, "target", "a function, as module:name", '"package.module:function"'),
-    Key("each", _TASK, "each", "a member for each item, file, line ({lines: FILE}), or result of a task",
-        '["a", "b"]'),
+    Key("each", _TASK, "each",
+        "a member for each item, file, line ({lines: FILE}), or result of a task", '["a", "b"]'),
     Key("matrix", _TASK, "matrix", "a member for each combination of these values",
         '{"view": ["code", "security"]}'),
     Key("needs", _TASK, "needs", "tasks that must be done before", '"parse"'),
