@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, Final
 
 from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
 from tests.agents.agents import (
     CLAUDE,
     CODEX,
@@ -27,8 +22,8 @@ from tests.agents.agents import (
     Urls,
 )
 from tests.agents.gate import own_place
+from tests.integration.user_scene import WITHIN_S, UserScene
 
-WITHIN_S: Final = 400.0
 PROVIDER: Final = ("--model", "agent", "--first-byte-s", "0.2", "--per-token-s", "0.0005")
 
 CLIENTS: Final = {"claude": CLAUDE, "codex": CODEX, "opencode": OPENCODE, "gemini": GEMINI}
@@ -53,17 +48,8 @@ def plan_of(agent: str, members: int) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(UserScene):
     """A folder with a plan, agents as their user has set them up, and a provider."""
-
-    folder: Path
-    env: dict[str, str]
-    url: str
-
-    @property
-    def calls(self) -> int:
-        return int(truth_of(self.url, "?arrivals=0")["arrivals_total"])
 
     def finished(self) -> list[str]:
         """Tasks that are committed now."""
@@ -73,12 +59,6 @@ class Machine:
     def _names(self) -> list[str]:
         return [row["task"] for row in self.results() if row["state"] == "finished"]
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "headway", *words], cwd=self.folder, env=self.env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
     def headway(self, *words: str) -> tuple[str, str]:
         process = self.start(*words)
         out, err = process.communicate(timeout=WITHIN_S)
@@ -86,15 +66,9 @@ class Machine:
         assert process.returncode == 0 or (words[0] == "results"), err + out
         return out, err
 
-    def killed_after(self, calls: int) -> None:
-        """Perform the plan, and kill headway with -9 when the provider has seen so many calls."""
-        process = self.start("run", "plan.yaml", "--yes", "-j", "4")
-        until_s = monotonic() + WITHIN_S
-        while process.poll() is None and self.calls < calls and monotonic() < until_s:
-            sleep(0.05)
-        process.kill()
-        _, err = process.communicate()
-        assert process.returncode == -9, err
+    def killed_in_the_plan(self, calls: int) -> None:
+        """Perform the plan, and kill headway when the provider has seen so many calls."""
+        self.killed_after(calls, "run", "plan.yaml", "--yes", "-j", "4")
 
     def results(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.headway("results")[0].splitlines()]

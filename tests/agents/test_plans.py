@@ -31,7 +31,7 @@ def said_of(err: str, words: str) -> list[str]:
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 def test_a_plan_of_ten_edits_goes_on_after_a_kill(agent: str) -> None:
     with machine(agent, TASKS) as where:
-        where.killed_after(TASKS * CALLS // 2 + 3)
+        where.killed_in_the_plan(TASKS * CALLS // 2 + 3)
         done, before = where.finished(), where.calls
         _, err = where.headway("resume")
         rows = where.results()
@@ -56,7 +56,7 @@ def test_a_plan_of_ten_edits_goes_on_after_a_kill(agent: str) -> None:
 @pytest.mark.parametrize("agent", ["opencode", "gemini"])
 def test_a_task_goes_on_after_a_kill_in_its_own_session(agent: str) -> None:
     with machine(agent, 1) as where:
-        where.killed_after(3)
+        where.killed_in_the_plan(3)
         _, err = where.headway("resume")
         assert said_of(err, "edit[1] goes on in its own session")
         assert said_of(err, "edit[1] went on in its own session")

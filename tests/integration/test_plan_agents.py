@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic, sleep
@@ -22,6 +20,7 @@ import pytest
 from bench.sharing_crowd import place_of_its_own
 from headway.simulator.launch import launched
 from headway.simulator.server import truth_of
+from tests.integration.user_scene import UserScene
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -45,42 +44,17 @@ result = "last-json:data.text"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(UserScene):
     """A user's machine: a folder with a plan, agents on the PATH, a provider."""
-
-    folder: Path
-    env: dict[str, str]
-    url: str
-
-    @property
-    def calls(self) -> int:
-        return int(truth_of(self.url, "?arrivals=0")["arrivals_total"])
 
     def plan(self, text: str) -> None:
         (self.folder / "plan.yaml").write_text(text)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "headway", *words], cwd=self.folder, env=self.env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
 
     def headway(self, *words: str, code: int = 0) -> tuple[str, str]:
         process = self.start(*words)
         out, err = process.communicate(timeout=WITHIN_S)
         assert process.returncode == code, err + out
         return out, err
-
-    def killed_after(self, calls: int, *words: str) -> None:
-        """Start it, and kill it with -9 as soon as the provider has seen so many calls."""
-        process = self.start(*words)
-        until_s = monotonic() + WITHIN_S
-        while process.poll() is None and self.calls < calls and monotonic() < until_s:
-            sleep(0.02)
-        process.kill()
-        _, err = process.communicate()
-        assert process.returncode == -9, err
 
     def results(self) -> list[dict[str, Any]]:
         out, _ = self.headway("results")

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from headway.cli.subcommand import add_subcommand
+
 EXAMPLES: Final = """\
 examples:
   headway config                          every value, and where it comes from
@@ -32,23 +34,12 @@ def register(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
 ) -> Callable[[argparse.Namespace], int]:
     """Add the commands of `headway config`; without one, everything is shown."""
-    show = _command(subparsers, "show", "every value, and where it comes from", _show)
+    about = "every value, and where it comes from"
+    show = add_subcommand(subparsers, "show", about, EXAMPLES, _show)
     show.add_argument("--json", action="store_true", help="for a program")
-    _command(subparsers, "path", "where the file is, or would be", _path)
-    _command(subparsers, "schema", "the JSON Schema of plans", _schema)
+    add_subcommand(subparsers, "path", "where the file is, or would be", EXAMPLES, _path)
+    add_subcommand(subparsers, "schema", "the JSON Schema of plans", EXAMPLES, _schema)
     return _show
-
-
-def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str, summary: str, run: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:  # fmt: skip
-    parser = subparsers.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _show(parsed: argparse.Namespace) -> int:

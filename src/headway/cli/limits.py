@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from headway.cli.subcommand import add_subcommand
 from headway.core.numbers import number_of, share_of
 from headway.errors import BadValueError, did_you_mean
 
@@ -70,12 +71,8 @@ def _command(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str, summary: str, run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:  # fmt: skip
-    parser = subparsers.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = add_subcommand(subparsers, name, summary, EXAMPLES, run)
     parser.add_argument("--json", action="store_true", help="for a program")
-    parser.set_defaults(run=run)
     return parser
 
 

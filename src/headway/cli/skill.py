@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from headway.cli.subcommand import add_subcommand
+
 if TYPE_CHECKING:
     from headway.skill.places import Placed
 
@@ -34,10 +36,7 @@ def _command(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str, summary: str, run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:  # fmt: skip
-    parser = subparsers.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = add_subcommand(subparsers, name, summary, EXAMPLES, run)
     parser.add_argument("--to", metavar="AGENT", action="append", default=[],
                         help="claude, codex, opencode, gemini, or a folder; default: the first "
                         "two, whose places all four know")  # fmt: skip
@@ -46,7 +45,6 @@ def _command(
     scope.add_argument("--project", action="store_true", help="for this one: the default")
     parser.add_argument("--force", action="store_true", help="even if somebody has changed it")
     parser.add_argument("--json", action="store_true", help="for a program")
-    parser.set_defaults(run=run)
     return parser
 
 

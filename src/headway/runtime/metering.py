@@ -14,13 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headway.core.engine.local import Resting
 from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError
-from headway.runtime.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
+from headway.runtime.work import (
+    Attempt,
+    AttemptError,
+    OverBudgetError,
+    Result,
+    WindowEmptyError,
+    charged,
+)
 
 UNMETERED: Final[Mapping[str, str]] = {}
 """What a command is told of a meter where there is none."""
@@ -34,6 +41,12 @@ class Taken:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
+
+    def on(self, result: Result) -> Result:
+        """What a command gave, with what its calls took."""
+        taken = Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls)
+        return charged(result, taken) if self.calls else result
+
     in_flight: int = 0
     """Of the calls, those of which nobody knows whether they were answered."""
     replayed: int = 0
@@ -125,7 +138,7 @@ async def metered(
             raise
     finally:
         taken = await seen.close()
-    result = _plus(result, taken)
+    result = taken.on(result)
     if seen.stopped is not None:
         raise OverBudgetError(str(seen.stopped), result)
     if is_whole:
@@ -135,16 +148,3 @@ async def metered(
     if lost is None:
         raise InternalError("a command was ended, and nobody says why")
     raise AttemptError(lost.fault, result, lost.is_in_doubt) from lost
-
-
-def _plus(result: Result, taken: Taken) -> Result:
-    """What a command gave, with what its calls took."""
-    if not taken.calls:
-        return result
-    return replace(
-        result,
-        input_tokens=result.input_tokens + taken.input_tokens,
-        output_tokens=result.output_tokens + taken.output_tokens,
-        spend_microusd=result.spend_microusd + taken.microusd,
-        calls=result.calls + taken.calls,
-    )

@@ -59,6 +59,7 @@ from headway.runtime.work import (
     OverBudgetError,
     Result,
     WindowEmptyError,
+    charged,
 )
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Gathered:
             body += f"\n\n{missing_words(self.missing, self.results)}".encode()
         if self.reducing is None:
             return replace(result, body=body)
-        return replace(_plus(self.reducing.spent, result), body=body, value=result.value)
+        return replace(charged(self.reducing.spent, result), body=body, value=result.value)
 
 
 @dataclass(slots=True)
@@ -258,10 +259,10 @@ class Reducing:
                 try:
                     result = await self.agent.perform(call, self._own(voice))
                 except AttemptError as lost:
-                    self.spent = _plus(self.spent, lost.result or NOTHING)
+                    self.spent = charged(self.spent, lost.result or NOTHING)
                     self.is_in_doubt |= lost.is_in_doubt
                     raise AttemptError(lost.fault) from lost
-        self.spent = _plus(self.spent, result)
+        self.spent = charged(self.spent, result)
         if not text_in(result.body).strip():
             # Taken as an answer it would lose everything that is below it, and nobody would know.
             raise AttemptError(Fault("unfit", detail="the model gave no answer to an inner call"))
@@ -275,13 +276,13 @@ class Reducing:
         try:
             yield
         except AttemptError as lost:
-            taken = _plus(self.spent, lost.result or NOTHING)
+            taken = charged(self.spent, lost.result or NOTHING)
             taken = replace(taken, body=b"" if lost.result is None else lost.result.body)
             is_in_doubt = lost.is_in_doubt or self.is_in_doubt
             raise AttemptError(lost.fault, taken, is_in_doubt) from lost
         except WindowEmptyError as empty:
             if self.spent.calls:
-                empty.result = _plus(self.spent, empty.result or NOTHING)
+                empty.result = charged(self.spent, empty.result or NOTHING)
             raise
         except OverBudgetError as over:
             if not self.spent.calls:
@@ -471,13 +472,3 @@ async def _all(calls: Sequence[Coroutine[None, None, Item]]) -> list[Item]:
         # What stops the run comes before what stops this attempt.
         raise min(errors, key=lambda error: isinstance(error, AttemptError))
     return [one for one in ended if isinstance(one, Item)]
-
-
-def _plus(spent: Result, more: Result) -> Result:
-    return replace(
-        spent,
-        input_tokens=spent.input_tokens + more.input_tokens,
-        output_tokens=spent.output_tokens + more.output_tokens,
-        spend_microusd=spent.spend_microusd + more.spend_microusd,
-        calls=spent.calls + more.calls,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Final, Protocol
 
@@ -33,6 +33,17 @@ class Result:
     exit_code: int | None = None
     is_durable: bool = True
     """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
+
+
+def charged(result: Result, taken: Result) -> Result:
+    """The same result, with what something else took on top."""
+    return replace(
+        result,
+        input_tokens=result.input_tokens + taken.input_tokens,
+        output_tokens=result.output_tokens + taken.output_tokens,
+        spend_microusd=result.spend_microusd + taken.spend_microusd,
+        calls=result.calls + taken.calls,
+    )
 
 
 class AttemptError(Exception):

@@ -41,6 +41,7 @@ from headway.runtime.work import (
     OverBudgetError,
     Result,
     WindowEmptyError,
+    charged,
 )
 from headway.wire.answer import TextReader
 from headway.wire.ask import Question, body_of, size_bytes
@@ -133,6 +134,10 @@ class _Reply:
     output_tokens: float = 0.0
     microusd: int = 0
 
+    @property
+    def taken(self) -> Result:
+        return Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, 1)
+
     def encoded(self) -> bytes:
         return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
 
@@ -186,7 +191,7 @@ class PromptAgent:
                 reply = _Reply.decoded(kept.popleft())
             else:
                 reply = await self._paid(call, turns, attempt, spent, problem)
-                spent = _plus(spent, reply)
+                spent = charged(spent, reply.taken)
                 if is_examined:
                     await attempt.keep(reply.encoded())
             fit = await _examined(call, reply)
@@ -214,7 +219,7 @@ class PromptAgent:
             return await self._call(call, turns, attempt)
         except AttemptError as error:
             lost = error.result or Result(b"")
-            total = _sum(spent, lost)
+            total = charged(lost, spent)
             raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
         except (OverBudgetError, WindowEmptyError) as error:
             if not spent.calls:
@@ -261,7 +266,7 @@ class PromptAgent:
             raise self.lost(fault, calling, ceiling)
         if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
             why = f"the model gave no answer ({reader.finish})"
-            raise AttemptError(Fault("unfit", detail=why), _plus(Result(b""), reply))
+            raise AttemptError(Fault("unfit", detail=why), reply.taken)
         return reply
 
     async def _sent(
@@ -405,23 +410,3 @@ async def fitting(text: str, schema: Schema | None, verify: Verify | None) -> Fi
         if problem is not None:
             return Misfit(problem)
     return fit
-
-
-def _plus(spent: Result, reply: _Reply) -> Result:
-    return replace(
-        spent,
-        input_tokens=spent.input_tokens + reply.input_tokens,
-        output_tokens=spent.output_tokens + reply.output_tokens,
-        spend_microusd=spent.spend_microusd + reply.microusd,
-        calls=spent.calls + 1,
-    )
-
-
-def _sum(spent: Result, lost: Result) -> Result:
-    return replace(
-        lost,
-        input_tokens=spent.input_tokens + lost.input_tokens,
-        output_tokens=spent.output_tokens + lost.output_tokens,
-        spend_microusd=spent.spend_microusd + lost.spend_microusd,
-        calls=spent.calls + lost.calls,
-    )

@@ -42,6 +42,7 @@ from headway.runtime.work import (
     OverBudgetError,
     Result,
     WindowEmptyError,
+    charged,
 )
 
 if TYPE_CHECKING:
@@ -357,14 +358,7 @@ def _with_spent(ended: Exception, spent: Result) -> Exception:
     """How an attempt ended, with all that it took."""
     if isinstance(ended, AttemptError):
         lost = ended.result or Result(b"")
-        total = replace(
-            lost,
-            input_tokens=spent.input_tokens + lost.input_tokens,
-            output_tokens=spent.output_tokens + lost.output_tokens,
-            spend_microusd=spent.spend_microusd + lost.spend_microusd,
-            calls=spent.calls + lost.calls,
-        )
-        return AttemptError(ended.fault, total, ended.is_in_doubt)
+        return AttemptError(ended.fault, charged(lost, spent), ended.is_in_doubt)
     taken = spent if spent.calls else None
     if isinstance(ended, WindowEmptyError):
         return WindowEmptyError(ended.resets_at_s, ended.detail, taken)
@@ -375,8 +369,6 @@ def _late(call: LoopCall, outlay: Outlay) -> AttemptError:
     """The time is over; a call that is in flight may have been answered, and costs the most."""
     spent, ceiling = outlay.spent, outlay.lost()
     if ceiling is not None:
-        spent = replace(
-            spent, spend_microusd=spent.spend_microusd + ceiling.microusd, calls=spent.calls + 1
-        )
+        spent = charged(spent, Result(b"", spend_microusd=ceiling.microusd, calls=1))
     fault = Fault("timeout", detail=f"it took more than {call.timeout_s} s")
     return AttemptError(fault, spent, is_in_doubt=ceiling is not None)

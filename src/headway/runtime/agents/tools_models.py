@@ -40,6 +40,7 @@ from headway.runtime.work import (
     OverBudgetError,
     Result,
     WindowEmptyError,
+    charged,
 )
 from headway.wire.values import WireName
 
@@ -80,14 +81,7 @@ class Outlay:
             self._tokens += tokens
 
     def pay(self, result: Result) -> None:
-        spent = self.spent
-        self.spent = replace(
-            spent,
-            input_tokens=spent.input_tokens + result.input_tokens,
-            output_tokens=spent.output_tokens + result.output_tokens,
-            spend_microusd=spent.spend_microusd + result.spend_microusd,
-            calls=spent.calls + result.calls,
-        )
+        self.spent = charged(self.spent, result)
 
     def lost(self) -> Ceiling | None:
         """The most that a call took which was sent, and of which nobody knows what became."""
