@@ -177,7 +177,9 @@ def test_a_channel_whose_function_is_missing_is_refused_where_it_is_named(
 def test_leftovers_of_dead_runs_go_when_another_run_starts(stranger: Stranger) -> None:
     stranger.write("plan.yaml", PIPELINE)
     words = ("plan.yaml", "--no-gateway", "--detect", "off")
-    stranger("run", *words, HEADWAY_CRASH_AT="result:1")
+    # The first to end does so while the others work in theirs.
+    slow = {"PARSE_S": "0.5", "ENRICH_S": "3", "VALIDATE_S": "3"}
+    stranger("run", *words, HEADWAY_CRASH_AT="result:1", **slow)
     (dead,) = stranger.runs()
     assert list(dead.glob("views/*"))
     assert stranger("run", *words).code == 0

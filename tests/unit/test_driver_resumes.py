@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from headway.core.engine.budget import RUN, Purse
-from headway.core.engine.record import Entry, MoneyReserved, ReplyKept
+from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, TaskState
 from headway.core.plan.spec import Budget
 from headway.core.values import Fault
 from headway.runtime.driver import Driver
@@ -134,6 +137,21 @@ def test_a_result_that_was_not_kept_is_made_again_if_something_needs_it() -> Non
     scene = Scene(graph, again, setup={"saved": saved})
     assert scene.run().finished.finished == 6
     assert (again[1].performed, given) == ([1], [b"first[1]"])
+
+
+@pytest.mark.parametrize("state", ["finished", "proposed", "started"])
+def test_whatever_may_be_taken_again_is_recalled(state: TaskState) -> None:
+    """A result that was waiting to be committed when the process died is one, too."""
+    graph, work = flat(2)
+    scene = Scene(graph, (work,))
+    scene.run()
+    saved = Saved(
+        {key: replace(row, state=state) for key, row in scene.record.rows.items()},
+        scene.record.bodies.get,
+    )
+    assert all(saved.result_of(work.key(member), b"") for member in range(2))
+    recalled = {one.member: one.body for one in saved.recall(work, range(2))}
+    assert recalled == {0: b"one[0]", 1: b"one[1]"}
 
 
 def test_a_kept_reply_is_durable_at_once_and_given_to_the_next_attempt() -> None:

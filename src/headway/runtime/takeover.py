@@ -48,7 +48,8 @@ class Saved:
         found: dict[bytes, list[tuple[int, str]]] = {}
         for member in members:
             row = self.rows.get(work.key(member))
-            if row is not None and row.state == "finished":
+            # Whatever `result_of` may have taken: a result that waited, or one from before a start.
+            if row is not None and row.ending.body:
                 found.setdefault(row.ending.body, []).append((member, row.name))
         many = () if self.fetch_many is None else self.fetch_many(tuple(found))
         for name, body in many:
