@@ -60,6 +60,8 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %
     len(ANSWER),
     ANSWER,
 )
+CLOSING = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+"""The same from a provider that says that it closes, so that no later call meets the closing."""
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 ASKED: Any = [{"role": "user", "content": "x"}]
 WAIT_S = 10.0
@@ -235,7 +237,7 @@ def test_an_answer_that_nobody_can_unpack_is_not_an_empty_one(encoding: str) -> 
 
 
 def test_an_answer_is_asked_for_in_encodings_that_can_be_counted() -> None:
-    with provider(says(WHOLE)) as raw, gateway_to(raw.url, FakeAdmission()) as home:
+    with provider(says(CLOSING)) as raw, gateway_to(raw.url, FakeAdmission()) as home:
         for accepted in ("gzip, deflate, br;q=0.9, made-up", "gzip;q=0.5,deflate", "made-up, *"):
             with post(home.base, body("x"), f"accept-encoding: {accepted}") as line:
                 assert b" 200 " in read_all(line)
