@@ -10,9 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.watch.checked import refusal_of
+
+if TYPE_CHECKING:
+    from headway.core.foresight.foreseen import Foreseen
+    from headway.planfile import Loaded
 
 REFUSED: Final = 3
 
@@ -21,6 +25,7 @@ examples:
   headway check plan.yaml
   headway check plan.yaml --json
   headway check plan.yaml --strict       refuse what it warns of, too
+  headway check plan.yaml --no-forecast  only what is declared, not what it will take
 
 exit codes: 0 the plan can be run, 3 it is refused
 """
@@ -32,8 +37,20 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="refuse a plan with warnings, too")
+    parser.add_argument("--no-forecast", action="store_true",
+                        help="do not foresee time and cost")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="for a program")
     return _check
+
+
+def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
+    """What the plan will take, as far as that is known; nothing if it names no model."""
+    from headway.runtime.configuration import read_configuration
+    from headway.runtime.foreseeing import foreseen_plan
+
+    spec = loaded.expanded.spec
+    strategy = spec.strategy or read_configuration(os.environ).values.strategy
+    return foreseen_plan(loaded.expanded, path, os.environ, strategy)
 
 
 def _check(parsed: argparse.Namespace) -> int:
@@ -52,10 +69,16 @@ def _check(parsed: argparse.Namespace) -> int:
         if parsed.json:
             print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
+    found = None if parsed.no_forecast else _foreseen(loaded, Path(parsed.plan))
     if parsed.json:
-        print(json.dumps(asdict(report)))
+        from headway.cli.status import print_json
+
+        print_json({**asdict(report), "forecast": None if found is None else asdict(found)})
     else:
         from headway.watch.checked import print_check
+        from headway.watch.foretold import foretold
 
         print_check(report, sys.stdout)
+        if found is not None:
+            print("", *foretold(found), sep="\n")
     return REFUSED if parsed.strict and report.warnings else 0

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     source = _source(parsed, words)
     if parsed.dry_run:
-        return _dry_run(source.plan())
+        return _dry_run(source)
     from headway.cli.running import Show
 
     _outputs(source, source.plan())  # Refused here, it leaves no run behind.
@@ -60,14 +60,21 @@ def main(arguments: Sequence[str]) -> int:
     return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
 
 
-def _dry_run(plan: ArgumentPlan) -> int:
-    """The commands as bytes, as values are; on a terminal nothing in them is obeyed."""
+def _dry_run(source: EachSource) -> int:
+    """The commands as bytes, as values are; on a terminal nothing in them is obeyed. What they will
+    take is for people: it is no output."""
+    from headway.runtime.foreseeing import foreseen_each
+    from headway.watch.foretold import foretold
     from headway.watch.words import clean
 
+    plan = source.plan()
     for member in range(plan.count()):
         line = plan.display(member)
         shown = clean(line) if sys.stdout.isatty() else line
         sys.stdout.buffer.write(os.fsencode(f"{shown}\n"))
+    found = foreseen_each(plan.count(), source.template, os.environ, source.jobs)
+    if found is not None:
+        print(*foretold(found), sep="\n", file=sys.stderr)
     return 0
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 from typing import Final, Literal, Protocol
+
+from headway.core.ranks import median, percentile
 
 P95: Final = 0.95
 
@@ -203,22 +205,6 @@ def timeline(ran: Drawn, tasks: int, until_s: float, columns: int) -> tuple[Lane
     return tuple(
         Lane(task, tuple(_cells(spent[task], endings.get(task), step_s))) for task in range(tasks)
     )
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all values do not exceed (nearest rank)."""
-    if not values:
-        return inf
-    return sorted(values)[ceil(share * len(values)) - 1]
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the middle of the two middle ones."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _mean(values: Sequence[float]) -> float:

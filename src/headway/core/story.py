@@ -34,7 +34,8 @@ from headway.core.engine.events import (
     WaveBegan,
 )
 from headway.core.engine.record import Fact, TaskState
-from headway.core.report import StayKind, percentile
+from headway.core.ranks import percentile
+from headway.core.report import StayKind
 from headway.core.values import FaultKind
 
 TURNED_AWAY: Final[frozenset[FaultKind]] = frozenset(("rate", "concurrency", "overload"))

@@ -109,6 +109,8 @@ class Terms:
     neighbour: Neighbour | None = None
     windows: tuple[UsageWindow, ...] = ()
     """Usage windows: told as the share used, on the wire that has words for it."""
+    used: tuple[tuple[str, float], ...] = ()
+    """By the name of a limit, what was used of it before the start. The bound does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,10 @@ class Account:
         self._meters: list[tuple[Limit, AnyMeter]] = [
             (limit, meter_of(limit, now)) for limit in terms.limits + terms.hidden
         ]
+        used = dict(terms.used)
+        for limit, meter in self._meters:
+            if limit.name in used:
+                meter.charge(used[limit.name], now)
         for _, factor in [change for change in terms.changes if change[0] <= now][-1:]:
             self._rescale(factor, now)
         self._presence = Presence(terms.neighbour, now) if terms.neighbour else None

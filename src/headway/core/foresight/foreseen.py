@@ -62,6 +62,9 @@ class Foreseen:
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     """What nobody knows and was taken as given, a sentence each."""
+    budget_width: int | None = None
+    """Calls that may be in flight at once for the budgets' sake: each may cost as much as it can
+    until it has ended. None: no budget, or one that covers all calls at once."""
 
     @property
     def tokens(self) -> Spread:

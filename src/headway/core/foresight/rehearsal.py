@@ -214,6 +214,7 @@ class Rehearsal:
     __slots__ = (
         "_flights",
         "_next_id",
+        "_prepared",
         "_scores",
         "_setup",
         "_state",
@@ -230,6 +231,8 @@ class Rehearsal:
         self._flights: dict[int, _Flight] = {}
         self._timers: list[_Timer] = []
         self._wakes: list[float] = []
+        self._prepared: list[tuple[float, int, int]] = []
+        """Attempts that are busy on this machine: until when, task and number."""
         self._next_id = 1
         self._steps = 0
         self.now = 0.0
@@ -249,6 +252,9 @@ class Rehearsal:
             for happening in self._setup.provider.advance(self.now):
                 self._happened(happening)
             self._expire()
+            while self._prepared and self._prepared[0][0] <= self.now:
+                _, task, attempt = heapq.heappop(self._prepared)
+                self._go(task, attempt)
             while self._wakes and self._wakes[0] <= self.now:
                 heapq.heappop(self._wakes)
                 self._feed(Ticked())
@@ -263,6 +269,8 @@ class Rehearsal:
         at_s = min(self._setup.provider.next_s(), self._setup.door.next_s())
         if self._timers:
             at_s = min(at_s, self._timers[0].at_s)
+        if self._prepared:
+            at_s = min(at_s, self._prepared[0][0])
         return min(at_s, self._wakes[0]) if self._wakes else at_s
 
     def _feed(self, happened: Input) -> None:
@@ -278,11 +286,24 @@ class Rehearsal:
                     inputs += self._begin(effect)
 
     def _begin(self, start: Start) -> tuple[Input, ...]:
-        """An attempt starts with its first call. One without calls is over at once."""
-        if not self._setup.workload.calls[start.task]:
+        """An attempt starts with what it does here, then comes its first call. One with neither is
+        over at once."""
+        workload = self._setup.workload
+        if workload.seconds and workload.seconds[start.task] > 0.0:
+            done_s = self.now + workload.seconds[start.task]
+            heapq.heappush(self._prepared, (done_s, start.task, start.attempt))
+            return ()
+        if not workload.calls[start.task]:
             return (Finished(start.task, start.attempt),)
         self._knock(start.task, start.attempt, 0)
         return ()
+
+    def _go(self, task: int, attempt: int) -> None:
+        """What an attempt had to do here is done."""
+        if self._setup.workload.calls[task]:
+            self._knock(task, attempt, 0)
+        else:
+            self._feed(Finished(task, attempt))
 
     def _knock(self, task: int, attempt: int, number: int) -> None:
         """A task's next call comes to the door."""

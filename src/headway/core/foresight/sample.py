@@ -59,6 +59,8 @@ class Workload:
     name: str
     graph: Graph
     calls: tuple[tuple[Call, ...], ...]
+    seconds: tuple[float, ...] = ()
+    """By task, what it takes on this machine before its first call; none takes any if empty."""
 
     @property
     def needs(self) -> Sequence[Sequence[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -87,11 +87,7 @@ class Lanes:
         return LanesStatistics(tuple(lane.statistics() for lane in self))
 
     def _terms_of(self, account: str, group: str) -> AccountTerms:
-        """The terms set for the nearest of: this model group, this account, every account."""
-        for key in (f"{account}/{group}", account, EVERY_ACCOUNT):
-            if key in self._terms:
-                return self._terms[key]
-        return AccountTerms()
+        return terms_of(self._terms, account, group)
 
     def _make_room(self) -> None:
         if len(self._lanes) >= LANES_MAX:
@@ -100,6 +96,14 @@ class Lanes:
             ]
             for name in idle[:1]:
                 del self._lanes[name]
+
+
+def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
+    """The terms set for the nearest of: this model group, this account, every account."""
+    for key in (f"{account}/{group}", account, EVERY_ACCOUNT):
+        if key in terms:
+            return terms[key]
+    return AccountTerms()
 
 
 def _dialect(name: str) -> Dialect:

@@ -1,0 +1,124 @@
+"""Work and providers that a forecast is tried on, drawn from a seed: nothing of them is told.
+
+Output lengths are of families that the forecaster does not contain: gamma, two humps, even. What a
+user can see beforehand are the prompts; how long answers are follows them a little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log
+from typing import Final
+
+from headway.core.foresight.account import Terms
+from headway.core.foresight.draw import normal, uniform
+from headway.core.foresight.provider import Latency, ProviderSpec
+from headway.core.values import Limit
+
+LEARNED: Final = 40
+"""Calls that a forecast may learn from."""
+
+PARAMETER, ERLANG, FAMILY, WORDS, DENSITY = 901, 902, 905, 903, 904
+FAMILIES: Final = ("gamma", "two humps", "even")
+KINDS: Final = ("input and output", "requests", "tokens, reserved", "slots", "congested")
+BYTES_PER_TOKEN: Final = 4.0
+OUTPUT_MAX: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One call as it will be."""
+
+    size_bytes: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A provider and a family of work."""
+
+    seed: int
+    kind: str
+    family: str
+    spec: ProviderSpec
+    mean_in: float
+    mean_out: float
+    follows: float
+    count: int
+
+    def items(self, first: int, count: int) -> list[Item]:
+        """Calls number `first` and so on."""
+        return [self._item(first + number) for number in range(count)]
+
+    def _item(self, number: int) -> Item:
+        seed = self.seed
+        size = BYTES_PER_TOKEN * self.mean_in * exp(0.4 * normal(seed, WORDS, number))
+        tokens_in = max(4.0, size / BYTES_PER_TOKEN * (1.0 + 0.08 * normal(seed, DENSITY, number)))
+        follows: float = (tokens_in / self.mean_in) ** self.follows
+        tokens_out = self.mean_out * follows * self._factor(number)
+        return Item(size, round(tokens_in), max(1, round(min(OUTPUT_MAX, tokens_out))))
+
+    def _factor(self, number: int) -> float:
+        """How long an answer is, compared with the mean."""
+        if self.family == "gamma":
+            return self._erlang(number, 2)
+        drawn = uniform(self.seed, FAMILY, number)
+        if self.family == "even":
+            return 0.3 + 1.4 * drawn
+        return 0.45 if drawn < 0.6 else 1.825 * self._erlang(number, 6)
+
+    def _erlang(self, number: int, stages: int) -> float:
+        draws = (uniform(self.seed, ERLANG, number * 16 + stage) for stage in range(stages))
+        return sum(-log(one) for one in draws) / stages
+
+
+def case_of(seed: int, sizes: tuple[int, ...], in_s: float) -> Case:
+    """The case that a seed picks, with limits that let about `in_s` pass."""
+    kind = KINDS[int(_parameter(seed, 10) * len(KINDS))]
+    family = FAMILIES[int(_parameter(seed, 0) * len(FAMILIES))]
+    count = sizes[int(_parameter(seed, 20) * len(sizes))]
+    mean_in = 150.0 * 6.0 ** _parameter(seed, 1)
+    mean_out = 50.0 * 6.0 ** _parameter(seed, 2)
+    latency = Latency(0.2 + 0.8 * _parameter(seed, 11), 0.004 + 0.012 * _parameter(seed, 12))
+    aim_s = in_s * (0.7 + 0.6 * _parameter(seed, 13))
+    spec = _provider(seed, kind, latency, (count, mean_in, mean_out, aim_s))
+    follows = 0.8 * _parameter(seed, 3)
+    return Case(seed, kind, family, spec, mean_in, mean_out, follows, count)
+
+
+def _provider(
+    seed: int, kind: str, latency: Latency, work: tuple[int, float, float, float]
+) -> ProviderSpec:
+    """Limits that the work fits in about the time that is aimed at: a minute's worth is a burst."""
+    count, mean_in, mean_out, aim_s = work
+    minutes = 1.0 + aim_s / 60.0
+    slack = 1.3 + _parameter(seed, 14)
+    limits: tuple[Limit, ...]
+    if kind == "requests":
+        limits = (Limit("requests", count / minutes), Limit("input", 3 * slack * count * mean_in))
+        return ProviderSpec(kind, Terms(limits), latency)
+    if kind == "input and output":
+        binds = _parameter(seed, 15) < 0.5
+        limits = (
+            Limit("requests", 4.0 * count),
+            Limit("input", count * mean_in / minutes * (1.0 if binds else slack)),
+            Limit("output", count * mean_out / minutes * (slack if binds else 1.0)),
+        )
+        return ProviderSpec(kind, Terms(limits), latency)
+    if kind == "tokens, reserved":
+        limits = (Limit("requests", 4.0 * count), Limit("tokens", max(
+            3.0 * OUTPUT_MAX, count * (mean_in + 2.0 * mean_out) / minutes)))  # fmt: skip
+        return ProviderSpec(kind, Terms(limits, charging="reserved"), latency, dialect="openai")
+    work_s = count * latency.work_s(mean_out)
+    if kind == "slots":
+        slots = max(2.0, round(work_s / aim_s))
+        limits = (Limit("requests", 10.0 * count), Limit("concurrency", slots, 0.0, "gauge"))
+        return ProviderSpec(kind, Terms(limits), latency)
+    slowed = Latency(latency.first_byte_s, latency.per_output_token_s,
+                     0.02 * _parameter(seed, 17), 0.002 + 0.006 * _parameter(seed, 18))  # fmt: skip
+    return ProviderSpec(kind, Terms((Limit("requests", 20.0 * count),)), slowed)
+
+
+def _parameter(seed: int, which: int) -> float:
+    return uniform(seed, PARAMETER, which)

@@ -1,0 +1,112 @@
+"""A forecast and its truth in virtual time: 40 calls are made, the rest is foreseen, then made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Final
+
+from bench.forecast_cases import LEARNED, OUTPUT_MAX, Case, Item
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import Adaptive
+from headway.core.foresight.door import PacedDoor
+from headway.core.foresight.draw import normal, uniform
+from headway.core.foresight.forecast import Footing, Knowledge, foresee
+from headway.core.foresight.foreseen import Foreseen
+from headway.core.foresight.observed import Answered, seen_of
+from headway.core.foresight.outline import Outline, Part
+from headway.core.foresight.provider import Call, Provider
+from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
+from headway.core.foresight.sample import Workload
+from headway.core.plan.graph import Graph, Task
+from headway.core.quota.demand import Price
+from headway.core.quota.dialect import DIALECTS
+from headway.core.quota.lane import lane_of, new_lane
+from headway.core.quota.length import OutputLength
+from headway.core.quota.terms import AccountTerms
+from headway.core.values import Amounts, Demand
+
+LUCK: Final = 0.15
+"""Log-deviation of a call's time to its first byte."""
+
+PRICE: Final = Price(1_000_000, 5_000_000)
+PAUSE_S: Final = 45.0
+"""At most so long between learning and the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was foreseen, and what it took."""
+
+    case: str
+    family: str
+    count: int
+    foreseen: Foreseen
+    time_s: float
+    microusd: int
+    refused: int
+
+
+def virtual(case: Case) -> Outcome:
+    """One case from beginning to end."""
+    provider = Provider(case.spec, case.seed)
+    provider.shows_progress = True
+    provider.advance(0.0)
+    dialect = DIALECTS[case.spec.dialect]
+    lane = new_lane("account", "model", AccountTerms(), dialect, 0.0)
+    lengths, first = OutputLength(), case.items(0, LEARNED)
+    door = PacedDoor(lane.quota, lengths)
+    learned = Rehearsal(Setup(_work(first, case.seed, 0), provider, door, Rules(Adaptive()))).run()
+    memory = lane.memory(learned.makespan_s)
+    pause_s = PAUSE_S * uniform(case.seed, 907, 0)
+    later = case.items(1000, case.count)
+    sizes = tuple(item.size_bytes for item in later)
+    part = Part("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
+                price=PRICE)  # fmt: skip
+    footing = Footing(memory, AccountTerms(), pause_s)
+    seen = seen_of(_answered(first, learned))
+    found = foresee(Outline((part,)), Knowledge(footing, seen), seed=case.seed)
+    then = _later(provider, case, learned.makespan_s + pause_s)
+    lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
+    setup = Setup(_work(later, case.seed, 1000), then, PacedDoor(lane.quota, lengths),
+                  Rules(Adaptive()))  # fmt: skip
+    ran = Rehearsal(setup).run()
+    cost = sum(
+        PRICE.cost_microusd(Amounts(item.input_tokens, item.output_tokens)) for item in later
+    )
+    return Outcome(case.kind, case.family, case.count, found, ran.makespan_s, cost, ran.refused)
+
+
+def _work(items: list[Item], seed: int, first: int) -> Workload:
+    tasks, calls = list[Task](), list[tuple[Call, ...]]()
+    for number, item in enumerate(items):
+        luck = exp(LUCK * normal(seed, 906, first + number))
+        calls.append((Call(number, item.input_tokens, item.output_tokens, OUTPUT_MAX, luck),))
+        # What is known of an input beforehand are its bytes.
+        guess = item.size_bytes / 4.0 + 4.0
+        demand = Demand(Amounts(guess, 500.0), Amounts(1.2 * guess, OUTPUT_MAX), "ask")
+        tasks.append(Task(f"t{number}", (), (demand,), 1.0, kind="ask"))
+    return Workload("case", Graph.of(tasks), tuple(calls))
+
+
+def _answered(items: list[Item], ran: Rehearsed) -> list[Answered]:
+    spans = {span.task: (span.from_s, span.to_s) for span in ran.spans if span.kind == "busy"}
+    return [
+        Answered("ask", *spans[task], item.input_tokens, item.output_tokens, 1, item.size_bytes)
+        for task, item in enumerate(items)
+    ]
+
+
+def _later(provider: Provider, case: Case, now_s: float) -> Provider:
+    """The same provider some time later, with what was used of its limits until then."""
+    provider.advance(now_s)
+    used = [
+        (told.resource, told.period_s, (told.limit or 0.0) - (told.remaining or 0.0))
+        for told in provider.account().readings(now_s)
+    ]
+    names = {(limit.resource, limit.period_s): limit.name for limit in case.spec.terms.limits}
+    left = tuple((names[resource, period_s or 0.0], amount) for resource, period_s, amount in used)
+    then = Provider(replace(case.spec, terms=replace(case.spec.terms, used=left)), case.seed + 1)
+    then.shows_progress = True
+    then.advance(0.0)
+    return then

@@ -1,0 +1,321 @@
+"""Time and cost of a plan before it runs: the same engine, on drawn sizes, in virtual time.
+
+Laws:
+- Nothing is sent and nothing is learned: forecasting twice gives the same numbers.
+- Many draws of sizes and speeds say how uncertain the work is; a few of them are rehearsed with the
+  engine, the quota and a provider like the account, and say what the fluid model leaves out.
+- What nobody knows is assumed, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, inf, log, sqrt
+from typing import Final
+
+from headway.core.engine.engine import Rules
+from headway.core.engine.strategy import Adaptive, Strategy
+from headway.core.foresight.account import Terms
+from headway.core.foresight.bound import bound
+from headway.core.foresight.door import PacedDoor
+from headway.core.foresight.draw import normal
+from headway.core.foresight.fluid import Flow, Room, Rooms, flow_of
+from headway.core.foresight.foreseen import Foreseen, Spread
+from headway.core.foresight.neighbour import Neighbour
+from headway.core.foresight.outline import Drawn, Outline, cropped, drawn, workload_of
+from headway.core.foresight.provider import Latency, Provider, ProviderSpec
+from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
+from headway.core.foresight.sizes import Seen, Sizes, sizes_of
+from headway.core.foresight.speed import UNKNOWN, Speed, speed_of
+from headway.core.quota.dialect import DIALECTS, PLAIN
+from headway.core.quota.lane import Lane, lane_of, new_lane
+from headway.core.quota.length import OutputLength
+from headway.core.quota.terms import AccountTerms, LaneMemory
+from headway.core.ranks import median, percentile
+from headway.core.values import Limit
+
+REHEARSALS_MIN: Final = 3
+REHEARSALS_MAX: Final = 15
+"""Fewer say nothing of how they differ, and more say it no better."""
+
+MODEL_DOUBT: Final = 0.03
+"""How far off a provider is from its model though all numbers are right, as a logarithm."""
+
+SPEED_STREAM: Final = 121
+MODEL_STREAM: Final = 122
+REHEARSAL_SEED: Final = 104_729
+
+LENGTHS_SEEN_MAX: Final = 200
+"""Calls that lengths are told of before a rehearsal."""
+
+LOW: Final = 0.1
+HIGH: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much is computed for a forecast."""
+
+    draws: int = 60
+    """Ways in which a plan may go. The ends of a spread are the sixth of 60 from either side."""
+    rehearsed_calls: int = 900
+    """In all rehearsals together."""
+    cropped_calls: int = 300
+    """A larger plan is rehearsed with fewer tasks: what the fluid leaves out is at its ends. The
+    bound of a larger plan is that of its fluid."""
+    drawn_calls: int = 500
+    """Of a larger plan a part is drawn, which stands for all of it."""
+
+
+FULL: Final = Depth()
+"""About a second of CPU, however large the plan is."""
+
+QUICK: Final = Depth(24, 120, 60, 200)
+"""About a tenth of that, for a run that is about to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """What an account is known to allow, at the moment of asking."""
+
+    memory: LaneMemory
+    terms: AccountTerms = AccountTerms()
+    age_s: float = 0.0
+    """How long ago `memory` was so."""
+
+    def lane(self) -> Lane:
+        """The account as the broker would take it up now, at second 0."""
+        dialect = DIALECTS.get(self.memory.dialect, PLAIN)
+        if not self.memory.levels and not self.memory.profile.curve:
+            return new_lane(self.memory.account, self.memory.group, self.terms, dialect, 0.0)
+        return lane_of(self.memory, self.terms, dialect, -self.age_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All that a forecast is made from."""
+
+    footing: Footing
+    seen: Mapping[str, Sequence[Seen]] = field(default_factory=dict)
+    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
+    learned_from: str = ""
+    places: float = inf
+    """Tasks that this machine takes at once, as far as was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What was made of the knowledge: sizes, speed, and the account as a provider."""
+
+    sizes: Mapping[str, Sizes]
+    speed: Speed
+    spec: ProviderSpec
+    rooms: Rooms
+    lengths: tuple[tuple[str, Seen], ...]
+    share: float
+    calls: int
+    assumed: tuple[str, ...]
+    is_known: bool
+    """Whether it was learned before how many calls at once are worth it."""
+
+
+def ground_of(knowledge: Knowledge) -> Ground:
+    """Fit all that was seen."""
+    lane = knowledge.footing.lane()
+    sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
+    every = max(knowledge.seen.values(), key=len, default=())
+    profile = lane.quota.profile()
+    speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
+    if speed.calls == 0 and not profile.curve:
+        speed = UNKNOWN
+    rooms, used, draws = _rooms(lane, knowledge.footing.terms.share)
+    width = lane.quota.statistics().belief.width
+    slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
+    limits = tuple(room.limit for room in rooms)
+    if slots < inf:
+        limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
+    terms = Terms(
+        limits, charging=lane.dialect.charging, used=used,
+        neighbour=Neighbour(share=draws) if draws > 0.0 else None,
+    )  # fmt: skip
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
+    lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
+    assumed = tuple(_assumed(rooms, slots, speed, len(every)))
+    room = Rooms(rooms, slots, knowledge.places)
+    return Ground(
+        sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
+        knowledge.footing.terms.share, len(every), assumed, bool(profile.curve),
+    )  # fmt: skip
+
+
+def foresee(
+    outline: Outline,
+    knowledge: Knowledge,
+    strategy: Strategy = Adaptive(),
+    seed: int = 1,
+    depth: Depth = FULL,
+) -> Foreseen:
+    """What a plan will take, performed like this."""
+    ground = ground_of(knowledge)
+    part = cropped(outline, depth.drawn_calls)
+    scale = outline.calls / max(1.0, part.calls)
+    draws = [_draw(part, ground, seed + index, scale) for index in range(depth.draws)]
+    order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
+    small = cropped(outline, depth.cropped_calls)
+    chosen = [seed + at for at in _chosen(order, small, depth)]
+    offs, ran = _rehearsed(small, ground, strategy, knowledge, chosen)
+    times = _times([flow.time_s for _, flow in draws], offs, small is outline, seed)
+    middle, flow = draws[order[depth.draws // 2]]
+    least_s, binding = _bound(middle, flow, ground, depth)
+    priced = all(part.price is not None for part in outline.parts if part.asks)
+    amounts = [one.amounts for one, _ in draws]
+    cost = _spread([float(amount.spend_microusd) for amount in amounts], scale)
+    refused = sum(one.refused for one in ran) / max(1, len(ran))
+    return Foreseen(
+        strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
+        _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
+        _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
+        min(least_s, median(times)), binding, _width(ran, flow),
+        refused * outline.calls / max(1.0, small.calls), ground.calls, knowledge.learned_from,
+        unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
+        assumed=ground.assumed,
+    )  # fmt: skip
+
+
+def _draw(outline: Outline, ground: Ground, seed: int, scale: float = 1.0) -> tuple[Drawn, Flow]:
+    """One way in which the plan may go, and how long that takes as a fluid."""
+    one = drawn(outline, ground.sizes, ground.speed, seed)
+    latency = _latency(ground.speed, seed)
+    return one, flow_of(one, latency, ground.rooms, scale)
+
+
+def _latency(speed: Speed, seed: int) -> Latency:
+    """The provider's speed as it may really be."""
+    off = exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
+    known = speed.latency
+    return replace(
+        known,
+        first_byte_s=known.first_byte_s * off,
+        per_output_token_s=known.per_output_token_s * off,
+    )
+
+
+def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
+    """Draws to be rehearsed: spread over all of them by the time that they take."""
+    count = ceil(depth.rehearsed_calls / max(1.0, outline.calls))
+    count = min(REHEARSALS_MAX, max(REHEARSALS_MIN, count))
+    return [order[(2 * at + 1) * len(order) // (2 * count)] for at in range(count)]
+
+
+def _rehearsed(
+    outline: Outline,
+    ground: Ground,
+    strategy: Strategy,
+    knowledge: Knowledge,
+    seeds: Sequence[int],
+) -> tuple[list[tuple[float, float]], list[Rehearsed]]:
+    """Of some draws the time as a fluid and as rehearsed; and the rehearsals."""
+    pairs: list[tuple[float, float]] = []
+    ran: list[Rehearsed] = []
+    for seed in seeds:
+        one, flow = _draw(outline, ground, seed)
+        spec = replace(ground.spec, latency=_latency(ground.speed, seed))
+        provider = Provider(spec, seed + REHEARSAL_SEED)
+        # Streams tell how many at once are worth it; where that is known they are only slow.
+        provider.shows_progress = not ground.is_known
+        provider.advance(0.0)
+        lengths = OutputLength()
+        for kind, seen in ground.lengths:
+            lengths.observe(kind, seen.input_tokens, seen.output_tokens)
+        door = PacedDoor(knowledge.footing.lane().quota, lengths)
+        setup = Setup(workload_of(one), provider, door, Rules(strategy))
+        done = Rehearsal(setup).run()
+        if done.makespan_s < inf:
+            pairs.append((flow.time_s, done.makespan_s))
+            ran.append(done)
+    return pairs, ran
+
+
+def _times(
+    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_small: bool, seed: int
+) -> list[float]:
+    """Times of all draws: what the fluid leaves out is a factor, of a cropped plan a summand."""
+    if not pairs:
+        return list(fluid)
+    logs = [log(max(after, 1e-6) / max(before, 1e-6)) for before, after in pairs]
+    middle = median(logs)
+    spread = sqrt(sum((one - middle) ** 2 for one in logs) / len(logs))
+    more_s = median([after - before for before, after in pairs])
+    times = []
+    for at, time_s in enumerate(fluid):
+        off = MODEL_DOUBT * normal(seed, MODEL_STREAM, 2 * at)
+        off += spread * normal(seed, MODEL_STREAM, 2 * at + 1)
+        base_s = time_s * exp(middle) if is_small else max(time_s, time_s + more_s)
+        times.append(base_s * exp(off))
+    return times
+
+
+def _bound(one: Drawn, flow: Flow, ground: Ground, depth: Depth) -> tuple[float, str]:
+    """The least time for one draw, and what it comes from.
+
+    The bound of small plans does not know what was used of a limit before; their fluid does.
+    """
+    if one.count > depth.cropped_calls or not one.count:
+        return flow.time_s, flow.binding
+    found = bound(ground.spec, one.calls, one.needs, ground.share)
+    if flow.least_s > found.time_s:
+        return flow.least_s, flow.binding
+    return found.time_s, found.binding
+
+
+def _width(ran: Sequence[Rehearsed], flow: Flow) -> float:
+    """Calls in flight on average, while there were any."""
+    shown = [
+        sum(end - sent for sent, end in one.calls) / one.makespan_s
+        for one in ran
+        if one.makespan_s > 0.0
+    ]
+    return median(shown) if shown else flow.width
+
+
+def _rooms(
+    lane: Lane, share: float
+) -> tuple[tuple[Room, ...], tuple[tuple[str, float], ...], float]:
+    """What may be had of each limit, what is used of it, and the share that others draw."""
+    rooms: list[Room] = []
+    used: list[tuple[str, float]] = []
+    others = 0.0
+    for mirror in lane.quota.belief.mirrors:
+        known = mirror.statistics()
+        level = max(0.0, mirror.balance.level(0.0))
+        limit = known.limit
+        taken = max(0.0, known.capacity - level)
+        used.append((limit.name, taken))
+        draw_share = min(0.9, known.draw_per_s / max(limit.rate_per_s, 1e-9))
+        others = max(others, draw_share)
+        free = max(0.0, share * known.capacity - taken)
+        rooms.append(Room(limit, free, min(share, 1.0 - draw_share) * limit.rate_per_s))
+    return tuple(rooms), tuple(used), others
+
+
+def _gauges(footing: Footing) -> Iterator[Limit]:
+    known = (*footing.terms.limits, *footing.memory.profile.limits)
+    return (one for one in known if one.resource == "concurrency")
+
+
+def _assumed(rooms: Sequence[Room], slots: float, speed: Speed, calls: int) -> Iterator[str]:
+    if not rooms and slots == inf:
+        yield "no limit of the account is known yet: none is taken to bind"
+    if speed.calls == 0:
+        yield (
+            f"answers begin after {speed.latency.first_byte_s:.1f} s and take "
+            f"{speed.latency.per_output_token_s * 1000:.0f} ms a token: no call was measured"
+        )
+    if calls == 0:
+        yield "answers are as long as is usual: none of this kind was seen"
+
+
+def _spread(values: Sequence[float], scale: float = 1.0) -> Spread:
+    low, middle, high = percentile(values, LOW), median(values), percentile(values, HIGH)
+    return Spread(scale * low, scale * middle, scale * high)

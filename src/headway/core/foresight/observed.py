@@ -1,0 +1,72 @@
+"""Calls of earlier runs as forecasts learn from them: each with the company that it had."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.core.foresight.sizes import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A task whose calls were all answered."""
+
+    part: str
+    """Of its plan."""
+    from_s: float
+    """When its last call was let go."""
+    to_s: float
+    input_tokens: float
+    """Of all of its calls."""
+    output_tokens: float
+    calls: int = 1
+    size_bytes: float = 0.0
+    """Of its prompt, without results of other tasks; 0 if nobody knows."""
+
+
+def seen_of(answered: Sequence[Answered]) -> dict[str, list[Seen]]:
+    """By part, the mean call of each task; its time only where it was one call."""
+    company = _Company([(one.from_s, one.to_s) for one in answered])
+    seen: dict[str, list[Seen]] = {}
+    for one in answered:
+        calls = max(1, one.calls)
+        took_s = one.to_s - one.from_s if one.calls == 1 else 0.0
+        seen.setdefault(one.part, []).append(
+            Seen(
+                one.input_tokens / calls, one.output_tokens / calls, one.size_bytes,
+                took_s, company.mean(one.from_s, one.to_s), calls,
+            )
+        )  # fmt: skip
+    return seen
+
+
+class _Company:
+    """How many were in flight at once, over any interval: from one integral over time."""
+
+    __slots__ = ("_counts", "_integrals", "_times")
+
+    def __init__(self, spans: Sequence[tuple[float, float]]) -> None:
+        changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+        self._times: list[float] = []
+        self._counts: list[int] = []
+        self._integrals: list[float] = []
+        count, integral, before_s = 0, 0.0, 0.0
+        for at_s, change in changes:
+            integral += count * (at_s - before_s)
+            count, before_s = count + change, at_s
+            self._times.append(at_s)
+            self._counts.append(count)
+            self._integrals.append(integral)
+
+    def mean(self, from_s: float, to_s: float) -> float:
+        """On average, from one time to another; at least the one who asks."""
+        if to_s <= from_s:
+            return 1.0
+        return max(1.0, (self._until(to_s) - self._until(from_s)) / (to_s - from_s))
+
+    def _until(self, at_s: float) -> float:
+        """The integral up to a time that is not before the first one."""
+        place = bisect_right(self._times, at_s) - 1
+        return self._integrals[place] + self._counts[place] * (at_s - self._times[place])

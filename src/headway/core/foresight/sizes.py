@@ -1,0 +1,219 @@
+"""How large calls of one kind are, learned from those that were made, for drawing others like them.
+
+Laws:
+- Nothing is assumed of the distribution once it has been seen: what is drawn are the deviations
+  that were observed, with weights that are drawn as well (Rubin's Bayesian bootstrap, 1981), so
+  that few observations give wide forecasts and many give narrow ones.
+- What can be known of a call beforehand counts: its input is drawn around what its bytes predict,
+  its output around what its input predicts. A slope is believed as far as it is supported.
+- Of n calls that were seen the longest is exceeded by the next one once in n + 1 times, whatever
+  they are like: so often an answer is drawn that is longer than all of them.
+- Without observations sizes are what is usual, and very uncertain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Final
+
+from headway.core.foresight.draw import normal, uniform
+from headway.core.quota.demand import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE
+from headway.core.quota.length import OUTPUT_TOKENS_PRIOR, SPREAD_PRIOR
+
+WEIGHT_STREAM: Final = 101
+PICK_STREAM: Final = 102
+SLOPE_STREAM: Final = 103
+LEVEL_STREAM: Final = 104
+SPREAD_STREAM: Final = 105
+BEYOND_STREAM: Final = 106
+
+TAIL: Final = 0.2
+"""How far beyond the longest an answer goes: on average as far as the longest fifth of those that
+were seen lie beyond the shortest of that fifth."""
+
+SEEN_MIN: Final = 5
+"""Fewer calls say where sizes lie, not how they spread."""
+
+SEEN_MAX: Final = 2000
+"""The latest calls that are looked at."""
+
+SLOPE_PRIOR: Final = 1.0
+"""Ties the slope of outputs to zero as firmly as one call whose input is e times the usual."""
+
+BYTES_PRIOR: Final = 0.04
+"""From bytes to tokens the slope is nearly 1: so much off it is as strange as one sigma."""
+
+LEVEL_DOUBT: Final = 0.7
+"""Weights alone give spreads that are too narrow where a few long answers make up the sum: the
+level of all is drawn as well, by this part of its own standard error."""
+
+INPUT_DOUBT: Final = 0.25
+OUTPUT_DOUBT: Final = 0.7
+"""How far off the usual sizes may be altogether, as a logarithm, where nothing was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One call, or the mean call of one task, that was made."""
+
+    input_tokens: float
+    output_tokens: float
+    size_bytes: float = 0.0
+    """What was known of its prompt beforehand; 0 if nothing was."""
+    took_s: float = 0.0
+    """From its permit to its end; 0 if that was not seen."""
+    beside: float = 1.0
+    """Calls in flight meanwhile on the account, itself among them, on average."""
+    calls: int = 1
+    """Of the task that it was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """log y = level + slope (x - centre), with what was off the line."""
+
+    level: float
+    slope: float
+    centre: float
+    slope_doubt: float
+    offs: tuple[float, ...]
+    longest: float
+    tail: float
+    """The largest of them as a factor, and how far beyond the next one may lie, on average."""
+    rise: float
+    """What drawing beyond the largest now and then would add to the mean, as a logarithm."""
+
+    def at(self, x: float, slope: float) -> float:
+        return self.level + slope * (x - self.centre)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is known of the sizes of calls of one kind."""
+
+    inputs: _Line | None = None
+    """Against the bytes of a prompt; None where these were not known."""
+    outputs: _Line | None = None
+    """Against the input."""
+    bare: tuple[float, ...] = ()
+    """Logs of the inputs, for prompts of which nothing is known."""
+    calls: tuple[float, ...] = ()
+    """Of each task."""
+
+    @property
+    def count(self) -> int:
+        """How many calls it was learned from."""
+        return len(self.bare)
+
+
+@dataclass(frozen=True, slots=True)
+class Mood:
+    """One way in which things may really be: weights of what was seen, and slopes."""
+
+    seed: int
+    sums: tuple[float, ...]
+    """Running sums of the weights."""
+    input_slope: float
+    output_slope: float
+    input_off: float
+    output_off: float
+
+    def pick(self, index: int) -> int:
+        """The observation that draw number `index` is like."""
+        target = uniform(self.seed, PICK_STREAM, index) * self.sums[-1]
+        low, high = 0, len(self.sums) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.sums[middle] < target else (low, middle)
+        return low
+
+
+def sizes_of(seen: Sequence[Seen]) -> Sizes:
+    """Learn from calls of one kind, oldest first."""
+    known = [one for one in seen if one.input_tokens >= 1.0 and one.output_tokens >= 1.0]
+    known = known[-SEEN_MAX:]
+    if not known:
+        return Sizes()
+    ins = [log(one.input_tokens) for one in known]
+    outs = [log(one.output_tokens) for one in known]
+    sized = all(one.size_bytes > 0.0 for one in known)
+    inputs = None
+    if sized:
+        inputs = _line([log(one.size_bytes) for one in known], ins, 1.0, BYTES_PRIOR)
+    outputs = _line(ins, outs, 0.0, sqrt(1.0 / SLOPE_PRIOR))
+    return Sizes(inputs, outputs, tuple(ins), tuple(float(one.calls) for one in known))
+
+
+def mood(sizes: Sizes, seed: int) -> Mood:
+    """Draw one way in which things may really be."""
+    count = max(1, sizes.count)
+    weights = [-log(uniform(seed, WEIGHT_STREAM, index)) for index in range(count)]
+    sums: list[float] = []
+    for weight in weights:
+        sums.append(weight + (sums[-1] if sums else 0.0))
+    off_in = _level_doubt(sizes.inputs, INPUT_DOUBT) * normal(seed, LEVEL_STREAM, 0)
+    off_out = _level_doubt(sizes.outputs, OUTPUT_DOUBT) * normal(seed, LEVEL_STREAM, 1)
+    slopes = _slope(sizes.inputs, seed, 0), _slope(sizes.outputs, seed, 1)
+    return Mood(seed, tuple(sums), *slopes, off_in, off_out)
+
+
+def draw(sizes: Sizes, mood: Mood, index: int, size_bytes: float) -> tuple[float, float]:
+    """Tokens in and out of call number `index`, whose prompt has so many bytes; 0 if unknown."""
+    if sizes.outputs is None:
+        tokens_in = max(1.0, size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE)
+        spread = SPREAD_PRIOR * normal(mood.seed, SPREAD_STREAM, index)
+        level = log(OUTPUT_TOKENS_PRIOR) - 0.5 * SPREAD_PRIOR**2
+        return tokens_in * exp(mood.input_off), exp(level + spread + mood.output_off)
+    at = mood.pick(index)
+    if sizes.inputs is not None and size_bytes > 0.0:
+        log_in = sizes.inputs.at(log(size_bytes), mood.input_slope) + sizes.inputs.offs[at]
+    else:
+        log_in = sizes.bare[at]
+    outputs = sizes.outputs
+    off = outputs.offs[at]
+    if uniform(mood.seed, BEYOND_STREAM, 2 * index) * (sizes.count + 1) < 1.0:
+        further = -log(uniform(mood.seed, BEYOND_STREAM, 2 * index + 1))
+        off = log(outputs.longest + outputs.tail * further)
+    log_out = outputs.at(log_in, mood.output_slope) + off - outputs.rise
+    return max(1.0, exp(log_in + mood.input_off)), max(1.0, exp(log_out + mood.output_off))
+
+
+def calls_drawn(sizes: Sizes, mood: Mood, index: int, usual: float) -> int:
+    """How many calls task number `index` makes."""
+    return max(1, round(sizes.calls[mood.pick(index)] if sizes.calls else usual))
+
+
+def _level_doubt(line: _Line | None, usual: float) -> float:
+    """How far off all sizes may be together, as a logarithm; `usual` where little was seen."""
+    count = 0 if line is None else len(line.offs)
+    if line is None or count < SEEN_MIN:
+        return usual / sqrt(1.0 + count)
+    return LEVEL_DOUBT * sqrt(sum(off * off for off in line.offs)) / count
+
+
+def _slope(line: _Line | None, seed: int, which: int) -> float:
+    if line is None:
+        return 0.0
+    return line.slope + line.slope_doubt * normal(seed, SLOPE_STREAM, which)
+
+
+def _line(xs: Sequence[float], ys: Sequence[float], usual: float, doubt: float) -> _Line:
+    """Least squares, with a slope that is tied to the usual one as firmly as it is known."""
+    count = len(xs)
+    centre, middle = sum(xs) / count, sum(ys) / count
+    spread = sum((x - centre) ** 2 for x in xs)
+    together = sum((x - centre) * (y - middle) for x, y in zip(xs, ys, strict=True))
+    noise = sum((y - middle) ** 2 for y in ys) / count
+    firm = max(noise, 1e-6) / (doubt * doubt)
+    slope = (together + firm * usual) / (spread + firm)
+    offs = tuple(y - middle - slope * (x - centre) for x, y in zip(xs, ys, strict=True))
+    left = sum(off * off for off in offs) / max(1, count - 2)
+    slope_doubt = sqrt(left / (spread + firm)) if count >= SEEN_MIN else 0.0
+    factors = sorted(exp(off) for off in offs)
+    largest = factors[-max(1, round(TAIL * count)) :]
+    tail = sum(largest) / len(largest) - largest[0]
+    mean = sum(factors) / count
+    rise = log((count * mean + largest[-1] + tail) / ((count + 1) * mean))
+    return _Line(middle, slope, centre, slope_doubt, offs, largest[-1], tail, rise)
