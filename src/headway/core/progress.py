@@ -48,6 +48,9 @@ SAMPLE_S: Final = RECENT_S / SAMPLES_MAX
 ENDS_MIN: Final = 3
 """Fewer ends say nothing of a speed."""
 
+KNOWN_SHARE: Final = 0.8
+"""Of the tasks: once so many have ended, what was foreseen before the run counts no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cast:
@@ -61,6 +64,8 @@ class Cast:
     label: Callable[[int], str]
     budget_microusd: int | None = None
     budget_tokens: int | None = None
+    foreseen_s: float | None = None
+    """What the whole run was foreseen to take."""
 
 
 @dataclass(slots=True)
@@ -184,23 +189,48 @@ class Progress:
         )  # fmt: skip
 
     def rest(self, limits: Sequence[tuple[Limit, float]], now_s: float) -> Rest:
-        """What is left; `limits` are of the accounts in use, with how much of each is used."""
+        """What is left; `limits` are of the accounts in use, with how much of each is used.
+
+        What is left takes as long as it would at the speed of now, or as the limits take to let it
+        through, whichever is longer: a burst is fast and says nothing of what comes after it.
+        """
         ended = sum(group.ended for group in self.groups)
-        left = sum(group.total or 0 for group in self.groups) - ended
+        total = sum(group.total or 0 for group in self.groups)
+        left = total - ended
         per_s = _speed(self._samples, self._performed, now_s)
         if per_s is None or any(group.total is None for group in self.groups):
             return Rest(left, per_s=per_s)
-        # What is left is taken to be like the rest.
-        share = left / self._performed
-        demand: dict[Resource, float] = {
-            "requests": self._calls * share,
-            "input": self._input * share,
+        if not self._calls:
+            return Rest(left, self._with_hindsight(left / per_s, ended / total, now_s), per_s)
+        served = len(self.running) - self._waiting
+        found = _bounds(self._demand(left, served), limits)
+        bound_s, binding = max(found) if found else (None, "")
+        # The last call is let go when the slowest limit has room for it, and then takes its time.
+        call_s = self._busy_s / max(1, self._calls)
+        later_s = 0.0 if bound_s is None else bound_s + call_s
+        eta_s = self._with_hindsight(max(left / per_s, later_s), ended / total, now_s)
+        return Rest(left, eta_s, per_s, bound_s, binding)
+
+    def _demand(self, left: int, served: int) -> dict[Resource, float]:
+        """What the rest will take: it is taken to be like what has ended. Calls that are in service
+        have taken their requests and inputs already."""
+        share, unsent = left / self._performed, max(0, left - served) / self._performed
+        return {
+            "requests": self._calls * unsent,
+            "input": self._input * unsent,
             "output": self._output * share,
-            "tokens": (self._input + self._output) * share,
+            "tokens": self._input * unsent + self._output * share,
             "concurrency": self._busy_s * share,
         }
-        bound_s, binding = _bound(demand, limits) if self._calls else (None, "")
-        return Rest(left, left / per_s, per_s, bound_s, binding)
+
+    def _with_hindsight(self, eta_s: float, done: float, now_s: float) -> float:
+        """Early in a run what was foreseen knows more than what has been seen, if it was not far
+        off so far."""
+        first_s, foreseen_s = self.first_s, self.cast.foreseen_s
+        if foreseen_s is None or first_s is None:
+            return eta_s
+        weight = min(1.0, done / KNOWN_SHARE)
+        return weight * eta_s + (1.0 - weight) * max(0.0, foreseen_s - (now_s - first_s))
 
     def _one(self, event: Event) -> None:
         match event:
@@ -305,25 +335,25 @@ class Progress:
 
 
 def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -> float | None:
-    """Tasks that ended per second, lately."""
+    """Tasks that ended per second, lately; the wait for the first of all is no part of it."""
     recent = [sample for sample in samples if sample[0] >= now_s - RECENT_S]
-    if not recent or performed < ENDS_MIN:
+    begun = [sample for sample in recent if sample[1] > 0] or recent
+    if not begun or performed < ENDS_MIN:
         return None
-    from_s, before = recent[0]
+    from_s, before = begun[0]
     done, passed_s = performed - before, now_s - from_s
     return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
 
 
-def _bound(
+def _bounds(
     demand: Mapping[Resource, float], limits: Sequence[tuple[Limit, float]]
-) -> tuple[float | None, str]:
-    """The least time in which the limits let a demand through, and which one it comes from."""
-    found = [
+) -> list[tuple[float, str]]:
+    """The least time in which each limit lets a demand through."""
+    return [
         (_least_s(limit, used, demand[limit.resource]), limit.name)
         for limit, used in limits
         if limit.resource in demand
     ]
-    return max(found) if found else (None, "")
 
 
 def _least_s(limit: Limit, used: float, demand: float) -> float:

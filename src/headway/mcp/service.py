@@ -24,7 +24,7 @@ from headway.mcp.handover import (
     must_be_runnable,
     written,
 )
-from headway.mcp.outlook import outlook
+from headway.watch.outlook import outlook
 from headway.mcp.pages import Page, page
 from headway.mcp.settings import NEEDS_BUDGET, Settings
 from headway.planfile import Loaded, absent
