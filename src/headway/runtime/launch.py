@@ -124,7 +124,7 @@ async def launch(
         )
     )  # fmt: skip
     if journal is not None:
-        keep_shape(journal.folder, run.graph)
+        keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
         journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)

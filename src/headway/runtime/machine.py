@@ -1,4 +1,4 @@
-"""What this machine has, for tasks that use it: processors, memory; and what headway takes of it."""
+"""What this machine has, for tasks that use it, and what headway itself takes of it."""
 
 from __future__ import annotations
 
