@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.core.plan.graph import Graph, Group, Need
 from headway.core.plan.touches import ANYTHING
 from headway.errors import HeadwayError
 from headway.runtime.codec import decode, encode
 from headway.runtime.runs import keep_file
-from headway.runtime.work import Work
+
+if TYPE_CHECKING:
+    from headway.runtime.work import Work
 
 NAME: Final = "shape.json"
 """In a run's folder."""

@@ -38,7 +38,6 @@ from headway.runtime.journal_reader import JournalReader
 from headway.runtime.runs import RunPlace, list_runs
 from headway.runtime.shapes import Kept, kept_shape
 from headway.watch.glance import Glance, look, state_folder
-from headway.watch.known import known
 from headway.watch.played import group_name
 
 SLOW_MAX: Final = 3
@@ -87,6 +86,11 @@ class Afterwards:
     def elapsed_s(self) -> float:
         return self.spent.wall_s
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its process was the provider too."""
+        return bool(_said(self.glance.header).get("sim") is not None)
+
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     """Fold a journal; `folder` is the run's."""
@@ -109,6 +113,9 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     )  # fmt: skip
     where = spent(ways.tasks.values(), seen)
     groups = groups_after(ways.tasks.values(), group_of)
+    if graph is not None:
+        declared = [group.name for group in graph.groups if group.name in groups]
+        groups = {name: groups[name] for name in dict.fromkeys((*declared, *groups))}
     lines = in_line(story.tales.values(), group_of)
     taken, lost = Taken(), Taken()
     for group in groups.values():
@@ -134,6 +141,8 @@ def _shape(header: Header, folder: str) -> Kept | None:
     kept = kept_shape(folder)
     if kept is not None:
         return kept
+    from headway.watch.known import known
+
     try:
         found = known(header, folder)
     except (HeadwayError, ValueError, TypeError, KeyError):
@@ -229,8 +238,14 @@ def _plan_of(header: Header) -> tuple[str, ...]:
     """What two runs of one plan have in common."""
     if header.kind != "plan":
         return header.kind, header.name, header.folder
-    try:
-        path = str(json.loads(header.source)["path"])
-    except (ValueError, TypeError, KeyError):
-        path = header.name
+    path = str(_said(header).get("path", header.name))
     return header.kind, os.path.abspath(os.path.join(header.folder, path))
+
+
+def _said(header: Header) -> dict[str, object]:
+    """What a run was to do, as it is kept; nothing, if that is no plan's."""
+    try:
+        said = json.loads(header.source) if header.kind == "plan" else {}
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

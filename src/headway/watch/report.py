@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from headway.core.afterwards import Compared, GroupAfter
@@ -32,6 +33,7 @@ SHARE_MIN: Final = 0.005
 """Causes that took less of both the run's and the tasks' time are added up in one line."""
 
 CAUSES_MAX: Final = 8
+CELLS_MIN: Final = 40
 
 NO_FORECAST: Final = {
     "none": "nothing: this run began without a forecast",
@@ -58,21 +60,21 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
         "state",
         Text.assemble((state, STYLES.get(verdict.state, "")), f": {count_words(run.glance)}"),
     )
-    yield from _block("took", [_took_words(run)])
-    yield from _block("foreseen", _foreseen_lines(run))
-    yield from _block("width", [width_words(run)])
-    yield from _block("serial", serial_words(run))
+    yield from _block("took", [_took_words(run)], width)
+    yield from _block("foreseen", _foreseen_lines(run), width)
+    yield from _block("width", [width_words(run)], width)
+    yield from _block("serial", serial_words(run), width)
     yield Text()
     yield from _where(run)
     yield Text()
-    yield from _block("headway", [_overhead_words(run)])
-    yield from _block("refused", [refusal_words(run)])
-    yield from _block("twice", [_twice_words(run)])
+    yield from _block("headway", [_overhead_words(run)], width)
+    yield from _block("refused", [refusal_words(run)], width)
+    yield from _block("twice", [_twice_words(run)], width)
     yield from _groups(run)
-    yield from _block("slowest", [slow_words(run, slow) for slow in run.slow])
-    yield from _block("spread", steady_words(run))
+    yield from _block("slowest", [slow_words(run, slow) for slow in run.slow], width)
+    yield from _block("spread", steady_words(run), width)
     yield Text()
-    yield _labelled("advice", Text(advice(run), "bold"))
+    yield from _block("advice", [advice(run)], width, "bold")
 
 
 def _took_words(run: Afterwards) -> str:
@@ -140,20 +142,24 @@ def _where(run: Afterwards) -> Iterator[Text]:
 
 
 def _pair(part_s: float, whole_s: float) -> tuple[str, str]:
-    share = f"{part_s / whole_s:.0%}" if whole_s > 0.0 else ""
-    return duration(part_s), share
+    if not part_s:
+        return "", ""
+    return duration(part_s), f"{part_s / whole_s:.0%}" if whole_s > 0.0 else ""
 
 
 def _overhead_words(run: Afterwards) -> str:
     numbers = run.numbers
     if not numbers.memory_bytes:
-        return "what it took of this machine is told when a run ends"
+        is_live = run.glance.verdict.is_live
+        return "told when the run ends" if is_live else "what it took itself was not recorded"
     share = numbers.cpu_s / run.elapsed_s if run.elapsed_s else 0.0
     words = f"{numbers.cpu_s:.2f} s of CPU, {share:.1%} of one processor"
     words += f"; at most {numbers.memory_bytes / 1e6:.0f} MB"
     extra = [] if run.is_measured else ["without the parts that ended early"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
+    if run.is_simulated:
+        extra.append("with the simulated provider")
     return f"{words} ({', '.join(extra)})" if extra else words
 
 
@@ -166,6 +172,8 @@ def _twice_words(run: Afterwards) -> str:
 
 
 def _groups(run: Afterwards) -> Iterator[Text]:
+    from rich.text import Text
+
     groups = list(run.groups.values())
     rows: list[tuple[str, ...]] = [
         ("", "tasks", "p50", "p95", "p95/p50", "calls", "tokens", "cost", "lost")
@@ -178,7 +186,8 @@ def _groups(run: Afterwards) -> Iterator[Text]:
             others.taken.add(group.taken)
             others.lost.add(group.lost)
         rows.append(_group_cells(others))
-    yield from _block("groups", _columns(rows, right=range(1, 9)))
+    for index, line in enumerate(_columns(rows, right=range(1, 9))):
+        yield _labelled("" if index else "groups", Text(line))
 
 
 def _group_cells(group: GroupAfter) -> tuple[str, ...]:
@@ -208,11 +217,14 @@ def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[s
     return lines
 
 
-def _block(label: str, lines: Sequence[str]) -> Iterator[Text]:
+def _block(label: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
+    """Sentences beside a label, folded to the width of the screen."""
     from rich.text import Text
 
-    for index, line in enumerate(lines):
-        yield _labelled("" if index else label, Text(line))
+    cells = max(CELLS_MIN, width - LABEL_CELLS - 2)
+    folded = [part for line in lines for part in wrap(line, cells, subsequent_indent="  ")]
+    for index, line in enumerate(folded):
+        yield _labelled("" if index else label, Text(line, style))
 
 
 def _labelled(label: str, text: Text) -> Text:

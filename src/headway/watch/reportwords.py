@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headway.core.afterwards import Binding, Slow, variation
+from headway.core.afterwards import Binding, Serial, Slow, variation
 from headway.core.quota.waiting import BUDGETED, FOLLOWS
 from headway.core.spent import Cause
 from headway.watch.accounts import PERIODS
@@ -23,6 +23,9 @@ ALIKE: Final = 2.0
 
 SEQUENTIAL_MAX: Final = 1.2
 """Up to so many at once on average, tasks ran one after another."""
+
+PARALLEL_MIN: Final = 0.9
+"""From this share of what was submitted on, tasks really ran at the same time."""
 
 LIMITS: Final = {
     "": "a permit",
@@ -92,11 +95,11 @@ def width_words(run: Afterwards) -> str:
     if submitted <= 1:
         return f"{said}: sequential, one after another"
     if effective <= SEQUENTIAL_MAX:
-        return f"{said}: submitted concurrently, served as good as sequentially"
+        return f"{said}: submitted concurrently, served like a sequence"
     share = effective / submitted
-    if share >= 0.9:
+    if share >= PARALLEL_MIN:
         return f"{said}: parallel, really at the same time"
-    return f"{said}: concurrent; {share:.0%} of what was submitted ran at the same time"
+    return f"{said}: concurrent, {share:.0%} of them at the same time"
 
 
 def chain_words(run: Afterwards) -> str:
@@ -116,15 +119,21 @@ def serial_words(run: Afterwards) -> list[str]:
     lines = [
         f"{serial.share:.0%} of {duration(serial.work_s)} of work is on the {path}, "
         f"{duration(serial.critical_path_s)}: {chain_words(run)}",
-        f"{serial.speed_up:.1f} times as fast as one task after another; at most "
-        f"{serial.speed_up_max:.1f} times with any width",
+        _speed_words(serial),
     ]
-    doubled = f"Amdahl: twice the width takes {duration(serial.doubled_s)} at best"
+    doubled = f"Amdahl's law: twice the width would take {duration(serial.doubled_s)} at best"
     binds = run.binding is not None and run.binding.cause in ("quota", "refused")
     lines.append(f"{doubled}, if the account allowed it" if binds else doubled)
     if not run.lineage.is_known:
         lines.append("who needs whom is not kept for this run: the longest task stands for it")
     return lines
+
+
+def _speed_words(serial: Serial) -> str:
+    most = f"with any width {serial.speed_up_max:.1f} times at most"
+    if serial.speed_up < 1.0:
+        return f"slower than its work alone, one after another: it mostly waited; {most}"
+    return f"{serial.speed_up:.1f} times as fast as one task after another; {most}"
 
 
 def slow_words(run: Afterwards, slow: Slow) -> str:
@@ -144,18 +153,15 @@ def slow_words(run: Afterwards, slow: Slow) -> str:
 
 def steady_words(run: Afterwards) -> list[str]:
     """How far task times spread, and how far runs of the same plan do."""
-    spreads = [
-        (group.p95_s / group.p50_s, group)
-        for group in run.groups.values()
-        if len(group.times_s) > 1 and group.p50_s > 0.0
-    ]
+    several = [one for one in run.groups.values() if len(one.times_s) > 1 and one.p50_s > 0.0]
     lines = []
-    if spreads:
-        times, group = max(spreads, key=lambda pair: pair[0])
-        word = "even" if times < ALIKE else "uneven"
+    if several:
+        group = max(several, key=lambda one: one.p95_s - one.p50_s)
+        word = "even" if group.p95_s < ALIKE * group.p50_s else "uneven"
         lines.append(
-            f"{word} tasks: at most {times:.1f} times the middle at p95 ({group.name}, "
-            f"{duration(group.p50_s)} to {duration(group.p95_s)})"
+            f"{word} tasks: {one_line(group.name, NAME_CELLS)} takes {duration(group.p50_s)} in "
+            f"the middle and {duration(group.p95_s)} at p95, {group.p95_s / group.p50_s:.1f} "
+            "times as long"
         )
     runs = (run.elapsed_s, *run.earlier_s)
     vary = variation(runs) if not run.glance.verdict.is_live else None
