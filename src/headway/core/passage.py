@@ -10,7 +10,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Literal, NamedTuple
@@ -38,7 +38,7 @@ from headway.core.story import TURNED_AWAY
 
 Kind = Literal[
     "idle",  # not started: for want of what it needs, or of room
-    "start",  # an attempt has begun, and no call of it has asked for a permit yet
+    "start",  # an attempt is being prepared that will do nothing before its first call
     "quota",  # waits for a permit
     "service",  # works, or is worked on
     "refused",  # was turned away, or waits to try again after that
@@ -149,7 +149,8 @@ class PassagesStatistics:
 class Passages:
     """Folds a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, works_alone: Callable[[bytes], bool] = lambda _: True) -> None:
+        """`works_alone` says of a task whether it works before it makes a call, as commands do."""
         self.tasks: dict[bytes, Passage] = {}
         self.holds: list[tuple[float, float]] = []
         """When the run was held, until when; infinity if it still is."""
@@ -157,6 +158,7 @@ class Passages:
         """Calls that were turned away, by why."""
         self.is_measured = True
         """Whether every process that had the run said at its end what it took of the machine."""
+        self._works_alone = works_alone
         self._time = Elapsed()
         self._active: set[bytes] = set()
         self._cpu_s, self._memory_bytes = 0.0, 0
@@ -191,12 +193,9 @@ class Passages:
         """Nothing more is heard: what has no end lasts until now."""
         for passage in self.tasks.values():
             if passage.ended_s is None:
+                self._work(passage)
                 passage.move(passage.where[0], now_s)
         self.holds = [(from_s, min(to_s, now_s)) for from_s, to_s in self.holds]
-
-    def ended(self) -> Iterable[Passage]:
-        """Those that will not go on."""
-        return (one for one in self.tasks.values() if one.ended_s is not None)
 
     def _of_the_run(self, event: Fact, now_s: float) -> None:
         if isinstance(event, RunHeld):
@@ -232,6 +231,7 @@ class Passages:
                 passage.attempt_from = len(passage.pieces)
                 passage.has_asked = passage.is_paid = False
             case CallWaited(refused=refused):
+                self._work(passage)
                 passage.move("refused" if refused else "quota", now_s)
                 passage.has_asked = True
                 if refused:
@@ -258,6 +258,13 @@ class Passages:
                 passage.state = "finished" if isinstance(event, TaskReused) else "skipped"
             case _:
                 pass
+
+    def _work(self, passage: Passage) -> None:
+        """Whoever works before it calls anybody has worked since its attempt began."""
+        kind, since_s = passage.where
+        if kind == "start" and self._works_alone(passage.key):
+            passage.where = "service", since_s
+            passage.reached_s = min(passage.reached_s, since_s)
 
     def _failed(
         self, passage: Passage, event: TaskStale | TaskDelayed | TaskFailed, now_s: float

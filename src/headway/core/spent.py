@@ -57,8 +57,6 @@ class Nature:
     """Whether they use this machine rather than an account."""
     is_ordered: bool = False
     """Whether a queue, or the shared state, says whose turn it is."""
-    works_alone: bool = False
-    """Whether they work before they call anybody: programs and functions do, prompts do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +107,7 @@ class _Slot(NamedTuple):
 
 _HOLD: Final = _Slot("held", "", "hold")
 _OWN: Final[dict[Kind, Cause]] = {
+    "start": "headway",
     "quota": "quota",
     "refused": "refused",
     "again": "again",
@@ -147,9 +146,6 @@ def _slots(piece: Piece, ready_s: float, nature: Nature) -> list[tuple[_Slot, fl
         # Whoever calls a model waits for that; what else it does then, nobody sees.
         is_call = what == CALL and nature.service != "fan-in"
         return [(_Slot("provider" if is_call else nature.service), from_s, to_s)]
-    if kind == "start":
-        own: Cause = nature.service if nature.works_alone else "headway"
-        return [(_Slot(own), from_s, to_s)]
     return [(_Slot(_OWN[kind], what if kind == "quota" else ""), from_s, to_s)]
 
 

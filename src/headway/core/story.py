@@ -168,8 +168,10 @@ class StoryStatistics:
 class Story:
     """Every task's tale, in time since the run began."""
 
-    def __init__(self) -> None:
+    def __init__(self, works_alone: Callable[[bytes], bool] = lambda _: True) -> None:
+        """`works_alone` says of a task whether it works before it makes a call, as commands do."""
         self.tales: dict[bytes, Tale] = {}
+        self._works_alone = works_alone
         self._time = Elapsed()
         self._active = 0
         self._most = 0
@@ -227,7 +229,8 @@ class Story:
                 tale.has_asked = False
                 self._most = max(self._most, self._active)
             case CallWaited():
-                if tale.is_active and not tale.has_asked and now_s > tale.started_s:
+                is_first = tale.is_active and not tale.has_asked
+                if is_first and now_s > tale.started_s and self._works_alone(tale.key):
                     # A command works by itself before its agent makes a call.
                     tale.open = ("busy", tale.started_s)
                 tale.leave(now_s)

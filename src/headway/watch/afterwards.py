@@ -45,8 +45,8 @@ SLOW_MAX: Final = 3
 
 NATURES: Final = {
     "plan": Nature("provider"),
-    "each": Nature("machine", is_local=True, works_alone=True),
-    "python": Nature("function", works_alone=True),
+    "each": Nature("machine", is_local=True),
+    "python": Nature("function"),
 }
 """What tasks are where nothing else is known of them."""
 
@@ -94,7 +94,12 @@ class Afterwards:
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     """Fold a journal; `folder` is the run's."""
-    glance, story, ways = look(reader), Story(), Passages()
+    names = {row.key: row.name for row in reader.rows()}
+    shape = _shape(reader.header, folder)
+    graph = None if shape is None else shape.graph
+    group_of = _grouping(reader.header, names, graph)
+    works_alone = _loners(reader.header, shape, group_of)
+    glance, ways, story = look(reader), Passages(works_alone), Story(works_alone)
     for recorded in reader.events():
         story.hear(recorded.key, recorded.event)
         ways.hear(recorded.key, recorded.event)
@@ -102,10 +107,6 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     if glance.verdict.is_live:
         now_s += max(0.0, time.time() - glance.summary.last_s)
     ways.close(now_s)
-    names = {row.key: row.name for row in reader.rows()}
-    shape = _shape(reader.header, folder)
-    graph = None if shape is None else shape.graph
-    group_of = _grouping(reader.header, names, graph)
     kin = lineage(ways.tasks.values(), graph, group_of)
     seen = Seen(
         kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
@@ -173,6 +174,19 @@ def _natures(
     return lambda key: natures.get(group_of(key), usual)
 
 
+def _loners(
+    header: Header, shape: Kept | None, group_of: Callable[[bytes], str]
+) -> Callable[[bytes], bool]:
+    """Whether a task works before it calls anybody: programs and functions do, prompts do not."""
+    if shape is None:
+        return lambda _: header.kind != "plan"
+    if shape.models is not None:
+        models = shape.models
+        return lambda key: group_of(key) not in models
+    local = {group.name for group in shape.graph.groups if group.is_local}
+    return lambda key: header.kind != "plan" or group_of(key) in local
+
+
 def _nature(shape: Kept, index: int, usual: Nature) -> Nature:
     graph = shape.graph
     group = graph.groups[index]
@@ -181,11 +195,10 @@ def _nature(shape: Kept, index: int, usual: Nature) -> Nature:
         service = "machine"
     elif shape.models is not None:
         service = "provider" if group.name in shape.models else "function"
-    works_alone = service != "provider"
     if _is_fan_in(graph, index):
         service = "fan-in"
     is_ordered = bool(group.queue) or group.touches is not None
-    return Nature(service, group.is_local, is_ordered, works_alone)
+    return Nature(service, group.is_local, is_ordered)
 
 
 def _is_fan_in(graph: Graph, index: int) -> bool:
