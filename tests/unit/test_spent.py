@@ -102,6 +102,12 @@ def test_what_keeps_a_task_that_could_start(nature: Nature, is_bounded: bool, ca
     assert found[(cause, "")] == expected
 
 
+def test_functions_that_call_nobody_take_the_places_of_those_that_do() -> None:
+    works = way(b"a", ("service", 0.0, 2.0))
+    behind = way(b"b", ("idle", 0.0, 2.0), ("service", 2.0, 3.0))
+    assert gone(works, behind, nature=Nature("function"))[("place", "")] == (2.0, 2.0)
+
+
 def test_refusals_holds_and_losses_have_their_place() -> None:
     turned_away = way(b"a", ("lost", 0.0, 1.0), ("refused", 1.0, 3.0), ("service", 3.0, 4.0))
     behind = way(b"b", ("idle", 0.0, 5.0), ("service", 5.0, 6.0))

@@ -209,4 +209,5 @@ def _kept_by(
         return "quota", going["quota"][1]
     if "refused" in going:
         return "refused", ""
-    return ("place" if is_bounded else "headway"), ""
+    # What has started and asks for no permit takes one of the places that are kept for callers.
+    return ("place" if is_bounded or "function" in going else "headway"), ""

@@ -11,6 +11,7 @@ from headway.core.numbers import short
 from headway.watch.afterwards import Afterwards
 from headway.watch.reportwords import (
     advice,
+    brief,
     cause_words,
     chain_words,
     refusal_words,
@@ -20,7 +21,7 @@ from headway.watch.reportwords import (
     width_words,
 )
 from headway.watch.status import LABEL_CELLS, STYLES, count_words
-from headway.watch.words import count, duration, one_line, usd
+from headway.watch.words import count, one_line, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +79,7 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
 
 
 def _took_words(run: Afterwards) -> str:
-    words = duration(run.elapsed_s)
+    words = brief(run.elapsed_s)
     if run.taken.calls or run.taken.tokens:
         words += f", {count(run.taken.calls, 'call')}, {short(run.taken.input_tokens)} tokens in"
         words += f" and {short(run.taken.output_tokens)} out"
@@ -95,7 +96,7 @@ def _foreseen_lines(run: Afterwards) -> list[str]:
     rows = [_compared_cells(one) for one in run.compared]
     lines = _columns(rows)
     foreseen = run.forecast.foreseen
-    lines.append(f"best possible {duration(foreseen.bound_s)}, bound by {foreseen.binding}")
+    lines.append(f"best possible {brief(foreseen.bound_s)}, bound by {foreseen.binding}")
     if run.glance.verdict.is_live:
         lines.append("the run goes on: what it took so far")
     return lines
@@ -113,7 +114,7 @@ def _compared_cells(one: Compared) -> tuple[str, ...]:
 
 def _amount(name: str, value: float) -> str:
     if name == "time":
-        return duration(value)
+        return brief(value)
     return usd(round(value)) if name == "cost" else short(value)
 
 
@@ -144,7 +145,7 @@ def _where(run: Afterwards) -> Iterator[Text]:
 def _pair(part_s: float, whole_s: float) -> tuple[str, str]:
     if not part_s:
         return "", ""
-    return duration(part_s), f"{part_s / whole_s:.0%}" if whole_s > 0.0 else ""
+    return brief(part_s), f"{part_s / whole_s:.0%}" if whole_s > 0.0 else ""
 
 
 def _overhead_words(run: Afterwards) -> str:
@@ -194,7 +195,7 @@ def _group_cells(group: GroupAfter) -> tuple[str, ...]:
     has_times = bool(group.times_s)
     return (
         one_line(group.name, 24), f"{group.tasks:,}",
-        duration(group.p50_s) if has_times else "", duration(group.p95_s) if has_times else "",
+        brief(group.p50_s) if has_times else "", brief(group.p95_s) if has_times else "",
         f"{group.p95_s / group.p50_s:.1f}" if group.p50_s else "",
         f"{group.taken.calls:,}", short(group.taken.tokens), usd(group.taken.microusd),
         short(group.lost.tokens),

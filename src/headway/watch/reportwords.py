@@ -12,6 +12,9 @@ from headway.watch.afterwards import Afterwards
 from headway.watch.words import count, duration, one_line
 
 NAME_CELLS: Final = 28
+SHORT_S: Final = 0.095
+"""Below this, thousandths of a second are told."""
+
 CHAIN_MAX: Final = 4
 """Tasks of the critical path that are named; the middle of a longer one is left out."""
 
@@ -69,6 +72,11 @@ ADVICE: Final[dict[Cause, str]] = {
 """What bound a run, and what helps against it."""
 
 
+def brief(time_s: float) -> str:
+    """`12 ms` where tenths of a second say nothing."""
+    return f"{1000.0 * time_s:.0f} ms" if 0.0 < time_s < SHORT_S else duration(time_s)
+
+
 def limit_words(name: str) -> str:
     """`input tokens a minute` of `input/60s`."""
     if name in LIMITS:
@@ -79,7 +87,7 @@ def limit_words(name: str) -> str:
     except ValueError:
         return one_line(name, NAME_CELLS)
     if resource == "usage":
-        return f"a usage window of {duration(period_s)}"
+        return f"a usage window of {brief(period_s)}"
     return f"{RESOURCES.get(resource, resource)} {PERIODS.get(period_s, f'in {period}')}"
 
 
@@ -117,11 +125,11 @@ def serial_words(run: Afterwards) -> list[str]:
         return ["nothing was worked on to an end yet"]
     path = "longest task" if not run.lineage.is_known else "critical path"
     lines = [
-        f"{serial.share:.0%} of {duration(serial.work_s)} of work is on the {path}, "
-        f"{duration(serial.critical_path_s)}: {chain_words(run)}",
+        f"{serial.share:.0%} of {brief(serial.work_s)} of work is on the {path}, "
+        f"{brief(serial.critical_path_s)}: {chain_words(run)}",
         _speed_words(serial),
     ]
-    doubled = f"Amdahl's law: twice the width would take {duration(serial.doubled_s)} at best"
+    doubled = f"Amdahl's law: twice the width would take {brief(serial.doubled_s)} at best"
     binds = run.binding is not None and run.binding.cause in ("quota", "refused")
     lines.append(f"{doubled}, if the account allowed it" if binds else doubled)
     if not run.lineage.is_known:
@@ -148,7 +156,7 @@ def slow_words(run: Afterwards, slow: Slow) -> str:
         "commit": "waiting for those before it",
     }
     name = one_line(run.names.get(slow.key, "?"), NAME_CELLS)
-    return f"{name} {duration(slow.took_s)}, {duration(slow.kind_s)} of it {reasons[slow.kind]}"
+    return f"{name} {brief(slow.took_s)}, {brief(slow.kind_s)} of it {reasons[slow.kind]}"
 
 
 def steady_words(run: Afterwards) -> list[str]:
@@ -159,8 +167,8 @@ def steady_words(run: Afterwards) -> list[str]:
         group = max(several, key=lambda one: one.p95_s - one.p50_s)
         word = "even" if group.p95_s < ALIKE * group.p50_s else "uneven"
         lines.append(
-            f"{word} tasks: {one_line(group.name, NAME_CELLS)} takes {duration(group.p50_s)} in "
-            f"the middle and {duration(group.p95_s)} at p95, {group.p95_s / group.p50_s:.1f} "
+            f"{word} tasks: {one_line(group.name, NAME_CELLS)} takes {brief(group.p50_s)} in "
+            f"the middle and {brief(group.p95_s)} at p95, {group.p95_s / group.p50_s:.1f} "
             "times as long"
         )
     runs = (run.elapsed_s, *run.earlier_s)
@@ -169,7 +177,7 @@ def steady_words(run: Afterwards) -> list[str]:
         word = "predictable" if vary < STEADY else "not predictable"
         lines.append(
             f"{word}: the last {len(runs)} runs of this plan vary by {vary:.0%} "
-            f"({duration(min(runs))} to {duration(max(runs))})"
+            f"({brief(min(runs))} to {brief(max(runs))})"
         )
     else:
         lines.append("no earlier run of this plan to compare with")
@@ -224,7 +232,7 @@ def _path(run: Afterwards, share: str, best: str) -> str:
     if run.lineage.is_known and len(run.lineage.chain) > 1 and path_share >= 0.5:
         return (
             f"bound by the critical path: {chain_words(run)} took "
-            f"{duration(serial.critical_path_s)} of {duration(serial.elapsed_s)}{best}; "
+            f"{brief(serial.critical_path_s)} of {brief(serial.elapsed_s)}{best}; "
             "only shorter or fewer stages help"
         )
     return f"bound by the work itself, {share}{best}: shorter tasks help, more agents hardly"
@@ -233,8 +241,8 @@ def _path(run: Afterwards, share: str, best: str) -> str:
 def _straggler(run: Afterwards, bound: Binding) -> str:
     name = one_line(run.names.get(bound.straggler, "?"), NAME_CELLS)
     return (
-        f"one slow task: {name} took {duration(bound.straggler_s)}, its like "
-        f"{duration(bound.usual_s)}; a `timeout:` would have ended it"
+        f"one slow task: {name} took {brief(bound.straggler_s)}, its like "
+        f"{brief(bound.usual_s)}; a `timeout:` would have ended it"
     )
 
 
