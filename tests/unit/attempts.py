@@ -21,8 +21,8 @@ class Told:
         return Attempt(
             0, 0, 1, b"k" * 16, name,
             needed=lambda _: [],
-            waits=lambda: self.said.append("waits"),
-            goes=lambda: self.said.append("goes"),
+            waits=lambda _="": self.said.append("waits"),
+            goes=lambda _="": self.said.append("goes"),
             reserve=self.reserve,
             keep=self.keep,
             kept=kept,

@@ -122,8 +122,8 @@ def attempt_of(
         store.replies.append(reply)
 
     return Attempt(
-        0, 0, 1, b"k" * 16, name, needed, lambda: store.heard.append("waits"),
-        lambda: store.heard.append("goes"), reserve, keep, kept=tuple(store.replies),
+        0, 0, 1, b"k" * 16, name, needed, lambda _="": store.heard.append("waits"),
+        lambda _="": store.heard.append("goes"), reserve, keep, kept=tuple(store.replies),
         missing=missing,
     )  # fmt: skip
 

@@ -73,6 +73,9 @@ EVENTS: tuple[Fact, ...] = (
     TaskStale(7, 1, 4.5, "records/*", 12, FULL),
     EffectIntended(7, 5.1, "mail", 0, "ab12"),
     EffectDone(7, 5.2, 0, "ab12", b"r" * 16),
+    CallWaited(7, 3.1, "rate: input"),
+    CallAdmitted(7, 3.2, "input/60s"),
+    RunFinished(11.0, 20, 1, 1, 0, 0, 1.25, 50_000_000),
 )
 
 

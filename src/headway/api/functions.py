@@ -215,10 +215,10 @@ def _own(value: object) -> object:
         return value
 
 
-def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool) -> None:
+def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool, why: str) -> None:
     """From whatever thread the call is made in; a run that is over need not know."""
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(attempt.waits if waits else attempt.goes)
+        loop.call_soon_threadsafe(attempt.waits if waits else attempt.goes, why)
 
 
 def decoded(body: bytes) -> object:

@@ -75,6 +75,7 @@ VERBS: Final = (
     Verb("timeline", "headway.cli.timeline", "who waited, who worked: time to the right"),
     Verb("results", "headway.cli.results", "what the tasks gave, in declared order"),
     Verb("logs", "headway.cli.logs", "what happened, line by line"),
+    Verb("report", "headway.cli.report", "what a run took, where its time went, what bound it"),
     Verb("limits", "headway.cli.limits", "what each account allows, uses and may spend", True),
     Verb("gateway", "headway.cli.gateway", "pace any agent or SDK: a local endpoint"),
     Verb(

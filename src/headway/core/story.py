@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headway.core.elapsed import Elapsed
 from headway.core.engine.events import (
     CallAdmitted,
     CallWaited,
@@ -168,37 +169,34 @@ class StoryStatistics:
 class Story:
     """Every task's tale, in time since the run began."""
 
-    def __init__(self) -> None:
+    def __init__(self, works_alone: Callable[[bytes], bool] = lambda _: True) -> None:
+        """`works_alone` says of a task whether it works before it makes a call, as commands do."""
         self.tales: dict[bytes, Tale] = {}
-        self._began_s: float | None = None
-        self._last_s = 0.0
-        self._parts = 0
+        self._works_alone = works_alone
+        self._time = Elapsed()
         self._active = 0
         self._most = 0
         self._active_s = 0.0
 
     def __repr__(self) -> str:
-        return f"<Story of {len(self.tales)} tasks over {self._last_s:.1f} s>"
+        return f"<Story of {len(self.tales)} tasks over {self._time.last_s:.1f} s>"
 
     def statistics(self) -> StoryStatistics:
         """The shape of the run."""
+        time = self._time
         return StoryStatistics(
-            len(self.tales), self._active, self._most, self._active_s, self._last_s, self._parts
+            len(self.tales), self._active, self._most, self._active_s, time.last_s, time.parts
         )
 
     def hear(self, key: bytes, event: Fact) -> None:
         """Take one fact; `key` is its task's, or empty."""
-        if self._began_s is None:
-            self._began_s = event.at_s
+        before_s = self._time.last_s
         if isinstance(event, RunBegan):
             # Another process takes over: what the last one had in flight is lost.
             self._cut()
-            self._parts += 1
-            self._began_s = event.at_s - self._last_s
-        now_s = max(self._last_s, event.at_s - self._began_s)
+        now_s = self._time.at(event)
         if self._active:
-            self._active_s += now_s - self._last_s
-        self._last_s = now_s
+            self._active_s += now_s - before_s
         if isinstance(event, RunFinished):
             self._cut()
         elif key:
@@ -212,7 +210,7 @@ class Story:
         """Nobody performs the run any more: what was in flight has no end."""
         for tale in self.tales.values():
             if tale.is_active:
-                tale.leave(self._last_s)
+                tale.leave(self._time.last_s)
                 tale.state = None
         self._active = 0
 
@@ -232,7 +230,8 @@ class Story:
                 tale.has_asked = False
                 self._most = max(self._most, self._active)
             case CallWaited():
-                if tale.is_active and not tale.has_asked and now_s > tale.started_s:
+                is_first = tale.is_active and not tale.has_asked
+                if is_first and now_s > tale.started_s and self._works_alone(tale.key):
                     # A command works by itself before its agent makes a call.
                     tale.open = ("busy", tale.started_s)
                 tale.leave(now_s)

@@ -18,6 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from headway.core.quota.book import Outcome
+from headway.core.quota.quota import waited_for
 from headway.core.quota.refusal import BODY_BYTES_MAX
 from headway.core.values import Permit, Reading, Sketch, Tally
 from headway.errors import HeadwayError, QueueDeadlineError
@@ -271,11 +272,13 @@ class Call:
         if payer is None:
             ticket = await in_line(self._means, self._wanted, self._exchange)
         else:
-            payer.waits()
+            payer.waits(self._exchange.refusal)
+            waited = ""
             try:
                 ticket = await in_line(self._means, self._wanted, self._exchange)
+                waited = waited_for(ticket.permit.reason)
             finally:
-                payer.goes()
+                payer.goes(waited)
         noted = self._noted = Noted(ticket, payer)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:

@@ -94,17 +94,17 @@ class _Payer:
         """Whether any of its calls waits for a permit."""
         return self._waiting > 0
 
-    def waits(self) -> None:
+    def waits(self, why: str = "", /) -> None:
         self._waiting += 1
         if self._waiting == 1:
-            self._attempt.waits()
+            self._attempt.waits(why)
         if self._is_doomed:
             self._end()
 
-    def goes(self) -> None:
+    def goes(self, why: str = "", /) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._attempt.goes()
+            self._attempt.goes(why)
 
     def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
         self.pocket.want(Cost(microusd, tokens))

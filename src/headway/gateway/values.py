@@ -37,11 +37,11 @@ class Head:
 class Payer(Protocol):
     """Whoever a key's calls are made for: a task of a run. Nothing here blocks."""
 
-    def waits(self) -> None:
-        """A call asked for a permit."""
+    def waits(self, why: str = "", /) -> None:
+        """A call asked for a permit; why it was turned away, if it was."""
 
-    def goes(self) -> None:
-        """A call has its permit."""
+    def goes(self, why: str = "", /) -> None:
+        """A call has its permit, or waits no longer; what it waited for."""
 
     def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
         """Set aside so much more for this task; raises OverBudgetError."""

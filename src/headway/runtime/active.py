@@ -213,12 +213,12 @@ class _Attempt(Attempt):
     def missing(self, name: str) -> list[str]:
         return self._supplies.missing(self._state, self._active.group, self.member, name)
 
-    def waits(self) -> None:
-        self._feed(Waiting(self.task))
+    def waits(self, why: str = "", /) -> None:
+        self._feed(Waiting(self.task, why))
 
-    def goes(self) -> None:
+    def goes(self, why: str = "", /) -> None:
         self._active.is_sent = True
-        self._feed(Admitted(self.task))
+        self._feed(Admitted(self.task, why))
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
         return self._supplies.reserve(self._active, self._now, microusd, tokens)

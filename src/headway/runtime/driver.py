@@ -47,7 +47,7 @@ from headway.errors import HeadwayError, InternalError
 from headway.runtime.alarm import Alarm
 from headway.runtime.attempts import Attempts, abandon, call_back
 from headway.runtime.keeping import Record
-from headway.runtime.machine import cores, memory_available
+from headway.runtime.machine import Overhead, cores, memory_available
 from headway.runtime.results import Results
 from headway.runtime.roster import Roster
 from headway.runtime.spread import Spread
@@ -85,6 +85,8 @@ class Setup:
     """The shared state and the order of its commits, for plans whose tasks touch it."""
     outbox: Outbox | None = None
     """Performs effects on the world; without one they are asked for in vain."""
+    overhead: Callable[[], Overhead] | None = None
+    """What headway itself takes of the machine, for whoever wants to know when the run ends."""
 
 
 class Outbox(Protocol):
@@ -276,7 +278,7 @@ class Driver:
 
     def _perform(self, taken: Step) -> None:
         """Write down what happened and do what is asked for."""
-        events = taken.events
+        events = _measured(taken.events, self._setup.overhead)
         if events:
             entry = self._roster.entry
             # A run has not ended before its effects have: a crash in between leaves it open.
@@ -353,6 +355,17 @@ async def _look(driver: Driver) -> None:
         load = Load(memory_available(), state.local, state.local_ended, driver.resting())
         law.observe(load, driver.clock())
         driver.feed(LocalRoom(law.room))
+
+
+def _measured(
+    events: tuple[Event, ...], overhead: Callable[[], Overhead] | None
+) -> tuple[Event, ...]:
+    """The end of a run says what headway itself has taken."""
+    if overhead is None or not events or not isinstance(events[-1], RunFinished):
+        return events
+    took = overhead()
+    over = replace(events[-1], cpu_s=took.cpu_s, memory_bytes=took.memory_bytes)
+    return (*events[:-1], over)
 
 
 def _last(events: Sequence[Event]) -> RunFinished:

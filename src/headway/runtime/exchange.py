@@ -119,11 +119,13 @@ class Exchange:
 
     __slots__ = (
         "_clock", "_is_answer", "_reader", "_resends", "_since_s", "_ticket",
-        "_told_s", "_told_tokens", "asked",
+        "_told_s", "_told_tokens", "asked", "refusal",
     )  # fmt: skip
 
     def __init__(self, asked: Asked, clock: Callable[[], float] = time.monotonic) -> None:
         self.asked = asked
+        self.refusal = ""
+        """Why the provider turned the call away, when it asks again."""
         self._clock = clock
         self._since_s = clock()
         self._resends = 0
@@ -225,9 +227,11 @@ class Exchange:
         reader.end()
         fault, reading = reader.fault, reader.reading
         self._settle(_how(fault), reader.tally, fault, reading)
-        is_refusal = fault is not None and fault.kind in RESENT_KINDS
-        if not is_refusal or reading.should_retry is False or self._resends >= RESENDS_MAX:
+        if fault is None or fault.kind not in RESENT_KINDS:
             return False
+        if reading.should_retry is False or self._resends >= RESENDS_MAX:
+            return False
+        self.refusal = refusal_words(fault)
         self._resends += 1
         return True
 
@@ -257,6 +261,11 @@ class Exchange:
             call = self.asked.call
             dialect = self.asked.voices.expected(call.account, self.asked.wire)
             ticket.settle(Outcome(how, tally, fault, reading, dialect.name))
+
+
+def refusal_words(fault: Fault) -> str:
+    """`rate: input`: why a call was turned away, and by which limit if that was named."""
+    return f"{fault.kind}: {fault.resource}" if fault.resource else fault.kind
 
 
 def _how(fault: Fault | None) -> SettledAs:

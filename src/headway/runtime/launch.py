@@ -30,7 +30,9 @@ from headway.runtime.driver import Driver, RunOutcome, Setup
 from headway.runtime.effects import Outbox
 from headway.runtime.journal import Journal
 from headway.runtime.keeping import Memory, Record
+from headway.runtime.machine import own_overhead
 from headway.runtime.senders import Send
+from headway.runtime.shapes import keep_shape
 from headway.runtime.takeover import Saved
 from headway.runtime.work import Attempt, Work
 
@@ -118,9 +120,11 @@ async def launch(
             run.graph, run.works, run.rules, record, wall_s, saved,
             _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
             None if run.sharing is None else run.sharing.coherence, outbox,
+            None if journal is None else own_overhead(),
         )
     )  # fmt: skip
     if journal is not None:
+        keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
         journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)

@@ -95,12 +95,18 @@ def find_run(state: str, word: str) -> RunPlace:
 
 def keep_source(folder: str, text: str) -> None:
     """Replace what is kept beside the journal of what the run is to do."""
-    draft = os.path.join(folder, f"{SOURCE_NAME}.draft")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, os.path.join(folder, SOURCE_NAME))
+    keep_file(folder, SOURCE_NAME, text.encode())
+
+
+def keep_file(folder: str, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    """Replace a file of a run, for its user alone: all of it, or nothing."""
+    draft = os.path.join(folder, f"{name}.draft")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(draft, os.path.join(folder, name))
 
 
 def kept_source(folder: str, first: str) -> str:

@@ -98,8 +98,9 @@ class PacedTransport(httpx2.BaseTransport):
         exchange = open_exchange(request, self.pacing)
         while exchange is not None:
             try:
-                with waiting_for_permit():
+                with waiting_for_permit(exchange.refusal) as hear:
                     ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
+                    hear(ticket.permit.reason)
                 exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.asked.call.account):
@@ -162,8 +163,9 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
         while exchange is not None:
             try:
                 port = self.pacing.port()
-                with waiting_for_permit():
+                with waiting_for_permit(exchange.refusal) as hear:
                     ticket = await port.admit_async(exchange.call, exchange.left_s())
+                    hear(ticket.permit.reason)
                 exchange.granted(ticket)
             except HeadwayError as error:
                 if self.pacing.lets_pass(error, exchange.asked.call.account):

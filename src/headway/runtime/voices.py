@@ -39,18 +39,18 @@ class Voice:
         self._attempt = attempt
         self._state = ""
 
-    def waits(self) -> None:
-        self.become("waiting")
+    def waits(self, why: str = "", /) -> None:
+        self.become("waiting", why)
 
-    def goes(self) -> None:
-        self.become("going")
+    def goes(self, why: str = "", /) -> None:
+        self.become("going", why)
 
-    def become(self, state: str) -> None:
+    def become(self, state: str, why: str = "") -> None:
         voices, before = self._voices, self._voices.going
         voices.waiting += (state == "waiting") - (self._state == "waiting")
         voices.going += (state == "going") - (self._state == "going")
         self._state = state
         if voices.going and not before:
-            self._attempt.goes()
+            self._attempt.goes(why)
         elif voices.waiting and not voices.going and (before or state == "waiting"):
-            self._attempt.waits()
+            self._attempt.waits(why)

@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Final, Protocol
 
 from headway.core.engine.snapshot import Snapshot
+from headway.core.quota.quota import waited_for
 from headway.core.records import quick
 from headway.core.values import Fault
 
@@ -96,6 +97,12 @@ class Reserve(Protocol):
     def __call__(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]: ...
 
 
+class Say(Protocol):
+    """Tells the run where a call of an attempt is, and why as far as that is known."""
+
+    def __call__(self, why: str = "", /) -> None: ...
+
+
 def _none_missing(_group: str) -> list[str]:
     """Where no need is lenient, everybody whom a task needs has finished."""
     return []
@@ -113,10 +120,10 @@ class Attempt:
     needed: Callable[[str], list[Needed]]
     """The results of a group that this task needs, in declared order; of its own member, or its
     own block of members, only, where the need says so. Those that have none are left out."""
-    waits: Callable[[], None]
-    """Say that a call asked for a permit."""
-    goes: Callable[[], None]
-    """Say that a call has its permit."""
+    waits: Say
+    """Say that a call asked for a permit; and why it was turned away, if it was."""
+    goes: Say
+    """Say that a call has its permit; and what it waited for."""
     reserve: Reserve
     """Set the most aside, in micro-dollars and tokens, that this attempt may cost on top of what is
     set aside for it; returns when that is durable. Raises OverBudgetError. What was not used comes
@@ -141,9 +148,11 @@ class Attempt:
     """What an interrupted attempt of this task had set aside: it is charged already."""
 
 
-TELL_WAIT: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("tell_wait", default=None)
+TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(
+    "tell_wait", default=None
+)
 """Set where a task's own code runs: calls through a paced client tell the task, from any thread,
-whether it waits for a permit."""
+whether it waits for a permit, and why."""
 
 
 TELL_PROMPT: Final[ContextVar[Callable[[bytes], None] | None]] = ContextVar(
@@ -154,15 +163,17 @@ it what they ask, from any thread."""
 
 
 @contextmanager
-def waiting_for_permit() -> Iterator[None]:
-    """Around the wait of a call: the task that it is part of, if there is one, knows."""
-    tell = TELL_WAIT.get()
-    if tell is None:
-        yield
-        return
-    tell(True)
-    yield
-    tell(False)
+def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
+    """Around the wait of a call: the task that it is part of, if there is one, knows.
+
+    `refused` is why the call was turned away; what it gives is to be told the permit's reason.
+    """
+    tell, reasons = TELL_WAIT.get(), [""]
+    if tell is not None:
+        tell(True, refused)
+    yield reasons.append
+    if tell is not None:
+        tell(False, waited_for(reasons[-1]))
 
 
 class Work(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.core.story import Story, Tale, effective_width, in_line, scene, with_lines
 from headway.runtime.journal_reader import JournalReader
+from headway.runtime.shapes import kept_shape
 from headway.watch.glance import Glance, look
 from headway.watch.timeline import LANES_MAX, Picture, draw_timelines
 from headway.watch.words import count, duration, one_line
@@ -37,11 +38,13 @@ class Played:
 
 def played(reader: JournalReader) -> Played:
     """Fold a journal."""
-    story = Story()
+    names = {row.key: row.name for row in reader.rows()}
+    kept = kept_shape(reader.folder)
+    models = (kept and kept.models) or frozenset()
+    story = Story(lambda key: group_name(names.get(key, "")) not in models)
     for recorded in reader.events():
         story.hear(recorded.key, recorded.event)
     glance = look(reader)
-    names = {row.key: row.name for row in reader.rows()}
     tales = story.in_order()
     lines = in_line(tales, lambda key: group_name(names.get(key, "")))
     shape = story.statistics()

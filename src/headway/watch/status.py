@@ -11,8 +11,6 @@ from headway.core.engine.events import TaskStale
 from headway.core.engine.record import Row, TaskState
 from headway.core.numbers import short
 from headway.runtime.journal_reader import JournalReader
-from headway.watch.agents import account_lines, accounts_by_key
-from headway.watch.agents import as_json as agent_json
 from headway.watch.doubts import done_words, doubt_lines, known_of
 from headway.watch.glance import LISTED_MAX, Glance, slowest
 from headway.watch.words import clock, count, duration, fault_line, one_line, usd
@@ -43,6 +41,8 @@ def draw_status(console: Console, glance: Glance, reader: JournalReader) -> None
 def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[Text]:
     """The same as lines, at most as wide as the screen where text of tasks is in them."""
     from rich.text import Text
+
+    from headway.watch.agents import account_lines
 
     header, verdict = glance.header, glance.verdict
     name = one_line(header.name, width - len(header.run) - 2)
@@ -181,6 +181,9 @@ def clean_name(name: str) -> str:
 
 def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     """Everything for a program."""
+    from headway.watch.agents import accounts_by_key
+    from headway.watch.agents import as_json as agent_json
+
     summary = glance.summary
     return {
         "run": glance.header.run,

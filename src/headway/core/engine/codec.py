@@ -98,9 +98,10 @@ def encode(event: Fact) -> tuple[str, str]:
     if isinstance(event, TaskFinished):
         said = f'{{"task":{event.task},"attempt":{event.attempt}{_ending(event.ending)}}}'
         return "task_finished", said
-    if isinstance(event, (CallWaited, CallAdmitted)):
-        word = "call_waited" if isinstance(event, CallWaited) else "call_admitted"
-        return word, f'{{"task":{event.task}}}'
+    if isinstance(event, CallWaited) and not event.refused:
+        return "call_waited", f'{{"task":{event.task}}}'
+    if isinstance(event, CallAdmitted) and not event.waited_for:
+        return "call_admitted", f'{{"task":{event.task}}}'
     return _WORDS[type(event)], _dumps(_said(event))
 
 

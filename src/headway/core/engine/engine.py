@@ -158,9 +158,11 @@ def decide(state: State, happened: Input, now: float) -> list[Event]:
         is_heard = is_current(state, happened.task, happened.attempt)
         return [outcome(state, happened, now)] if is_heard else []
     if isinstance(happened, Admitted):
-        return [CallAdmitted(happened.task, now)] if happened.task in state.active else []
+        admitted = CallAdmitted(happened.task, now, happened.waited_for)
+        return [admitted] if happened.task in state.active else []
     if isinstance(happened, Waiting):
-        return [CallWaited(happened.task, now)] if happened.task in state.active else []
+        waited = CallWaited(happened.task, now, happened.refused)
+        return [waited] if happened.task in state.active else []
     if isinstance(happened, Reused):
         current = state.active.get(happened.task) == happened.attempt
         return [TaskReused(happened.task, now)] if current else []

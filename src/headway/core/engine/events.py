@@ -157,6 +157,8 @@ class CallWaited:
 
     task: int
     at_s: float
+    refused: str = ""
+    """Why the provider has turned this call away, which asks once more: `rate: input`."""
 
 
 @quick
@@ -165,6 +167,8 @@ class CallAdmitted:
 
     task: int
     at_s: float
+    waited_for: str = ""
+    """The limit, or what else, that it stood in line for longest: `input/60s`."""
 
 
 @quick
@@ -204,6 +208,11 @@ class RunFinished:
     """Tasks that a run which was stopped did not come to."""
     effects: int = 0
     """Effects of finished tasks that were not performed."""
+    cpu_s: float = 0.0
+    """What the process that performed it has used of this machine's processors, of its threads
+    too; 0 if nobody looked."""
+    memory_bytes: int = 0
+    """The most that it held."""
 
 
 Event = (
@@ -231,6 +240,7 @@ class Waiting:
     """A started task asks for a further permit."""
 
     task: int
+    refused: str = ""
 
 
 @quick
@@ -238,6 +248,7 @@ class Admitted:
     """A started task got a permit."""
 
     task: int
+    waited_for: str = ""
 
 
 @quick

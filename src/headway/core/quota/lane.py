@@ -10,7 +10,15 @@ from typing import Final
 
 from headway.core.quota.belief import QuotaConfig
 from headway.core.quota.dialect import Dialect
-from headway.core.quota.quota import Ask, Decision, Quota, QuotaStatistics, Settlement
+from headway.core.quota.quota import (
+    MAY_CALL,
+    WAITED,
+    Ask,
+    Decision,
+    Quota,
+    QuotaStatistics,
+    Settlement,
+)
 from headway.core.quota.standing import restore, standing
 from headway.core.quota.terms import AccountTerms, CallId, LaneMemory, Spend
 from headway.core.values import Amounts, Demand, FaultKind, Permit, Sketch, Wait
@@ -62,6 +70,8 @@ class Entry:
     permit: Permit | None = None
     parked: str = ""
     """What it waits for before it may join the line."""
+    was_parked: str = ""
+    """What it last waited for there."""
     is_cut: bool = False
     """Its answer outgrew the budget and is to be ended."""
 
@@ -72,7 +82,12 @@ class Entry:
     def ask(self) -> Ask:
         """The same in the quota's words."""
         turn = RESENT_FIRST if self.request.is_resent else 0.0
-        return Ask(self.demand, self.path, (turn,))
+        return Ask(self.demand, self.path, (turn,), self.asked_s)
+
+    def granted(self, permit: Permit) -> None:
+        """It may call. Who did not wait in line may have waited before it."""
+        is_new = self.was_parked and permit.reason == MAY_CALL
+        self.permit = replace(permit, reason=WAITED + self.was_parked) if is_new else permit
 
 
 Sizer = Callable[[Entry], None]
@@ -181,7 +196,7 @@ class Lane:
             for grant in decision.grants:
                 entry = self.in_line[grant.place]
                 self._out(entry)
-                entry.permit = grant.permit
+                entry.granted(grant.permit)
                 self.calling[entry.request.id] = entry
                 granted.append(entry)
             # Those who follow in a flow do not pass one that waits: they may come next time.

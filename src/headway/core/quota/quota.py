@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from headway.core.quota.belief import Belief, BeliefStatistics, Profile, QuotaConfig
+from headway.core.quota.blame import Blame
 from headway.core.quota.fairness import FairQueue
 from headway.core.quota.outflow import Stream
 from headway.core.quota.permits import Permits
@@ -30,6 +31,8 @@ WAKE_S_MIN: Final = 1e-3
 """Nothing is decided again sooner: a wait that has just ended in rounding ends then."""
 
 MAY_CALL: Final = "every limit has room"
+WAITED: Final = "waited for "
+PASSED: Final = "does not delay a call that waits for "
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Ask:
     demand: Demand
     path: tuple[str, ...] = ("",)
     key: tuple[float, ...] = ()
+    asked_s: float | None = None
+    """When it came; `None` is when the line was last looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,17 @@ class _Waiter:
 
     ask: Ask
     held_back: int
+    asked_s: float
     place: int = 0
 
 
 class Quota:
     """Admission for one account and model group."""
 
-    __slots__ = ("_held_back", "_permits", "_queue", "_refused", "_stands", "_waited", "belief")
+    __slots__ = (
+        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_refused", "_stands",
+        "_waited", "belief",
+    )  # fmt: skip
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
@@ -107,6 +116,8 @@ class Quota:
         self._stands: Decision | None = None
         self._held_back = 0
         self._waited = ""
+        self._blame = Blame()
+        self._decided_s = now
 
     def __repr__(self) -> str:
         in_flight = self._permits.statistics().in_flight
@@ -115,7 +126,8 @@ class Quota:
     def ask(self, ask: Ask) -> int:
         """Join the queue; the place returned names the ask in grants and to `leave`."""
         self._stands = None
-        waiter = _Waiter(ask, self._held_back)
+        asked_s = self._decided_s if ask.asked_s is None else ask.asked_s
+        waiter = _Waiter(ask, self._held_back, asked_s)
         cost_s = self.belief.cost_s(ask.demand.expected)
         waiter.place = self._queue.push(ask.path, ask.key, cost_s, waiter)
         return waiter.place
@@ -149,12 +161,14 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(ask.demand):
                     grants += self._backfill(ask.demand, stream, wait, now)
                 self._held_back += 1
-                self._waited = f"waited for {wait.resource}"
+                self._waited = wait.resource
                 break
             self._queue.pop()
-            reason = MAY_CALL if waiter.held_back == self._held_back else self._waited
+            reason = self._why(waiter, now)
             permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
+        self._decided_s = now
+        self._blame.note("" if wait is None else wait.resource, now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
         self._stands = Decision((), wait, wake_s, waiter.place if waiter else None)
         return replace(self._stands, grants=tuple(grants))
@@ -224,12 +238,18 @@ class Quota:
             permits.granted - permits.in_flight, self._refused, self.belief.statistics(),
         )  # fmt: skip
 
+    def _why(self, waiter: _Waiter, now: float) -> str:
+        """Why a call goes now and not when it came: what those before it waited for longest."""
+        if waiter.held_back == self._held_back:
+            return MAY_CALL
+        return WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
+
     def _backfill(self, demand: Demand, stream: Stream, wait: Wait, now: float) -> list[Grant]:
         """Let later calls pass a blocked one where that does not move its start."""
         grants: list[Grant] = []
         if not _can_be_passed(self.belief, wait):
             return grants
-        reason = f"does not delay a call that waits for {wait.resource}"
+        reason = PASSED + wait.resource
         for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
             passing = waiter.ask.demand
             plan = self.belief.tempo.plan(passing.expected.output_tokens, now)
@@ -243,6 +263,14 @@ class Quota:
             self._queue.take(waiter.place)
             grants.append(Grant(waiter.place, permit))
         return grants
+
+
+def waited_for(reason: str) -> str:
+    """What a call stood in line for, by the reason of its permit; nothing, if it did not."""
+    for said in (WAITED, PASSED):
+        if reason.startswith(said):
+            return reason.removeprefix(said)
+    return ""
 
 
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:

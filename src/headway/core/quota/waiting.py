@@ -167,7 +167,7 @@ class Waiting:
         """Wait at a door, behind those who do; whoever waits there keeps its place."""
         if entry.parked != why:
             self._unpark(entry)
-            entry.parked = why
+            entry.parked = entry.was_parked = why
             self._parked.setdefault(_door(entry), OrderedDict())[entry.request.id] = entry
 
     def _unpark(self, entry: Entry) -> None:

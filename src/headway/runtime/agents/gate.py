@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headway.core.quota.book import Outcome
+from headway.core.quota.quota import waited_for
 from headway.core.quota.waiting import wait_in
 from headway.core.values import Fault, Permit, Reading
 from headway.errors import (
@@ -30,7 +31,7 @@ from headway.errors import (
     QueueDeadlineError,
 )
 from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Held, Port
+from headway.runtime.exchange import Held, Port, refusal_words
 from headway.runtime.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
 FIRST_SLICE_S: Final = 2.0
@@ -93,10 +94,11 @@ class Gate:
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> Held:  # noqa: ARG002 - attempts have timeouts of their own
         """A permit for the call of the attempt that runs here."""
         calling = CALLING.get()
-        calling.attempt.waits()
-        held = await self._asked(replace(call, path=calling.path))
+        before = calling.outcome.fault if calling.outcome is not None else None
+        calling.attempt.waits("" if before is None else refusal_words(before))
+        held, waited = await self._asked(replace(call, path=calling.path))
         try:
-            calling.attempt.goes()
+            calling.attempt.goes(waited)
         except BaseException:
             # Whoever is told may be ending everything: the permit is not for them to keep.
             held.settle(Outcome("unused"))
@@ -115,12 +117,15 @@ class Gate:
     def statistics(self) -> GateStatistics:
         return GateStatistics(self._admitted, self._windows)
 
-    async def _asked(self, call: CallRequest) -> Held:
-        port, slice_s = self._port(), FIRST_SLICE_S
+    async def _asked(self, call: CallRequest) -> tuple[Held, str]:
+        """The permit, and what it was waited for, in all slices."""
+        port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
         while True:
             try:
-                return await port.admit_async(call, slice_s)
+                held = await port.admit_async(call, slice_s)
+                return held, waited_for(held.permit.reason) or waited
             except QueueDeadlineError as error:
+                waited = limit_in(error) or waited
                 empty = window_of(error, self._wall())
                 if empty is not None:
                     self._closed(empty.resets_at_s, empty.detail)
@@ -198,6 +203,11 @@ def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | Non
     if wait is None or not wait.resource.startswith(USAGE):
         return None
     return WindowEmptyError(wait.until_s, wait.reason)
+
+
+def limit_in(error: QueueDeadlineError) -> str:
+    """What a call waited for that left the line: `input/60s` of `waited for input/60s (...)`."""
+    return waited_for(error.detail or "").partition(" (")[0]
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:

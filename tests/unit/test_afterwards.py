@@ -1,0 +1,208 @@
+"""A run looked back upon: foreseen and real, Amdahl, groups, slow tasks, what bound it."""
+
+from __future__ import annotations
+
+from math import inf, isclose
+
+import pytest
+
+from headway.core.afterwards import (
+    Compared,
+    GroupAfter,
+    Serial,
+    binding,
+    compared,
+    groups_after,
+    slowest,
+    variation,
+)
+from headway.core.foresight.foreseen import Foreseen, Spread
+from headway.core.lineage import Lineage, _Walk, lineage
+from headway.core.passage import Kind, Passage, Piece, Taken
+from headway.core.plan.graph import Graph, Group, Need
+from headway.core.spent import Cause, Share, Spent
+
+FORESEEN = Foreseen(
+    "adaptive", 22, Spread(20, 22, 30), Spread(35, 41, 60), Spread(1e5, 2e5, 3e5),
+    Spread(1e4, 2e4, 3e4), Spread(100_000, 200_000, 300_000), 40.0, "input/60s", 4.0, 0.0, 12,
+    "earlier runs",
+)  # fmt: skip
+
+
+def way(name: str, number: int, from_s: float, to_s: float, state: str = "finished") -> Passage:
+    """A task that was worked on for all of its time."""
+    pieces = [Piece("idle", 0.0, from_s), Piece("service", from_s, to_s)]
+    ended_s = None if state == "started" else to_s
+    passage = Passage(name.encode(), number, pieces=pieces, ended_s=ended_s, reached_s=from_s)
+    passage.state = "finished" if state == "finished" else None
+    return passage
+
+
+def group_of(key: bytes) -> str:
+    return key.decode().partition("[")[0]
+
+
+def test_what_was_foreseen_stands_beside_what_it_was() -> None:
+    taken = Taken(31, 150_000.0, 30_000.0, 250_000)
+    rows = compared(FORESEEN, 60.0, taken)
+    assert [row.name for row in rows] == ["time", "cost", "calls", "tokens"]
+    assert [row.is_within for row in rows] == [True, True, False, True]
+    assert [row.error for row in rows] == pytest.approx([19 / 41, 0.25, 9 / 22, -40 / 220])
+
+
+def test_a_cost_that_nobody_could_foresee_is_not_compared() -> None:
+    unpriced = Foreseen(
+        "adaptive", 1, Spread(0, 0, 0), Spread(1, 1, 1), Spread(0, 0, 0), Spread(0, 0, 0), None,
+        1.0, "width", 1.0, 0.0, 0, "",
+    )  # fmt: skip
+    rows = compared(unpriced, 1.0, Taken())
+    assert [row.name for row in rows] == ["time", "calls", "tokens"]
+    assert [row.error for row in rows] == [0.0, None, None]
+    assert Compared("time", Spread(2.0, 3.0, 4.0), 4.5).is_within is False
+
+
+def test_amdahl_s_law_by_hand() -> None:
+    """100 s of work, of which 20 s follow each other, in 40 s: twice the width takes 30 s."""
+    serial = Serial(100.0, 20.0, 40.0)
+    assert (serial.share, serial.speed_up, serial.speed_up_max) == (0.2, 2.5, 5.0)
+    assert serial.doubled_s == 30.0
+    width = (1.0 - serial.share) / (1.0 / serial.speed_up - serial.share)
+    law = 1.0 / (serial.share + (1.0 - serial.share) / (2.0 * width))
+    assert isclose(serial.work_s / serial.doubled_s, law)
+
+
+def test_a_run_without_work_has_no_speed_up_to_speak_of() -> None:
+    nothing = Serial(0.0, 0.0, 0.0)
+    assert (nothing.share, nothing.speed_up, nothing.speed_up_max) == (1.0, 1.0, 1.0)
+    assert nothing.doubled_s == 0.0
+
+
+def test_the_critical_path_goes_through_the_longest_of_those_that_are_needed() -> None:
+    graph = Graph((Group("read", 2), Group("check", 2, (Need(0, 1),)), Group("all", 1, (Need(1),))))
+    ways = [
+        way("read[a]", 0, 0.0, 3.0), way("read[b]", 1, 0.0, 1.0), way("check[a]", 2, 3.0, 4.0),
+        way("check[b]", 3, 1.0, 6.0), way("all", 4, 6.0, 8.0),
+    ]  # fmt: skip
+    kin = lineage(ways, graph, group_of)
+    assert kin.ready_s == {
+        b"read[a]": 0.0, b"read[b]": 0.0, b"check[a]": 3.0, b"check[b]": 1.0, b"all": 6.0,
+    }  # fmt: skip
+    assert (kin.critical_path_s, kin.is_known) == (8.0, True)
+    assert kin.chain == (b"read[b]", b"check[b]", b"all")
+
+
+def test_blocks_of_a_reduction_are_waited_for_and_nobody_else() -> None:
+    graph = Graph((Group("map", 4), Group("merge/1", 2, (Need(0, 2),))))
+    ways = [way(f"map[{n}]", n, 0.0, n + 1.0) for n in range(4)]
+    ways += [way("merge/1[1]", 4, 2.0, 2.5), way("merge/1[2]", 5, 4.0, 4.5)]
+    kin = lineage(ways, graph, group_of)
+    assert (kin.ready_s[b"merge/1[1]"], kin.ready_s[b"merge/1[2]"]) == (2.0, 4.0)
+
+
+def test_a_need_that_has_no_end_makes_nobody_ready() -> None:
+    graph = Graph((Group("a", 1), Group("b", 1, (Need(0),))))
+    kin = lineage([way("a", 0, 0.0, 3.0, "started"), way("b", 1, 3.0, 3.0)], graph, group_of)
+    assert kin.ready_s[b"b"] == inf
+
+
+def test_an_empty_group_passes_on_what_it_needs_itself() -> None:
+    graph = Graph((Group("a", 1), Group("none", 0, (Need(0),)), Group("b", 1, (Need(1),))))
+    kin = lineage([way("a", 0, 0.0, 3.0), way("b", 1, 3.0, 5.0)], graph, group_of)
+    assert (kin.ready_s[b"b"], kin.critical_path_s) == (3.0, 5.0)
+    assert kin.chain == (b"a", b"b")
+
+
+def test_a_block_of_which_nothing_is_known_is_the_whole_group() -> None:
+    """After an edit the numbers of earlier tasks need not fit any more."""
+    graph = Graph((Group("a", 2), Group("b", 2, (Need(0, 1),))))
+    ways = [way("a[x]", 0, 0.0, 3.0), way("b[x]", 7, 3.0, 4.0), way("b[y]", 9, 3.0, 5.0)]
+    kin = lineage(ways, graph, group_of)
+    assert kin.ready_s[b"b[y]"] == 3.0
+
+
+def test_tasks_that_a_plan_does_not_have_any_more_are_ready_from_the_start() -> None:
+    kin = lineage([way("gone", 0, 1.0, 2.0)], Graph((Group("a", 1),)), group_of)
+    assert (kin.ready_s, kin.chain, kin.critical_path_s) == ({b"gone": 0.0}, (), 0.0)
+
+
+def test_without_a_graph_the_longest_task_is_all_that_is_known() -> None:
+    kin = lineage([way("a", 0, 0.0, 1.0), way("b", 1, 0.0, 3.0)], None, group_of)
+    assert (kin.critical_path_s, kin.chain, kin.is_known) == (3.0, (b"b",), False)
+    assert lineage([], None, group_of) == Lineage({}, 0.0, (), is_known=False)
+    walk = _Walk([[]])
+    assert (walk.statistics(), repr(walk)) == (0, "<_Walk, 0 tasks>")
+
+
+def test_groups_tell_what_they_took_and_how_alike_their_tasks_were() -> None:
+    ways = [way(f"a[{n}]", n, 1.0, 2.0 + n) for n in range(20)] + [
+        way("b", 20, 0.0, 9.0, "started")
+    ]
+    ways[0].taken, ways[0].lost = Taken(2, 10.0, 5.0, 7), Taken(1, 10.0, 0.0, 3)
+    ways[1].reached_s = inf
+    found = groups_after(ways, group_of)
+    assert list(found) == ["a", "b"]
+    group = found["a"]
+    assert (group.tasks, group.finished, len(group.times_s)) == (20, 20, 19)
+    assert (group.p50_s, group.p95_s) == (11.0, 20.0)
+    assert (group.taken.microusd, group.lost.microusd) == (7, 3)
+    assert (found["b"].tasks, found["b"].finished, found["b"].p50_s) == (1, 0, 0.0)
+    assert GroupAfter("c").p95_s == 0.0
+
+
+def test_the_slowest_tasks_come_with_what_they_mostly_did() -> None:
+    def piece(kind: Kind, from_s: float, to_s: float, what: str = "") -> Piece:
+        return Piece(kind, from_s, to_s, what)
+
+    waited = Passage(b"a", ended_s=9.0)
+    waited.pieces = [
+        piece("idle", 0.0, 2.0), piece("quota", 2.0, 5.0, "input/60s"), piece("service", 5.0, 7.0),
+        piece("quota", 7.0, 8.0, "input/60s"), piece("service", 8.0, 9.0),
+    ]  # fmt: skip
+    never = Passage(b"c", ended_s=50.0, pieces=[piece("idle", 0.0, 50.0)])
+    short = way("b", 1, 0.0, 3.0)
+    found = slowest([waited, never, short, way("d", 2, 0.0, 99.0, "started")], 2)
+    assert [(one.key, one.took_s, one.kind, one.kind_s) for one in found] == [
+        (b"a", 7.0, "quota", 4.0),
+        (b"b", 3.0, "service", 3.0),
+    ]
+    assert found[0].what == "input/60s"
+
+
+def went(*shares: tuple[Cause, str, float]) -> Spent:
+    wall_s = sum(share[2] for share in shares)
+    return Spent(tuple(Share(cause, what, 0.0, s) for cause, what, s in shares), 0.0, wall_s)
+
+
+def test_what_most_of_the_time_went_to_bound_the_run() -> None:
+    spent = went(("quota", "input/60s", 5.0), ("machine", "", 3.0), ("provider", "", 4.0))
+    bound = binding(spent, Lineage({}, 0.0, (), is_known=True), {}, {}, group_of)
+    assert bound is not None
+    assert (bound.cause, bound.what, bound.straggler) == ("provider", "", b"")
+    assert isclose(bound.share, 7 / 12)
+    assert binding(went(), Lineage({}, 0.0, (), is_known=True), {}, {}, group_of) is None
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "others", "is_straggler"),
+    [(40.0, 5, True), (40.0, 1, False), (8.0, 5, False), (12.0, 5, False)],
+)
+def test_one_hung_task_is_named(slow_s: float, others: int, is_straggler: bool) -> None:
+    """Far longer than its like, and a good part of the run's time: both."""
+    ways = [way(f"a[{n}]", n, 0.0, 4.0) for n in range(others)]
+    ways.append(way("a[slow]", 9, 0.0, slow_s))
+    wall_s = 45.0 if slow_s < 40.0 else slow_s
+    kin = Lineage({}, slow_s, (b"a[slow]",), is_known=True)
+    tasks = {one.key: one for one in ways}
+    groups = groups_after(ways, group_of)
+    bound = binding(went(("provider", "", wall_s)), kin, tasks, groups, group_of)
+    assert bound is not None
+    assert (bound.straggler == b"a[slow]") is is_straggler
+    if is_straggler:
+        assert (bound.straggler_s, bound.usual_s) == (40.0, 4.0)
+
+
+def test_how_far_runs_vary() -> None:
+    assert variation([10.0, 10.0, 10.0]) == 0.0
+    assert variation([8.0, 12.0]) == pytest.approx(0.2828, abs=1e-4)
+    assert variation([10.0]) is None
+    assert variation([0.0, 0.0]) is None

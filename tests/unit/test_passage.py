@@ -1,0 +1,245 @@
+"""A task's way through a run: pieces without a gap, what was paid, what was lost."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.elapsed import Elapsed
+from headway.core.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    RunBegan,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    RunStopping,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskProposed,
+    TaskReused,
+    TaskSkipped,
+    TaskStale,
+    TaskStarted,
+)
+from headway.core.engine.record import Fact, MoneyReserved
+from headway.core.passage import Passage, Passages, Taken
+from headway.core.values import Fault
+
+A, B = b"a", b"b"
+ANSWER = Ending(b"r" * 16, b"", 100.0, 10.0, 500, 1)
+TURNED_AWAY = Fault("rate", "input", detail="429")
+
+
+def heard(*facts: tuple[bytes, Fact], now_s: float | None = None, alone: bool = False) -> Passages:
+    ways = Passages(lambda _: alone)
+    for key, fact in facts:
+        ways.hear(key, fact)
+    ways.close(ways.statistics().elapsed_s if now_s is None else now_s)
+    return ways
+
+
+def pieces(passage: Passage) -> list[tuple[str, float, float, str]]:
+    return [tuple(piece) for piece in passage.pieces]
+
+
+BEGAN = (b"", RunBegan(10.0, "adaptive"))
+
+
+def test_a_prompt_from_the_run_s_beginning_to_its_answer() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(3, 1, 11.0, "room")),
+        (A, CallWaited(3, 11.5)),
+        (A, CallAdmitted(3, 14.0, "input/60s")),
+        (A, TaskFinished(3, 1, 16.0, ANSWER)),
+        (b"", RunFinished(16.5, 1, 0, cpu_s=0.25, memory_bytes=7)),
+    )
+    passage = ways.tasks[A]
+    assert pieces(passage) == [
+        ("idle", 0.0, 1.0, ""),
+        ("start", 1.0, 1.5, ""),
+        ("quota", 1.5, 4.0, "input/60s"),
+        ("service", 4.0, 6.0, "call"),
+    ]
+    assert (passage.number, passage.state, passage.ended_s) == (3, "finished", 6.0)
+    assert (passage.reached_s, passage.served_s) == (4.0, 2.0)
+    assert passage.taken == Taken(1, 100.0, 10.0, 500)
+    assert passage.taken.tokens == 110.0
+    assert passage.lost == Taken()
+    numbers = ways.statistics()
+    assert (numbers.tasks, numbers.active, numbers.elapsed_s, numbers.parts) == (1, 0, 6.5, 1)
+    assert (numbers.cpu_s, numbers.memory_bytes, ways.is_measured) == (0.25, 7, True)
+    assert repr(ways) == "<Passages of 1 tasks over 6.5 s>"
+
+
+def test_what_asks_for_no_permit_works_all_the_time() -> None:
+    ways = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), (A, TaskFinished(0, 1, 13.0)))
+    assert pieces(ways.tasks[A]) == [("service", 0.0, 3.0, "")]
+    assert ways.tasks[A].reached_s == 0.0
+
+
+def test_a_command_works_before_its_first_call_and_a_prompt_does_not() -> None:
+    facts = (
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (A, CallWaited(0, 12.0)),
+        (A, CallAdmitted(0, 13.0)),
+        (A, TaskFinished(0, 1, 14.0)),
+    )
+    assert pieces(heard(*facts, alone=True).tasks[A])[0] == ("service", 0.0, 2.0, "")
+    assert pieces(heard(*facts).tasks[A])[0] == ("start", 0.0, 2.0, "")
+
+
+def test_a_call_that_was_turned_away_waits_in_the_provider_s_line() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (A, CallWaited(0, 10.0)),
+        (A, CallAdmitted(0, 11.0)),
+        (A, CallWaited(0, 11.5, "rate: input")),
+        (A, CallAdmitted(0, 14.0, "input/60s")),
+        (A, TaskFinished(0, 1, 15.0, ANSWER)),
+    )
+    passage = ways.tasks[A]
+    assert pieces(passage) == [
+        ("quota", 0.0, 1.0, ""),
+        ("refused", 1.0, 1.5, "call"),
+        ("refused", 1.5, 4.0, "input/60s"),
+        ("service", 4.0, 5.0, "call"),
+    ]
+    assert ways.refusals == {"rate: input": 1}
+    assert (passage.refused, passage.retries) == (1, 0)
+
+
+def test_what_a_failed_attempt_worked_is_lost_and_what_it_took_was_paid_twice() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (A, CallAdmitted(0, 10.0)),
+        (A, TaskDelayed(0, 1, 12.0, 13.0, Fault("server", detail="500"), ANSWER)),
+        (A, TaskStarted(0, 2, 13.0, "")),
+        (A, CallAdmitted(0, 13.0)),
+        (A, TaskFinished(0, 2, 14.0, ANSWER)),
+    )
+    passage = ways.tasks[A]
+    assert [kind for kind, *_ in pieces(passage)] == ["lost", "again", "service"]
+    assert (passage.retries, passage.fault) == (1, "server: 500")
+    assert (passage.taken.microusd, passage.lost.microusd) == (1000, 500)
+
+
+def test_an_attempt_that_was_refused_is_counted_by_what_it_was_refused_for() -> None:
+    facts = (BEGAN, (A, TaskStarted(0, 1, 10.0, "")), (A, CallAdmitted(0, 10.0)))
+    sent = Ending(calls=1)
+    later = heard(*facts, (A, TaskDelayed(0, 1, 11.0, 15.0, TURNED_AWAY, sent)), now_s=3.0)
+    assert pieces(later.tasks[A]) == [("lost", 0.0, 1.0, "call"), ("refused", 1.0, 3.0, "")]
+    assert later.refusals == {"rate: input": 1}
+    never = heard(*facts, (A, TaskFailed(0, 1, 11.0, Fault("overload"), sent)))
+    assert never.refusals == {"overload": 1}
+    assert (never.tasks[A].state, never.tasks[A].fault) == ("failed", "overload")
+
+
+def test_what_was_put_back_before_it_was_sent_was_not_refused() -> None:
+    """The run stops, or a usage window is empty: that is no fault of the task's."""
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (A, CallWaited(0, 10.0)),
+        (A, TaskDelayed(0, 1, 12.0, 12.0, Fault("rate", detail="interrupted"))),
+        now_s=5.0,
+    )
+    assert pieces(ways.tasks[A]) == [("quota", 0.0, 2.0, ""), ("idle", 2.0, 5.0, "")]
+    assert (ways.refusals, ways.tasks[A].retries) == ({}, 0)
+
+
+def test_a_proposed_result_waits_and_is_paid_once() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (B, TaskStarted(1, 1, 10.0, "")),
+        (B, TaskProposed(1, 1, 11.0, ANSWER)),
+        (A, TaskProposed(0, 1, 12.0, ANSWER)),
+        (B, TaskStale(1, 1, 13.0, "key", 0, ANSWER)),
+        (A, TaskFinished(0, 1, 15.0, ANSWER)),
+        now_s=6.0,
+    )
+    assert pieces(ways.tasks[A]) == [("service", 0.0, 2.0, ""), ("commit", 2.0, 5.0, "")]
+    assert ways.tasks[A].taken.microusd == 500
+    stale = ways.tasks[B]
+    assert pieces(stale) == [
+        ("lost", 0.0, 1.0, ""), ("commit", 1.0, 3.0, ""), ("idle", 3.0, 6.0, ""),
+    ]  # fmt: skip
+    assert (stale.stale, stale.taken.microusd, stale.lost.microusd) == (1, 500, 500)
+
+
+def test_what_was_in_flight_when_a_process_died_is_lost_and_the_time_between_is_left_out() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (b"", RunStopping(12.0, "x")),
+        (b"", RunBegan(100.0, "adaptive")),
+        (A, TaskStarted(0, 1, 101.0, "")),
+        (A, TaskFinished(0, 1, 103.0)),
+        (b"", RunFinished(103.0, 1, 0, cpu_s=1.0, memory_bytes=9)),
+    )
+    assert pieces(ways.tasks[A]) == [
+        ("lost", 0.0, 2.0, ""), ("idle", 2.0, 3.0, ""), ("service", 3.0, 5.0, ""),
+    ]  # fmt: skip
+    assert ways.statistics().parts == 2
+    assert not ways.is_measured
+
+
+def test_a_run_of_an_older_headway_is_not_measured() -> None:
+    assert not heard(BEGAN, (b"", RunFinished(11.0, 0, 0))).is_measured
+
+
+def test_what_is_left_when_a_run_ends_goes_on_in_the_next_process() -> None:
+    ways = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (b"", RunFinished(11.0, 0, 0, left=1)),
+        (b"", RunBegan(50.0, "adaptive")),
+        (A, TaskReused(0, 51.0)),
+        (B, TaskSkipped(1, 51.0, because=0)),
+    )
+    assert pieces(ways.tasks[A]) == [("lost", 0.0, 1.0, ""), ("idle", 1.0, 2.0, "")]
+    assert (ways.tasks[A].state, ways.tasks[B].state) == ("finished", "skipped")
+    assert ways.tasks[B].ended_s == 2.0
+
+
+def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
+    working = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0, alone=True)
+    assert pieces(working.tasks[A]) == [("service", 0.0, 4.0, "")]
+    preparing = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0)
+    assert pieces(preparing.tasks[A]) == [("start", 0.0, 4.0, "")]
+    assert preparing.statistics().active == 1
+
+
+def test_holds_are_known_with_their_ends() -> None:
+    ways = heard(
+        BEGAN,
+        (b"", RunHeld(11.0, inf, "paused")),
+        (b"", RunContinued(13.0)),
+        (b"", RunHeld(14.0, 99.0, "window")),
+        (b"", RunHeld(15.0, inf, "paused")),
+        now_s=8.0,
+    )
+    assert ways.holds == [(1.0, 3.0), (4.0, 5.0), (5.0, 8.0)]
+
+
+def test_what_says_nothing_of_where_a_task_is_changes_nothing() -> None:
+    ways = heard(BEGAN, (A, MoneyReserved(0, 1, 11.0, 5)), now_s=2.0)
+    assert pieces(ways.tasks[A]) == [("idle", 0.0, 2.0, "")]
+
+
+@pytest.mark.parametrize("at_s", [5.0, 11.0])
+def test_the_time_of_a_run_never_goes_back(at_s: float) -> None:
+    time = Elapsed()
+    assert time.at(RunStopping(10.0, "")) == 0.0
+    assert time.at(RunStopping(11.0, "")) == 1.0
+    assert time.at(RunStopping(at_s, "")) == 1.0
+    assert time.statistics() == 1.0
+    assert repr(time) == "<Elapsed 1.0 s in 0 parts>"
