@@ -7,10 +7,13 @@ limits, and three times of day.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
+from headway.core.foresight.provider import Latency
 from headway.core.foresight.rehearsal import Rehearsed
 from headway.core.report import Row
 from headway.simulator.compare import Experiment, compare, parse_contenders, rehearse
@@ -19,6 +22,8 @@ from headway.simulator.presets import PROVIDERS, WORKLOADS
 SEEDS = (1, 2, 3, 4, 5)
 ALL_AT_ONCE_S = pytest.approx(120.0, rel=0.1)
 WAVES_S = pytest.approx(45.0, rel=0.1)
+SEQUENTIAL_MIN = (28.0, 45.0)
+"""What the document's stages take one after another, at any time of day."""
 
 
 def _experiment(provider: str, seeds: tuple[int, ...] = SEEDS) -> Experiment:
@@ -124,14 +129,120 @@ def test_headway_with_known_limits_is_refused_nothing_and_beaten_by_none(
         assert not theirs.loses_nothing or ours.makespan_s <= theirs.makespan_s * 1.0000001
 
 
-def test_the_more_load_from_others_the_less_is_gained_by_four_at_once() -> None:
-    gains = {
-        time: 1 - _row(time, "all-at-once+aggressive").makespan_s / _row(time, "fixed:1").makespan_s
-        for time in ("off-peak", "normal", "peak")
-    }
-    assert gains["off-peak"] == pytest.approx(0.4, abs=0.05)
-    assert gains["normal"] == pytest.approx(0.3, abs=0.05)
-    assert gains["peak"] < 0
+@cache
+def _minutes(
+    time: str, strategy: str, seeds: tuple[int, ...], latency: Latency | None = None
+) -> tuple[float, ...]:
+    """What the stages take, seed by seed, where company costs what it costs at this time of day."""
+    experiment = _experiment(time, seeds)
+    if latency is not None:
+        experiment = replace(experiment, provider=replace(experiment.provider, latency=latency))
+    contender = parse_contenders(strategy)[0]
+    return tuple(rehearse(experiment, contender, seed)[0].makespan_s / 60 for seed in seeds)
+
+
+def _spans(minutes: Sequence[float], low: float, high: float) -> bool:
+    """Whether times lie within a range and reach almost to its ends."""
+    near, rounding = 0.1 * (high - low), 1e-9
+    least, most = min(minutes), max(minutes)
+    return low - rounding <= least <= low + near and high - near <= most <= high + rounding
+
+
+@pytest.mark.parametrize("first", [1, 101, 1001])
+@pytest.mark.parametrize(
+    ("time", "low", "high"), [("off-peak", 18, 20), ("normal", 24, 35), ("peak", 32, 48)]
+)
+def test_four_at_once_take_as_many_minutes_as_the_document_says(
+    time: str, low: float, high: float, first: int
+) -> None:
+    seeds = tuple(range(first, first + 40))
+    one_by_one = _minutes(time, "fixed:1", seeds)
+    at_once = _minutes(time, "all-at-once+aggressive", seeds)
+    assert _spans(one_by_one, *SEQUENTIAL_MIN)
+    assert _spans(at_once, low, high)
+    gains = [1 - some / all_ for some, all_ in zip(at_once, one_by_one, strict=True)]
+    # The small review of the document beside the small one, the large one beside the large one.
+    ends = sorted(1 - some / all_ for some, all_ in zip((low, high), SEQUENTIAL_MIN, strict=True))
+    assert [min(gains), max(gains)] == pytest.approx(ends, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("time", "latency", "low", "high"),
+    [
+        ("off-peak", Latency(2.0, 0.1, sigma=0.05), 18, 20),
+        ("normal", Latency(2.0, 0.1, sigma=0.5), 24, 35),
+        ("normal", Latency(2.0, 0.1, sigma=0.7), 24, 35),
+        ("normal", Latency(2.0, 0.1, sigma=0.6, background=1), 24, 35),
+        ("peak", Latency(2.0, 0.1, kappa=0.3), 32, 48),
+        ("peak", Latency(2.0, 0.1, kappa=0.4), 32, 48),
+        ("peak", Latency(2.0, 0.1, sigma=1.0), 32, 48),
+    ],
+)
+def test_with_other_congestion_the_minutes_are_others(
+    time: str, latency: Latency, low: float, high: float
+) -> None:
+    seeds = tuple(range(1, 41))
+    assert _spans(_minutes(time, "all-at-once", seeds), low, high)
+    assert not _spans(_minutes(time, "all-at-once", seeds, latency), low, high)
+
+
+def test_the_stages_take_as_many_tokens_as_the_document_says() -> None:
+    totals = []
+    for seed in range(1, 41):
+        calls = [call for task in WORKLOADS["stages"].draw(seed).calls for call in task]
+        totals.append(sum(call.input_tokens + call.output_tokens for call in calls))
+    assert 57_000 <= min(totals) < 58_500
+    assert 66_000 < max(totals) <= 69_000
+
+
+def test_the_stages_are_drawn_anew_for_every_seed_and_their_user_knows_the_middle() -> None:
+    preset = WORKLOADS["stages"]
+    drawn = [preset.draw(seed) for seed in (1, 2)]
+    assert drawn[0].calls != drawn[1].calls
+    assert drawn[0].graph.tasks == drawn[1].graph.tasks
+    expected = [task.calls[0].expected.output_tokens for task in drawn[0].graph.tasks]
+    assert expected == [1120, 480, 480, 1080]
+
+
+def test_at_peak_headway_that_has_learned_is_faster_than_one_by_one_and_than_four_at_once() -> None:
+    ours = _row("peak", "headway+known")
+    assert ours.makespan_s < 0.9 * _row("peak", "fixed:1").makespan_s
+    assert ours.makespan_s < 0.8 * _row("peak", "all-at-once+aggressive").makespan_s
+    assert ours.in_flight_mean < 2.5
+
+
+def _stays(ran: Rehearsed) -> list[tuple[float, float]]:
+    """Of each agent, when it was taken in and when it was done."""
+    busy = sorted((stay.task, stay.from_s, stay.to_s) for stay in ran.spans if stay.kind == "busy")
+    return [(from_s, to_s) for _, from_s, to_s in busy]
+
+
+def test_in_the_best_timeline_all_four_are_done_after_2500_ms_and_one_by_one_after_10_000() -> None:
+    ran = _rehearse("timeline-best", "all-at-once")
+    assert _stays(ran) == [(0.0, 2.5)] * 4
+    one_by_one = _rehearse("timeline-best", "fixed:1")
+    assert one_by_one.makespan_s == pytest.approx(10.0)
+    assert one_by_one.makespan_s / ran.makespan_s == pytest.approx(4.0)
+
+
+def test_in_the_timeline_with_queueing_they_start_and_end_when_the_document_says() -> None:
+    ran = _rehearse("timeline-queued", "all-at-once+aggressive")
+    stays = [number for stay in _stays(ran) for number in stay]
+    assert stays == pytest.approx([0.0, 1.01, 0.0, 2.0, 1.5, 3.0, 2.0, 3.5])
+    assert ran.makespan_s == pytest.approx(3.5)
+    assert ran.refused == 7
+    assert 10.0 / ran.makespan_s == pytest.approx(2.86, abs=0.005)
+    # The agents of this timeline do less than those of the other: one by one it is 6 s, not 10.
+    one_by_one = _rehearse("timeline-queued", "fixed:1")
+    assert one_by_one.makespan_s == pytest.approx(6.0, abs=0.02)
+    assert one_by_one.makespan_s / ran.makespan_s == pytest.approx(1.71, abs=0.01)
+
+
+def test_with_queueing_headway_asks_once_and_lets_the_longest_go_first() -> None:
+    ran = compare(_experiment("timeline-queued", (1,)), parse_contenders("headway+known")).rows[0]
+    assert ran.refused == 0
+    assert ran.makespan_s == pytest.approx(3.01)
+    assert ran.makespan_s == pytest.approx(ran.bound_s)
 
 
 def test_with_plenty_of_quota_all_four_agents_are_accepted() -> None:
@@ -183,3 +294,36 @@ def test_with_17_agents_of_somebody_else_one_of_four_is_too_many() -> None:
 @pytest.mark.parametrize("strategy", ["headway", "headway+known"])
 def test_in_every_scenario_headway_loses_nothing(provider: str, strategy: str) -> None:
     assert _row(provider, strategy, (1,)).failed_max == 0
+
+
+UNPACED_REFUSALS = {
+    "launch-plenty": 0, "launch-requests": 20, "launch-tokens": 2,
+    "limit-requests": 1, "limit-tokens": 1, "limit-concurrency": 7,
+}  # fmt: skip
+"""A client that tries again when it is told to, or sooner if it is told nothing."""
+
+
+@pytest.mark.parametrize("provider", UNPACED_REFUSALS)
+def test_who_has_seen_the_account_is_refused_nothing_and_no_slower(provider: str) -> None:
+    """It knows limits, width and speed from before, and what the last response said is left."""
+    unpaced = _row(provider, "all-at-once", (1,))
+    assert unpaced.refused == UNPACED_REFUSALS[provider]
+    ours = _row(provider, "headway+known+seen", (1,))
+    assert (ours.refused, ours.failed) == (0, 0)
+    assert ours.makespan_s <= 1.005 * unpaced.makespan_s
+
+
+@pytest.mark.parametrize(
+    ("provider", "refused"),
+    [
+        ("launch-requests", 1), ("launch-tokens", 2), ("limit-tokens", 1), ("limit-concurrency", 1),
+    ],
+)  # fmt: skip
+def test_who_knows_nothing_cannot_know_what_others_took_before(provider: str, refused: int) -> None:
+    assert _row(provider, "headway", (1,)).refused == refused
+
+
+def test_what_is_seen_is_what_is_left_and_not_what_is_configured() -> None:
+    """Half of the limit is gone: who is only told the limit runs into it."""
+    assert _row("launch-tokens", "headway+limits", (1,)).refused == 2
+    assert _row("launch-tokens", "headway+limits+seen", (1,)).refused == 0

@@ -52,6 +52,7 @@ strategies:
   aimd, cubic                           one law moves how many are in flight
   headway                               nothing known beforehand
   headway+profile, +limits, +known      learned on other seeds, configured, or both
+  headway+seen                          what is left of each limit is known from a moment ago
   headway+hidden                        the provider sends no headers
 
 examples:

@@ -28,13 +28,15 @@ from headway.core.foresight.door import (
     UnpacedDoor,
 )  # fmt: skip
 from headway.core.foresight.provider import Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
-from headway.core.quota.belief import Profile, QuotaConfig
+from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup, heard
+from headway.core.quota.belief import Belief, Profile, QuotaConfig
 from headway.core.quota.dialect import DIALECTS
 from headway.core.quota.law import Aimd, Cubic
 from headway.core.quota.length import OutputLength
+from headway.core.quota.mirror import is_about
 from headway.core.quota.quota import Quota
 from headway.core.report import Row, outcome_of, row_of
+from headway.core.values import Reading
 from headway.errors import BadValueError, did_you_mean
 from headway.simulator.presets import WorkloadPreset
 
@@ -53,6 +55,7 @@ KNOWS: Final = {
     "limits": frozenset(("limits",)),
     "known": frozenset(("profile", "limits")),
     "hidden": frozenset(("hidden",)),
+    "seen": frozenset(("seen",)),
 }
 UNPACED: Final = ("all-at-once", "waves:4", "fixed:5", "aimd", "cubic")
 
@@ -66,7 +69,8 @@ class Contender:
     door: Literal["headway", "unpaced", "aimd", "cubic"] = "unpaced"
     retry: str = "patient"
     knows: frozenset[str] = frozenset()
-    """Of headway: a `profile` of earlier runs, configured `limits`, or headers are `hidden`."""
+    """Of headway: a `profile` of earlier runs, configured `limits`, what is left of each as `seen`
+    in the response before; or headers are `hidden`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +169,21 @@ def rehearse(
         DIALECTS[spec.dialect], limits, experiment.share, experiment.pace, before.profile
     )
     quota = Quota(config, 0.0)
+    if "seen" in contender.knows:
+        _look(quota.belief, provider)
     setup = Setup(workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s)
     return Rehearsal(setup).run(), Experience(quota.profile(), lengths)
+
+
+def _look(belief: Belief, provider: Provider) -> None:
+    """Headway has had a response a moment ago: it knows what is left of every limit that is told."""
+    left = Reading(provider.account().readings(0.0))
+    told = heard(provider.spec.dialect, left, 0.0)
+    belief.observe(told, (), 0.0, 0.0)
+    for mirror in belief.mirrors:
+        for limit in told.limits:
+            if is_about(mirror.balance.limit, limit):
+                mirror.adopt(limit, 0.0, 0.0)
 
 
 def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehearsed]:

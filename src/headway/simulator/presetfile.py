@@ -102,6 +102,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "output_follows": Range(0.0, 2.0),
     "output_spread": _SPREAD,
     "output_tokens": _ONE_OR_MORE,
+    "output_tokens_most": Range(),
     "per_output_token_s": _POSITIVE,
     "period_s": _POSITIVE,
     "retry_first_s": _POSITIVE,

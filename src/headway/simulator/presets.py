@@ -14,11 +14,15 @@ from types import MappingProxyType
 from typing import Final
 
 from headway.core.foresight.account import Terms
+from headway.core.foresight.draw import uniform
 from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.provider import Call, Faults, Latency, ProviderSpec
 from headway.core.foresight.sample import Workload, WorkloadSpec, draw_workload
 from headway.core.plan.graph import Graph, Task
 from headway.core.values import MINUTE_S, Amounts, Demand, Limit, LimitKind
+
+SIZE_STREAM: Final = 16
+"""The stream of draws that decides how large written-down work is; beside those of `sample`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A task that is written down rather than drawn: exact sizes, the same for every seed."""
+    """A task that is written down rather than drawn: exact sizes, unless it says how far they go."""
 
     name: str
     calls: int = 1
@@ -43,6 +47,14 @@ class Agent:
     output_tokens: float = 400.0
     needs: tuple[str, ...] = ()
     """Names of the agents that must be done before."""
+    output_tokens_most: float = 0.0
+    """If it is more than `output_tokens`, a seed draws how large the work is: the same share of the
+    way from one to the other for every agent."""
+
+    def sized(self, size: float) -> float:
+        """What a call of it produces when the work is of this size, from 0 to 1."""
+        more = max(0.0, self.output_tokens_most - self.output_tokens)
+        return self.output_tokens + round(size * more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class WorkloadPreset:
 
     def draw(self, seed: int) -> Workload:
         """The workload that this seed picks."""
-        return _written_down(self) if self.agents else draw_workload(self.spec, seed)
+        return _written_down(self, seed) if self.agents else draw_workload(self.spec, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +97,21 @@ class ProviderPreset:
         return self.spec.name
 
 
-def _written_down(preset: WorkloadPreset) -> Workload:
+def _written_down(preset: WorkloadPreset, seed: int) -> Workload:
     spec, tasks, calls = preset.spec, [], []
-    number = 0
+    number, size = 0, uniform(seed, SIZE_STREAM, 0)
     for agent in preset.agents:
-        most = max(spec.max_tokens, agent.output_tokens)
+        typical, output_tokens = agent.sized(0.5), agent.sized(size)
+        most = max(spec.max_tokens, agent.output_tokens, agent.output_tokens_most)
         demand = Demand(
-            Amounts(agent.input_tokens, agent.output_tokens), Amounts(agent.input_tokens, most),
-            spec.name,
-        )  # fmt: skip
-        weight_s = agent.calls * (1.0 + 0.02 * agent.output_tokens)
+            Amounts(agent.input_tokens, typical), Amounts(agent.input_tokens, most), spec.name
+        )
+        weight_s = agent.calls * (1.0 + 0.02 * typical)
         demands = (demand,) * agent.calls
         tasks.append(Task(agent.name, agent.needs, demands, weight_s, kind=spec.name))
         mine = []
         for _ in range(agent.calls):
-            mine.append(Call(number, agent.input_tokens, agent.output_tokens, most))
+            mine.append(Call(number, agent.input_tokens, output_tokens, most))
             number += 1
         calls.append(tuple(mine))
     return Workload(spec.name, Graph.of(tasks), tuple(calls))
@@ -142,6 +154,10 @@ _LARGE: Final = _limits(6_000, 4_000_000, 800_000)
 _SPEED: Final = Latency(1.0, 0.02)
 _REVIEW: Final = Latency(2.0, 0.05, kappa=0.125)
 """Alone a call of 800 tokens takes 42 s; four at once take 2.5 times as long each."""
+_STAGE: Final = Latency(2.0, 0.1)
+"""Alone a call of 1,000 tokens takes 102 s. What company costs depends on the time of day."""
+_MOMENT: Final = Latency(0.5, 0.01)
+"""Alone a call of 200 tokens takes 2,500 ms."""
 
 _PROVIDERS: Final = (
     ProviderPreset(
@@ -225,19 +241,33 @@ _PROVIDERS: Final = (
         ),
     ),
     ProviderPreset(
-        "the documents' account when nobody else is there",
-        ProviderSpec("off-peak", Terms(_documented()), _REVIEW),
+        "the documents' account when nobody else is there: company costs nothing",
+        ProviderSpec("off-peak", Terms(_documented()), _STAGE),
         "stages",
     ),
     ProviderPreset(
-        "the documents' account with some load from others",
-        ProviderSpec("normal", Terms(_documented()), replace(_REVIEW, background=1)),
+        "the documents' account under some load: each further call slows every one by 60 %",
+        ProviderSpec("normal", Terms(_documented()), replace(_STAGE, sigma=0.6)),
         "stages",
     ),
     ProviderPreset(
-        "the documents' account with much load from others: four at once run into timeouts",
-        ProviderSpec("peak", Terms(_documented()), replace(_REVIEW, background=2)),
+        "the documents' account under much load: four at once get less done than one",
+        ProviderSpec("peak", Terms(_documented()), replace(_STAGE, kappa=0.35)),
         "stages",
+    ),
+    ProviderPreset(
+        "timeline, best case: four agents of 2,500 ms, room for all",
+        ProviderSpec("timeline-best", Terms(_documented()), _MOMENT),
+        "timeline-best",
+    ),
+    ProviderPreset(
+        "timeline, some queueing: room for two of four agents",
+        ProviderSpec(
+            "timeline-queued",
+            Terms((Limit("requests", 500), Limit("tokens", 100_000), _slots(2))),
+            _MOMENT,
+        ),
+        "timeline-queued",
     ),
     ProviderPreset(
         "launch, 1 of 3: plenty of quota, all four agents are accepted",
@@ -365,20 +395,28 @@ _WORKLOADS: Final = (
         client=Client(retry_growth=1.75),
     ),
     WorkloadPreset(
-        "a review by four agents, 7 minutes of calls each; their client gives up after 210 s",
-        WorkloadSpec(
-            "stages",
-            4,
-            10,
-            input_tokens=800,
-            output_tokens=800,
-            input_spread=0.1,
-            output_spread=0.1,
-            output_follows=0.5,
-            luck_spread=0.1,
-            input_error=0.03,
+        "a review by four agents, 28 to 45 minutes of calls, 18 to 20 of them in the longest agent",
+        WorkloadSpec("stages", 4),
+        (
+            Agent("code", 10, 550, 1060, (), 1180),
+            Agent("architecture", 5, 2700, 380, (), 580),
+            Agent("security", 5, 2700, 380, (), 580),
+            Agent("multi-perspective", 5, 1700, 380, (), 1780),
         ),
-        client=Client(timeout_s=210.0),
+    ),
+    WorkloadPreset(
+        "four agents of 2,500 ms",
+        WorkloadSpec("timeline-best", 4),
+        tuple(Agent(f"agent {number}", 1, 1000, 200) for number in range(1, 5)),
+    ),
+    WorkloadPreset(
+        "agents of 1,010, 2,000, 1,500 and 1,500 ms; their client asks again every 500 ms",
+        WorkloadSpec("timeline-queued", 4),
+        tuple(
+            Agent(f"agent {number}", 1, 1000, output_tokens)
+            for number, output_tokens in enumerate((51, 150, 100, 100), start=1)
+        ),
+        Client(retry_first_s=0.5, retry_growth=1.0),
     ),
     WorkloadPreset(
         "four agents of 13,000 to 17,000 tokens",

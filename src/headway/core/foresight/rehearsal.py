@@ -355,7 +355,7 @@ class Rehearsal:
         door, flight = self._setup.door, self._flights[happening.call_id]
         if isinstance(happening, FirstByte):
             flight.answered = True
-            reading = _heard(self._setup.provider.spec.dialect, happening.reading, flight.sent_s)
+            reading = heard(self._setup.provider.spec.dialect, happening.reading, flight.sent_s)
             door.first_byte(happening.call_id, reading, self.now)
         elif isinstance(happening, Ended):
             self._ended(flight, happening)
@@ -395,7 +395,7 @@ class Rehearsal:
                 self._ended(flight, ended)
 
 
-def _heard(dialect: str, reading: Reading, sent_s: float) -> Reading:
+def heard(dialect: str, reading: Reading, sent_s: float) -> Reading:
     """A reading as it arrives: through the provider's own headers, dated when the call was sent."""
     date_s = EPOCH_S + sent_s
     said = headers(dialect, reading.limits, date_s, reading.retry_after_s)
