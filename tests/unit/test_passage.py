@@ -43,7 +43,7 @@ def heard(*facts: tuple[bytes, Fact], now_s: float | None = None, alone: bool = 
 
 
 def pieces(passage: Passage) -> list[tuple[str, float, float, str]]:
-    return [tuple(piece) for piece in passage.pieces]
+    return [(kind, from_s, to_s, why) for kind, from_s, to_s, why in passage.pieces]
 
 
 BEGAN = (b"", RunBegan(10.0, "adaptive"))

@@ -13,15 +13,14 @@ from headway.core.foresight.door import PATIENT, UnpacedDoor
 from headway.core.foresight.provider import Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Setup
 from headway.core.foresight.sample import WorkloadSpec, draw_workload
+from headway.core.ranks import median, percentile
 from headway.core.report import (
     Cell,
     Lane,
     Outcome,
     Ran,
     StayKind,
-    median,
     outcome_of,
-    percentile,
     row_of,
     timeline,
 )  # fmt: skip

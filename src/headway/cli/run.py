@@ -134,7 +134,9 @@ def perform(
     from headway.runtime.adoption import Adopted
     from headway.runtime.crew import Crew
     from headway.runtime.detecting import detector_of, findings_of
+    from headway.runtime.foreseeing import foresee_run
     from headway.runtime.planrun import files_digest, has_commands, must_be_possible, plan_run
+    from headway.watch.foretold import foretold
 
     folder = str(loaded.folder.resolve())
     is_metered = source.has_gateway and has_commands(loaded.expanded)
@@ -150,10 +152,15 @@ def perform(
         journal.close()
         raise
     replace(source, files=files_digest(loaded.expanded)).save(journal.folder)
+    foreseen = foresee_run(run, source, journal.folder)
     is_shown = not parsed.quiet
+    if foreseen is not None and foreseen.learned_calls and is_shown and not parsed.json:
+        print(next(foretold(foreseen)), file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
+    foreseen_s = None if foreseen is None else foreseen.time_s.mid
+    show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
     code = conduct(
-        detector.around(run.launch), journal, Show(is_shown, is_shown, parsed.json, is_shown),
+        detector.around(run.launch), journal, show,
         adds=lambda: {
             "stale": run.stale, "findings": findings_of(detector, run, journal.folder, environment),
         },

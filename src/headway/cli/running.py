@@ -48,6 +48,8 @@ class Show:
     is_json: bool = False
     holds: bool = True
     """Whether somebody is told, also without a view, that a run waits and for what."""
+    foreseen_s: float | None = None
+    """What it was foreseen to take, if it has just begun."""
 
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
@@ -103,7 +105,7 @@ def conduct(
         nonlocal watcher, performer
         performer = driver
         if show.view and not show.is_json:
-            watcher = _watcher(run, journal.header.name, driver)
+            watcher = _watcher(run, journal.header.name, driver, show.foreseen_s)
 
     from dataclasses import replace
 
@@ -160,7 +162,7 @@ def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
     return [ready_set.states[span.start : span.stop].count(DONE) for span in spans]
 
 
-def _watcher(run: Launch, title: str, driver: Driver) -> Watcher:
+def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) -> Watcher:
     from headway.watch.live import own_lanes
     from headway.watch.watcher import watcher_for
 
@@ -176,7 +178,7 @@ def _watcher(run: Launch, title: str, driver: Driver) -> Watcher:
         tuple(group.count for group in run.graph.groups),
         state.ready_set.numbers.group_of, label,
         budget.microusd if budget is not None else None,
-        budget.tokens if budget is not None else None,
+        budget.tokens if budget is not None else None, foreseen_s,
     )  # fmt: skip
     return watcher_for(sys.stderr, cast, own_lanes() if run.sees_calls else None)
 

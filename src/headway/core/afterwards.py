@@ -19,7 +19,8 @@ from typing import Final
 from headway.core.foresight.foreseen import Foreseen, Spread
 from headway.core.lineage import Lineage
 from headway.core.passage import Kind, Passage, Taken
-from headway.core.report import P95, median, percentile
+from headway.core.ranks import median, percentile
+from headway.core.report import P95
 from headway.core.spent import WORK, Cause, Share, Spent
 
 STRAGGLER_TIMES: Final = 3.0

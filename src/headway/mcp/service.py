@@ -24,7 +24,6 @@ from headway.mcp.handover import (
     must_be_runnable,
     written,
 )
-from headway.watch.outlook import outlook
 from headway.mcp.pages import Page, page
 from headway.mcp.settings import NEEDS_BUDGET, Settings
 from headway.planfile import Loaded, absent
@@ -38,6 +37,7 @@ from headway.runtime.runs import RunPlace
 from headway.watch.checked import refusal_of
 from headway.watch.glance import LISTED_MAX, Glance, finite, look
 from headway.watch.harvest import as_json, harvest
+from headway.watch.outlook import outlook, source_of
 from headway.watch.status import count_words, state_words
 from headway.watch.words import clean
 
@@ -126,7 +126,7 @@ class Service:
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
             glance = look(reader)
-            source = _source(reader, place)
+            source = source_of(reader)
             ahead = outlook(reader, glance, source) if glance.verdict.is_live else None
             failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
         state, reason = self._state(place, glance)
@@ -262,16 +262,6 @@ class Service:
             "ceiling_usd": guess.ceiling_microusd / 1e6,
             "unpriced_models": guess.unpriced,
         }
-
-
-def _source(reader: JournalReader, place: RunPlace) -> PlanSource | None:
-    """What a run is to do; None if it is no plan's, or of a version that wrote it otherwise."""
-    if reader.header.kind != "plan":
-        return None
-    try:
-        return PlanSource.kept(place.folder, reader.header.source)
-    except (ValueError, TypeError, KeyError):
-        return None
 
 
 def _counted(glance: Glance, source: PlanSource | None) -> Told:

@@ -19,6 +19,8 @@ from headway.runtime.runs import keep_file
 NAME: Final = "forecast.json"
 """In a run's folder."""
 
+NONE: Final = "none"
+
 
 @dataclass(frozen=True, slots=True)
 class KeptForecast:
@@ -49,7 +51,7 @@ def read_forecast(folder: str) -> KeptForecast:
         with open(os.path.join(folder, NAME), "rb") as file:
             return KeptForecast(decode(Foreseen, file.read()))
     except FileNotFoundError:
-        return KeptForecast(None, "none")
+        return KeptForecast(None, NONE)
     except OSError:
         return KeptForecast(None, "unreadable")
     except WireError:

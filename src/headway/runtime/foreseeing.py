@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headway.core.engine.strategy import Fixed, Strategy, parse
-from headway.core.foresight.forecast import FULL, Depth, Footing, Knowledge, foresee
+from headway.core.foresight.forecast import FULL, QUICK, Depth, Footing, Knowledge, foresee
 from headway.core.foresight.foreseen import Foreseen, Portion, Spread
 from headway.core.foresight.outline import INPUT_DOUBT, Outline, Part
 from headway.core.foresight.planned import Facts, outline_of
@@ -30,7 +30,9 @@ from headway.errors import HeadwayError, WireError
 from headway.runtime.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.runtime.agents.endpoint import endpoint_of
 from headway.runtime.folders import Folders, folders
-from headway.runtime.observing import EACH, Earlier, earlier_each, earlier_plans, mean
+from headway.runtime.forecasts import NONE, keep_forecast, read_forecast
+from headway.runtime.observing import EACH, Earlier, cast_of, earlier_each, earlier_plans, mean
+from headway.runtime.planrun import PlanRun, PlanSource
 from headway.runtime.prices import price_of
 from headway.runtime.runs import list_runs
 from headway.runtime.store import Kept, Store
@@ -145,6 +147,27 @@ def foreseen_plan(
     if not any(part.asks or part.seconds for part in parts):
         return None
     return prospect.foresee(parse(strategy), depth)
+
+
+def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
+    """Keep what is foreseen of a run that is about to begin, and what later forecasts need of it.
+
+    None of one that goes on. Nothing that goes wrong here is a reason not to run.
+    """
+    cast_of(run.plans).keep(run_folder)
+    if read_forecast(run_folder).word != NONE:
+        return None
+    strategy = run.launch.rules.strategy.name
+    try:
+        found = foreseen_plan(
+            run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
+            QUICK,
+        )  # fmt: skip
+    except HeadwayError:
+        return None
+    if found is not None:
+        keep_forecast(run_folder, found)
+    return found
 
 
 def foreseen_each(

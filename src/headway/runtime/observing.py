@@ -25,7 +25,7 @@ from headway.runtime.eachsource import EachSource
 from headway.runtime.journal_reader import JournalReader
 from headway.runtime.planrun import PlanSource
 from headway.runtime.planwork import Plans
-from headway.runtime.runs import RunPlace, kept_source
+from headway.runtime.runs import RunPlace, keep_file, kept_source
 
 UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
 """What a journal, or what is kept beside it, may fail with: then another one has to do."""
@@ -81,11 +81,9 @@ class Cast:
 
     def keep(self, run_folder: str) -> None:
         """Write it down; a run goes on without, if the disk is full."""
-        path = os.path.join(run_folder, CAST_NAME)
+        told = {"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}
         with suppress(OSError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump({"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}, file)
+            keep_file(run_folder, CAST_NAME, json.dumps(told).encode(), is_durable=False)
 
     @staticmethod
     def kept(run_folder: str) -> Cast:

@@ -15,6 +15,7 @@ from headway.core.progress import Cast, Progress, Rest
 from headway.core.quota.view import LaneView
 from headway.errors import HeadwayError
 from headway.runtime.declared import plans_of
+from headway.runtime.forecasts import kept_forecast
 from headway.runtime.journal_reader import JournalReader
 from headway.runtime.planrun import PlanSource
 from headway.watch.glance import Glance
@@ -32,13 +33,26 @@ class Outlook:
     """What its calls wait for at the account."""
 
 
+def source_of(reader: JournalReader) -> PlanSource | None:
+    """The plan of a run as it was last performed; None if it is no plan, or nobody can read it."""
+    if reader.header.kind != "plan":
+        return None
+    try:
+        return PlanSource.kept(reader.folder, reader.header.source)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) -> Outlook:
     """The rest of a run, as its newest facts and its account tell it."""
     ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
     left = max(0, glance.total - ended)
     if source is not None and not _is_whole(reader, source):
         return Outlook(Rest(left))
-    progress = Progress(Cast("", ("tasks",), (0,), lambda _: 0, str))
+    # A run that was resumed takes other times than the one that was foreseen.
+    foreseen = kept_forecast(reader.folder) if glance.standing.parts <= 1 else None
+    foreseen_s = None if foreseen is None else foreseen.time_s.mid
+    progress = Progress(Cast("", ("tasks",), (0,), lambda _: 0, str, foreseen_s=foreseen_s))
     for recorded in reader.events(max(0, glance.summary.events - FACTS_MAX)):
         # All tasks are one group here, whose size is known already.
         if isinstance(recorded.event, Event) and not isinstance(recorded.event, GroupExpanded):

@@ -52,6 +52,13 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
     if words := inner_words(glance):
         yield _labelled("reduces", Text(words))
     yield _labelled("time", Text(_time_words(glance)))
+    if verdict.is_live:
+        from headway.watch.outlook import outlook, source_of
+        from headway.watch.stage import rest_words
+
+        ahead = outlook(reader, glance, source_of(reader))
+        for index, line in enumerate(rest_words(ahead.rest)):
+            yield _labelled("" if index else "rest", Text(line))
     if spent := spent_words(glance):
         yield _labelled("used", Text(spent))
     if words := stale_words(reader):
@@ -205,6 +212,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "reserved_usd": summary.reserved_microusd / 1e6,
         "created_s": glance.header.created_s,
         "elapsed_s": glance.elapsed_s,
+        **_rest_json(glance, reader),
         "slowest": [
             {"task": row.name, "seconds": took_s} for row, took_s in slowest(reader, glance)
         ],
@@ -218,6 +226,22 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             for accounts in accounts_by_key(reader.folder).values()
         },
         "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
+    }
+
+
+def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
+    """When it will be over, and at best, while it goes on."""
+    if not glance.verdict.is_live:
+        return {}
+    from headway.watch.outlook import outlook, source_of
+
+    ahead = outlook(reader, glance, source_of(reader))
+    rest = ahead.rest
+    return {
+        "eta_s": rest.eta_s,
+        "bound_s": rest.bound_s,
+        "bound_by": rest.binding,
+        "waits_for": ahead.waits_for,
     }
 
 

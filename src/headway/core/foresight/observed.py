@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from headway.core.foresight.sizes import Seen
 
@@ -28,7 +29,7 @@ class Answered:
 
 def seen_of(answered: Sequence[Answered]) -> dict[str, list[Seen]]:
     """By part, the mean call of each task; its time only where it was one call."""
-    company = _Company([(one.from_s, one.to_s) for one in answered])
+    company = _company([(one.from_s, one.to_s) for one in answered])
     seen: dict[str, list[Seen]] = {}
     for one in answered:
         calls = max(1, one.calls)
@@ -42,23 +43,14 @@ def seen_of(answered: Sequence[Answered]) -> dict[str, list[Seen]]:
     return seen
 
 
+@dataclass(frozen=True, slots=True)
 class _Company:
     """How many were in flight at once, over any interval: from one integral over time."""
 
-    __slots__ = ("_counts", "_integrals", "_times")
-
-    def __init__(self, spans: Sequence[tuple[float, float]]) -> None:
-        changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
-        self._times: list[float] = []
-        self._counts: list[int] = []
-        self._integrals: list[float] = []
-        count, integral, before_s = 0, 0.0, 0.0
-        for at_s, change in changes:
-            integral += count * (at_s - before_s)
-            count, before_s = count + change, at_s
-            self._times.append(at_s)
-            self._counts.append(count)
-            self._integrals.append(integral)
+    times: tuple[float, ...]
+    counts: tuple[int, ...]
+    """In flight from each time on."""
+    integrals: tuple[float, ...]
 
     def mean(self, from_s: float, to_s: float) -> float:
         """On average, from one time to another; at least the one who asks."""
@@ -68,5 +60,13 @@ class _Company:
 
     def _until(self, at_s: float) -> float:
         """The integral up to a time that is not before the first one."""
-        place = bisect_right(self._times, at_s) - 1
-        return self._integrals[place] + self._counts[place] * (at_s - self._times[place])
+        place = bisect_right(self.times, at_s) - 1
+        return self.integrals[place] + self.counts[place] * (at_s - self.times[place])
+
+
+def _company(spans: Sequence[tuple[float, float]]) -> _Company:
+    changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    counts = tuple(accumulate(change for _, change in changes))
+    times = tuple(at_s for at_s, _ in changes)
+    steps = (count * (to_s - from_s) for count, (from_s, to_s) in zip(counts, pairwise(times)))
+    return _Company(times, counts, tuple(accumulate(steps, initial=0.0)))
