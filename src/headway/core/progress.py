@@ -200,37 +200,24 @@ class Progress:
         per_s = _speed(self._samples, self._performed, now_s)
         if per_s is None or any(group.total is None for group in self.groups):
             return Rest(left, per_s=per_s)
-        if not self._calls:
-            return Rest(left, self._with_hindsight(left / per_s, ended / total, now_s), per_s)
-        served = len(self.running) - self._waiting
-        found = _bounds(self._demand(left, served), limits)
-        bound_s, binding = max(found) if found else (None, "")
-        # The last call is let go when the slowest limit has room for it, and then takes its time.
-        call_s = self._busy_s / max(1, self._calls)
-        later_s = 0.0 if bound_s is None else bound_s + call_s
-        eta_s = self._with_hindsight(max(left / per_s, later_s), ended / total, now_s)
-        return Rest(left, eta_s, per_s, bound_s, binding)
-
-    def _demand(self, left: int, served: int) -> dict[Resource, float]:
-        """What the rest will take: it is taken to be like what has ended. Calls that are in service
-        have taken their requests and inputs already."""
-        share, unsent = left / self._performed, max(0, left - served) / self._performed
-        return {
+        # What is left is taken to be like what has ended. Calls that are in service have taken
+        # their requests and inputs already.
+        share = left / self._performed
+        unsent = max(0, left - (len(self.running) - self._waiting)) / self._performed
+        demand: dict[Resource, float] = {
             "requests": self._calls * unsent,
             "input": self._input * unsent,
             "output": self._output * share,
             "tokens": self._input * unsent + self._output * share,
             "concurrency": self._busy_s * share,
         }
-
-    def _with_hindsight(self, eta_s: float, done: float, now_s: float) -> float:
-        """Early in a run what was foreseen knows more than what has been seen, if it was not far
-        off so far."""
-        first_s, foreseen_s = self.first_s, self.cast.foreseen_s
-        if foreseen_s is None or first_s is None:
-            return eta_s
-        weight = min(1.0, done / KNOWN_SHARE)
-        return weight * eta_s + (1.0 - weight) * max(0.0, foreseen_s - (now_s - first_s))
+        found = _bounds(demand, limits) if self._calls else []
+        bound_s, binding = max(found) if found else (None, "")
+        # The last call is let go when the slowest limit has room for it, and then takes its time.
+        later_s = 0.0 if bound_s is None else bound_s + self._busy_s / self._calls
+        passed_s = now_s - (now_s if self.first_s is None else self.first_s)
+        eta_s = _foreseen(max(left / per_s, later_s), self.cast.foreseen_s, ended / total, passed_s)
+        return Rest(left, eta_s, per_s, bound_s, binding)
 
     def _one(self, event: Event) -> None:
         match event:
@@ -332,6 +319,14 @@ class Progress:
 
     def _group(self, task: int) -> Group:
         return self.groups[self.cast.group_of(task)]
+
+
+def _foreseen(eta_s: float, foreseen_s: float | None, done: float, passed_s: float) -> float:
+    """Early in a run what was foreseen of it knows more than what has been seen."""
+    if foreseen_s is None:
+        return eta_s
+    weight = min(1.0, done / KNOWN_SHARE)
+    return weight * eta_s + (1.0 - weight) * max(0.0, foreseen_s - passed_s)
 
 
 def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -> float | None:

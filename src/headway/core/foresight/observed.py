@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import mul
 
 from headway.core.foresight.sizes import Seen
 
@@ -68,5 +69,6 @@ def _company(spans: Sequence[tuple[float, float]]) -> _Company:
     changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
     counts = tuple(accumulate(change for _, change in changes))
     times = tuple(at_s for at_s, _ in changes)
-    steps = (count * (to_s - from_s) for count, (from_s, to_s) in zip(counts, pairwise(times)))
+    gaps = (to_s - from_s for from_s, to_s in pairwise(times))
+    steps = map(mul, counts, gaps)
     return _Company(times, counts, tuple(accumulate(steps, initial=0.0)))

@@ -254,7 +254,8 @@ class Rehearsal:
             self._expire()
             while self._prepared and self._prepared[0][0] <= self.now:
                 _, task, attempt = heapq.heappop(self._prepared)
-                self._go(task, attempt)
+                for happened in self._begin(Start(task, attempt), is_prepared=True):
+                    self._feed(happened)
             while self._wakes and self._wakes[0] <= self.now:
                 heapq.heappop(self._wakes)
                 self._feed(Ticked())
@@ -285,11 +286,11 @@ class Rehearsal:
                 if isinstance(effect, Start):
                     inputs += self._begin(effect)
 
-    def _begin(self, start: Start) -> tuple[Input, ...]:
+    def _begin(self, start: Start, is_prepared: bool = False) -> tuple[Input, ...]:
         """An attempt starts with what it does here, then comes its first call. One with neither is
         over at once."""
         workload = self._setup.workload
-        if workload.seconds and workload.seconds[start.task] > 0.0:
+        if not is_prepared and workload.seconds and workload.seconds[start.task] > 0.0:
             done_s = self.now + workload.seconds[start.task]
             heapq.heappush(self._prepared, (done_s, start.task, start.attempt))
             return ()
@@ -297,13 +298,6 @@ class Rehearsal:
             return (Finished(start.task, start.attempt),)
         self._knock(start.task, start.attempt, 0)
         return ()
-
-    def _go(self, task: int, attempt: int) -> None:
-        """What an attempt had to do here is done."""
-        if self._setup.workload.calls[task]:
-            self._knock(task, attempt, 0)
-        else:
-            self._feed(Finished(task, attempt))
 
     def _knock(self, task: int, attempt: int, number: int) -> None:
         """A task's next call comes to the door."""
