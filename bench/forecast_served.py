@@ -127,6 +127,8 @@ def _tried(
     checked = json.loads(_headway(home, told, "check", "plan.yaml", "--json"))
     glimpses = _watched(home, told)
     status = json.loads(_headway(home, told, "status", "--json"))
+    kept = json.loads(next(iter(sorted((Path(place.state) / "runs").glob("*/forecast.json"))[-1:])).read_text())
+    print("check", checked["forecast"]["time_s"], "kept", kept, file=sys.stderr)
     return Served(
         kind, family, len(texts) - LEARNED, checked["forecast"], float(status["elapsed_s"]),
         round(float(status["usd"]) * 1e6), glimpses,

@@ -176,7 +176,7 @@ def rehearse(
 
 
 def _look(belief: Belief, provider: Provider) -> None:
-    """Headway had a response a moment ago: it knows what is left of the limits that are told."""
+    """A response came a moment ago: what is left of every limit that is told is known."""
     left = Reading(provider.account().readings(0.0))
     told = heard(provider.spec.dialect, left, 0.0)
     belief.observe(told, (), 0.0, 0.0)

@@ -39,7 +39,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A task that is written down, not drawn: exact sizes, unless it says how far they go."""
+    """A task that is written down rather than drawn: exact sizes, or from here to there."""
 
     name: str
     calls: int = 1
