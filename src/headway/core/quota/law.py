@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, Literal
 
 from headway.core.quota.congestion import Congestion, Delivery, Round, WidthStatistics
 
@@ -152,6 +152,10 @@ class Cubic:
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self.limit, self._top, inf, "cubic")
+
+
+WidthCause = Literal["concurrency", "peak", "untried"]
+"""The account takes no more at once; more at once are slower in all; so many were never tried."""
 
 
 class Cap:
@@ -340,6 +344,12 @@ class Width:
                 if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
                     return float(all_of_them)
         return min(self._allowed, cap)
+
+    def why(self, in_flight: int) -> WidthCause:
+        """What keeps one more from joining so many, where the width does."""
+        if in_flight >= min(self.cap.limit, self.strain.limit):
+            return "concurrency"
+        return "peak" if self.congestion.worth() < inf else "untried"
 
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""

@@ -161,14 +161,14 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(ask.demand):
                     grants += self._backfill(ask.demand, stream, wait, now)
                 self._held_back += 1
-                self._waited = wait.resource
+                self._waited = self._cause(wait)
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
             permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
-        self._blame.note("" if wait is None else wait.resource, now)
+        self._blame.note("" if wait is None else self._cause(wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
         self._stands = Decision((), wait, wake_s, waiter.place if waiter else None)
         return replace(self._stands, grants=tuple(grants))
@@ -237,6 +237,12 @@ class Quota:
             len(self._queue), permits.in_flight, permits.granted,
             permits.granted - permits.in_flight, self._refused, self.belief.statistics(),
         )  # fmt: skip
+
+    def _cause(self, wait: Wait) -> str:
+        """What a wait is for. A width may be the account's, or only as far as we have come."""
+        if wait.resource != "concurrency":
+            return wait.resource
+        return self.belief.width.why(self.belief.tempo.in_flight)
 
     def _why(self, waiter: _Waiter, now: float) -> str:
         """Why a call goes now and not when it came: what those before it waited for longest."""
