@@ -260,6 +260,15 @@ def test_the_width_worth_having_is_the_smallest_with_nearly_the_peak_throughput(
     assert congestion.throughput(worth - 0.5) < NEARLY_PEAK * best
 
 
+def test_a_width_is_the_account_s_or_the_provider_s_best_or_only_as_far_as_was_tried() -> None:
+    width = Width(4.0, Cap(7.0))
+    assert (width.why(4), width.why(7)) == ("untried", "concurrency")
+    width.congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    assert width.why(4) == "peak"
+    width.overloaded(6, 0.0)
+    assert width.why(3) == "concurrency"
+
+
 def test_where_two_are_slower_than_one_only_one_is_worth_it() -> None:
     assert round(_sampled((1, 2, 4), 0.0, 2.0).worth()) == 1
 
