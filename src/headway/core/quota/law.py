@@ -345,12 +345,6 @@ class Width:
                     return float(all_of_them)
         return min(self._allowed, cap)
 
-    def why(self, in_flight: int) -> WidthCause:
-        """What keeps one more from joining so many, where the width does."""
-        if in_flight >= min(self.cap.limit, self.strain.limit):
-            return "concurrency"
-        return "peak" if self.congestion.worth() < inf else "untried"
-
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
         return now if in_flight < self._tried else max(now, self._ventured_s + VENTURE_S)
@@ -450,3 +444,10 @@ class Width:
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self._allowed, self.cap.limit, self.congestion.worth(), self.reason)
+
+
+def width_cause(width: Width, in_flight: int) -> WidthCause:
+    """What keeps one more from joining so many, where the width does."""
+    if in_flight >= min(width.cap.limit, width.strain.limit):
+        return "concurrency"
+    return "peak" if width.congestion.worth() < inf else "untried"
