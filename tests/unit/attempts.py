@@ -15,18 +15,24 @@ class Told:
     said: list[str] = field(default_factory=list)
     reserved: list[tuple[int, int]] = field(default_factory=list)
     kept: list[bytes] = field(default_factory=list)
+    whys: list[str] = field(default_factory=list)
+    """What each word was said for."""
     reservations_max: int = 1000
 
     def attempt(self, name: str = "task", kept: tuple[bytes, ...] = ()) -> Attempt:
         return Attempt(
             0, 0, 1, b"k" * 16, name,
             needed=lambda _: [],
-            waits=lambda _="": self.said.append("waits"),
-            goes=lambda _="": self.said.append("goes"),
+            waits=lambda why="": self.say("waits", why),
+            goes=lambda why="": self.say("goes", why),
             reserve=self.reserve,
             keep=self.keep,
             kept=kept,
         )  # fmt: skip
+
+    def say(self, word: str, why: str) -> None:
+        self.said.append(word)
+        self.whys.append(why)
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
         return self._reserve(microusd, tokens)

@@ -21,6 +21,7 @@ from headway.core.quota.law import (
     Crowd,
     Cubic,
     Width,
+    width_cause,
 )
 
 ALONE_S = 0.02
@@ -258,6 +259,15 @@ def test_the_width_worth_having_is_the_smallest_with_nearly_the_peak_throughput(
     assert worth < congestion.peak()
     assert congestion.throughput(worth) >= NEARLY_PEAK * best
     assert congestion.throughput(worth - 0.5) < NEARLY_PEAK * best
+
+
+def test_a_width_is_the_account_s_or_the_provider_s_best_or_only_as_far_as_was_tried() -> None:
+    width = Width(4.0, Cap(7.0))
+    assert (width_cause(width, 4), width_cause(width, 7)) == ("untried", "concurrency")
+    width.congestion = _sampled((1, 4, 8, 16, 32), *CROWDED)
+    assert width_cause(width, 4) == "peak"
+    width.overloaded(6, 0.0)
+    assert width_cause(width, 3) == "concurrency"
 
 
 def test_where_two_are_slower_than_one_only_one_is_worth_it() -> None:

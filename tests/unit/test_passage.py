@@ -43,7 +43,7 @@ def heard(*facts: tuple[bytes, Fact], now_s: float | None = None, alone: bool = 
 
 
 def pieces(passage: Passage) -> list[tuple[str, float, float, str]]:
-    return [(kind, from_s, to_s, why) for kind, from_s, to_s, why in passage.pieces]
+    return [(piece.kind, piece.from_s, piece.to_s, piece.what) for piece in passage.pieces]
 
 
 BEGAN = (b"", RunBegan(10.0, "adaptive"))
@@ -129,6 +129,17 @@ def test_what_a_failed_attempt_worked_is_lost_and_what_it_took_was_paid_twice() 
     assert [kind for kind, *_ in pieces(passage)] == ["lost", "again", "service"]
     assert (passage.retries, passage.fault) == (1, "server: 500")
     assert (passage.taken.microusd, passage.lost.microusd) == (1000, 500)
+
+
+def test_a_command_that_fails_has_worked_for_nothing() -> None:
+    started = (A, TaskStarted(0, 1, 10.0, ""))
+    fault = Fault("command", detail="exit code 3")
+    failed = heard(BEGAN, started, (A, TaskFailed(0, 1, 12.0, fault)))
+    assert pieces(failed.tasks[A]) == [("lost", 0.0, 2.0, "")]
+    again = heard(BEGAN, started, (A, TaskDelayed(0, 1, 12.0, 13.0, fault)), now_s=3.0)
+    assert pieces(again.tasks[A]) == [("lost", 0.0, 2.0, ""), ("again", 2.0, 3.0, "")]
+    stale = heard(BEGAN, started, (A, TaskStale(0, 1, 12.0, "key")))
+    assert pieces(stale.tasks[A]) == [("lost", 0.0, 2.0, "")]
 
 
 def test_an_attempt_that_was_refused_is_counted_by_what_it_was_refused_for() -> None:

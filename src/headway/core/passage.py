@@ -274,8 +274,8 @@ class Passages:
         passage.lost.add(event.ending)
         if isinstance(event, TaskStale):
             passage.stale += 1
-            passage.state = "stale"
             _waste(passage, now_s, "idle")
+            passage.state = "stale"
             return
         fault, is_sent = event.fault, event.ending.calls > 0
         passage.fault = f"{fault.kind}: {fault.detail}".removesuffix(": ")
@@ -288,12 +288,12 @@ class Passages:
             # What was put back before it was sent, for an empty window say, is as it was before.
             is_put_back = is_turned_away and not is_sent
             passage.retries += not is_put_back
-            passage.state = "delayed"
             then: Kind = "refused" if is_turned_away else "again"
             _waste(passage, now_s, "idle" if is_put_back else then)
+            passage.state = "delayed"
         else:
-            passage.state, passage.ended_s = "failed", now_s
             _waste(passage, now_s, "idle")
+            passage.state, passage.ended_s = "failed", now_s
 
 
 def _pay(passage: Passage, ending: Ending) -> None:

@@ -13,7 +13,6 @@ from headway.watch.reportwords import (
     advice,
     brief,
     cause_words,
-    chain_words,
     refusal_words,
     serial_words,
     slow_words,
@@ -236,7 +235,7 @@ def _labelled(label: str, text: Text) -> Text:
 
 def as_json(run: Afterwards) -> dict[str, object]:
     """Everything for a program."""
-    serial, header, bound = run.serial, run.glance.header, run.binding
+    header = run.glance.header
     return {
         "run": header.run,
         "name": header.name,
@@ -252,16 +251,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
         "effective": run.effective,
-        "serial": {
-            "work_s": serial.work_s,
-            "critical_path_s": serial.critical_path_s,
-            "share": serial.share,
-            "speed_up": serial.speed_up,
-            "speed_up_max": serial.speed_up_max,
-            "doubled_s": serial.doubled_s,
-            "is_known": run.lineage.is_known,
-            "chain": [run.names.get(key, "") for key in run.lineage.chain],
-        },
+        "serial": _serial_json(run),
         "spent": {
             "wall_s": run.spent.wall_s,
             "task_s": run.spent.task_s,
@@ -286,15 +276,35 @@ def as_json(run: Afterwards) -> dict[str, object]:
             for one in run.slow
         ],
         "earlier_s": list(run.earlier_s),
-        "bound": None if bound is None else {
-            "cause": bound.cause,
-            "what": bound.what,
-            "share": bound.share,
-            "straggler": run.names.get(bound.straggler, "") or None,
-        },
-        "chain": chain_words(run),
+        "bound": _bound_json(run),
         "advice": advice(run),
     }  # fmt: skip
+
+
+def _serial_json(run: Afterwards) -> dict[str, object]:
+    serial = run.serial
+    return {
+        "work_s": serial.work_s,
+        "critical_path_s": serial.critical_path_s,
+        "share": serial.share,
+        "speed_up": serial.speed_up,
+        "speed_up_max": serial.speed_up_max,
+        "doubled_s": serial.doubled_s,
+        "is_known": run.lineage.is_known,
+        "chain": [run.names.get(key, "") for key in run.lineage.chain],
+    }
+
+
+def _bound_json(run: Afterwards) -> dict[str, object] | None:
+    bound = run.binding
+    if bound is None:
+        return None
+    return {
+        "cause": bound.cause,
+        "what": bound.what,
+        "share": bound.share,
+        "straggler": run.names.get(bound.straggler, "") or None,
+    }
 
 
 def _foreseen_json(run: Afterwards) -> dict[str, object] | None:

@@ -33,6 +33,8 @@ PARALLEL_MIN: Final = 0.9
 LIMITS: Final = {
     "": "a permit",
     "concurrency": "calls at once",
+    "untried": "an untried width",
+    "peak": "the provider's best width",
     "burst": "a burst, which was refused",
     "hidden limit": "a limit that the provider does not name",
     "account": "the account, which was held",
@@ -60,6 +62,15 @@ CAUSES: Final[dict[Cause, str]] = {
 }
 
 
+WIDTHS: Final = {
+    "concurrency": "bound by how many calls the account takes at once, {share}{best}; "
+    "more agents would not help",
+    "peak": "bound by the provider's own speed, {share}{best}: more at once would be slower in all",
+    "untried": "bound by a width that was still being explored, {share}{best}: "
+    "the next run begins with what this one has learned",
+}
+"""Where the number of calls at once bound a run: whose number that was."""
+
 ADVICE: Final[dict[Cause, str]] = {
     "refused": "bound by refusals, {share}: the provider gives less than is asked for; "
     "`headway limits` shows what is known of it",
@@ -67,6 +78,7 @@ ADVICE: Final[dict[Cause, str]] = {
     "order": "bound by the declared order, {share}: fewer tasks in one queue or on one key help",
     "room": "bound by this machine, {share}: more cores or memory help, more agents do not",
     "place": "bound by the width that was asked for, {share}: allow more at once",
+    "headway": "headway itself took {share}: starting, loading, recording; long runs do not notice",
     "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
 }
 """What bound a run, and what helps against it."""
@@ -213,16 +225,12 @@ def advice(run: Afterwards) -> str:
 
 
 def _quota(bound: Binding, share: str, best: str) -> str:
-    if bound.what == "concurrency":
-        return (
-            f"bound by how many calls the account serves at once, {share}{best}; "
-            "more agents would not help"
-        )
+    if bound.what in WIDTHS:
+        return WIDTHS[bound.what].format(share=share, best=best)
     if not bound.what:
         return f"bound by permits, {share}{best}; this journal does not say for which limit"
     return (
-        f"bound by {limit_words(bound.what)}: something waited for it {share}{best}; "
-        "more agents would not help"
+        f"bound by {limit_words(bound.what)}, waited for {share}{best}; more agents would not help"
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, Literal
 
 from headway.core.quota.congestion import Congestion, Delivery, Round, WidthStatistics
 
@@ -152,6 +152,10 @@ class Cubic:
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self.limit, self._top, inf, "cubic")
+
+
+WidthCause = Literal["concurrency", "peak", "untried"]
+"""The account takes no more at once; more at once are slower in all; so many were never tried."""
 
 
 class Cap:
@@ -440,3 +444,10 @@ class Width:
 
     def statistics(self) -> WidthStatistics:
         return WidthStatistics(self._allowed, self.cap.limit, self.congestion.worth(), self.reason)
+
+
+def width_cause(width: Width, in_flight: int) -> WidthCause:
+    """What keeps one more from joining so many, where the width does."""
+    if in_flight >= min(width.cap.limit, width.strain.limit):
+        return "concurrency"
+    return "peak" if width.congestion.worth() < inf else "untried"

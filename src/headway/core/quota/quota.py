@@ -19,6 +19,7 @@ from typing import Final
 from headway.core.quota.belief import Belief, BeliefStatistics, Profile, QuotaConfig
 from headway.core.quota.blame import Blame
 from headway.core.quota.fairness import FairQueue
+from headway.core.quota.law import width_cause
 from headway.core.quota.outflow import Stream
 from headway.core.quota.permits import Permits
 from headway.core.quota.window import Bucket
@@ -161,14 +162,14 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(ask.demand):
                     grants += self._backfill(ask.demand, stream, wait, now)
                 self._held_back += 1
-                self._waited = wait.resource
+                self._waited = _cause(self.belief, wait)
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
             permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
-        self._blame.note("" if wait is None else wait.resource, now)
+        self._blame.note("" if wait is None else _cause(self.belief, wait), now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
         self._stands = Decision((), wait, wake_s, waiter.place if waiter else None)
         return replace(self._stands, grants=tuple(grants))
@@ -271,6 +272,13 @@ def waited_for(reason: str) -> str:
         if reason.startswith(said):
             return reason.removeprefix(said)
     return ""
+
+
+def _cause(belief: Belief, wait: Wait) -> str:
+    """What a wait is for. A width may be the account's, or only as far as we have come."""
+    if wait.resource != "concurrency":
+        return wait.resource
+    return width_cause(belief.width, belief.tempo.in_flight)
 
 
 def _can_be_passed(belief: Belief, wait: Wait) -> bool:

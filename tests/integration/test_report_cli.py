@@ -1,0 +1,348 @@
+"""`headway report` from the shell: on journals of every age, and on runs that really happened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.core.engine.events import (
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    RunBegan,
+    RunFinished,
+    TaskDelayed,
+    TaskFinished,
+    TaskSkipped,
+    TaskStarted,
+)
+from headway.core.foresight.foreseen import Foreseen, Spread
+from headway.core.plan.graph import Graph, Group, Need
+from headway.core.values import Fault
+from headway.runtime.forecasts import keep_forecast, kept_forecast, read_forecast
+from headway.runtime.shapes import GROUPS_MAX, kept_shape
+from headway.runtime.shapes import NAME as SHAPE
+from headway.watch.reportwords import limit_words
+from tests.integration.test_runs_cli import Shell, shell
+from tests.integration.written_runs import BEGAN_S, Writer, partial_run, whole_run
+
+__all__ = ["shell"]
+
+FORESEEN = Foreseen(
+    "adaptive", 4, Spread(3, 4, 5), Spread(4, 5, 7), Spread(3000, 4000, 5000),
+    Spread(300, 400, 500), Spread(9000, 10_000, 11_000), 4.5, "input/60s", 2.0, 0.0, 40, "runs",
+)  # fmt: skip
+
+
+def reported(shell: Shell, *words: str) -> dict[str, object]:
+    told = shell.json("report", *words, "--json")
+    assert isinstance(told, dict)
+    spent = told["spent"]
+    walls, tasks = (sum(one[what] for one in spent["shares"]) for what in ("wall_s", "task_s"))
+    assert walls == pytest.approx(spent["wall_s"]) == pytest.approx(told["elapsed_s"])
+    assert tasks == pytest.approx(spent["task_s"])
+    return told
+
+
+def wall(told: dict[str, object], cause: str, what: str = "") -> float:
+    spent = told["spent"]
+    assert isinstance(spent, dict)
+    shares = {(one["cause"], one["what"]): one["wall_s"] for one in spent["shares"]}
+    found = shares.get((cause, what), 0.0)
+    assert isinstance(found, float)
+    return found
+
+
+def waited(writer: Writer, number: int, ask_s: float, go_s: float, end_s: float) -> None:
+    """A task that waits for input tokens, and is answered."""
+    writer.tell(TaskStarted(number, 1, BEGAN_S + ask_s, "room"))
+    writer.tell(CallWaited(number, BEGAN_S + ask_s))
+    writer.tell(CallAdmitted(number, BEGAN_S + go_s, "input/60s"))
+    ending = Ending(b"", b"", 1000.0, 100.0, 2500, 1)
+    writer.tell(TaskFinished(number, 1, BEGAN_S + end_s, ending))
+
+
+def limited_run(state: Path) -> str:
+    """Four tasks of ten seconds, of which eight are waits for input tokens a minute."""
+    writer = Writer(state, [f"probe[{number}]" for number in range(4)])
+    writer.tell(RunBegan(BEGAN_S, "adaptive"))
+    for number in range(4):
+        waited(writer, number, 0.0, 2.0 * (number + 1), 2.0 * (number + 2))
+    end = RunFinished(BEGAN_S + 10.0, 4, 0, cpu_s=0.2, memory_bytes=50_000_000)
+    return writer.tell(end).close()
+
+
+def test_a_run_says_which_limit_bound_it_and_that_more_agents_would_not_help(shell: Shell) -> None:
+    run = limited_run(shell.state)
+    found = shell.process("report")
+    assert (found.returncode, found.stderr) == (0, "")
+    lines = found.stdout.splitlines()
+    assert lines[0] == f"find bugs  {run}"
+    assert lines[1] == "  state     done: 4 of 4 finished"
+    assert lines[2] == "  took      10 s, 4 calls, 4k tokens in and 400 out, $0.0100"
+    assert lines[3] == "  foreseen  nothing: this run began without a forecast"
+    (row,) = [line.split() for line in lines if "waited for input" in line]
+    assert row[-6:] == ["8.0", "s", "80%", "20", "s", "71%"]
+    assert "  headway   0.20 s of CPU, 2.0% of one processor; at most 50 MB" in lines
+    assert "bound by input tokens a minute, waited for 80% of the time; more" in found.stdout
+    assert "\x1b" not in found.stdout
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 45
+
+
+def test_the_same_for_a_program(shell: Shell) -> None:
+    limited_run(shell.state)
+    told = reported(shell)
+    assert wall(told, "quota", "input/60s") == 8.0
+    assert told["bound"] == {
+        "cause": "quota", "what": "input/60s", "share": 0.8, "straggler": None,
+    }  # fmt: skip
+    assert (told["foreseen"], told["refused"], told["retries"]) == (None, {}, 0)
+    assert told["headway"] == {"cpu_s": 0.2, "memory_bytes": 50_000_000, "is_measured": True}
+    assert told["groups"][0]["usd"] == 0.01  # type: ignore[index]
+
+
+def test_what_was_foreseen_is_compared_with_what_it_took(shell: Shell) -> None:
+    run = limited_run(shell.state)
+    folder = str(shell.state / "runs" / run)
+    assert keep_forecast(folder, FORESEEN)
+    assert kept_forecast(folder) == FORESEEN
+    found = shell("report").stdout
+    assert "time    5.0 s (4.0 s to 7.0 s)" in found
+    assert "+100%  outside" in found
+    assert "calls   4 (3 to 5)" in found
+    assert "45% of the best possible speed" in " ".join(found.split())
+    told = reported(shell)["foreseen"]
+    assert isinstance(told, dict)
+    within = {one["name"]: one["is_within"] for one in told["compared"]}
+    assert within == {"time": False, "cost": True, "calls": True, "tokens": True}
+
+
+def test_a_spoilt_forecast_costs_one_line(shell: Shell) -> None:
+    run = limited_run(shell.state)
+    folder = shell.state / "runs" / run
+    (folder / "forecast.json").write_bytes(b'{"strategy": 3}')
+    assert "forecast.json is spoilt" in shell("report").stdout
+    (folder / "forecast.json").unlink()
+    (folder / "forecast.json").mkdir()
+    assert read_forecast(str(folder)).word == "unreadable"
+    assert "cannot be opened" in shell("report").stdout
+    assert not keep_forecast(str(folder / "nowhere"), FORESEEN)
+
+
+def test_a_journal_of_an_older_headway_tells_what_it_knows(shell: Shell) -> None:
+    """No reasons of waits, no shape, no cost of headway itself: the rest is there."""
+    whole_run(shell.state)
+    told = reported(shell)
+    assert told["headway"] == {"cpu_s": 0.0, "memory_bytes": 0, "is_measured": False}
+    found = shell("report").stdout
+    assert "what it took itself was not recorded" in found
+    assert "one of the places allowed at once" in found
+    assert "bound by the width that was asked for" in found
+
+
+def test_an_interrupted_run_is_told_up_to_its_end(shell: Shell) -> None:
+    partial_run(shell.state)
+    told = reported(shell)
+    assert (told["state"], told["elapsed_s"], told["retries"]) == ("interrupted", 5.0, 1)
+    assert wall(told, "lost") > 0.0
+
+
+def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
+    writer = Writer(shell.state)
+    writer.tell(RunBegan(BEGAN_S, "adaptive")).finished(0, 0.0, 4.0, b"{}")
+    writer.tell(TaskStarted(1, 1, BEGAN_S + 4.0, "room"))
+    keep_forecast(writer.place.folder, FORESEEN)
+
+    async def meanwhile() -> None:
+        journal = await writer.write()
+        try:
+            found = shell("report").stdout
+            assert "running, so far: 1 of 4 finished, 1 running" in found
+            assert "the run goes on: what it took so far" in found
+            assert "told when the run ends" in found
+            told = reported(shell)
+            assert told["is_live"] is True
+            assert told["elapsed_s"] > time.time() - BEGAN_S - 60.0  # type: ignore[operator]
+        finally:
+            journal.close()
+
+    asyncio.run(meanwhile())
+
+
+def test_a_run_in_which_nothing_has_happened_says_so(shell: Shell) -> None:
+    Writer(shell.state).close()
+    found = shell("report")
+    assert found.returncode == 0
+    assert "nothing has happened yet" in found.stdout
+    assert reported(shell)["bound"] is None
+
+
+def test_refusals_and_what_was_paid_twice_are_counted(shell: Shell) -> None:
+    writer = Writer(shell.state)
+    writer.tell(RunBegan(BEGAN_S, "adaptive"))
+    writer.tell(TaskStarted(0, 1, BEGAN_S, "room")).tell(CallWaited(0, BEGAN_S))
+    writer.tell(CallAdmitted(0, BEGAN_S + 1.0))
+    writer.tell(CallWaited(0, BEGAN_S + 1.5, "rate: input"))
+    writer.tell(CallAdmitted(0, BEGAN_S + 9.0, "input/60s"))
+    lost = Ending(b"", b"", 900.0, 100.0, 4000, 1)
+    writer.tell(TaskDelayed(0, 1, BEGAN_S + 10.0, BEGAN_S + 11.0, Fault("broken"), lost))
+    writer.tell(TaskSkipped(3, BEGAN_S + 11.0, 0))
+    writer.finished(0, 11.0, 12.0, b"x").close()
+    found = shell("report").stdout
+    assert "  refused   1 call refused (1 rate: input), 1 retried" in found
+    assert "  twice     1k tokens, $0.0040 paid for attempts that gave nothing" in found
+    assert "bound by refusals, 67% of the time" in found
+    told = reported(shell)
+    assert (told["refused"], told["lost"]) == ({"rate: input": 1}, {"tokens": 1000, "usd": 0.004})
+
+
+def test_one_hung_task_is_named_as_what_bound_the_run(shell: Shell) -> None:
+    writer = Writer(shell.state, [f"probe[{number}]" for number in range(5)])
+    writer.tell(RunBegan(BEGAN_S, "adaptive"))
+    for number in range(4):
+        writer.finished(number, 0.0, 2.0, b"x")
+    writer.finished(4, 0.0, 60.0, b"y").tell(RunFinished(BEGAN_S + 60.0, 5, 0)).close()
+    found = " ".join(shell("report").stdout.split())
+    assert "one slow task: probe[4] took 1 min, its like 2.0 s; a `timeout:`" in found
+    assert reported(shell)["bound"]["straggler"] == "probe[4]"  # type: ignore[index]
+
+
+def test_names_of_tasks_that_a_terminal_would_obey_are_harmless(shell: Shell) -> None:
+    writer = Writer(shell.state, ["evil\x1b[2J[x]\n", "b"])
+    writer.tell(RunBegan(BEGAN_S, "adaptive")).finished(0, 0.0, 2.0, b"x")
+    writer.finished(1, 0.0, 1.0, b"x").close()
+    found = shell.process("report")
+    assert found.returncode == 0
+    assert "\x1b" not in found.stdout
+
+
+def test_earlier_runs_of_the_same_plan_say_how_predictable_it_is(shell: Shell) -> None:
+    plan = shell.state / "plan.yaml"
+    text = (
+        "headway: 1\ntasks:\n  one:\n    run: sleep 0.05\n  two:\n    needs: one\n    run: 'true'\n"
+    )
+    plan.write_text(text)
+    for _ in range(3):
+        assert shell.process("run", str(plan)).returncode == 0
+    told = reported(shell)
+    assert len(told["earlier_s"]) == 2  # type: ignore[arg-type]
+    assert "the last 3 runs of this plan vary by" in " ".join(shell("report").stdout.split())
+    serial = told["serial"]
+    assert isinstance(serial, dict)
+    assert (serial["chain"], serial["is_known"]) == (["one", "two"], True)
+    assert told["headway"]["is_measured"] is True  # type: ignore[index]
+
+
+def test_a_shape_is_kept_and_without_it_the_plan_is_read_again(shell: Shell) -> None:
+    plan = shell.state / "plan.yaml"
+    plan.write_text(
+        "headway: 1\ntasks:\n  list:\n    run: printf 'a\\nb\\n'\n  each:\n"
+        "    each: list\n    run: 'printf %s \"$item\"'\n"
+        "  all:\n    needs: each\n    run: 'true'\n"
+    )
+    assert shell.process("run", str(plan)).returncode == 0
+    told = reported(shell)
+    (run,) = (shell.state / "runs").iterdir()
+    kept = kept_shape(str(run))
+    assert kept is not None
+    assert [group.name for group in kept.graph.groups] == ["list", "each", "all"]
+    assert kept.models == frozenset()
+    (run / SHAPE).unlink()
+    again = reported(shell)
+    assert again["serial"] == told["serial"]
+    (run / SHAPE).write_text('{"groups": [{"name": "a", "count": 1, "needs": [[7, 0]]}]}')
+    assert kept_shape(str(run)) is None
+    assert reported(shell)["serial"] == told["serial"]
+    (run / "plan.json").write_text("{")
+    plan.unlink()
+    assert shell("report").returncode == 0
+
+
+def test_a_run_of_functions_is_told_without_its_program(shell: Shell) -> None:
+    program = shell.state / "program.py"
+    program.write_text(
+        "import headway\n\n\ndef double(number):\n    return 2 * number\n\n\n"
+        "if __name__ == '__main__':\n    headway.map(double, range(50), durable='doubled')\n"
+    )
+    from subprocess import run
+
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root / "src")}
+    run([sys.executable, str(program)], check=True, env=environment, timeout=60)
+    program.unlink()
+    told = reported(shell)
+    assert (told["kind"], told["state"]) == ("python", "done")
+    assert told["groups"][0]["finished"] == 50  # type: ignore[index]
+    assert "with the functions that ran in its process" in " ".join(shell("report").stdout.split())
+
+
+def test_many_groups_are_added_up_in_one_line(shell: Shell) -> None:
+    names = [f"step{number}" for number in range(12)]
+    writer = Writer(shell.state, names)
+    writer.header = writer.header.__class__(
+        writer.place.id, "steps", "python", "{}", str(shell.state), 12, BEGAN_S
+    )
+    writer.tell(RunBegan(BEGAN_S, "adaptive"))
+    for number in range(12):
+        writer.finished(number, float(number), number + 1.0, b"x")
+    writer.close()
+    found = shell("report").stdout
+    assert "and 4 more" in found
+    assert "who needs whom is not kept for this run" in found
+    assert len(found.splitlines()) <= 45
+
+
+def test_ten_thousand_tasks_are_told_soon(shell: Shell) -> None:
+    count = 10_000
+    writer = Writer(shell.state, [f"probe[{number}]" for number in range(count)])
+    writer.tell(RunBegan(BEGAN_S, "adaptive"))
+    for number in range(count):
+        waited(writer, number, number * 0.01, number * 0.01 + 5.0, number * 0.01 + 7.0)
+    writer.close()
+    began_s = time.process_time()
+    told = reported(shell)
+    assert told["groups"][0]["tasks"] == count  # type: ignore[index]
+    assert time.process_time() - began_s < 6.0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("input/60s", "input tokens a minute"),
+        ("requests/60s", "requests a minute"),
+        ("output/1s", "output tokens a second"),
+        ("tokens/30s", "tokens in 30s"),
+        ("usage/18000s", "a usage window of 5 h"),
+        ("concurrency", "calls at once"),
+        ("", "a permit"),
+        ("something new", "something new"),
+    ],
+)
+def test_limits_are_told_in_words(name: str, words: str) -> None:
+    assert limit_words(name) == words
+
+
+def test_a_graph_of_very_many_groups_is_not_kept(tmp_path: Path) -> None:
+    from headway.runtime.eachwork import EachWork
+    from headway.runtime.shapes import keep_shape
+
+    class Works(list[EachWork]):
+        """Never looked at: the graph is too large."""
+
+    graph = Graph([Group(f"g{number}") for number in range(GROUPS_MAX + 1)])
+    keep_shape(str(tmp_path), graph, Works(), 1.0)
+    assert kept_shape(str(tmp_path)) is None
+    assert Need(0) == Need(0, 0)
+
+
+def test_the_report_is_one_object_of_json_on_one_line(shell: Shell) -> None:
+    limited_run(shell.state)
+    (line,) = shell("report", "last", "--json").stdout.splitlines()
+    assert isinstance(json.loads(line), dict)

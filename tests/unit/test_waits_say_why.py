@@ -1,0 +1,132 @@
+"""What a call waits for, and why it was turned away, reaches the facts of its run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import headway
+from headway.core.engine.engine import Rules, begin, step
+from headway.core.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
+from headway.core.engine.strategy import AllAtOnce
+from headway.core.plan.graph import Graph, Group
+from headway.core.quota.book import Book, Outcome, Request
+from headway.core.quota.quota import WAITED
+from headway.core.quota.terms import AccountTerms, Memory
+from headway.core.quota.waiting import FOLLOWS
+from headway.core.values import Fault, Limit, Reading, Sketch, Tally
+from headway.errors import QueueDeadlineError
+from headway.runtime.agents.gate import limit_in
+from headway.runtime.exchange import refusal_words
+from headway.runtime.machine import Overhead, own_overhead
+from headway.runtime.voices import Voices
+from headway.runtime.work import TELL_WAIT, waiting_for_permit
+from headway.testing import FakeAdmission
+from tests.unit.attempts import Told
+from tests.unit.driven import Scene, flat
+from tests.unit.paced_provider import PacedProvider, refusal
+from tests.unit.test_prompt_agent import Bench, said
+
+IN_LINE = "waited for input/60s (48 of 100 left; until a call ends; 3 waiting)"
+
+
+def test_the_engine_hands_on_what_a_call_waited_for() -> None:
+    state = begin(Graph((Group("one"),)), Rules(AllAtOnce()))
+    step(state, Began(), 0.0)
+    assert step(state, Waiting(0, "rate: input"), 1.0).events == (
+        CallWaited(0, 1.0, "rate: input"),
+    )
+    assert step(state, Admitted(0, "input/60s"), 2.0).events == (CallAdmitted(0, 2.0, "input/60s"),)
+    assert step(state, Waiting(7), 3.0).events == ()
+
+
+def test_a_prompt_that_was_refused_says_so_when_it_asks_again() -> None:
+    bench = Bench(refusal(429, "rate_limit_error", "input tokens per minute"), said("four"))
+    bench.perform()
+    assert bench.told.said == ["reserve", "waits", "goes", "waits", "goes"]
+    assert [why.partition(":")[0] for why in bench.told.whys] == ["", "", "rate", ""]
+
+
+def test_a_prompt_whose_wait_is_cut_into_slices_says_what_all_of_them_were_for() -> None:
+    bench = Bench(said("four"))
+    bench.admission.refuse(QueueDeadlineError(detail=IN_LINE))
+    bench.perform()
+    assert bench.told.whys == ["", "input/60s"]
+
+
+def test_words_of_a_wait_that_name_no_limit_name_none() -> None:
+    assert limit_in(QueueDeadlineError(detail=IN_LINE)) == "input/60s"
+    assert limit_in(QueueDeadlineError(detail="nobody said what for")) == ""
+    assert limit_in(QueueDeadlineError()) == ""
+
+
+def test_a_refusal_is_told_with_the_limit_that_it_names() -> None:
+    assert refusal_words(Fault("rate", "input")) == "rate: input"
+    assert refusal_words(Fault("overload")) == "overload"
+
+
+def test_calls_of_a_client_tell_the_task_that_they_are_part_of() -> None:
+    told: list[tuple[bool, str]] = []
+    provider = PacedProvider(refusal(429, "rate_limit_exceeded", "Slow down."))
+
+    def ask() -> None:
+        TELL_WAIT.set(lambda waits, why: told.append((waits, why)))
+        with headway.pace(provider.gpt(max_retries=0), admission=FakeAdmission()) as gpt:
+            gpt.responses.create(model="model-1", input="?")
+
+    asyncio.run(asyncio.to_thread(ask))
+    assert [(waits, bool(why)) for waits, why in told] == [
+        (True, False), (False, False), (True, True), (False, False),
+    ]  # fmt: skip
+
+
+def test_the_reason_of_a_permit_is_told_when_the_wait_is_over() -> None:
+    told: list[tuple[bool, str]] = []
+    TELL_WAIT.set(lambda waits, why: told.append((waits, why)))
+    with waiting_for_permit("overload") as hear:
+        hear(f"{WAITED}output/60s")
+    TELL_WAIT.set(None)
+    with waiting_for_permit() as hear:
+        hear("nobody listens")
+    assert told == [(True, "overload"), (False, "output/60s")]
+
+
+def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_for() -> None:
+    told, voices = Told(), Voices()
+    attempt = told.attempt()
+    with voices.joined(attempt) as one, voices.joined(attempt) as other:
+        one.waits()
+        other.waits()
+        one.goes("input/60s")
+        other.goes("output/60s")
+    assert (told.said[0], told.whys[told.said.index("goes")]) == ("waits", "input/60s")
+    assert told.said.count("goes") == 1
+
+
+def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() -> None:
+    terms = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
+    book = Book(Memory(), lambda _: None, 0.0)
+    book.configure("one", terms, 0.0)
+    sketch = Sketch("model", size_bytes=4000, max_output_tokens=100, prefix="p")
+    for number in (1, 2):
+        book.ask(Request(("ann", number), "one", "anthropic", sketch), 0.0)
+    (first,) = book.decide(0.0).grants
+    book.first_byte(first.id, Reading(), "anthropic", 1.0)
+    (second,) = book.decide(1.0).grants
+    assert second.permit.reason == WAITED + FOLLOWS
+    assert book.settle(second.id, Outcome("used", Tally()), 2.0)
+
+
+def test_the_end_of_a_run_says_what_headway_itself_took() -> None:
+    graph, work = flat(2)
+    scene = Scene(graph, (work,), setup={"overhead": lambda: Overhead(0.25, 9)})
+    finished = scene.run().finished
+    assert (finished.cpu_s, finished.memory_bytes) == (0.25, 9)
+    assert scene.record.entries[-1].event == finished
+
+
+def test_the_overhead_of_this_process_grows_with_what_it_does() -> None:
+    look = own_overhead()
+    sum(number * number for number in range(200_000))
+    took = look()
+    assert took.cpu_s > 0.0
+    assert took.memory_bytes > 1_000_000
