@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headway.core.quota.terms import Today
 
 
 def now_s() -> float:
@@ -12,9 +16,12 @@ def now_s() -> float:
     return time.clock_gettime(_BOOT)
 
 
-def month() -> str:
-    """The calendar month that budgets count in, by universal time: 2026-11."""
-    return time.strftime("%Y-%m", time.gmtime())
+def today() -> Today:
+    """The day that budgets count in, by universal time, and the hour on the wall."""
+    from headway.core.quota.terms import Today
+
+    at_s = time.time()
+    return Today(time.strftime("%Y-%m-%d", time.gmtime(at_s)), time.localtime(at_s).tm_hour)
 
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.quota.book import Book
 from headway.core.quota.demand import Price
-from headway.runtime.clock import month
+from headway.runtime.clock import today
 from headway.runtime.store import Kept
 
 
@@ -20,5 +20,5 @@ def open_book(kept: Kept, now: float) -> Book:
         return prices.price_of(model)
 
     book = Book(kept.memory, price_of, now, kept.age_s)
-    book.purse.turn(month())
+    book.turn(today(), now)
     return book

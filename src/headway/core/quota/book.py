@@ -23,7 +23,7 @@ from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
 from headway.core.quota.purse import Purse, PurseStatistics
 from headway.core.quota.quota import Settlement
-from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
+from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory, Today
 from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
 from headway.core.values import Fault, Reading, SettledAs, Tally
 
@@ -108,6 +108,7 @@ class Book:
         if entry is None or entry.permit is None:
             return
         lane = self.lanes.spoken(entry.request, dialect, now)
+        entry.answered_s = now
         lane.quota.first_byte(entry.permit.id, reading, now)
         if entry.beginning is not None:
             self._leaders.answered(entry.beginning, now)
@@ -167,13 +168,18 @@ class Book:
         if self.purse.budget(key, terms.budget):
             self._waiting.reconsider(now)
 
+    def turn(self, today: Today, now: float) -> None:
+        """What the clock on the wall says: budgets are for months, habits for hours."""
+        self.purse.turn(today.date)
+        self.lanes.turn(today.hour, now)
+
     def memory(self, now: float) -> Memory:
         """All that outlives this process. What nobody was granted costs nothing if we die."""
         waiting = {call for call, entry in self._entries.items() if entry.permit is None}
         claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
         return Memory(
             month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
-            spent=self.purse.spent(), claims=claims,
+            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
         )  # fmt: skip
 
     def statistics(self) -> BookStatistics:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from headway.core.quota.diary import Diary
 from headway.core.quota.ledger import Ledger, LedgerStatistics, Room
 from headway.core.quota.terms import EVERY_ACCOUNT, Budget, CallId, Claim, Memory, Spend
 
@@ -32,10 +33,11 @@ class PurseStatistics:
 class Purse:
     """What was spent, and what may still be."""
 
-    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "month")
+    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "diary", "month")
 
     def __init__(self, memory: Memory, now: float) -> None:
         self.month = memory.month
+        self.diary = Diary(memory.days)
         self._ledgers = {key: Ledger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
         self._orphans: dict[CallId, Claim] = {}
@@ -79,8 +81,10 @@ class Purse:
         """A call of a former process goes on, at what that process kept for it if it is known."""
         paid = self._paid.pop(claim.id, None)
         if paid is not None:
+            back = Spend(-paid.spend.tokens, -paid.spend.microusd)
             for ledger in self._of(paid.account):
-                ledger.settle(claim.id, Spend(-paid.spend.tokens, -paid.spend.microusd))
+                ledger.settle(claim.id, back)
+            self.diary.spend(paid.account, back)
         known = paid or self._orphans.get(claim.id, claim)
         self.claim(replace(claim, spend=known.spend))
         return known.spend
@@ -96,6 +100,8 @@ class Purse:
                 ledger.drop(call)
             else:
                 ledger.settle(call, used)
+        if used is not None:
+            self.diary.spend(claim.account, used)
 
     def expire(self, now: float) -> float:
         """Count as paid what nobody has come back for; returns when to look again."""
@@ -108,8 +114,9 @@ class Purse:
             return inf
         return self._orphans_until_s
 
-    def turn(self, month: str) -> None:
-        """It is this month now."""
+    def turn(self, date: str) -> None:
+        """It is this day now; a month may have begun with it."""
+        self.diary.date, month = date, date[:7]
         if month != self.month:
             self.month = month
             self._paid.clear()
