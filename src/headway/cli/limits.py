@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from headway.cli.subcommand import add_subcommand
 from headway.core.numbers import number_of, share_of
-from headway.core.values import DAY_S
 from headway.errors import BadValueError, did_you_mean
 
 if TYPE_CHECKING:
@@ -157,10 +156,11 @@ def _write_svg(path: str, text: str) -> int:
 
 
 def _passed() -> float:
-    """How much of the day has gone, by universal time, as days of budgets are."""
     import time
 
-    return time.time() % DAY_S / DAY_S
+    from headway.watch.stopped import passed_of
+
+    return passed_of(time.time())
 
 
 def _set(parsed: argparse.Namespace) -> int:

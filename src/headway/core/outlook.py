@@ -10,13 +10,14 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Final, Literal
 
 from headway.core.dates import date_of, day_of, next_month
 from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import DaySpend
+from headway.core.quota.terms import DaySpend, Spend
 from headway.core.quota.view import BookView
 
 PACE_DAYS: Final = 7
@@ -24,6 +25,9 @@ PACE_DAYS: Final = 7
 
 RANGE: Final = 1.2816
 """Deviations within which a normal quantity lies eight times of ten."""
+
+NEEDED_MARGIN: Final = 1.1
+"""What tasks to come take is known from those that have finished, more or less."""
 
 Unit = Literal["tokens", "microusd"]
 
@@ -185,8 +189,61 @@ def _reached(outlook: Outlook, sums: list[float]) -> str | None:
     return None
 
 
-def raised_to(outlook: Outlook) -> float:
-    """A budget that is expected to last until the month turns, in two digits that matter."""
-    needed = max(outlook.spent, outlook.ahead[-1].most if outlook.ahead else 0.0)
+def raised_to(needed: float) -> float:
+    """A budget of at least so much, in two digits that matter."""
     step = 10.0 ** max(0, len(str(ceil(needed))) - 2)
     return ceil(needed / step) * step
+
+
+def lasting(outlook: Outlook) -> float:
+    """A budget that lasts until the month turns, nine times of ten."""
+    return raised_to(max(outlook.spent, *(day.most for day in outlook.ahead)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a run still needs that a budget has no room for."""
+
+    tasks: int
+    tokens: float
+    """That they will probably take."""
+    microusd: float
+    """What that will probably cost."""
+    claim: Spend
+    """The most that the call which was refused can take: there has to be room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """When a run could end that a month's budget has stopped."""
+
+    outlook: Outlook
+    needs: float
+    """What is left of the run will probably take so much of the budget."""
+    raise_to: float
+    """With a budget of so much it could go on at once, to its end."""
+    turns: int
+    """How many months have to begin before what is left of it fits; 1 is the next one, 0 is that
+    no month has room for a single call."""
+
+    @property
+    def on(self) -> str:
+        """The day on which it could end if nothing else is spent until then; nothing for never."""
+        date = self.outlook.turns_on if self.turns else ""
+        for _ in range(self.turns - 1):
+            date = next_month(date)
+        return date
+
+
+def finishes(found: Sequence[Outlook], rest: Rest) -> tuple[Finish, ...]:
+    """For each budget that is in the way of a run, when it could finish."""
+    told: list[Finish] = []
+    for one in found:
+        claim, needs = rest.claim.tokens, rest.tokens
+        if one.unit == "microusd":
+            claim, needs = float(rest.claim.microusd), rest.microusd
+        if one.left < max(claim, needs):
+            more = one.spent + one.in_flight + NEEDED_MARGIN * needs + claim
+            turns = 0 if claim > one.budget else max(1, ceil(needs / max(1.0, one.budget)))
+            told.append(Finish(one, needs, raised_to(more), turns))
+    return tuple(told)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Final
 
 from headway.core.numbers import short
-from headway.core.outlook import Outlook, Unit, raised_to
+from headway.core.outlook import Finish, Outlook, Unit, lasting
+from headway.watch.words import count
 
 MICRO: Final = 1_000_000
 
@@ -54,9 +56,47 @@ def outlook_words(outlook: Outlook) -> str:
 
 def again(outlook: Outlook) -> str:
     """How somebody goes on whose budget is used up."""
-    more = raised_to(outlook)
-    setting = f"'${more / MICRO:g}/month'" if outlook.unit == "microusd" else f"{short(more)}/month"
-    return f"there is more on {outlook.turns_on}, or with `headway limits budget {setting}`"
+    return f"there is more on {outlook.turns_on}, or with `{raising(outlook, lasting(outlook))}`"
+
+
+def raising(outlook: Outlook, to: float) -> str:
+    """The command that raises a budget."""
+    setting = f"'${to / MICRO:g}/month'" if outlook.unit == "microusd" else f"{to:.0f}/month"
+    account = f" --account {shlex.quote(outlook.account)}" if outlook.account else ""
+    return f"headway limits budget {setting}{account}"
+
+
+def finish_words(finish: Finish, tasks: int) -> str:
+    """Which budget stopped a run, what is left of it, and when the run could end."""
+    one = finish.outlook
+    tokens = " tokens" if one.unit == "tokens" else ""
+    of, left = amount(one.budget, one.unit), amount(one.left, one.unit)
+    needs = f"{count(tasks, 'task')} still need about {amount(finish.needs, one.unit)}{tokens}"
+    when = f"it could finish from {finish.on} on, when the month turns, or now with"
+    if finish.turns > 1:
+        when = (
+            f"it could finish in the month of {finish.on}, after {finish.turns} months, or now with"
+        )
+    elif not finish.turns:
+        when = "no month has room for one of its calls, it can finish only with"
+    return (
+        f"the budget of {of}{tokens} for {whose(one)} has {left} left in {one.date[:7]}; {needs}: "
+        f"{when} `{raising(one, finish.raise_to)}`"
+    )
+
+
+def finish_json(finish: Finish) -> dict[str, object]:
+    """The same for a program."""
+    one = finish.outlook
+    return {
+        "account": one.account,
+        "unit": one.unit,
+        "budget": one.budget,
+        "left": one.left,
+        "needs": finish.needs,
+        "raise_to": finish.raise_to,
+        "finishes_on": finish.on,
+    }
 
 
 def outlook_json(outlook: Outlook) -> dict[str, object]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from headway.core.dates import next_month
 from headway.core.quota.diary import Diary
 from headway.core.quota.ledger import Ledger, LedgerStatistics, Room
 from headway.core.quota.terms import EVERY_ACCOUNT, Budget, CallId, Claim, Memory, Spend
@@ -145,12 +146,21 @@ class Purse:
 
 
 def named(purse: Purse, account: str) -> str:
-    """The budgets that a call of this account counts towards, for people."""
-    own, common = purse.budgets(account)
-    told = [f"{amount} for {account}" for amount in _amounts(own)]
-    return ", ".join(told + [f"{amount} for all accounts" for amount in _amounts(common)])
+    """The budgets that a call of this account counts towards, for people: what is left of each, and
+    when there is more."""
+    ledgers = dict(purse.statistics().ledgers)
+    told = _amounts(ledgers.get(account), account)
+    told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
+    turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
+    return ", ".join(told) + turns
 
 
-def _amounts(budget: Budget) -> list[str]:
-    tokens = [] if budget.tokens is None else [f"{budget.tokens:,.0f} tokens"]
-    return tokens + ([] if budget.microusd is None else [f"${budget.microusd / 1e6:,.2f}"])
+def _amounts(ledger: LedgerStatistics | None, whose: str) -> list[str]:
+    told: list[str] = []
+    if ledger is not None and ledger.budget.tokens is not None:
+        left = max(0.0, ledger.budget.tokens - ledger.spent.tokens)
+        told.append(f"{ledger.budget.tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
+    if ledger is not None and ledger.budget.microusd is not None:
+        dollars = max(0, ledger.budget.microusd - ledger.spent.microusd) / 1e6
+        told.append(f"${ledger.budget.microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
+    return told
