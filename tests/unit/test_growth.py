@@ -229,8 +229,13 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     assert named(purse, "one") == ""
     purse.budget("one", Budget(tokens=5000.0))
     purse.budget(EVERY_ACCOUNT, Budget(1e6, 12_500_000))
-    told = "5,000 tokens for one, 1,000,000 tokens for all accounts, $12.50 for all accounts"
+    told = (
+        "5,000 tokens for one (5,000 left), 1,000,000 tokens for all accounts (1,000,000 left), "
+        "$12.50 for all accounts ($12.5000 left)"
+    )
     assert named(purse, "one") == told
+    purse.turn("2026-12-31")
+    assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
     assert told in (no_room(told, "a call").hint or "")
 
 

@@ -111,11 +111,9 @@ def conduct(
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
 
-    stopped: tuple[tuple[Finish, ...], int] = ((), 0)
     try:
         launched = asyncio.run(perform())
-        if launched.outcome.cause == "budget":
-            stopped = _stopped(launched, journal)
+        stopped = _stopped(launched, journal)
     finally:
         if ended is not None:
             ended()
@@ -227,6 +225,8 @@ def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
 
 def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], int]:
     """When a run could end that an account's budget has stopped, and how many tasks are left."""
+    if launched.outcome.cause != "budget":
+        return (), 0
     from headway.watch.stopped import finishes_now
 
     graph, detail = launched.driver.state.graph, launched.outcome.detail

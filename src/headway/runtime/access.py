@@ -15,12 +15,12 @@ from headway.core.quota.terms import Memory
 from headway.core.quota.view import BookView, describe
 from headway.errors import StateFileError, WireError
 from headway.runtime.client import Client, Line
-from headway.runtime.clock import now_s, today
+from headway.runtime.clock import now_s
 from headway.runtime.desk import Ways, budgets, counts_towards
 from headway.runtime.folders import Folders, folders, prepare
 from headway.runtime.line import DeskLine
 from headway.runtime.link import BrokerLine
-from headway.runtime.opening import open_book
+from headway.runtime.opening import open_book, turn
 from headway.runtime.search import Search
 from headway.runtime.store import Kept, Store
 
@@ -61,7 +61,7 @@ def _dial_desk(client: Client, kept: Kept) -> Line:
 
     def view() -> BookView:
         """Nobody else tells this book what time it is."""
-        book.turn(today(), now_s())
+        turn(book, now_s())
         return describe(book, now_s())
 
     ways = Ways(

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headway.core.quota.terms import Today
 
 
 def now_s() -> float:
@@ -16,12 +12,14 @@ def now_s() -> float:
     return time.clock_gettime(_BOOT)
 
 
-def today() -> Today:
-    """The day that budgets count in, by universal time, and the hour on the wall."""
-    from headway.core.quota.terms import Today
+def today() -> str:
+    """The day that budgets count in, by universal time: 2026-11-16."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
-    at_s = time.time()
-    return Today(time.strftime("%Y-%m-%d", time.gmtime(at_s)), time.localtime(at_s).tm_hour)
+
+def hour() -> int:
+    """The hour on the wall, by local time: habits of people are learned by it."""
+    return time.localtime().tm_hour
 
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -23,7 +23,7 @@ from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
 from headway.core.quota.purse import Purse, PurseStatistics
 from headway.core.quota.quota import Settlement
-from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory, Today
+from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
 from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
 from headway.core.values import Fault, Reading, SettledAs, Tally
 
@@ -167,11 +167,6 @@ class Book:
         self.lanes.configure(key, terms, now)
         if self.purse.budget(key, terms.budget):
             self._waiting.reconsider(now)
-
-    def turn(self, today: Today, now: float) -> None:
-        """What the clock on the wall says: budgets are for months, habits for hours."""
-        self.purse.turn(today.date)
-        self.lanes.turn(today.hour, now)
 
     def memory(self, now: float) -> Memory:
         """All that outlives this process. What nobody was granted costs nothing if we die."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.belief import Belief, QuotaConfig
 from headway.core.quota.chronicle import Answer, Chronicle
 from headway.core.quota.dialect import Dialect
 from headway.core.quota.permits import ADOPTED
@@ -208,7 +208,9 @@ class Lane:
         if settlement.fault is not None:
             self.chronicle.refused(settlement.fault.kind, now)
         elif settlement.how == "used":
-            self.chronicle.answered(self._answer(entry, settlement.usage, company, now), now)
+            self.chronicle.answered(
+                _answer(entry, settlement.usage, self.quota.belief, company, now), now
+            )
         if settlement.fault is not None and settlement.fault.kind in CLOSING:
             self.lasting.closed_s = now
 
@@ -246,27 +248,6 @@ class Lane:
     def statistics(self) -> LaneStatistics:
         return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
 
-    def _answer(self, entry: Entry, usage: Usage, company: int, now: float) -> Answer:
-        """How an answer came. What nobody counted, or was sent by another process, is not timed."""
-        belief, amounts, permit = self.quota.belief, usage.amounts, entry.permit
-        drawn = 0.0
-        for mirror in belief.mirrors:
-            if mirror.draw_per_s > 0.0:
-                drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
-        first_s: float | None = None
-        rest_s: float | None = None
-        tokens = amounts.output_tokens
-        if usage.known != "unknown" and permit is not None and permit.reason != ADOPTED:
-            if not entry.demand.is_whole:
-                if entry.answered_s is not None:
-                    first_s, rest_s = entry.answered_s - permit.granted_s, now - entry.answered_s
-            elif tokens > 0:
-                took_s, tempo = now - permit.granted_s, belief.tempo
-                ahead = tempo.first_byte_s / max(tempo.per_token_s, 1e-9)
-                rest_s = took_s * tokens / (tokens + ahead)
-                first_s = took_s - rest_s
-        return Answer(amounts.input_tokens, tokens, first_s, rest_s, company, drawn)
-
     def _feed(self, size: Sizer) -> bool:
         """Let each flow send its next ones into the line, sized by what is known now."""
         fed = False
@@ -293,6 +274,28 @@ class Lane:
             self._hungry[entry.path] = flow
         elif not flow.in_line:
             del self._flows[entry.path]
+
+
+def _answer(entry: Entry, usage: Usage, belief: Belief, company: int, now: float) -> Answer:
+    """How an answer came. What nobody counted, or was sent by another process, is not timed."""
+    amounts, permit = usage.amounts, entry.permit
+    drawn = 0.0
+    for mirror in belief.mirrors:
+        if mirror.draw_per_s > 0.0:
+            drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
+    first_s: float | None = None
+    rest_s: float | None = None
+    tokens = amounts.output_tokens
+    if usage.known != "unknown" and permit is not None and permit.reason != ADOPTED:
+        if not entry.demand.is_whole:
+            if entry.answered_s is not None:
+                first_s, rest_s = entry.answered_s - permit.granted_s, now - entry.answered_s
+        elif tokens > 0:
+            took_s, tempo = now - permit.granted_s, belief.tempo
+            ahead = tempo.first_byte_s / max(tempo.per_token_s, 1e-9)
+            rest_s = took_s * tokens / (tokens + ahead)
+            first_s = took_s - rest_s
+    return Answer(amounts.input_tokens, tokens, first_s, rest_s, company, drawn)
 
 
 def new_lane(account: str, group: str, terms: AccountTerms, dialect: Dialect, now: float) -> Lane:

@@ -66,16 +66,6 @@ class DaySpend:
 
 
 @dataclass(frozen=True, slots=True)
-class Today:
-    """Where the clock on the wall stands, for those who have none."""
-
-    date: str
-    """By universal time, as months of budgets are: 2026-11-16."""
-    hour: int
-    """Of the day, by local time: the habits of people are learned by it."""
-
-
-@dataclass(frozen=True, slots=True)
 class LaneMemory:
     """One account and model group between two processes: what was learned, what was left."""
 
