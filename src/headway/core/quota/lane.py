@@ -208,9 +208,8 @@ class Lane:
         if settlement.fault is not None:
             self.chronicle.refused(settlement.fault.kind, now)
         elif settlement.how == "used":
-            self.chronicle.answered(
-                _answer(entry, settlement.usage, self.quota.belief, company, now), now
-            )
+            belief, usage = self.quota.belief, settlement.usage
+            self.chronicle.answered(_answer(entry, permit, usage, belief, company, now), now)
         if settlement.fault is not None and settlement.fault.kind in CLOSING:
             self.lasting.closed_s = now
 
@@ -276,9 +275,11 @@ class Lane:
             del self._flows[entry.path]
 
 
-def _answer(entry: Entry, usage: Usage, belief: Belief, company: int, now: float) -> Answer:
+def _answer(
+    entry: Entry, permit: Permit, usage: Usage, belief: Belief, company: int, now: float
+) -> Answer:
     """How an answer came. What nobody counted, or was sent by another process, is not timed."""
-    amounts, permit = usage.amounts, entry.permit
+    amounts = usage.amounts
     drawn = 0.0
     for mirror in belief.mirrors:
         if mirror.draw_per_s > 0.0:
@@ -286,7 +287,7 @@ def _answer(entry: Entry, usage: Usage, belief: Belief, company: int, now: float
     first_s: float | None = None
     rest_s: float | None = None
     tokens = amounts.output_tokens
-    if usage.known != "unknown" and permit is not None and permit.reason != ADOPTED:
+    if usage.known != "unknown" and permit.reason != ADOPTED:
         if not entry.demand.is_whole:
             if entry.answered_s is not None:
                 first_s, rest_s = entry.answered_s - permit.granted_s, now - entry.answered_s
