@@ -265,3 +265,10 @@ def test_new_terms_leave_the_chronicle_as_it_is() -> None:
     assert _spell(book, 3.0).answered == 1
     again = Book(book.memory(3.0), lambda _: None, 3.0)
     assert again.memory(3.0).lanes[0].chronicle == book.memory(3.0).lanes[0].chronicle
+
+
+def test_an_hour_that_turns_is_told_to_every_account() -> None:
+    book = _book()
+    book.lanes.turn(8, 60.0)
+    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 61.0)
+    assert [*hours_of(describe(book, 61.0).lanes[0].chronicle)] == [8]

@@ -71,12 +71,11 @@ def finish_words(finish: Finish, tasks: int) -> str:
     one = finish.outlook
     tokens = " tokens" if one.unit == "tokens" else ""
     of, left = amount(one.budget, one.unit), amount(one.left, one.unit)
-    needs = f"{count(tasks, 'task')} still need about {amount(finish.needs, one.unit)}{tokens}"
+    need = "needs" if tasks == 1 else "need"
+    needs = f"{count(tasks, 'task')} still {need} about {amount(finish.needs, one.unit)}{tokens}"
     when = f"it could finish from {finish.on} on, when the month turns, or now with"
     if finish.turns > 1:
-        when = (
-            f"it could finish in the month of {finish.on}, after {finish.turns} months, or now with"
-        )
+        when = f"it could finish from {finish.on} on, after {finish.turns} months, or now with"
     elif not finish.turns:
         when = "no month has room for one of its calls, it can finish only with"
     return (
