@@ -22,15 +22,20 @@ from headway.core.foresight.rehearsal import EPOCH_S
 from headway.core.foresight.speech import headers
 from headway.core.plan.graph import Graph, Task
 from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.book import Book, Outcome, Request
 from headway.core.quota.dialect import DIALECTS, decode
 from headway.core.quota.quota import Ask, Quota, Settlement
+from headway.core.quota.terms import AccountTerms, Memory
 from headway.core.values import (
     Amounts,
     Demand,
     Limit,
     LimitReading,
     Permit,
+    Reading,
     Resource,
+    Sketch,
+    Tally,
     Usage,
 )  # fmt: skip
 
@@ -100,6 +105,27 @@ def whole_call(count: int) -> Spread:
             raise RuntimeError(f"the account should have room: {permit}")
         quota.first_byte(permit.id, decode(said, EPOCH_S + now, DIALECTS["anthropic"]), now)
         quota.settle(permit.id, SETTLED, now)
+        samples.append(thread_time_ns() - began)
+    return spread(samples, overhead_ns=clock_ns())
+
+
+def booked_call(count: int) -> Spread:
+    """Ask, decide, first byte, settle in a book: what the broker keeps of a call included."""
+    book = Book(Memory(), lambda _: None, 0.0)
+    book.configure("", AccountTerms(LIMITS), 0.0)
+    sketch = Sketch("bench", size_bytes=8000, max_output_tokens=4096)
+    outcome = Outcome("used", Tally(2000.0, 0.0, 480.0))
+    now, samples = 0.0, []
+    for index in range(count):
+        now += STEP_S
+        call = ("bench", index)
+        asked = Request(call, "account", "anthropic", sketch)
+        began = thread_time_ns()
+        book.ask(asked, now)
+        if not book.decide(now).grants:
+            raise RuntimeError("the account should have room")
+        book.first_byte(call, Reading(), "anthropic", now + STEP_S / 4)
+        book.settle(call, outcome, now + STEP_S / 2)
         samples.append(thread_time_ns() - began)
     return spread(samples, overhead_ns=clock_ns())
 

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
+from headway.core.health import condition_of
+from headway.core.outlook import outlooks
 from headway.core.quota.belief import Profile
-from headway.core.quota.terms import AccountTerms, Budget, Claim, LaneMemory, Memory, Spend
+from headway.core.quota.book import Book
+from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
+from headway.core.quota.terms import (
+    AccountTerms,
+    Budget,
+    Claim,
+    DaySpend,
+    LaneMemory,
+    Memory,
+    Spend,
+)
+from headway.core.quota.view import describe
 from headway.core.values import Limit, LimitReading
 from headway.errors import StateFileError
 from headway.runtime.folders import Folders, folders, prepare
 from headway.runtime.store import ASIDE_MAX, BYTES_MAX, Store
 
+DATA = Path(__file__).parent.parent / "data"
 MEMORY = Memory(
     month="2026-11",
     terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=Budget(microusd=7))),),
@@ -45,6 +60,36 @@ def test_a_memory_is_read_as_it_was_written_and_has_aged(tmp_path: Path) -> None
     assert store.load().age_s == 0.0, "a clock that was set back makes nothing younger than new"
     assert store.statistics().saved == 2
     assert "saved 2 times" in repr(store)
+
+
+def test_a_memory_from_before_there_were_chronicles_and_days_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    path.write_bytes((DATA / "memory_without_chronicles.json").read_bytes())
+    kept = Store(str(path)).load()
+    assert (kept.notice, kept.clients) == ("", ("a",))
+    (lane,) = kept.memory.lanes
+    assert (lane.chronicle, kept.memory.days) == (ChronicleMemory(), ())
+    assert dict(kept.memory.spent)[""] == Spend(140.0)
+    book = Book(kept.memory, lambda _: None, 0.0)
+    book.purse.turn("2026-11-17")
+    view = describe(book, 0.0)
+    assert [one.limit.name for one in view.lanes[0].limits] == ["input/60s", "requests/60s"]
+    (outlook,) = outlooks(view, 0.5)
+    assert (outlook.spent, outlook.past) == (140.0, (("2026-11-17", 140.0),))
+    assert condition_of(view.lanes[0], 9).level == "good"
+
+
+def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: Path) -> None:
+    chronicle = Chronicle()
+    chronicle.turn(9, 0.0)
+    for second in range(200):
+        chronicle.answered(Answer(10.0, 5.0, 0.123456, 1.0 / 3.0, 3, 0.1), float(second))
+    lane = replace(MEMORY.lanes[0], chronicle=chronicle.memory(200.0))
+    days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
+    memory = replace(MEMORY, lanes=(lane,), days=days)
+    store = Store(str(tmp_path / "memory.json"))
+    assert store.save(memory) == ""
+    assert store.load().memory == memory
 
 
 def test_the_file_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -9,15 +9,18 @@ from math import inf
 import pytest
 
 from headway.core.quota.book import Cut, Denied, Granted, Outcome
+from headway.core.quota.chronicle import Answer, Chronicle
+from headway.core.quota.diary import DAYS_KEPT
 from headway.core.quota.lane import Request
 from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import AccountTerms, Budget, Memory, Spend
-from headway.core.quota.view import BookView
+from headway.core.quota.terms import AccountTerms, Budget, DaySpend, Memory, Spend
+from headway.core.quota.view import BookView, LaneView
 from headway.core.values import Reading
 from headway.errors import WireError
 from headway.runtime import desk as desks
 from headway.runtime.desk import NOTICES_MAX, PART, Desk, Ways, budgets, counts_towards, parts
 from headway.runtime.protocol import (
+    LINE_BYTES_MAX,
     VERSION,
     About,
     Adopt,
@@ -34,6 +37,7 @@ from headway.runtime.protocol import (
     Progressed,
     Settled,
     Welcome,
+    line_of,
 )
 from headway.runtime.rolls import Rolls
 from tests.unit.paper_book import CALL, PERMIT, PaperBook
@@ -353,6 +357,27 @@ def test_a_long_description_is_told_in_parts() -> None:
     told = list(parts(BookView("2026-11", (), many, terms)))
     assert [len(part.ledgers) for part in told] == [0, PART, 1, 0]
     assert told[-1].terms == terms
+
+
+def test_days_of_many_accounts_are_told_in_parts_that_fit_on_a_line() -> None:
+    days = tuple(DaySpend(f"2026-11-{day:02}", 123456.789, 10**9) for day in range(1, DAYS_KEPT))
+    many = tuple((f"api.example.com#{number:08}", days) for number in range(25))
+    told = list(parts(BookView("2026-11", (), (), (), "2026-11-16", 9, many)))
+    assert sum((part.days for part in told), ()) == many
+    assert {(part.date, part.hour) for part in told} == {("2026-11-16", 9)}
+    assert max(len(line_of(Described(1, part))) for part in told) < LINE_BYTES_MAX / 2
+
+
+def test_a_busy_account_fits_on_a_line() -> None:
+    chronicle = Chronicle()
+    for minute in range(24 * 60):
+        chronicle.turn(minute // 60, 60.0 * minute)
+        for _ in range(5):
+            chronicle.answered(Answer(123456.0, 9999.0, 1.0 / 3.0, 7.0, 64, 0.123), 60.0 * minute)
+    memory = chronicle.memory(24 * 3600.0)
+    lane = LaneView("one", "model", "", 1.0, "fast", (), 4.0, 0, 0, 0, "", (), memory)
+    (_, part) = parts(BookView("2026-11", (lane,), (), ()))
+    assert len(line_of(Described(1, part))) < LINE_BYTES_MAX / 2
 
 
 def test_notices_are_bounded() -> None:

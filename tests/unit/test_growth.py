@@ -9,10 +9,10 @@ import pytest
 from headway.core.quota.book import Book, Cut, Outcome, Request
 from headway.core.quota.demand import Price
 from headway.core.quota.estimate import Estimates
-from headway.core.quota.growth import STEP_SHARE, STEP_TOKENS, Growth, no_room
+from headway.core.quota.growth import STEP_SHARE, STEP_TOKENS, Growth, claim_in, no_room
 from headway.core.quota.length import OUTPUT_TOKENS_PRIOR
 from headway.core.quota.purse import CLAIM_S, Purse, named
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, Memory
+from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, Memory, Spend
 from headway.core.quota.waiting import Verdict
 from headway.core.values import Fault, Limit, Sketch, Tally
 
@@ -229,8 +229,13 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     assert named(purse, "one") == ""
     purse.budget("one", Budget(tokens=5000.0))
     purse.budget(EVERY_ACCOUNT, Budget(1e6, 12_500_000))
-    told = "5,000 tokens for one, 1,000,000 tokens for all accounts, $12.50 for all accounts"
+    told = (
+        "5,000 tokens for one (5,000 left), 1,000,000 tokens for all accounts (1,000,000 left), "
+        "$12.50 for all accounts ($12.5000 left)"
+    )
     assert named(purse, "one") == told
+    purse.turn("2026-12-31")
+    assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
     assert told in (no_room(told, "a call").hint or "")
 
 
@@ -240,3 +245,18 @@ def test_what_is_to_be_cut_can_be_read() -> None:
     assert growth.statistics().untold == 0
     assert growth.take() == ()
     assert Cut(("ann", 1), "no").hint == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "claim"),
+    [
+        ("no room for a call of up to 1,705 tokens; it is", Spend(1705.0)),
+        ("for a call of about 94 tokens, $0.0123; it", Spend(94.0, 12_300)),
+        ("for a call of up to 2,000,000 tokens, $1,234.5000", Spend(2e6, 1_234_500_000)),
+        ("no room for more of this answer", None),
+    ],
+)
+def test_what_a_refused_call_would_have_claimed_is_in_its_refusal(
+    words: str, claim: Spend | None
+) -> None:
+    assert claim_in(words) == claim

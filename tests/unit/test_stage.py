@@ -184,3 +184,12 @@ def test_many_groups_and_tasks_are_counted_not_listed() -> None:
     assert "           and 13 groups more, 0/65" in drawn
     assert "           and 9 more" in drawn
     assert drawn[-1] == "  note     the broker does not answer"
+
+
+def test_what_is_wrong_with_the_accounts_is_shown_and_nothing_if_nothing_is() -> None:
+    frame = Frame(80, Glyphs())
+    well = [line.plain for line in picture(view(*BUSY, lanes=(LANE,)), frame)]
+    assert not any(line.startswith("  health") for line in well)
+    ill = replace(view(*BUSY, lanes=(LANE,)), health="bad: 12.0% of calls were refused (model)")
+    shown = [line.plain for line in picture(ill, frame)]
+    assert "  health   bad: 12.0% of calls were refused (model)" in shown

@@ -31,6 +31,10 @@ WORDS: Final[dict[str, tuple[Resource, float]]] = {
 }
 """A limit as people call it: what it counts, over how many seconds."""
 
+NO_BUDGET: Final = (
+    "There is no budget for {}. Set one with `headway limits budget 5M/month`, and look again."
+)
+
 NOTHING: Final = "none"
 """The value that takes a setting back."""
 
@@ -42,6 +46,8 @@ examples:
   headway limits ceiling 50%                       use at most half of every limit
   headway limits budget 5M/month                   tokens
   headway limits budget '$20/month'                money; needs headway[prices]
+  headway limits burn-down                         what is left of the month's budget, by day
+  headway limits burn-down --svg budget.svg        the same as a picture
   headway limits set itpm=2M --account api.anthropic.com#1a2b3c4d --model claude-sonnet-4
 
 What is set without --account is for every account. A budget without it is one for all of them.
@@ -64,6 +70,9 @@ def register(
     budget = _command(subparsers, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
     budget.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    plot = _command(subparsers, "burn-down", "what is left of a budget, by day", _burn_down)
+    plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
+    plot.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
     return _show
 
 
@@ -82,20 +91,76 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(parsed: argparse.Namespace) -> int:
+    from headway.core.outlook import outlooks
     from headway.runtime.admission import admission
 
     view, about = admission().describe()
     if getattr(parsed, "json", False):
         import json
 
-        shown = {**asdict(view), "broker": asdict(about)}
+        from headway.watch.budgets import outlook_json
+
+        found = [outlook_json(one) for one in outlooks(view, _passed())]
+        shown = {**asdict(view), "broker": asdict(about), "budgets": found}
         print(json.dumps(_finite(shown), ensure_ascii=False))
         return 0
     from headway.watch.accounts import draw_accounts
     from headway.watch.screen import console_for
 
-    draw_accounts(console_for(sys.stdout), view, about)
+    draw_accounts(console_for(sys.stdout), view, about, outlooks(view, _passed()))
     return 0
+
+
+def _burn_down(parsed: argparse.Namespace) -> int:
+    import os
+
+    from headway.core.outlook import outlooks
+    from headway.runtime.overview import overview
+    from headway.watch.burndown import svg, terminal
+    from headway.watch.screen import console_for, glyphs_for
+
+    passed = _passed()
+    found = [
+        one for one in outlooks(overview(os.environ).view, passed) if one.account == parsed.account
+    ]
+    if parsed.json:
+        from headway.cli.status import print_json
+        from headway.watch.budgets import outlook_json
+
+        return print_json([outlook_json(one) for one in found])
+    if not found:
+        print(NO_BUDGET.format(parsed.account or EVERYTHING))
+        return 0
+    if parsed.svg:
+        return _write_svg(parsed.svg, svg(found[0], passed))
+    console = console_for(sys.stdout)
+    for one in found:
+        for line in terminal(one, passed, glyphs_for(console)):
+            console.print(line, soft_wrap=True)
+    return 0
+
+
+def _write_svg(path: str, text: str) -> int:
+    if path == "-":
+        sys.stdout.write(text)
+        return 0
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as fault:
+        raise BadValueError(
+            f"{path} cannot be written: {fault.strerror}", hint="name a file in a folder of yours"
+        ) from None
+    print(path)
+    return 0
+
+
+def _passed() -> float:
+    import time
+
+    from headway.watch.stopped import passed_of
+
+    return passed_of(time.time())
 
 
 def _set(parsed: argparse.Namespace) -> int:

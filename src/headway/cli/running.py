@@ -22,6 +22,7 @@ from headway.runtime.launch import Launch, Launched, launch
 from headway.watch.words import one_line
 
 if TYPE_CHECKING:
+    from headway.core.outlook import Finish
     from headway.core.plan.spec import Budget
     from headway.gateway.tasks import TaskGateway
     from headway.runtime.driver import Driver
@@ -114,6 +115,7 @@ def conduct(
 
     try:
         launched = asyncio.run(perform())
+        stopped = _stopped(launched, journal)
     finally:
         if ended is not None:
             ended()
@@ -122,9 +124,10 @@ def conduct(
         journal.close()
     added = adds() if adds is not None else {}
     if show.is_json:
-        print(json.dumps({**_summary(launched, journal.header), **added}))
+        print(json.dumps({**_summary(launched, journal.header), **_stopped_json(stopped), **added}))
     elif show.summary or launched.exit_code:
         _say(launched, journal.header, run.budget)
+        _say_stopped(stopped)
     return launched.exit_code
 
 
@@ -220,6 +223,33 @@ def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
     if finished.left or finished.failed or finished.effects or outcome.cause:
         more = f" --budget {_doubled(budget)}" if outcome.cause == "budget" and budget else ""
         print(f"hint: headway resume {header.run}{more}", file=sys.stderr)
+
+
+def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], int]:
+    """When a run could end that an account's budget has stopped, and how many tasks are left."""
+    if launched.outcome.cause != "budget":
+        return (), 0
+    from headway.watch.stopped import finishes_now
+
+    graph, detail = launched.driver.state.graph, launched.outcome.detail
+    return finishes_now(graph, journal.rows(), detail, os.environ)
+
+
+def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
+    from headway.watch.budgets import finish_json
+
+    finishes, tasks = stopped
+    if not finishes:
+        return {}
+    return {"could_finish": [{**finish_json(one), "tasks": tasks} for one in finishes]}
+
+
+def _say_stopped(stopped: tuple[tuple[Finish, ...], int]) -> None:
+    from headway.watch.budgets import finish_words
+
+    finishes, tasks = stopped
+    for one in finishes:
+        print(f"budget: {finish_words(one, tasks)}", file=sys.stderr)
 
 
 def _say_effects(launched: Launched) -> None:

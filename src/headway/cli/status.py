@@ -14,8 +14,11 @@ examples:
   headway status 20261116-0423      by the beginning of its id
   headway status --watch            until it is over
   headway status last --json        for a program
+  headway status --health           your accounts: good, watch or bad, why, and when it is better
+  headway status --health --watch   the same, again and again, until you interrupt it
+  headway status --health --json | jq '.lanes[] | {group, level, reasons, advice}'
 
-Exits with 0 whatever state the run is in; --json says which.
+Exits with 0 whatever state the run, or the account, is in; --json says which.
 """
 
 
@@ -24,6 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("name", metavar="RUN", nargs="?", default="last", help="default: the last")
     parser.add_argument("--watch", action="store_true", help="show it until it is over")
     parser.add_argument("--json", action="store_true", help="for a program")
+    parser.add_argument(
+        "--health", action="store_true", help="the accounts instead of a run: are they well?"
+    )
     return _status
 
 
@@ -37,6 +43,8 @@ def show_runs() -> int:
 
 
 def _status(parsed: argparse.Namespace) -> int:
+    if parsed.health:
+        return _health(parsed)
     from headway.runtime.detector import kept_findings
     from headway.watch.detected import print_findings
     from headway.watch.follow import watch_status
@@ -52,6 +60,25 @@ def _status(parsed: argparse.Namespace) -> int:
             return print_json({**as_json(look(reader), reader), "findings": found})
         draw_status(console_for(sys.stdout), look(reader), reader)
         print_findings(kept_findings(place.folder), sys.stdout, f"headway status {place.id} --json")
+    return 0
+
+
+def _health(parsed: argparse.Namespace) -> int:
+    """How the accounts are; no run is needed, and no broker is started."""
+    import os
+
+    from headway.runtime.configuration import thresholds
+    from headway.runtime.overview import overview
+    from headway.watch.health import draw_health, health_json, watch_health
+    from headway.watch.screen import console_for
+
+    at = thresholds(os.environ)
+    if parsed.watch:
+        watch_health(lambda: overview(os.environ), at, sys.stdout, parsed.json)
+    seen = overview(os.environ)
+    if parsed.json:
+        return print_json(health_json(seen, at))
+    draw_health(console_for(sys.stdout), seen, at)
     return 0
 
 

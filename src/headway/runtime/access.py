@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from headway.core.quota.terms import Memory
-from headway.core.quota.view import describe
+from headway.core.quota.view import BookView, describe
 from headway.errors import StateFileError, WireError
 from headway.runtime.client import Client, Line
 from headway.runtime.clock import now_s
@@ -20,7 +20,7 @@ from headway.runtime.desk import Ways, budgets, counts_towards
 from headway.runtime.folders import Folders, folders, prepare
 from headway.runtime.line import DeskLine
 from headway.runtime.link import BrokerLine
-from headway.runtime.opening import open_book
+from headway.runtime.opening import open_book, turn
 from headway.runtime.search import Search
 from headway.runtime.store import Kept, Store
 
@@ -58,12 +58,18 @@ def dial_alone(client: Client) -> Line:
 
 def _dial_desk(client: Client, kept: Kept) -> Line:
     book = open_book(kept, now_s())
+
+    def view() -> BookView:
+        """Nobody else tells this book what time it is."""
+        turn(book, now_s())
+        return describe(book, now_s())
+
     ways = Ways(
         now_s,
         lambda _, __: None,
         lambda: "budgets need a broker, and there is none",
         _LOG.warning,
-        lambda: describe(book, now_s()),
+        view,
     )
     return DeskLine(client, book, ways)
 

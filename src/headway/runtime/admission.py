@@ -118,7 +118,7 @@ class Admission:
             if part is not None:
                 view = BookView(
                     part.month, view.lanes + part.lanes, view.ledgers + part.ledgers,
-                    view.terms + part.terms,
+                    view.terms + part.terms, part.date, part.hour, view.days + part.days,
                 )  # fmt: skip
             if said.about is not None:
                 return view, said.about

@@ -12,9 +12,14 @@ def now_s() -> float:
     return time.clock_gettime(_BOOT)
 
 
-def month() -> str:
-    """The calendar month that budgets count in, by universal time: 2026-11."""
-    return time.strftime("%Y-%m", time.gmtime())
+def today() -> str:
+    """The day that budgets count in, by universal time: 2026-11-16."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def hour() -> int:
+    """The hour on the wall, by local time: habits of people are learned by it."""
+    return time.localtime().tm_hour
 
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -60,6 +60,10 @@ PART: Final = 50
 """Budgets, or terms, that are described in one message."""
 
 
+DIARIES: Final = 10
+"""Accounts whose days are described in one message."""
+
+
 class Pages(Protocol):
     """What a desk asks of its book."""
 
@@ -300,7 +304,7 @@ def counts_towards(account: str, names: frozenset[str]) -> bool:
 
 def parts(view: BookView) -> Iterator[BookView]:
     """The same in pieces, so that no message grows with the number of accounts."""
-    empty = BookView(view.month, (), (), ())
+    empty = BookView(view.month, (), (), (), view.date, view.hour)
     yield empty
     for lane in view.lanes:
         yield replace(empty, lanes=(lane,))
@@ -308,6 +312,8 @@ def parts(view: BookView) -> Iterator[BookView]:
         yield replace(empty, ledgers=view.ledgers[at : at + PART])
     for at in range(0, len(view.terms), PART):
         yield replace(empty, terms=view.terms[at : at + PART])
+    for at in range(0, len(view.days), DIARIES):
+        yield replace(empty, days=view.days[at : at + DIARIES])
 
 
 def _check(client: str, request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.quota.book import Book
 from headway.core.quota.demand import Price
-from headway.runtime.clock import month
+from headway.runtime.clock import hour, today
 from headway.runtime.store import Kept
 
 
@@ -20,5 +20,11 @@ def open_book(kept: Kept, now: float) -> Book:
         return prices.price_of(model)
 
     book = Book(kept.memory, price_of, now, kept.age_s)
-    book.purse.turn(month())
+    turn(book, now)
     return book
+
+
+def turn(book: Book, now: float) -> None:
+    """Tell a book what the clock on the wall says: budgets are for months, habits for hours."""
+    book.purse.turn(today())
+    book.lanes.turn(hour(), now)

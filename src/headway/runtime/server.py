@@ -23,12 +23,12 @@ from typing import Final, Self
 
 from headway.core.quota.view import describe
 from headway.errors import WireError
-from headway.runtime.clock import month, now_s
+from headway.runtime.clock import now_s
 from headway.runtime.desk import STALL_S, Desk, Ways
 from headway.runtime.door import Door
 from headway.runtime.folders import Folders
 from headway.runtime.log import Log
-from headway.runtime.opening import open_book
+from headway.runtime.opening import open_book, turn
 from headway.runtime.peer import Peer
 from headway.runtime.peers import Peers
 from headway.runtime.protocol import VERSION, FromBroker, Hello, Message
@@ -239,7 +239,7 @@ class Server:
             self._save()
         if now >= times.looked_s + LOOK_S:
             times.looked_s = now
-            self._book.purse.turn(month())
+            turn(self._book, now)
             for peer in self._peers.silent(now):
                 self._gone(peer)
             if not self._door.is_found():

@@ -18,8 +18,9 @@ from headway.core.quota.terms import MEMORY_VERSION, Memory
 from headway.errors import WireError
 from headway.runtime.codec import decode, encode
 
-BYTES_MAX: Final = 16 * 1024 * 1024
-"""A thousand accounts take a megabyte; what is larger is not ours."""
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""A thousand accounts that were all busy within the hour take 15 megabytes; what is larger is not
+ours."""
 
 ASIDE_MAX: Final = 1000
 """Spoilt files that are kept side by side."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.numbers import short
+from headway.core.outlook import Outlook
 from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.view import BookView, LaneView, LimitView
 from headway.core.values import DAY_S, MINUTE_S
+from headway.watch.budgets import outlook_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +26,9 @@ NO_ACCOUNTS: Final = (
 )
 
 
-def draw_accounts(console: Console, view: BookView, about: About) -> None:
+def draw_accounts(
+    console: Console, view: BookView, about: About, outlooks: Sequence[Outlook] = ()
+) -> None:
     """Every account, then the budgets, then who keeps all this."""
     from rich.table import Table
     from rich.text import Text
@@ -46,6 +50,8 @@ def draw_accounts(console: Console, view: BookView, about: About) -> None:
         console.print()
     for line in _budgets(view):
         console.print(line)
+    for outlook in outlooks:
+        console.print(Text(f"  {outlook_words(outlook)}", "dim"), soft_wrap=True)
     for notice in about.notices:
         console.print(Text(notice, "yellow"), soft_wrap=True)
     console.print(Text(_keeper(about), "dim"))

@@ -8,6 +8,7 @@ Laws:
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,12 @@ from threading import RLock, Thread
 from typing import Final, TextIO
 
 from headway.core.engine.events import Event
+from headway.core.health import Thresholds
 from headway.core.progress import Cast, Progress, ProgressStatistics
 from headway.core.quota.view import LaneView
 from headway.errors import HeadwayError
+from headway.runtime.configuration import thresholds
+from headway.watch.health import health_line
 from headway.watch.screen import console_for, glyphs_for
 from headway.watch.stage import RUNNING_MAX, Frame, OwnUse, View, picture
 
@@ -49,7 +53,7 @@ class LiveView:
         )  # fmt: skip
         self._lock = RLock()
         self._is_new = True
-        self._quota = QuotaLooker(lanes)
+        self._quota = QuotaLooker(lanes, thresholds(os.environ))
         self._own = OwnLooker()
         self._began_s = time.time()
         self._closing = Flag()
@@ -123,20 +127,22 @@ class LiveView:
             progress.cast, now_s, now_s - (self._began_s if first_s is None else first_s),
             progress.standing, progress.statistics(), list(progress.groups),
             list(islice(progress.running.values(), RUNNING_MAX)), progress.rest(limits, now_s),
-            lanes, self._quota.refused, self._own.look(), self._quota.notice,
+            lanes, self._quota.refused, self._own.look(), self._quota.notice, self._quota.health,
         )  # fmt: skip
 
 
 class QuotaLooker:
     """What the accounts allow that this run uses, looked at now and then."""
 
-    def __init__(self, lanes: Lanes | None) -> None:
+    def __init__(self, lanes: Lanes | None, at: Thresholds = Thresholds()) -> None:
         self._lanes = lanes
+        self._at = at
         self._seen: Sequence[LaneView] = ()
         self._next_s = 0.0
         self._before: dict[tuple[str, str], int] = {}
         self.refused = 0
         self.notice = ""
+        self.health = ""
 
     def __repr__(self) -> str:
         return f"<QuotaLooker, {len(self._seen)} accounts>"
@@ -156,7 +162,7 @@ class QuotaLooker:
         except HeadwayError as error:
             # A view without gauges is better than none; whoever calls will hear of it as well.
             self._seen, self.notice = (), error.message
-        self.refused = 0
+        self.refused, self.health = 0, health_line(self._seen, self._at)
         for lane in self._seen:
             before = self._before.setdefault((lane.account, lane.group), lane.refused)
             self.refused += max(0, lane.refused - before)
@@ -208,7 +214,6 @@ def own_lanes() -> Callable[[], Sequence[LaneView]]:
 
 def _memory_bytes() -> int:
     """Resident memory; at its peak, where the kernel says no more."""
-    import os
     import resource
 
     try:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 
-from headway.runtime.configuration import NAMES, read_configuration
+from headway.runtime.configuration import HEALTH, NAMES, read_configuration
 from headway.runtime.folders import RUNTIME_DIR, STATE_DIR, folders
 
 SWITCHES = {
@@ -25,7 +25,7 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     for field in fields(values):
         key, value = field.name, getattr(values, field.name)
         shown = str(value).lower() if isinstance(value, bool) else value
-        if key not in NAMES:
+        if key not in NAMES and key != HEALTH:
             found.append((key, shown, configured.path if key in configured.set_here else "default"))
     # Of a server's environment nothing is shown: keys are in it.
     for agent in values.agents:
@@ -33,6 +33,8 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     for server in values.mcp:
         how = shlex.join(server.command) or server.url
         found.append((f"mcp.{server.name}", how, configured.path))
+    for name, number in values.health:
+        found.append((f"{HEALTH}.{name}", number, configured.path))
     place = folders(environ)
     for name, path, variable, shared in (
         ("state", place.state, STATE_DIR, "XDG_STATE_HOME"),

@@ -58,6 +58,8 @@ class View:
     refused: int = 0
     own: OwnUse | None = None
     notice: str = ""
+    health: str = ""
+    """What is wrong with the accounts, if something is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,21 @@ def picture(view: View, frame: Frame) -> list[Text]:
     """The lines of a picture, none wider than the frame."""
     lines = [_title(view), *_groups(view, frame), *_gauges(view, frame)]
     lines += [
-        _row("" if index else "rest", text) for index, text in enumerate(rest_words(view.rest))
+        labelled("" if index else "rest", text) for index, text in enumerate(rest_words(view.rest))
     ]
-    lines.append(_row("used", used_words(view)))
+    lines.append(labelled("used", used_words(view)))
+    if view.health:
+        lines.append(labelled("health", view.health))
     lines += _running(view, frame)
     if view.counts.proposed:
-        lines.append(_row("proposed", f"{count(view.counts.proposed, 'result')} to be committed"))
+        lines.append(
+            labelled("proposed", f"{count(view.counts.proposed, 'result')} to be committed")
+        )
     if view.own is not None:
         memory = f"{view.own.memory_bytes / 1e6:.0f} MB"
-        lines.append(_row("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
+        lines.append(labelled("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
     if view.notice:
-        lines.append(_row("note", view.notice))
+        lines.append(labelled("note", view.notice))
     for line in lines:
         line.truncate(frame.columns, overflow="ellipsis")
     return lines
@@ -170,7 +176,7 @@ def _groups(view: View, frame: Frame) -> Iterator[Text]:
     if others:
         ended = sum(group.ended for group in others)
         total = sum(group.total or 0 for group in others)
-        yield _row("", f"and {count(len(others), 'group')} more, {ended:,}/{total:,}")
+        yield labelled("", f"and {count(len(others), 'group')} more, {ended:,}/{total:,}")
 
 
 def _cells(name: str) -> int:
@@ -223,16 +229,17 @@ def _gauges(view: View, frame: Frame) -> Iterator[Text]:
         waiting = sum(caller.waiting for caller in lane.callers)
         width = "" if lane.width == inf else f" of {int(lane.width)}"
         words = f"{lane.account} {lane.group}: {lane.in_flight}{width} in flight"
-        yield _row("quota", words + (f", {waiting} waiting" if waiting else ""))
+        yield labelled("quota", words + (f", {waiting} waiting" if waiting else ""))
         waits_for = lane.waits_for.partition(":")[0]
         for shown in lane.limits:
             binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
-            yield _gauge(shown, frame, binds)
+            yield gauge(shown, frame, binds)
         if not lane.limits:
             yield Text(" " * (LABEL_CELLS + 2) + "no limit is known: learned from outcomes", "dim")
 
 
-def _gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
+def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
+    """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
     from rich.text import Text
 
     limit = shown.limit
@@ -264,9 +271,9 @@ def _running(view: View, frame: Frame) -> Iterator[Text]:
             words += f"  attempt {running.attempt}"
         if running.admitted_s is None:
             words += "  waits for a permit"
-        yield _row("" if index else "running", f"{set_cell_size(name, cells)} {words}")
+        yield labelled("" if index else "running", f"{set_cell_size(name, cells)} {words}")
     if view.counts.running > len(shown):
-        yield _row("", f"and {view.counts.running - len(shown):,} more")
+        yield labelled("", f"and {view.counts.running - len(shown):,} more")
 
 
 def _cells_of(name: str) -> int:
@@ -275,7 +282,8 @@ def _cells_of(name: str) -> int:
     return cell_len(name)
 
 
-def _row(label: str, words: str) -> Text:
+def labelled(label: str, words: str) -> Text:
+    """A line with what it is about in front."""
     from rich.text import Text
 
     return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), words)

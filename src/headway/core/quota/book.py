@@ -108,6 +108,7 @@ class Book:
         if entry is None or entry.permit is None:
             return
         lane = self.lanes.spoken(entry.request, dialect, now)
+        entry.answered_s = now
         lane.quota.first_byte(entry.permit.id, reading, now)
         if entry.beginning is not None:
             self._leaders.answered(entry.beginning, now)
@@ -173,7 +174,7 @@ class Book:
         claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
         return Memory(
             month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
-            spent=self.purse.spent(), claims=claims,
+            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
         )  # fmt: skip
 
     def statistics(self) -> BookStatistics:

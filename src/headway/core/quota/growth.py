@@ -14,6 +14,7 @@ that ceiling would let one of them call at a time.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -29,6 +30,10 @@ STEP_TOKENS: Final = 256.0
 
 STEP_SHARE: Final = 0.5
 """And by so much of the answer, where there is room: a long one is raised a few times."""
+
+
+_CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
+"""What `Waiting` says of a call that no budget has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,15 @@ class Growth:
         what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
         error = no_room(named(self._purse, entry.request.account), what)
         return Cut(entry.request.id, error.message, error.hint or "")
+
+
+def claim_in(words: str) -> Spend | None:
+    """What a call that was refused would have claimed, by the words of its refusal."""
+    found = _CLAIM.search(words)
+    if found is None:
+        return None
+    dollars = float((found[2] or "0").replace(",", ""))
+    return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
 
 
 def no_room(budget: str, what: str) -> BudgetReachedError:

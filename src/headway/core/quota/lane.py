@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from headway.core.quota.belief import QuotaConfig
+from headway.core.quota.belief import Belief, QuotaConfig
+from headway.core.quota.chronicle import Answer, Chronicle
 from headway.core.quota.dialect import Dialect
+from headway.core.quota.permits import ADOPTED
 from headway.core.quota.quota import (
     MAY_CALL,
     WAITED,
@@ -21,7 +23,7 @@ from headway.core.quota.quota import (
 )
 from headway.core.quota.standing import restore, standing
 from headway.core.quota.terms import AccountTerms, CallId, LaneMemory, Spend
-from headway.core.values import Amounts, Demand, FaultKind, Permit, Sketch, Wait
+from headway.core.values import Amounts, Demand, FaultKind, Permit, Sketch, Usage, Wait
 
 REOPEN_S: Final = 30.0
 """A closed account is asked again this often: whoever paid does not want to restart anything."""
@@ -74,6 +76,8 @@ class Entry:
     """What it last waited for there."""
     is_cut: bool = False
     """Its answer outgrew the budget and is to be ended."""
+    answered_s: float | None = None
+    """When its first byte came."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -133,6 +137,7 @@ class Lane:
     group: str
     quota: Quota
     lasting: _Lasting
+    chronicle: Chronicle = field(default_factory=Chronicle)
     in_line: dict[int, Entry] = field(default_factory=dict)
     calling: dict[CallId, Entry] = field(default_factory=dict)
     wait: Wait | None = None
@@ -212,8 +217,14 @@ class Lane:
 
     def settle(self, call: CallId, permit: Permit, settlement: Settlement, now: float) -> None:
         """A call ended."""
-        del self.calling[call]
+        entry = self.calling.pop(call)
+        company = self.quota.belief.tempo.in_flight
         self.quota.settle(permit.id, settlement, now)
+        if settlement.fault is not None:
+            self.chronicle.refused(settlement.fault.kind, now)
+        elif settlement.how == "used":
+            belief, usage = self.quota.belief, settlement.usage
+            self.chronicle.answered(_answer(entry, permit, usage, belief, company, now), now)
         if settlement.fault is not None and settlement.fault.kind in CLOSING:
             self.lasting.closed_s = now
 
@@ -245,7 +256,8 @@ class Lane:
         )
         levels = tuple(standing(mirror, now) for mirror in mirrors)
         profile = replace(profile, limits=learned)
-        return LaneMemory(self.account, self.group, self.dialect.name, profile, levels)
+        kept = self.chronicle.memory(now)
+        return LaneMemory(self.account, self.group, self.dialect.name, profile, levels, kept)
 
     def statistics(self) -> LaneStatistics:
         return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
@@ -278,6 +290,30 @@ class Lane:
             del self._flows[entry.path]
 
 
+def _answer(
+    entry: Entry, permit: Permit, usage: Usage, belief: Belief, company: int, now: float
+) -> Answer:
+    """How an answer came. What nobody counted, or was sent by another process, is not timed."""
+    amounts = usage.amounts
+    drawn = 0.0
+    for mirror in belief.mirrors:
+        if mirror.draw_per_s > 0.0:
+            drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
+    first_s: float | None = None
+    rest_s: float | None = None
+    tokens = amounts.output_tokens
+    if usage.known != "unknown" and permit.reason != ADOPTED:
+        if not entry.demand.is_whole:
+            if entry.answered_s is not None:
+                first_s, rest_s = entry.answered_s - permit.granted_s, now - entry.answered_s
+        elif tokens > 0:
+            took_s, tempo = now - permit.granted_s, belief.tempo
+            ahead = tempo.first_byte_s / max(tempo.per_token_s, 1e-9)
+            rest_s = took_s * tokens / (tokens + ahead)
+            first_s = took_s - rest_s
+    return Answer(amounts.input_tokens, tokens, first_s, rest_s, company, drawn)
+
+
 def new_lane(account: str, group: str, terms: AccountTerms, dialect: Dialect, now: float) -> Lane:
     """A lane of which nothing is known but what the user says."""
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace)
@@ -291,4 +327,5 @@ def lane_of(
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
     quota = Quota(config, now)
     restore(quota.belief.mirrors, memory.levels, known_s, now)
-    return Lane(memory.account, memory.group, quota, _Lasting(terms, dialect, known_s, False))
+    lasting = _Lasting(terms, dialect, known_s, False)
+    return Lane(memory.account, memory.group, quota, lasting, Chronicle(memory.chronicle, known_s))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headway.core.quota.chronicle import HOUR_UNKNOWN
 from headway.core.quota.dialect import DIALECTS, PLAIN, Dialect
 from headway.core.quota.lane import Lane, LaneStatistics, Request, lane_of, new_lane
 from headway.core.quota.terms import (
@@ -30,10 +31,11 @@ class LanesStatistics:
 class Lanes:
     """Lanes by account and model group, made when first asked for."""
 
-    __slots__ = ("_lanes", "_terms")
+    __slots__ = ("_lanes", "_terms", "hour")
 
     def __init__(self, memory: Memory, known_s: float, now: float) -> None:
         self._terms = dict(memory.terms)
+        self.hour = HOUR_UNKNOWN
         self._lanes: dict[tuple[str, str], Lane] = {}
         for kept in memory.lanes:
             terms, dialect = self._terms_of(kept.account, kept.group), _dialect(kept.dialect)
@@ -54,6 +56,7 @@ class Lanes:
             self._make_room()
             terms, dialect = self._terms_of(account, group), _dialect(request.dialect)
             lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
+            lane.chronicle.turn(self.hour, now)
         return lane
 
     def spoken(self, request: Request, dialect: str, now: float) -> Lane:
@@ -64,6 +67,12 @@ class Lanes:
             lane.lasting.dialect = spoken
             belief.config = replace(belief.config, dialect=spoken)
         return lane
+
+    def turn(self, hour: int, now: float) -> None:
+        """It is this hour of the day now."""
+        self.hour = hour
+        for lane in self:
+            lane.chronicle.turn(hour, now)
 
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         """The user's terms for an account, one `account/group` of it, or every account.

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from headway.core.dates import next_month
+from headway.core.quota.diary import Diary
 from headway.core.quota.ledger import Ledger, LedgerStatistics, Room
 from headway.core.quota.terms import EVERY_ACCOUNT, Budget, CallId, Claim, Memory, Spend
 
@@ -32,10 +34,11 @@ class PurseStatistics:
 class Purse:
     """What was spent, and what may still be."""
 
-    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "month")
+    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "diary", "month")
 
     def __init__(self, memory: Memory, now: float) -> None:
         self.month = memory.month
+        self.diary = Diary(memory.days)
         self._ledgers = {key: Ledger(spent=spent) for key, spent in memory.spent}
         self._claims: dict[CallId, Claim] = {}
         self._orphans: dict[CallId, Claim] = {}
@@ -79,8 +82,10 @@ class Purse:
         """A call of a former process goes on, at what that process kept for it if it is known."""
         paid = self._paid.pop(claim.id, None)
         if paid is not None:
+            back = Spend(-paid.spend.tokens, -paid.spend.microusd)
             for ledger in self._of(paid.account):
-                ledger.settle(claim.id, Spend(-paid.spend.tokens, -paid.spend.microusd))
+                ledger.settle(claim.id, back)
+            self.diary.spend(paid.account, back)
         known = paid or self._orphans.get(claim.id, claim)
         self.claim(replace(claim, spend=known.spend))
         return known.spend
@@ -96,6 +101,8 @@ class Purse:
                 ledger.drop(call)
             else:
                 ledger.settle(call, used)
+        if used is not None:
+            self.diary.spend(claim.account, used)
 
     def expire(self, now: float) -> float:
         """Count as paid what nobody has come back for; returns when to look again."""
@@ -108,8 +115,9 @@ class Purse:
             return inf
         return self._orphans_until_s
 
-    def turn(self, month: str) -> None:
-        """It is this month now."""
+    def turn(self, date: str) -> None:
+        """It is this day now; a month may have begun with it."""
+        self.diary.date, month = date, date[:7]
         if month != self.month:
             self.month = month
             self._paid.clear()
@@ -138,12 +146,21 @@ class Purse:
 
 
 def named(purse: Purse, account: str) -> str:
-    """The budgets that a call of this account counts towards, for people."""
-    own, common = purse.budgets(account)
-    told = [f"{amount} for {account}" for amount in _amounts(own)]
-    return ", ".join(told + [f"{amount} for all accounts" for amount in _amounts(common)])
+    """The budgets that a call of this account counts towards, for people: what is left of each, and
+    when there is more."""
+    ledgers = dict(purse.statistics().ledgers)
+    told = _amounts(ledgers.get(account), account)
+    told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
+    turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
+    return ", ".join(told) + turns
 
 
-def _amounts(budget: Budget) -> list[str]:
-    tokens = [] if budget.tokens is None else [f"{budget.tokens:,.0f} tokens"]
-    return tokens + ([] if budget.microusd is None else [f"${budget.microusd / 1e6:,.2f}"])
+def _amounts(ledger: LedgerStatistics | None, whose: str) -> list[str]:
+    told: list[str] = []
+    if ledger is not None and ledger.budget.tokens is not None:
+        left = max(0.0, ledger.budget.tokens - ledger.spent.tokens)
+        told.append(f"{ledger.budget.tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
+    if ledger is not None and ledger.budget.microusd is not None:
+        dollars = max(0, ledger.budget.microusd - ledger.spent.microusd) / 1e6
+        told.append(f"${ledger.budget.microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
+    return told

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from headway.core.quota.belief import Profile
+from headway.core.quota.chronicle import ChronicleMemory
 from headway.core.values import Limit, LimitReading
 
 EVERY_ACCOUNT: Final = ""
@@ -56,6 +57,15 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
+class DaySpend:
+    """What was spent on one day, like 2026-11-16."""
+
+    date: str
+    tokens: float = 0.0
+    microusd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LaneMemory:
     """One account and model group between two processes: what was learned, what was left."""
 
@@ -65,6 +75,7 @@ class LaneMemory:
     profile: Profile
     levels: tuple[LimitReading, ...] = ()
     """How each limit stood when this was written."""
+    chronicle: ChronicleMemory = ChronicleMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,8 @@ class Memory:
     lanes: tuple[LaneMemory, ...] = ()
     spent: tuple[tuple[str, Spend], ...] = ()
     claims: tuple[Claim, ...] = ()
+    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    """What was spent on which day, by account."""
 
 
 @lru_cache(maxsize=MODELS_KEPT)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import inf
 
 from headway.core.quota.book import Book
+from headway.core.quota.chronicle import HOUR_UNKNOWN, ChronicleMemory
 from headway.core.quota.lane import Lane
 from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import AccountTerms
+from headway.core.quota.terms import AccountTerms, DaySpend
 from headway.core.values import Limit
 
 
@@ -51,6 +52,8 @@ class LaneView:
     refused: int
     waits_for: str
     callers: tuple[CallerView, ...]
+    chronicle: ChronicleMemory = ChronicleMemory()
+    """What happened lately, and usually at which hour; `core/health.py` says what it means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,22 @@ class BookView:
     lanes: tuple[LaneView, ...]
     ledgers: tuple[tuple[str, LedgerStatistics], ...]
     terms: tuple[tuple[str, AccountTerms], ...]
+    date: str = ""
+    hour: int = HOUR_UNKNOWN
+    """Of the day, by the broker's clock: what the hours of chronicles are."""
+    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    """What was spent on which day, by account."""
 
 
 def describe(book: Book, now: float) -> BookView:
     """All accounts of a user, for people."""
     purse = book.purse.statistics()
     lanes = tuple(_lane(lane, now) for lane in book.lanes)
-    return BookView(purse.month, lanes, purse.ledgers, book.lanes.terms())
+    diary = book.purse.diary
+    return BookView(
+        purse.month, lanes, purse.ledgers, book.lanes.terms(), diary.date, book.lanes.hour,
+        diary.memory(),
+    )  # fmt: skip
 
 
 def _lane(lane: Lane, now: float) -> LaneView:
@@ -88,4 +100,5 @@ def _lane(lane: Lane, now: float) -> LaneView:
         lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
         min(width.limit, width.cap), told.in_flight, told.granted, told.refused,
         "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
+        lane.chronicle.memory(now),
     )  # fmt: skip

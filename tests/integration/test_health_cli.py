@@ -1,0 +1,114 @@
+"""`headway status --health` and `headway limits burn-down`, as a person at a shell uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+from xml.etree import ElementTree
+
+import pytest
+
+from headway.core.quota.book import Outcome
+from headway.core.values import Fault, LimitReading, Reading
+from tests.integration.broker_home import Home, home, is_alive, until
+from tests.integration.caller import CALL, USED
+
+TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),))
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with home(monkeypatch) as made:
+        yield made
+
+
+def headway(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def call(here: Home, count: int = 1, outcome: Outcome = USED) -> None:
+    port = here.port()
+    for _ in range(count):
+        ticket = port.admit(CALL, 10.0)
+        ticket.began(TOLD, "openai")
+        ticket.settle(outcome)
+
+
+def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) -> None:
+    done = headway("status", "--health")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No account has been used yet" in done.stdout
+    assert "no broker is running, and nothing is remembered" in done.stdout
+    assert here.brokers() == []
+    assert json.loads(headway("status", "--health", "--json").stdout)["lanes"] == []
+    done = headway("limits", "burn-down")
+    assert (done.returncode, "There is no budget for every account" in done.stdout) == (0, True)
+
+
+def test_an_account_is_told_with_its_reasons_by_the_broker_and_after_it(here: Home) -> None:
+    call(here, 20)
+    call(here, 5, Outcome("throttled", fault=Fault("overload", None, 0.0)))
+    shown = headway("status", "--health").stdout
+    assert f"{CALL.account}  " in shown
+    assert "bad" in shown
+    assert "because  20.0% of calls found the provider overloaded or failing" in shown
+    assert "from broker " in shown
+    for port in here.ports:
+        port.close()
+    (pid,) = here.brokers()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not is_alive(pid))
+    told = json.loads(headway("status", "--health", "--json").stdout)
+    assert re.match(r"no broker is running; remembered, written \d+ s ago", told["source"])
+    (lane,) = told["lanes"]
+    assert (lane["level"], lane["recent"]["answered"], lane["recent"]["overload"]) == ("bad", 20, 5)
+    assert lane["hours"], "the hour on the wall is known to the broker"
+    assert here.brokers() == [pid]
+
+
+def test_whoever_watches_is_told_until_they_interrupt(here: Home) -> None:
+    call(here)
+    command = [sys.executable, "-m", "headway", "status", "--health", "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(f"{CALL.account} ")
+        sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path: Path) -> None:
+    call(here, 3)
+    shown = headway("limits", "budget", "5M/month").stdout
+    assert "at the pace of today" in shown
+    assert "a day) the budget of 5M lasts" in shown
+    drawn = headway("limits", "burn-down").stdout
+    assert "all accounts: a budget of 5M tokens" in drawn
+    assert "^ today" in drawn
+    path = tmp_path / "budget.svg"
+    assert headway("limits", "burn-down", "--svg", str(path)).stdout == f"{path}\n"
+    assert ElementTree.fromstring(path.read_text()).tag.endswith("svg")
+    (told,) = json.loads(headway("limits", "burn-down", "--json").stdout)
+    assert (told["budget"], told["unit"], told["exhausted_on"]) == (5e6, "tokens", None)
+    assert told["spent"] > 0
+    refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "cannot be written" in refused.stderr
+
+
+def test_help_has_examples(here: Home) -> None:
+    assert "headway status --health" in headway("status", "--help").stdout
+    assert "headway limits burn-down --svg" in headway("limits", "burn-down", "--help").stdout

@@ -1,0 +1,153 @@
+"""One month's budget for two runs in two processes: not one token, not one micro-dollar over.
+
+Processes, sockets and the broker are real; the provider is simulated and keeps the record that
+everything is judged by.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import gmtime, strftime
+
+import pytest
+
+from headway.core.dates import next_month
+from headway.core.values import Tally
+from headway.runtime.prices import price_of
+from headway.simulator.launch import launched
+from headway.simulator.server import truth_of
+from tests.integration.broker_home import Home, home, until
+from tests.integration.user_scene import UserScene
+
+TASKS = 60
+ANSWER = 60
+MAX_TOKENS = 80
+PLAN = f"""\
+headway: 1
+tasks:
+  ask:
+    each: {{lines: items.txt}}
+    prompt: 'say something about {{{{ item }}}}'
+    model: openai/gpt-4o-mini
+    max_tokens: {MAX_TOKENS}
+"""
+SERVED = ("--rpm", "30000", "--tpm", "10M", "--concurrent", "8", "--first-byte-s", "0.15",
+          "--per-token-s", "0.001", "--model", f"tokens-{ANSWER}", "--seed", "7")  # fmt: skip
+INPUT = 11
+"""Tokens of one prompt, as the provider counts: the test finds out whether that is so."""
+
+ONE_RUN = TASKS * (INPUT + ANSWER)
+SHORT_OF = 1.2 * INPUT + MAX_TOKENS
+"""What is left at the end is less than one call can take: all that there was room for was used."""
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with home(monkeypatch) as made:
+        yield made
+
+
+def scene_at(folder: Path, url: str) -> UserScene:
+    """Two folders with the same plan, and different things to ask about."""
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        (folder / name / "plan.yaml").write_text(PLAN)
+        lines = "".join(f"{name} thing {number}\n" for number in range(TASKS))
+        (folder / name / "items.txt").write_text(lines)
+    env = {
+        **os.environ, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "one account",
+        "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1",
+    }  # fmt: skip
+    return UserScene(folder, env, url)
+
+
+def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=50)
+    return process.returncode, out, err
+
+
+def say(scene: UserScene, *words: str) -> str:
+    code, out, err = done(scene.start(*words))
+    assert code == 0, err
+    return out
+
+
+def taken(scene: UserScene) -> list[tuple[int, int]]:
+    """Input and output of every call that the provider did not refuse, by its own record."""
+    found = truth_of(scene.url, "?arrivals=all")["arrivals"]
+    return [(one["input_tokens"], one["output_tokens"]) for one in found if one["how"] != "refused"]
+
+
+def two_runs(scene: UserScene, *options: str) -> list[tuple[int, str, str]]:
+    """The first has done more than half of its work when the second begins."""
+    first, second = (
+        UserScene(scene.folder / name, scene.env, scene.url) for name in ("first", "second")
+    )
+    begun = [first.start("run", "plan.yaml", "--yes", *options)]
+    until(lambda: scene.calls >= 0.6 * TASKS, 30.0)
+    begun.append(second.start("run", "plan.yaml", "--yes", *options))
+    return [done(process) for process in begun]
+
+
+def month_turns() -> str:
+    return next_month(strftime("%Y-%m-%d", gmtime()))
+
+
+def test_two_runs_never_exceed_a_months_tokens_and_the_second_says_when_it_could_finish(
+    here: Home, tmp_path: Path
+) -> None:
+    budget = round(1.5 * ONE_RUN)
+    with launched(*SERVED) as url:
+        scene = scene_at(tmp_path, url)
+        say(scene, "limits", "budget", f"{budget}/month")
+        (first, _, _), (second, _, told) = two_runs(scene)
+        spent = sum(map(sum, taken(scene)))
+        assert (first, second) == (0, 4), told
+        assert budget - SHORT_OF < spent <= budget
+        left = budget - spent
+        assert f"{budget:,} tokens for all accounts ({left:,} left)" in told
+        tasks = 2 * TASKS - len(taken(scene))
+        needs = re.search(rf"budget: .* has {left} left .*; {tasks} tasks still need about", told)
+        assert needs, told
+        assert f"it could finish from {month_turns()} on" in told
+        # Whoever does what the message says goes on, and gets what was left and no more.
+        raising = re.search(r"or now with `headway (limits budget (\d+)/month)`", told)
+        assert raising, told
+        assert spent + tasks * (INPUT + ANSWER) <= int(raising[2]) < 2.3 * ONE_RUN
+        say(scene, *raising[1].split())
+        run = re.search(r"headway resume (\S+)", told)
+        assert run, told
+        say(scene, "resume", run[1])
+        assert sum(map(sum, taken(scene))) == 2 * ONE_RUN <= int(raising[2])
+    shown = json.loads(say(scene, "limits", "--json"))
+    (told_budget,) = shown["budgets"]
+    assert (told_budget["spent"], told_budget["turns_on"]) == (2 * ONE_RUN, month_turns())
+    assert [day["tokens"] for day in dict(shown["days"])[""]] == [2 * ONE_RUN]
+
+
+def test_two_runs_never_exceed_a_months_money(here: Home, tmp_path: Path) -> None:
+    price = price_of("gpt-4o-mini")
+    assert price is not None
+    each = price.cost_of(Tally(float(INPUT), 0.0, float(ANSWER)))
+    budget = round(1.5 * TASKS * each)
+    with launched(*SERVED) as url:
+        scene = scene_at(tmp_path, url)
+        say(scene, "limits", "budget", f"${budget / 1e6:.6f}/month")
+        (first, _, _), (second, out, told) = two_runs(scene, "--json")
+        assert (first, second) == (0, 4), told
+        calls = taken(scene)
+    spent = sum(price.cost_of(Tally(float(one), 0.0, float(other))) for one, other in calls)
+    most = price.cost_of(Tally(1.2 * INPUT, 0.0, float(MAX_TOKENS))) + 1
+    assert budget - most < spent <= budget
+    summary = json.loads(out)
+    (finish,) = summary["could_finish"]
+    assert (finish["unit"], finish["left"]) == ("microusd", budget - spent)
+    assert finish["finishes_on"] == month_turns()
+    assert finish["tasks"] == 2 * TASKS - len(calls)
+    assert finish["raise_to"] >= spent + finish["tasks"] * each

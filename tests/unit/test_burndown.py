@@ -1,0 +1,179 @@
+"""A budget as a picture and in words: what the picture shows is what the outlook says."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from headway.core.outlook import Finish, Outlook, Rest, finishes, outlooks
+from headway.core.quota.ledger import LedgerStatistics
+from headway.core.quota.terms import Budget, DaySpend, Spend
+from headway.core.quota.view import BookView
+from headway.watch.budgets import (
+    finish_json,
+    finish_words,
+    outlook_json,
+    outlook_words,
+)
+from headway.watch.burndown import HEIGHT, WIDTH, curve_of, svg, terminal
+from headway.watch.screen import ASCII, Glyphs
+
+SVG = "{http://www.w3.org/2000/svg}"
+PASSED = 0.5
+
+
+def outlook(
+    amounts: list[float], budget: Budget, account: str = "", spent: float | None = None
+) -> Outlook:
+    """So much on each day of November so far."""
+    days = tuple(
+        DaySpend(f"2026-11-{day + 1:02}", amount, round(amount))
+        for day, amount in enumerate(amounts)
+    )
+    total = sum(amounts) if spent is None else spent
+    ledger = LedgerStatistics(budget, Spend(total, round(total)), Spend())
+    date = f"2026-11-{max(1, len(amounts)):02}"
+    view = BookView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
+    (found,) = outlooks(view, PASSED)
+    return found
+
+
+UNEVEN = outlook([1e5, 2e5, 3e5, 2e5, 1e5, 3e5, 2e5, 1e5, 3e5, 2e5], Budget(tokens=5e6))
+LASTING = outlook([1e4, 2e4] * 5, Budget(tokens=5e6))
+USED_UP = outlook([1e5] * 10, Budget(tokens=1e6))
+MONEY = outlook([3e6] * 5, Budget(microusd=20_000_000), "api.example#1a2b")
+FIRST = outlook([1e5], Budget(tokens=5e6))
+UNSPENT = outlook([], Budget(tokens=5e6))
+ALL = (UNEVEN, LASTING, USED_UP, MONEY, FIRST, UNSPENT)
+
+
+def numbers(points: str) -> list[tuple[float, float]]:
+    pairs = (pair.split(",") for pair in points.split())
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+@pytest.mark.parametrize("one", ALL)
+def test_every_picture_is_whole_and_stays_on_its_page(one: Outlook) -> None:
+    root = ElementTree.fromstring(svg(one, PASSED))
+    texts = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
+    for part in ("budget", "today", "left", "day of 2026-11", "2026-12-01", "even use"):
+        assert part in texts
+    assert ("tokens left" in texts) == (one.unit == "tokens")
+    for mark in root.iter():
+        x, y = mark.get("x") or mark.get("cx"), mark.get("y") or mark.get("cy")
+        if x is not None and y is not None:
+            assert 0.0 <= float(x) <= WIDTH
+            assert 0.0 <= float(y) <= HEIGHT
+    style = root.findtext(f"{SVG}style") or ""
+    assert "prefers-color-scheme: dark" in style
+    drawn = {name for mark in root.iter() for name in (mark.get("class") or "").split()}
+    assert {name for name in drawn if f".{name}" not in style} == set()
+
+
+def test_the_line_goes_down_from_the_budget_to_what_is_left_today() -> None:
+    root = ElementTree.fromstring(svg(UNEVEN, PASSED))
+    lines = {line.get("class"): numbers(line.get("points") or "") for line in root.iter()
+             if line.get("points")}  # fmt: skip
+    past, ahead = lines["spent"], lines["ahead"]
+    assert [y for _, y in past] == sorted(y for _, y in past)
+    assert past[-1] == ahead[0]
+    assert len(past) == 11
+    dot = next(mark for mark in root.iter(f"{SVG}circle") if mark.get("class") == "dot")
+    assert (float(dot.get("cx") or 0), float(dot.get("cy") or 0)) == past[-1]
+    floor = next(mark for mark in root.iter(f"{SVG}circle") if mark.get("class") == "out")
+    assert past[-1][0] < float(floor.get("cx") or 0) < WIDTH
+
+
+def test_a_curve_is_what_is_left_by_the_end_of_each_day() -> None:
+    curve = curve_of(UNEVEN, PASSED)
+    assert (curve.days, curve.now) == (30, 9.5)
+    assert curve.past[:3] == ((0.0, 5e6), (1.0, 4.9e6), (2.0, 4.7e6))
+    assert curve.past[-1] == (9.5, 3e6)
+    assert curve.ahead[0] == (9.5, 3e6, 3e6, 3e6)
+    when, expected, least, most = curve.ahead[-1]
+    assert when == 30.0
+    assert least < expected < most
+
+
+def test_text_in_a_picture_is_only_text() -> None:
+    hostile = outlook([1e5], Budget(tokens=5e6), 'a"><script>&')
+    root = ElementTree.fromstring(svg(hostile, PASSED))
+    assert not [mark for mark in root.iter() if mark.tag.endswith("script")]
+
+
+@pytest.mark.parametrize("one", ALL)
+@pytest.mark.parametrize("glyphs", [Glyphs(), ASCII])
+def test_on_a_terminal_it_fits_and_days_are_in_their_columns(one: Outlook, glyphs: Glyphs) -> None:
+    lines = list(terminal(one, PASSED, glyphs))
+    assert all(len(line) <= 80 for line in lines[2:])
+    wide = lines[-3].index("1")
+    assert lines[-3][wide + 50 : wide + 52] == "26"
+    today = lines[-2].index("^")
+    assert (today - wide) // 2 == int(curve_of(one, PASSED).now)
+    if glyphs is ASCII:
+        "\n".join(lines).encode("ascii")
+
+
+def test_on_a_terminal_a_used_up_budget_is_empty_from_today_on() -> None:
+    rows = [line for line in terminal(USED_UP, PASSED, Glyphs()) if "█" in line][:-1]
+    assert len({len(row) for row in rows}) > 3
+    assert max(len(row.rstrip()) for row in rows) <= len("1M ") + 20 + 6
+
+
+def test_words_say_pace_day_and_range() -> None:
+    assert outlook_words(UNEVEN) == (
+        "at the pace of the last 7 days (215k a day) the budget of 5M is used up on 2026-11-24"
+        f" (between {UNEVEN.exhausted_within[0]} and {UNEVEN.exhausted_within[1]}); 7 days before"
+        " the month turns"
+    )
+    assert outlook_words(LASTING).startswith(
+        "at the pace of the last 7 days (16.9k a day) the budget of 5M lasts: 497k by the end"
+    )
+    assert outlook_words(USED_UP).startswith(
+        "the budget of 1M is used up; there is more on 2026-12-01, or with `headway limits budget 3"
+    )
+    assert "$20.00 is used up on 2026-11-06; 25 days" in outlook_words(MONEY)
+    assert outlook_words(FIRST).startswith("at the pace of today (100k a day) the budget of 5M")
+    assert outlook_words(UNSPENT) == "nothing was spent in the last 1 day"
+
+
+def test_words_of_a_range_that_goes_beyond_the_month() -> None:
+    close = outlook([0.0, 2e5] * 7, Budget(tokens=2.9e6))
+    assert close.exhausted_on is not None
+    assert close.exhausted_within[1] is None
+    assert re.search(r"\(2026-11-\d\d at the earliest\)", outlook_words(close))
+    worse = outlook([0.0, 2e5] * 7, Budget(tokens=3.6e6))
+    assert worse.exhausted_on is None
+    assert "; at worst it is used up on 2026-11-" in outlook_words(worse)
+
+
+def test_a_program_gets_the_numbers_and_the_words() -> None:
+    told = outlook_json(UNEVEN)
+    assert (told["left"], told["days_short"]) == (3e6, 7)
+    assert told["words"] == outlook_words(UNEVEN)
+
+
+def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finish() -> None:
+    (finish,) = finishes([USED_UP], Rest(13, 92_300.0, 0.0, Spend(94.0)))
+    assert finish_words(finish, 13) == (
+        "the budget of 1M tokens for all accounts has 0 left in 2026-11; 13 tasks still need about "
+        "92.3k tokens: it could finish from 2026-12-01 on, when the month turns, or now with "
+        "`headway limits budget 1200000/month`"
+    )
+    told = finish_json(finish)
+    assert (told["raise_to"], told["finishes_on"]) == (1.2e6, "2026-12-01")
+
+
+def test_a_stopped_run_that_no_month_has_room_for_is_told_so() -> None:
+    (many,) = finishes([USED_UP], Rest(1, 2.5e6, 0.0, Spend(94.0)))
+    assert "1 task still needs about" in finish_words(many, 1)
+    assert "it could finish from 2027-02-01 on, after 3 months, or now with" in finish_words(
+        many, 1
+    )
+    never = Finish(MONEY, 1e6, 3e7, 0)
+    assert finish_words(never, 2).endswith(
+        "no month has room for one of its calls, it can finish only with "
+        "`headway limits budget '$30/month' --account 'api.example#1a2b'`"
+    )

@@ -1,0 +1,274 @@
+"""What happened lately and usually: minutes in whole numbers, hours that fade."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.quota.book import Book, Outcome, Request
+from headway.core.quota.chronicle import (
+    COLUMNS,
+    HALF_LIFE_MIN,
+    HOUR_UNKNOWN,
+    KEEP,
+    MINUTES_KEPT,
+    Answer,
+    Chronicle,
+    ChronicleMemory,
+    ChronicleStatistics,
+    Spell,
+    hours_of,
+    lately,
+    total,
+    without,
+)
+from headway.core.quota.terms import AccountTerms, Memory
+from headway.core.quota.view import describe
+from headway.core.values import (
+    Fault,
+    FaultKind,
+    Limit,
+    LimitReading,
+    Reading,
+    Sketch,
+    Tally,
+)
+
+ANSWER = Answer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
+
+
+def test_a_new_chronicle_knows_nothing() -> None:
+    chronicle = Chronicle()
+    assert chronicle.memory(0.0) == ChronicleMemory()
+    assert lately(chronicle.memory(0.0), 60) == Spell()
+    assert hours_of(chronicle.memory(0.0)) == {}
+    nothing = Spell()
+    assert (nothing.first_byte_s, nothing.per_token_s) == (None, None)
+    assert (nothing.company, nothing.neighbours, nothing.share(0.0)) == (0.0, 0.0, 0.0)
+    assert "ended=0" in repr(chronicle)
+
+
+def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
+    chronicle = Chronicle()
+    chronicle.answered(ANSWER, 5.0)
+    chronicle.answered(Answer(500.0, 300.0, 1.5, 3.0, 8), 6.0)
+    found = lately(chronicle.memory(7.0), 1)
+    assert (found.answered, found.input_tokens, found.output_tokens) == (2, 1500, 400)
+    assert found.first_byte_s == pytest.approx(1.0)
+    assert found.per_token_s == pytest.approx(5.0 / 400.0)
+    assert found.company == pytest.approx(7.0)
+    assert found.neighbours == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize(
+    "untimed",
+    [Answer(10.0, 20.0), Answer(10.0, 0.0, None, 3.0)],
+    ids=["nobody was there", "nothing came"],
+)
+def test_an_answer_that_nobody_timed_says_nothing_of_speed(untimed: Answer) -> None:
+    chronicle = Chronicle()
+    chronicle.answered(untimed, 0.0)
+    found = lately(chronicle.memory(0.0), 1)
+    assert (found.ended, found.first_byte_s, found.per_token_s) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("rate", "rate"), ("concurrency", "concurrency"), ("overload", "overload"),
+     ("server", "failed"), ("timeout", "failed"), ("broken", "failed"), ("connection", "failed"),
+     ("request", "wrong"), ("billing", "wrong"), ("spend_cap", "wrong")],
+)  # fmt: skip
+def test_whatever_ends_without_an_answer_is_in_one_column(kind: FaultKind, column: str) -> None:
+    chronicle = Chronicle()
+    chronicle.refused(kind, 0.0)
+    found = lately(chronicle.memory(0.0), 1)
+    assert found == Spell(**{column: 1})
+    assert found.ended == 1
+    assert found.refused == (column in ("rate", "concurrency"))
+
+
+def test_minutes_are_kept_for_an_hour_and_told_by_their_age() -> None:
+    chronicle = Chronicle()
+    for minute in range(100):
+        chronicle.answered(ANSWER, 60.0 * minute + 30.0)
+    memory = chronicle.memory(60.0 * 99 + 59.0)
+    assert lately(memory, 1).answered == 1
+    assert lately(memory, 10).answered == 10
+    assert lately(memory, 20, 10).answered == 10
+    assert lately(memory, 10**6).answered == MINUTES_KEPT
+    assert len(memory.minutes) == MINUTES_KEPT - 1
+    assert chronicle.statistics() == ChronicleStatistics(100, MINUTES_KEPT, 0)
+    assert lately(chronicle.memory(60.0 * 130), 60).answered == 29
+
+
+def test_a_minute_that_is_over_is_in_its_hour_and_hours_forget() -> None:
+    chronicle = Chronicle()
+    chronicle.turn(9, 0.0)
+    for second in range(10):
+        chronicle.answered(ANSWER, float(second))
+    assert hours_of(chronicle.memory(30.0)) == {9: lately(chronicle.memory(30.0), 1)}
+    chronicle.turn(10, 61.0)
+    chronicle.answered(ANSWER, 62.0)
+    found = hours_of(chronicle.memory(62.0))
+    assert found[9].answered == pytest.approx(10 * KEEP)
+    assert found[10].answered == 1
+    later = HALF_LIFE_MIN * 60.0
+    chronicle.turn(9, later)
+    assert hours_of(chronicle.memory(later))[9].answered == pytest.approx(5.0)
+    chronicle.answered(ANSWER, later)
+    chronicle.turn(9, later + 60.0)
+    found = hours_of(chronicle.memory(later + 60.0))
+    assert found[9].answered == pytest.approx(6.0, rel=1e-3)
+    assert found[9].per_token_s == pytest.approx(0.02)
+
+
+def test_a_minute_belongs_to_the_hour_in_which_it_began() -> None:
+    chronicle = Chronicle()
+    chronicle.turn(9, 0.0)
+    chronicle.turn(10, 1.0)
+    chronicle.answered(ANSWER, 2.0)
+    chronicle.turn(11, 3.0)
+    chronicle.answered(ANSWER, 4.0)
+    assert {hour: spell.answered for hour, spell in hours_of(chronicle.memory(4.0)).items()} == {
+        10: 2
+    }
+
+
+def test_before_the_hour_is_known_only_minutes_are() -> None:
+    chronicle = Chronicle()
+    chronicle.answered(ANSWER, 0.0)
+    chronicle.answered(ANSWER, 60.0)
+    memory = chronicle.memory(60.0)
+    assert (hours_of(memory), lately(memory, 2).answered) == ({}, 2)
+    assert memory.present[1] == HOUR_UNKNOWN
+
+
+def test_the_next_process_goes_on_in_the_same_minute() -> None:
+    first = Chronicle()
+    first.turn(9, 0.0)
+    first.answered(ANSWER, 10.0)
+    second = Chronicle(first.memory(20.0), 20.0)
+    second.turn(9, 20.0)
+    second.answered(ANSWER, 30.0)
+    assert lately(second.memory(30.0), 1).answered == 2
+    assert len(second.memory(30.0).minutes) == 0
+    assert second.statistics().ended == 2
+
+
+def test_a_row_of_another_version_is_read_as_far_as_it_goes() -> None:
+    short = ChronicleMemory((0, 9, 3), ((1, 9, 2),), ((9.0, 0.0, 5.0),))
+    long = ChronicleMemory((0, 9, *range(COLUMNS), 77), (), ((9, 0, *range(COLUMNS), 7.0, 7.0),))
+    chronicle = Chronicle(short, 600.0)
+    chronicle.answered(ANSWER, 600.0)
+    assert lately(chronicle.memory(600.0), 60).answered == 6
+    assert lately(short, 60).answered == 5
+    assert hours_of(short)[9].answered == 8
+    assert lately(Chronicle(long, 0.0).memory(0.0), 1) == Spell(*range(COLUMNS))
+    assert hours_of(long)[9].drawn_mille == 2 * (COLUMNS - 1)
+
+
+def test_spells_are_added_and_taken_away() -> None:
+    one, other = Spell(answered=3, rate=1), Spell(answered=2, overload=1)
+    assert total((one, other)) == Spell(answered=5, rate=1, overload=1)
+    assert total(()) == Spell()
+    assert without(one, other) == Spell(answered=1, rate=1)
+
+
+def _book(**sketched: object) -> Book:
+    """One call under way, whose first byte has come after half a second."""
+    book = Book(Memory(), lambda _: None, 0.0)
+    book.lanes.turn(7, 0.0)
+    book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
+    sketch = Sketch("model", size_bytes=400, max_output_tokens=100, **sketched)  # type: ignore[arg-type]
+    book.ask(Request(("ann", 1), "one", "anthropic", sketch), 0.0)
+    assert book.decide(0.0).grants
+    return book
+
+
+def _spell(book: Book, now: float) -> Spell:
+    (lane,) = describe(book, now).lanes
+    return lately(lane.chronicle, 1)
+
+
+def test_a_book_writes_down_when_an_answer_began_and_how_it_went_on() -> None:
+    book = _book()
+    book.first_byte(("ann", 1), Reading(), "anthropic", 0.5)
+    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+    found = _spell(book, 3.0)
+    assert (found.answered, found.input_tokens, found.output_tokens) == (1, 90, 40)
+    assert (found.first_byte_s, found.per_token_s, found.company) == (0.5, 0.05, 1.0)
+    assert describe(book, 3.0).hour == 7
+    assert [*hours_of(describe(book, 3.0).lanes[0].chronicle)] == [7]
+
+
+def test_the_time_of_a_whole_answer_is_divided_as_answers_usually_are() -> None:
+    book = _book(is_whole=True)
+    book.first_byte(("ann", 1), Reading(), "anthropic", 2.5)
+    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+    found = _spell(book, 3.0)
+    assert found.first_byte_s is not None
+    assert found.per_token_s is not None
+    assert found.first_byte_s > 0.0
+    assert found.first_byte_s + 40 * found.per_token_s == pytest.approx(2.5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Outcome("used", Tally(known="unknown")), Outcome("used", Tally(90.0, 0.0, 0.0))],
+    ids=["unknown", "empty"],
+)
+def test_what_nobody_counted_is_not_timed(outcome: Outcome) -> None:
+    book = _book(is_whole=True)
+    book.settle(("ann", 1), outcome, 2.5)
+    assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (1, 0)
+
+
+def test_an_answer_without_a_first_byte_and_an_adopted_one_are_not_timed() -> None:
+    book = _book()
+    sketch = Sketch("model", size_bytes=400, max_output_tokens=100)
+    book.adopt(Request(("bob", 2), "one", "anthropic", sketch), 5.0, 1.0)
+    book.first_byte(("bob", 2), Reading(), "anthropic", 1.5)
+    for call in (("ann", 1), ("bob", 2)):
+        book.settle(call, Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+    assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (2, 0)
+
+
+def test_a_refusal_is_written_down_by_its_kind_and_what_was_never_sent_is_not() -> None:
+    for outcome, expected in (
+        (Outcome("throttled", fault=Fault("rate", "requests", 1.0)), Spell(rate=1)),
+        (Outcome("throttled", fault=Fault("overload")), Spell(overload=1)),
+        (Outcome("used", Tally(known="unknown"), Fault("broken")), Spell(failed=1)),
+        (Outcome("unused"), Spell()),
+    ):
+        book = _book()
+        book.settle(("ann", 1), outcome, 1.0)
+        assert _spell(book, 1.0) == expected
+
+
+def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
+    book = _book()
+    now = 0.0
+    for number in range(2, 40):
+        now += 1.0
+        left = 600.0 - 8.0 * number
+        told = Reading((LimitReading("requests", 60.0, 600.0, left, 1.0),))
+        book.first_byte(("ann", number - 1), told, "anthropic", now)
+        book.settle(("ann", number - 1), Outcome("used", Tally(90.0, 0.0, 4.0)), now)
+        book.ask(Request(("ann", number), "one", "anthropic", Sketch("model")), now)
+        assert book.decide(now).grants
+    assert _spell(book, now).neighbours > 0.1
+
+
+def test_new_terms_leave_the_chronicle_as_it_is() -> None:
+    book = _book()
+    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 1.0)
+    book.configure("", AccountTerms((Limit("requests", 6.0),)), 2.0)
+    assert _spell(book, 3.0).answered == 1
+    again = Book(book.memory(3.0), lambda _: None, 3.0)
+    assert again.memory(3.0).lanes[0].chronicle == book.memory(3.0).lanes[0].chronicle
+
+
+def test_an_hour_that_turns_is_told_to_every_account() -> None:
+    book = _book()
+    book.lanes.turn(8, 60.0)
+    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 61.0)
+    assert [*hours_of(describe(book, 61.0).lanes[0].chronicle)] == [8]

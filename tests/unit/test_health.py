@@ -1,0 +1,301 @@
+"""Good, watch or bad: for us, who are paced, and for whoever is not; and at which hours."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headway.core.health import (
+    HOURS_KNOWN,
+    RECENT_MIN,
+    USUAL_CALLS,
+    Condition,
+    Level,
+    Thresholds,
+    condition_of,
+    hour_words,
+)
+from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
+from headway.core.quota.view import LaneView, LimitView
+from headway.core.values import FaultKind, Limit
+
+DAY_S = 86400.0
+HOUR_S = 3600.0
+NOON = 12
+
+
+def quick(company: int = 4) -> Answer:
+    return Answer(1000.0, 100.0, 0.5, 2.0, company)
+
+
+def slow(times: float, company: int = 4) -> Answer:
+    return Answer(1000.0, 100.0, 0.5 * times, 2.0 * times, company)
+
+
+class Account:
+    """A chronicle that is lived through: a day of usual calls, then what a test adds at noon."""
+
+    def __init__(self, usual: int = 200) -> None:
+        self.chronicle = Chronicle()
+        self.now_s = 0.0
+        self.chronicle.turn(NOON, 0.0)
+        for number in range(usual):
+            self.chronicle.answered(quick(), number / 10.0)
+        self.now_s = DAY_S
+        self.chronicle.turn(NOON, self.now_s)
+
+    def hour(self, hour: int, calls: int, answer: Answer, refused: int = 0) -> None:
+        """An hour of the day, on a day of its own."""
+        self.now_s += DAY_S
+        self.chronicle.turn(hour, self.now_s)
+        for _ in range(calls - refused):
+            self.chronicle.answered(answer, self.now_s)
+        for _ in range(refused):
+            self.chronicle.refused("rate", self.now_s)
+
+    def answers(self, calls: int, answer: Answer) -> None:
+        for _ in range(calls):
+            self.chronicle.answered(answer, self.now_s)
+
+    def faults(self, calls: int, kind: FaultKind) -> None:
+        for _ in range(calls):
+            self.chronicle.refused(kind, self.now_s)
+
+    def condition(
+        self, hour: int = NOON, at: Thresholds = Thresholds(), *limits: LimitView, waits: str = ""
+    ) -> Condition:
+        lane = LaneView(
+            "one", "model", "anthropic", 1.0, "fast", limits, inf, 0, 0, 0, waits, (),
+            self.chronicle.memory(self.now_s),
+        )  # fmt: skip
+        return condition_of(lane, hour, at)
+
+
+def use(resource: str, used: float, neighbours_per_s: float = 0.0) -> LimitView:
+    limit = Limit(resource, 600.0)  # type: ignore[arg-type]
+    return LimitView(limit, used, 1.0, neighbours_per_s)
+
+
+def test_an_account_of_which_nothing_is_known_is_good_and_its_hours_are_unknown() -> None:
+    lane = LaneView("one", "model", "", 1.0, "fast", (), inf, 0, 0, 0, "", (), ChronicleMemory())
+    found = condition_of(lane, NOON)
+    assert (found.level, found.reasons, found.is_peak) == ("good", (), None)
+    assert (found.slower, found.refusal_rate, found.neighbours) == (1.0, 0.0, 0.0)
+    assert hour_words(found).startswith("which hours are busy is not known yet: 0 of 24")
+
+
+def test_a_limit_that_is_all_used_is_good_for_us_and_bad_for_whoever_does_not_pace() -> None:
+    here = Account()
+    here.answers(50, quick())
+    full = (use("requests", 590.0), use("input", 330.0))
+    found = here.condition(NOON, Thresholds(), *full, waits="requests/60s: every call counts")
+    assert (found.level, found.reasons, found.binding) == ("good", (), "requests/60s")
+    assert dict(found.headroom) == pytest.approx({"requests/60s": 10 / 600, "input/60s": 0.45})
+    assert found.unpaced == "bad"
+    assert found.unpaced_reasons == ("98% of requests/60s is used", "55% of input/60s is used")
+
+
+@pytest.mark.parametrize(
+    ("resource", "used", "level"),
+    [("requests", 0.49, "good"), ("requests", 0.50, "watch"), ("requests", 0.60, "bad"),
+     ("tokens", 0.49, "good"), ("tokens", 0.50, "watch"), ("tokens", 0.69, "watch"),
+     ("input", 0.70, "bad"), ("tokens", 1.3, "bad")],
+)  # fmt: skip
+def test_the_documents_thresholds_are_for_clients_that_do_not_pace(
+    resource: str, used: float, level: Level
+) -> None:
+    found = Account().condition(NOON, Thresholds(), use(resource, 600.0 * used))
+    assert (found.unpaced, found.level) == (level, "good")
+
+
+def test_a_first_byte_that_takes_two_seconds_is_bad_for_whoever_does_not_pace() -> None:
+    here = Account(usual=0)
+    here.answers(5, Answer(10.0, 10.0, 2.5, 1.0))
+    assert here.condition().unpaced_reasons == ("first bytes take 2.5 s",)
+    assert here.condition(NOON, Thresholds(unpaced_first_byte_s=3.0)).unpaced == "good"
+
+
+@pytest.mark.parametrize(
+    ("refused", "kind", "level"),
+    [(1, "rate", "good"), (2, "rate", "watch"), (2, "concurrency", "watch"), (9, "rate", "watch"),
+     (12, "rate", "bad"), (1, "overload", "good"), (3, "overload", "watch"), (20, "server", "bad"),
+     (50, "request", "good")],
+)  # fmt: skip
+def test_refusals_and_overload_are_alarms_and_a_single_one_is_not(
+    refused: int, kind: FaultKind, level: Level
+) -> None:
+    here = Account()
+    here.answers(90, quick())
+    here.faults(refused, kind)
+    found = here.condition()
+    assert found.level == level
+    assert bool(found.reasons) == (level != "good")
+
+
+def test_reasons_say_how_many_and_by_what() -> None:
+    here = Account()
+    here.answers(80, quick())
+    here.faults(12, "rate")
+    here.faults(8, "concurrency")
+    here.faults(2, "overload")
+    here.faults(1, "timeout")
+    found = here.condition()
+    assert found.reasons == (
+        "19.4% of calls were refused (12 by rate, 8 by calls at once)",
+        "2.9% of calls found the provider overloaded or failing (2 overload, 1 failed)",
+    )
+    assert found.refusal_rate == pytest.approx(20 / 103)
+
+
+def test_few_refusals_among_many_calls_are_good() -> None:
+    here = Account()
+    here.answers(1000, quick())
+    here.faults(3, "rate")
+    assert (here.condition().level, here.condition().reasons) == ("good", ())
+
+
+@pytest.mark.parametrize(("times", "level"), [(1.4, "good"), (1.6, "watch"), (3.1, "bad")])
+def test_answers_that_slow_down_are_alarms(times: float, level: Level) -> None:
+    here = Account()
+    here.answers(20, slow(times))
+    found = here.condition()
+    assert (found.level, found.slower) == (level, pytest.approx(times))
+    if level != "good":
+        assert found.reasons[0].startswith(f"answers come {times:.1f}x slower per token")
+        assert found.reasons[1].startswith(f"first bytes come {times:.1f}x later")
+
+
+def test_long_answers_are_not_slow_ones() -> None:
+    here = Account()
+    here.answers(20, Answer(1000.0, 4000.0, 0.5, 80.0, 4))
+    assert (here.condition().level, here.condition().slower) == ("good", pytest.approx(1.0))
+
+
+def test_a_crowd_of_our_own_that_explains_it_is_named_and_never_bad() -> None:
+    here = Account()
+    here.answers(20, Answer(1000.0, 100.0, 0.5, 8.0, 16))
+    found = here.condition()
+    assert found.level == "watch"
+    assert found.reasons[0].endswith(", with 16 in flight and usually 4")
+
+
+def test_speed_is_not_compared_before_there_were_calls_enough() -> None:
+    few = Account()
+    few.answers(9, slow(5.0))
+    assert few.condition().slower == 1.0
+    new = Account(usual=USUAL_CALLS - 1)
+    new.answers(50, slow(5.0))
+    assert new.condition().slower == 1.0
+
+
+def test_before_any_hour_is_known_the_minutes_before_are_what_is_usual() -> None:
+    here = Account(usual=0)
+    here.chronicle = Chronicle()
+    here.now_s = 0.0
+    here.answers(40, quick())
+    here.now_s = 60.0 * (RECENT_MIN + 1)
+    here.answers(20, slow(2.0))
+    assert here.condition().slower == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("share", "level"), [(0.2, "good"), (0.3, "watch"), (0.6, "bad")])
+def test_a_neighbour_who_takes_our_share_is_an_alarm(share: float, level: Level) -> None:
+    taken = use("input", 100.0, share * 10.0)
+    gauge = LimitView(Limit("concurrency", 5.0, 0.0, "gauge"), 1.0, None, 3.0)
+    found = Account().condition(NOON, Thresholds(), gauge, taken)
+    assert (found.level, found.neighbours) == (level, pytest.approx(share))
+    if level != "good":
+        assert found.reasons == (f"somebody else on the account takes {share:.0%} of a limit",)
+
+
+def test_an_account_that_takes_no_calls_is_bad() -> None:
+    found = Account().condition(waits="account: billing: no credit")
+    assert found.reasons == ("the account takes no calls: billing: no credit",)
+    assert found.level == "bad"
+
+
+def test_the_worst_reason_comes_first() -> None:
+    here = Account()
+    here.answers(90, quick())
+    here.faults(3, "rate")
+    here.faults(40, "overload")
+    found = here.condition()
+    assert (found.level, found.reasons[0][-22:]) == ("bad", "(40 overload, 0 failed)"[-22:])
+
+
+def test_hours_that_are_faster_are_advised_when_there_were_calls_enough_in_them() -> None:
+    here = Account(usual=0)
+    for hour in (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6):
+        here.hour(hour, 100, quick())
+    for hour in (9, 10, 11, 13):
+        here.hour(hour, 40, slow(1.8))
+    here.hour(NOON, 40, slow(1.8), refused=2)
+    found = here.condition()
+    assert found.is_peak is True
+    assert found.quiet is not None
+    assert (found.quiet.from_hour, found.quiet.to_hour) == (20, 7)
+    assert found.quiet.faster == pytest.approx(1.8)
+    assert hour_words(found).startswith("between 20:00 and 07:00 answers come 1.8x faster, 0 of ")
+    assert hour_words(found).endswith("calls are refused: start then")
+    assert here.condition(22).is_peak is False
+    assert hour_words(here.condition(22)).startswith("no hour is better than this one, of the 16")
+    assert here.condition(8).is_peak is None
+
+
+def test_an_hour_with_few_calls_is_not_known() -> None:
+    here = Account(usual=0)
+    here.hour(3, USUAL_CALLS - 2, quick())
+    here.hour(NOON, 40, slow(2.0))
+    assert (here.condition().is_peak, here.condition().hours_known) == (None, 1)
+
+
+def test_that_no_hour_is_better_is_said_only_when_many_are_known() -> None:
+    here = Account(usual=0)
+    here.hour(NOON, 60, quick())
+    for hour in range(HOURS_KNOWN - 1):
+        here.hour(hour, 60, quick())
+    assert here.condition().is_peak is None
+    here.hour(8, 60, quick())
+    assert here.condition().is_peak is False
+
+
+def test_hours_with_fewer_refusals_are_better_unless_they_are_slower() -> None:
+    here = Account(usual=0)
+    here.hour(3, 50, quick())
+    here.hour(NOON, 50, quick(), refused=5)
+    found = here.condition()
+    assert found.is_peak is True
+    assert hour_words(found).startswith("between 03:00 and 04:00 0 of ")
+    slower = Account(usual=0)
+    slower.hour(3, 50, slow(1.2))
+    slower.hour(NOON, 50, quick(), refused=5)
+    assert slower.condition().quiet is None
+    faster = Account(usual=0)
+    faster.hour(3, 50, quick(), refused=5)
+    faster.hour(NOON, 50, slow(2.0))
+    assert faster.condition().quiet is None
+
+
+def test_an_hour_that_was_quick_because_little_was_asked_of_it_is_no_advice() -> None:
+    here = Account(usual=0)
+    here.hour(3, 50, quick(company=1))
+    here.hour(NOON, 50, slow(2.0, company=8))
+    assert here.condition().quiet is None
+
+
+def test_of_hours_with_refusals_and_without_speed_refusals_decide() -> None:
+    here = Account(usual=0)
+    here.hour(3, 50, Answer(10.0, 10.0))
+    here.hour(NOON, 50, Answer(10.0, 10.0), refused=5)
+    found = here.condition()
+    assert found.quiet is not None
+    assert found.quiet.faster == 1.0
+
+
+def test_what_has_faded_to_little_is_not_none() -> None:
+    here = Account(usual=0)
+    here.hour(3, 400, quick(), refused=1)
+    for _ in range(20):
+        here.hour(NOON, 40, slow(2.0), refused=2)
+    assert "hardly any of " in hour_words(here.condition())
