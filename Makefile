@@ -13,7 +13,7 @@ AGENTS := $(VENV)/agents/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ bench-patterns: $(DEV) ## 50 repositories three ways: a serial loop, a plan, sub
 
 bench-examples: $(DEV) ## what each worked example takes: the table in the README
 	@$(BIN)/python -m bench.examples
+
+bench-forecast: $(DEV) ## forecasts against the truth, over HTTP and in virtual time; can be interrupted and resumed
+	@$(BIN)/python -m bench.forecast
+
+bench-advice: $(RUNTIME) ## what `advise` recommends against the best that could be done, beside fixed rules
+	@$(BIN)/python -m bench.advice
 
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture

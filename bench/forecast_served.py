@@ -124,13 +124,13 @@ def _tried(
     (home / "items.txt").write_text("\n".join(texts[:LEARNED]) + "\n")
     _headway(home, told, "run", "plan.yaml", "--quiet", "--yes", "--json")
     (home / "items.txt").write_text("\n".join(texts[LEARNED:]) + "\n")
-    checked = json.loads(_headway(home, told, "check", "plan.yaml", "--json"))
     glimpses = _watched(home, told)
     status = json.loads(_headway(home, told, "status", "--json"))
-    kept = json.loads(next(iter(sorted((Path(place.state) / "runs").glob("*/forecast.json"))[-1:])).read_text())
-    print("check", checked["forecast"]["time_s"], "kept", kept, file=sys.stderr)
+    runs = sorted((Path(place.state) / "runs").glob("*/forecast.json"))
+    # What the run itself foresaw as it began: between a check and a run limits refill.
+    foreseen = json.loads(runs[-1].read_text())
     return Served(
-        kind, family, len(texts) - LEARNED, checked["forecast"], float(status["elapsed_s"]),
+        kind, family, len(texts) - LEARNED, foreseen, float(status["elapsed_s"]),
         round(float(status["usd"]) * 1e6), glimpses,
     )  # fmt: skip
 
