@@ -1,8 +1,8 @@
 """What forecasts are worth: `python -m bench.forecast` tries them and writes the page.
 
-Truth is what runs take: over HTTP on the served simulator, on llmock and on mocklimit, and in virtual
-time. The forecaster is told nothing of them; it learns from 40 calls. What was measured is kept, so
-that the page can be written again (`--page`) and an interrupted bench goes on.
+Truth is what runs take: over HTTP on the served simulator, on llmock and on mocklimit, and in
+virtual time. The forecaster is told nothing of them; it learns from 40 calls. What was measured is
+kept, so that the page can be written again (`--page`) and an interrupted bench goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -178,22 +177,23 @@ def _row(title: str, mine: Sequence[Measured]) -> tuple[str, ...]:
 INTRODUCTION: Final = f"""\
 # Forecasts against the truth
 
-Written by `make bench-forecast`. A run of {LEARNED} calls teaches; then {SERVED_SIZES[0]} to {SIZES[-1]} others of
-the same kind are foreseen, and made. The forecaster is told nothing of the provider (limits, speed,
-congestion, charging) and nothing of how long answers are; output lengths are gamma, of two humps or even,
-none of which it contains, and follow the prompts a little. Goals: median error of time and cost at most
-8 %, worst 30 %, the 80 % spread right in 75 to 90 % of runs, ETA within 10 % of the whole time from a
-fifth of the run on.
+Written by `make bench-forecast`. A run of {LEARNED} calls teaches; then {SERVED_SIZES[0]} to
+{SIZES[-1]} others of the same kind are foreseen, and made. The forecaster is told nothing of the
+provider (limits, speed, congestion, charging) and nothing of how long answers are; output lengths
+are gamma, of two humps or even, none of which it contains, and follow the prompts a little. Goals:
+median error of time and cost at most 8 %, worst 30 %, the 80 % spread right in 75 to 90 % of runs,
+ETA within 10 % of the whole time from a fifth of the run on.
 
 """
 KINDS: Final = "\nIn virtual time, by what binds:\n\n"
 READING: Final = """
-Over HTTP the forecast is the one that the run itself kept as it began (`forecast.json`, a tenth of the
-computation of `headway check`); cost is by list price. Providers here are simulated ones: nothing is
-claimed of a real one. A forecast from 40 calls cannot be better than these 40 tell: where the sum of
-answers binds, the mean of 40 of them is off by 5 to 12 % by luck alone. The time of a few calls that
-all run at once is that of the longest answer, which nobody knows: such runs (22 calls on a wide account)
-are missed by 20 % in the middle and by more than 100 % at worst, and their spreads say so.
+Over HTTP the forecast is the one that the run itself kept as it began (`forecast.json`, a tenth of
+the computation of `headway check`); cost is by list price. Providers here are simulated ones:
+nothing is claimed of a real one. A forecast from 40 calls cannot be better than these 40 tell: where
+the sum of answers binds, the mean of 40 of them is off by 5 to 12 % by luck alone. The time of a few
+calls that all run at once is that of the longest answer, which nobody knows: such runs (22 calls on
+a wide account) are missed by 20 % in the middle and by more than 100 % at worst, and their spreads
+say so.
 """
 
 
