@@ -189,8 +189,8 @@ KINDS: Final = "\nIn virtual time, by what binds:\n\n"
 READING: Final = """
 Over HTTP the forecast is the one that the run itself kept as it began (`forecast.json`, a tenth of
 the computation of `headway check`); cost is by list price. Providers here are simulated ones:
-nothing is claimed of a real one. A forecast from 40 calls cannot be better than these 40 tell: where
-the sum of answers binds, the mean of 40 of them is off by 5 to 12 % by luck alone. The time of a few
+nothing is claimed of a real one. A forecast from 40 calls cannot be better than these tell: where
+the sum of answers binds, the mean of 40 is off by 5 to 12 % by luck alone. The time of a few
 calls that all run at once is that of the longest answer, which nobody knows: such runs (22 calls on
 a wide account) are missed by 20 % in the middle and by more than 100 % at worst, and their spreads
 say so.
