@@ -7,6 +7,7 @@ Laws:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -127,7 +128,8 @@ def prospect_of(
             f"all calls are taken to draw on the account of {asked.model if asked else ''}",
         )
     footing, account = footing_of(asked.model if asked else "", kept, environment)
-    knowledge = Knowledge(footing, earlier.seen, earlier.words)
+    footing = replace(footing, hour=time.localtime().tm_hour)
+    knowledge = Knowledge(footing, earlier.seen, earlier.words, hours=tuple(earlier.hours))
     return Prospect(
         outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
     )

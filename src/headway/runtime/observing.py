@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,8 @@ class Earlier:
     """By part, how many calls these made."""
     counts: dict[str, int] = field(default_factory=dict)
     """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
+    hours: list[int] = field(default_factory=list)
+    """Of the day, at which calls were made."""
     runs: int = 0
     active: int = 1
     """The most tasks that were active at once."""
@@ -168,6 +171,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: Cast, is_same: bool) -> N
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         spans = [span for span in tale.spans if span[0] == "busy"]
         if row.ending.calls and spans:
+            found.hours.append(time.localtime(row.started_s).tm_hour)
             size = float(cast.sizes_bytes.get(row.key.hex(), 0))
             answered.append((_answered(part, spans[-1], row, size), model or part))
     if is_same:

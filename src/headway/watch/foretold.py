@@ -38,7 +38,7 @@ def foretold(found: Foreseen) -> Iterator[str]:
             "as it can until it has ended"
         )
     if found.learned_calls:
-        calls = count(found.learned_calls, "call")
+        calls = count(found.learned_calls, "call" if found.calls.mid else "task")
         yield f"learned from {calls}{f' of {found.learned_from}' if found.learned_from else ''}"
     for sentence in found.assumed:
         yield f"assumed: {sentence}"

@@ -22,12 +22,14 @@ from headway.core.foresight.door import PacedDoor
 from headway.core.foresight.draw import normal
 from headway.core.foresight.fluid import Flow, Room, Rooms, flow_of
 from headway.core.foresight.foreseen import Foreseen, Spread
+from headway.core.foresight.hours import slower_at
 from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.outline import Drawn, Outline, cropped, drawn, workload_of
 from headway.core.foresight.provider import Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
 from headway.core.foresight.sizes import Seen, Sizes, sizes_of
 from headway.core.foresight.speed import UNKNOWN, Speed, speed_of
+from headway.core.quota.chronicle import HOUR_UNKNOWN
 from headway.core.quota.dialect import DIALECTS, PLAIN
 from headway.core.quota.lane import Lane, lane_of, new_lane
 from headway.core.quota.length import OutputLength
@@ -83,6 +85,8 @@ class Footing:
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
+    hour: int = HOUR_UNKNOWN
+    """Of the day, on the wall, at which it is asked for."""
 
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
@@ -102,6 +106,8 @@ class Knowledge:
     learned_from: str = ""
     places: float = inf
     """Tasks that this machine takes at once, as far as was seen."""
+    hours: tuple[int, ...] = ()
+    """Of the day, at which calls were seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,8 @@ def ground_of(knowledge: Knowledge) -> Ground:
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
+    slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
+    speed = replace(speed, latency=_times_slower(speed.latency, slower))
     rooms, used, draws = _rooms(lane, knowledge.footing.terms.share)
     width = lane.quota.statistics().belief.width
     slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
@@ -142,6 +150,9 @@ def ground_of(knowledge: Knowledge) -> Ground:
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
+    if slower != 1.0:
+        words = f"at this hour a token takes {slower:.1f} times as long as when calls were seen"
+        assumed = (*assumed, words)
     room = Rooms(rooms, slots, knowledge.places)
     return Ground(
         sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
@@ -192,12 +203,14 @@ def _draw(outline: Outline, ground: Ground, seed: int, scale: float = 1.0) -> tu
 
 def _latency(speed: Speed, seed: int) -> Latency:
     """The provider's speed as it may really be."""
-    off = exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
-    known = speed.latency
+    return _times_slower(speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0)))
+
+
+def _times_slower(known: Latency, times: float) -> Latency:
     return replace(
         known,
-        first_byte_s=known.first_byte_s * off,
-        per_output_token_s=known.per_output_token_s * off,
+        first_byte_s=known.first_byte_s * times,
+        per_output_token_s=known.per_output_token_s * times,
     )
 
 

@@ -1,0 +1,46 @@
+"""How the hour of the day changes what is foreseen."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.foresight.hours import FACTOR_MAX, slower_at
+from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
+
+MINUTE_S = 60.0
+
+
+def told(*hours: tuple[int, float, int]) -> ChronicleMemory:
+    """A chronicle with so many answers of 100 tokens at each hour, each token taking so long."""
+    chronicle, now = Chronicle(), 0.0
+    for hour, per_token_s, answers in hours:
+        chronicle.turn(hour, now)
+        for _ in range(answers):
+            chronicle.answered(Answer(10.0, 100.0, 0.5, 100.0 * per_token_s), now)
+        now += 2 * MINUTE_S
+    chronicle.turn(0, now + MINUTE_S)
+    return chronicle.memory(now + 2 * MINUTE_S)
+
+
+def test_an_hour_at_which_tokens_take_twice_as_long_makes_twice_as_long_a_forecast() -> None:
+    chronicle = told((3, 0.01, 80), (15, 0.02, 80))
+    assert slower_at(chronicle, 15, (3,)) == pytest.approx(2.0, rel=0.01)
+    assert slower_at(chronicle, 3, (15,)) == pytest.approx(0.5, rel=0.01)
+    assert slower_at(chronicle, 15, (3, 3, 15)) == pytest.approx(1.5, rel=0.01)
+
+
+def test_calls_that_were_seen_at_the_same_hour_change_nothing() -> None:
+    assert slower_at(told((3, 0.01, 80), (15, 0.02, 80)), 15, (15, 15)) == pytest.approx(1.0)
+
+
+def test_an_hour_of_which_little_is_known_changes_nothing() -> None:
+    chronicle = told((3, 0.01, 80), (15, 0.02, 20))
+    assert slower_at(chronicle, 15, (3,)) == 1.0
+    assert slower_at(chronicle, 3, (15,)) == 1.0
+    assert slower_at(chronicle, 3, ()) == 1.0
+
+
+def test_no_hour_is_believed_to_be_many_times_slower_than_another() -> None:
+    chronicle = told((3, 0.01, 80), (15, 0.5, 80))
+    assert slower_at(chronicle, 15, (3,)) == FACTOR_MAX
+    assert slower_at(chronicle, 3, (15,)) == pytest.approx(1.0 / FACTOR_MAX)
