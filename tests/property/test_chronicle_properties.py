@@ -36,7 +36,8 @@ STEPS = st.lists(
 
 def _performed(steps: list[Step]) -> tuple[Chronicle, list[tuple[int, int, int]], float]:
     """The chronicle, every call's minute, hour and tokens, and the time at the end."""
-    chronicle, calls, now, hour = Chronicle(), [], 0.0, -1
+    chronicle, now, hour = Chronicle(), 0.0, -1
+    calls: list[tuple[int, int, int]] = []
     began = {0: -1}
     for gap_s, what, number in steps:
         now += gap_s

@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench import burn_down
+from bench.burn_down import PICTURE, example
 from headway.core.outlook import Finish, Outlook, Rest, finishes, outlooks
 from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.terms import Budget, DaySpend, Spend
@@ -177,3 +179,7 @@ def test_a_stopped_run_that_no_month_has_room_for_is_told_so() -> None:
         "no month has room for one of its calls, it can finish only with "
         "`headway limits budget '$30/month' --account 'api.example#1a2b'`"
     )
+
+
+def test_the_picture_of_the_documentation_is_what_is_drawn_today() -> None:
+    assert PICTURE.read_text() == svg(example(), burn_down.PASSED)

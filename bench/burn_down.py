@@ -1,0 +1,54 @@
+"""Draws the picture of `docs/health.md` from days that are written down here.
+
+python -m bench.burn_down            docs/burn-down.svg
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from bench.results import ROOT
+from headway.core.outlook import Outlook, outlooks
+from headway.core.quota.ledger import LedgerStatistics
+from headway.core.quota.terms import Budget, DaySpend, Spend
+from headway.core.quota.view import BookView
+from headway.watch.burndown import svg, terminal
+from headway.watch.screen import Glyphs
+
+PICTURE: Final = ROOT / "docs" / "burn-down.svg"
+BUDGET_TOKENS: Final = 5e6
+"""The monthly budget of *Concurrent vs. Parallel Execution*."""
+
+REVIEWS: Final = (3, 3, 1, 0, 4, 5, 4, 3, 4, 1, 0, 5, 4, 5, 4, 2)
+"""Reviews by several agents at once on the first days of a November..."""
+
+REVIEW_TOKENS: Final = 68_000.0
+"""...at what the document says that one takes."""
+
+PASSED: Final = 0.6
+
+
+def example() -> Outlook:
+    """The month on its sixteenth day, in the afternoon."""
+    days = tuple(
+        DaySpend(f"2026-11-{day + 1:02}", REVIEW_TOKENS * reviews)
+        for day, reviews in enumerate(REVIEWS)
+    )
+    spent = Spend(sum(day.tokens for day in days))
+    ledger = LedgerStatistics(Budget(tokens=BUDGET_TOKENS), spent, Spend())
+    view = BookView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
+    (found,) = outlooks(view, PASSED)
+    return found
+
+
+def main() -> int:
+    """Write the picture, and show it on the terminal."""
+    PICTURE.write_text(svg(example(), PASSED))
+    print("\n".join(terminal(example(), PASSED, Glyphs())))
+    print(PICTURE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
