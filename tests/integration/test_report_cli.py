@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from headway.core.foresight.foreseen import Foreseen, Spread
 from headway.core.plan.graph import Graph, Group, Need
 from headway.core.values import Fault
 from headway.runtime.forecasts import keep_forecast, kept_forecast, read_forecast
+from headway.runtime.journal_reader import JournalReader, Recorded
 from headway.runtime.shapes import GROUPS_MAX, kept_shape
 from headway.runtime.shapes import NAME as SHAPE
 from headway.watch.reportwords import limit_words
@@ -176,11 +178,36 @@ def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
     asyncio.run(meanwhile())
 
 
+def test_facts_that_come_while_one_looks_are_part_of_the_report(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, state and facts are of one moment, or a task would be in no group."""
+    run = limited_run(shell.state)
+    asked: list[int] = []
+    whole = JournalReader.events
+
+    def events(
+        reader: JournalReader, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
+    ) -> Iterator[Recorded]:
+        found = list(whole(reader, after, key, kinds))
+        if key is None and not kinds:
+            asked.append(after)
+            # As if only the first half had been there at the first look.
+            found = found[: len(found) // 2] if len(asked) == 1 else found
+        return iter(found)
+
+    monkeypatch.setattr(JournalReader, "events", events)
+    told = reported(shell, run)
+    assert (told["elapsed_s"], told["calls"], len(told["groups"])) == (10.0, 4, 1)  # type: ignore[arg-type]
+    assert asked[0] == 0 < asked[1] < asked[2]
+
+
 def test_a_run_in_which_nothing_has_happened_says_so(shell: Shell) -> None:
     Writer(shell.state).close()
     found = shell("report")
     assert found.returncode == 0
-    assert "nothing has happened yet" in found.stdout
+    assert "nothing took any time yet" in found.stdout
+    assert "where the time went" not in found.stdout
     assert reported(shell)["bound"] is None
 
 

@@ -34,7 +34,7 @@ from headway.core.story import Standing, Story, effective_width, in_line, stand
 from headway.core.verdict import verdict
 from headway.errors import HeadwayError
 from headway.runtime.forecasts import KeptForecast, read_forecast
-from headway.runtime.journal_reader import JournalReader
+from headway.runtime.journal_reader import JournalReader, Recorded
 from headway.runtime.runs import RunPlace, list_runs
 from headway.runtime.shapes import Kept, kept_shape
 from headway.watch.glance import Glance, look, state_folder
@@ -49,6 +49,9 @@ NATURES: Final = {
     "python": Nature("function"),
 }
 """What tasks are where nothing else is known of them."""
+
+LOOKS_MAX: Final = 3
+"""A run that goes on is looked at again so often before what it did meanwhile is left out."""
 
 EARLIER_MAX: Final = 10
 LOOKED_MAX: Final = 200
@@ -94,18 +97,19 @@ class Afterwards:
 
 def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     """Fold a journal; `folder` is the run's."""
+    glance, recorded = _seen(reader)
     names = {row.key: row.name for row in reader.rows()}
     shape = _shape(reader.header, folder)
     graph = None if shape is None else shape.graph
     group_of = _grouping(reader.header, names, graph)
     works_alone = _loners(reader.header, shape, group_of)
-    glance, ways, story = look(reader), Passages(works_alone), Story(works_alone)
-    for recorded in reader.events():
-        story.hear(recorded.key, recorded.event)
-        ways.hear(recorded.key, recorded.event)
+    ways, story = Passages(works_alone), Story(works_alone)
+    for one in recorded:
+        story.hear(one.key, one.event)
+        ways.hear(one.key, one.event)
     now_s = ways.statistics().elapsed_s
-    if glance.verdict.is_live:
-        now_s += max(0.0, time.time() - glance.summary.last_s)
+    if glance.verdict.is_live and recorded:
+        now_s += max(0.0, time.time() - recorded[-1].event.at_s)
     ways.close(now_s)
     kin = lineage(ways.tasks.values(), graph, group_of)
     seen = Seen(
@@ -135,6 +139,18 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
         slowest(ways.tasks.values(), SLOW_MAX), _earlier(reader.header),
         binding(where, kin, ways.tasks, groups, group_of),
     )  # fmt: skip
+
+
+def _seen(reader: JournalReader) -> tuple[Glance, list[Recorded]]:
+    """A run and its facts, of one moment as far as can be: it may go on meanwhile."""
+    recorded = list(reader.events())
+    for _ in range(LOOKS_MAX):
+        glance = look(reader)
+        later = list(reader.events(recorded[-1].seq if recorded else 0))
+        recorded += later
+        if not later:
+            break
+    return glance, recorded
 
 
 def _shape(header: Header, folder: str) -> Kept | None:
@@ -195,7 +211,7 @@ def _nature(shape: Kept, index: int, usual: Nature) -> Nature:
         service = "machine"
     elif shape.models is not None:
         service = "provider" if group.name in shape.models else "function"
-    if _is_fan_in(graph, index):
+    if not group.is_local and _is_fan_in(graph, index):
         service = "fan-in"
     is_ordered = bool(group.queue) or group.touches is not None
     return Nature(service, group.is_local, is_ordered)

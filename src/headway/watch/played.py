@@ -38,11 +38,12 @@ class Played:
 
 def played(reader: JournalReader) -> Played:
     """Fold a journal."""
+    facts = list(reader.events())
     names = {row.key: row.name for row in reader.rows()}
     kept = kept_shape(reader.folder)
     models = (kept and kept.models) or frozenset()
     story = Story(lambda key: group_name(names.get(key, "")) not in models)
-    for recorded in reader.events():
+    for recorded in facts:
         story.hear(recorded.key, recorded.event)
     glance = look(reader)
     tales = story.in_order()

@@ -64,9 +64,10 @@ def report_lines(run: Afterwards, width: int) -> Iterator[Text]:
     yield from _block("foreseen", _foreseen_lines(run), width)
     yield from _block("width", [width_words(run)], width)
     yield from _block("serial", serial_words(run), width)
-    yield Text()
-    yield from _where(run)
-    yield Text()
+    if run.spent.shares:
+        yield Text()
+        yield from _where(run)
+        yield Text()
     yield from _block("headway", [_overhead_words(run)], width)
     yield from _block("refused", [refusal_words(run)], width)
     yield from _block("twice", [_twice_words(run)], width)
@@ -155,7 +156,7 @@ def _overhead_words(run: Afterwards) -> str:
     share = numbers.cpu_s / run.elapsed_s if run.elapsed_s else 0.0
     words = f"{numbers.cpu_s:.2f} s of CPU, {share:.1%} of one processor"
     words += f"; at most {numbers.memory_bytes / 1e6:.0f} MB"
-    extra = [] if run.is_measured else ["without the parts that ended early"]
+    extra = [] if run.is_measured else ["without the parts that were cut off"]
     if run.glance.header.kind == "python":
         extra.append("with the functions that ran in its process")
     if run.is_simulated:

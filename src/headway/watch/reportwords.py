@@ -211,7 +211,7 @@ def advice(run: Afterwards) -> str:
     """What bound the run, and what would help."""
     bound = run.binding
     if bound is None:
-        return "nothing has happened yet"
+        return "nothing took any time yet"
     if bound.straggler:
         return _straggler(run, bound)
     share = f"{bound.share:.0%} of the time"

@@ -450,4 +450,4 @@ def width_cause(width: Width, in_flight: int) -> WidthCause:
     """What keeps one more from joining so many, where the width does."""
     if in_flight >= min(width.cap.limit, width.strain.limit):
         return "concurrency"
-    return "peak" if width.congestion.worth() < inf else "untried"
+    return "peak" if width.congestion.peak() < inf else "untried"

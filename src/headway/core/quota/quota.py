@@ -154,6 +154,7 @@ class Quota:
         self._permits.extend_overruns(now)
         grants: list[Grant] = []
         wait: Wait | None = None
+        cause = ""
         while (waiter := self._queue.head()) is not None:
             ask = waiter.ask
             stream = self.belief.tempo.plan(ask.demand.expected.output_tokens, now)
@@ -162,14 +163,14 @@ class Quota:
                 if wait.until_s < inf or not self.belief.can_ever(ask.demand):
                     grants += self._backfill(ask.demand, stream, wait, now)
                 self._held_back += 1
-                self._waited = _cause(self.belief, wait)
+                cause = self._waited = _cause(self.belief, wait)
                 break
             self._queue.pop()
             reason = self._why(waiter, now)
             permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
             grants.append(Grant(waiter.place, permit))
         self._decided_s = now
-        self._blame.note("" if wait is None else _cause(self.belief, wait), now)
+        self._blame.note(cause, now)
         wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
         self._stands = Decision((), wait, wake_s, waiter.place if waiter else None)
         return replace(self._stands, grants=tuple(grants))
