@@ -57,8 +57,10 @@ class Left:
     """By group, in the order of their release."""
 
 
-def drawn(rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float = 0.0) -> Programs:
-    """Tasks with needs, queues and declarations, a part of which are incomplete."""
+def drawn(
+    rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float = 0.0, share: float = 0.6
+) -> Programs:
+    """Tasks with needs and queues, a share with declarations, a part of which are incomplete."""
     count = rng.randint(2, tasks_max)
     ops = tuple(_ops(rng) for _ in range(count))
     groups = [
@@ -68,7 +70,7 @@ def drawn(rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float
             retries=0,
             queue="q" if rng.random() < 0.15 else "",
             touches=_declared(ops[index], rng, lies)
-            if is_declared and rng.random() < 0.6
+            if is_declared and rng.random() < share
             else ANYTHING,
         )
         for index in range(count)
