@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from headway.core.digest import digest
 from headway.core.engine.access import Act
@@ -35,6 +36,22 @@ Op = tuple[str, str]
 """A verb, and what it is about."""
 
 
+class View(Protocol):
+    """What a program looks at and changes: a snapshot is one."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def scan(self, pattern: str) -> list[tuple[str, bytes]]: ...
+
+    def put(self, key: str, value: object) -> None: ...
+
+    def add(self, key: str, value: object) -> None: ...
+
+    def remove(self, key: str) -> None: ...
+
+    def act(self, act: Act) -> int: ...
+
+
 @dataclass(frozen=True)
 class Programs:
     """A graph, and what each of its groups does."""
@@ -57,8 +74,10 @@ class Left:
     """By group, in the order of their release."""
 
 
-def drawn(rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float = 0.0) -> Programs:
-    """Tasks with needs, queues and declarations, a part of which are incomplete."""
+def drawn(
+    rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float = 0.0, share: float = 0.6
+) -> Programs:
+    """Tasks with needs and queues, a share with declarations, a part of which are incomplete."""
     count = rng.randint(2, tasks_max)
     ops = tuple(_ops(rng) for _ in range(count))
     groups = [
@@ -68,7 +87,7 @@ def drawn(rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float
             retries=0,
             queue="q" if rng.random() < 0.15 else "",
             touches=_declared(ops[index], rng, lies)
-            if is_declared and rng.random() < 0.6
+            if is_declared and rng.random() < share
             else ANYTHING,
         )
         for index in range(count)
@@ -76,23 +95,23 @@ def drawn(rng: random.Random, is_declared: bool, tasks_max: int = 6, lies: float
     return Programs(Graph(groups), ops)
 
 
-def steps(ops: tuple[Op, ...], snapshot: Snapshot, name: str) -> Iterator[bytes]:
+def steps(ops: tuple[Op, ...], view: View, name: str) -> Iterator[bytes]:
     """Perform one after another, giving all that was seen so far; ValueError in the middle."""
     seen = name.encode()
     for verb, what in ops:
         match verb:
             case "get":
-                seen = digest(seen + (snapshot.get(what) or b"-"))
+                seen = digest(seen + (view.get(what) or b"-"))
             case "scan":
-                seen = digest(seen + repr(snapshot.scan(what)).encode())
+                seen = digest(seen + repr(view.scan(what)).encode())
             case "put":
-                snapshot.put(what, seen.hex())
+                view.put(what, seen.hex())
             case "remove":
-                snapshot.remove(what)
+                view.remove(what)
             case "add":
-                snapshot.add(what, seen[0] % 5 if what in ("count", "top") else seen.hex()[:3])
+                view.add(what, seen[0] % 5 if what in ("count", "top") else seen.hex()[:3])
             case "act":
-                snapshot.act(Act(what, b'"%s"' % seen.hex().encode()))
+                view.act(Act(what, b'"%s"' % seen.hex().encode()))
             case "stumble" if seen[0] % 2:
                 raise ValueError(seen.hex())
         yield seen

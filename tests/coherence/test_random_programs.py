@@ -45,11 +45,13 @@ class Stage:
     effects: list[tuple[int, bytes]] = field(default_factory=list)
     runs: dict[int, int] = field(default_factory=dict)
     later: list[Input] = field(default_factory=list)
+    hung: int | None = None
+    """A task that never takes another step once it has started."""
     state: State = field(init=False)
     coherence: Coherence = field(init=False)
 
     def play(self) -> Left:
-        """To the end, one step of one attempt after another, in any order."""
+        """Until nobody moves any more, one step of one attempt after another, in any order."""
         graph = self.programs.graph
         self.coherence = Coherence(graph, self.shared)
         self.state = begin(graph, Rules(strategy=AllAtOnce()), self.coherence)
@@ -58,8 +60,11 @@ class Stage:
             if self.later:
                 self._take(step(self.state, self.later.pop(), 0.0))
                 continue
-            assert self.live, "nobody moves, and it is not over"
-            self._move(self.rng.choice(list(self.live)))
+            movable = [task for task in self.live if task != self.hung]
+            if not movable:
+                assert self.hung in self.live, "nobody moves, and it is not over"
+                break
+            self._move(self.rng.choice(movable))
         return Left(self.ends, state_of(self.shared), tuple(self.effects))
 
     def _move(self, task: int) -> None:
