@@ -121,6 +121,14 @@ def test_without_bytes_inputs_are_those_that_were_seen() -> None:
     assert sizes_of([Seen(500.0, 100.0, 2000.0), Seen(1500.0, 100.0)]).inputs is None
 
 
+def test_inputs_that_were_seen_are_no_less_sure_because_nobody_knew_their_bytes() -> None:
+    sizes = sizes_of([Seen(500.0, 100.0)] * 40)
+    assert stdev(draw(sizes, mood(sizes, seed), 0, 0.0)[0] for seed in range(50)) < 1.0
+    various = sizes_of([Seen(500.0 * lognormal(1, 1, at, 0.5), 100.0) for at in range(50)])
+    offs = stdev(mood(various, seed).input_off for seed in range(200))
+    assert offs == pytest.approx(0.7 * 0.5 / 50**0.5, rel=0.4)
+
+
 def test_answers_follow_their_inputs_as_far_as_was_seen() -> None:
     """Tokens that double with the input, and such that do not care."""
     doubles = [Seen(100.0 * at, 50.0 * at, 400.0 * at) for at in range(1, 41)]
