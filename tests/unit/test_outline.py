@@ -1,4 +1,4 @@
-"""A plan as parts, drawn into calls: who needs whom, what answers add to inputs, what is cropped."""
+"""A plan as parts, drawn into calls: who needs whom, what answers add to inputs, what is cut."""
 
 from __future__ import annotations
 
@@ -165,7 +165,8 @@ def test_a_plan_that_is_small_enough_is_left_as_it_is() -> None:
 def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:
     sizes = tuple(float(at) for at in range(1000))
     outline = Outline((
-        Part("ask", 1000, model="m", sizes_bytes=sizes), Part("check", 1000, (Need(0, block=1),), "m"),
+        Part("ask", 1000, model="m", sizes_bytes=sizes),
+        Part("check", 1000, (Need(0, block=1),), "m"),
         Part("sum", 1, (Need(1),), "m"), Part("none", 0, model="m"),
     ))  # fmt: skip
     small = cropped(outline, 100)
@@ -175,6 +176,11 @@ def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:
     assert len(kept) == 50
     assert mean(kept) == pytest.approx(mean(sizes), rel=0.03)
     assert needs_of(small)[100] == tuple(range(50, 100))
+    assert outline.times(small) == pytest.approx(20.0, rel=0.02)
+    here = Outline((Part("build", 1000, seconds=(1.0,)),))
+    assert (here.calls, here.steps, cropped(here, 100).tasks) == (0.0, 1000.0, 100)
+    assert here.times(cropped(here, 100)) == 10.0
+    assert Outline(()).times(Outline(())) == 0.0
 
 
 COUNTS = st.lists(st.integers(0, 3000), min_size=1, max_size=6)

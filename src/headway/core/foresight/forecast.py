@@ -15,14 +15,13 @@ from math import ceil, exp, inf, log, sqrt
 from typing import Final
 
 from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Adaptive, Strategy
+from headway.core.engine.strategy import Adaptive, Strategy, Waves
 from headway.core.foresight.account import Terms
 from headway.core.foresight.bound import bound
 from headway.core.foresight.door import PacedDoor
 from headway.core.foresight.draw import normal
-from headway.core.foresight.fluid import Flow, Room, Rooms, flow_of
+from headway.core.foresight.fluid import WIDTH, Flow, Room, Rooms, flow_of
 from headway.core.foresight.foreseen import Foreseen, Spread
-from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.outline import Drawn, Outline, cropped, drawn, workload_of
 from headway.core.foresight.provider import Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
@@ -119,6 +118,12 @@ class Ground:
     is_known: bool
     """Whether it was learned before how many calls at once are worth it."""
 
+    def under(self, strategy: Strategy) -> Ground:
+        """The same where no more tasks are active at once than a strategy lets."""
+        most, rooms = strategy.room(0), self.rooms
+        width, places = min(rooms.width_max, most), min(rooms.places, most)
+        return replace(self, rooms=replace(rooms, width_max=width, places=places))
+
 
 def ground_of(knowledge: Knowledge) -> Ground:
     """Fit all that was seen."""
@@ -129,16 +134,13 @@ def ground_of(knowledge: Knowledge) -> Ground:
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
-    rooms, used, draws = _rooms(lane, knowledge.footing.terms.share)
+    rooms, used = _rooms(lane, knowledge.footing.terms.share)
     width = lane.quota.statistics().belief.width
     slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
     limits = tuple(room.limit for room in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
-    terms = Terms(
-        limits, charging=lane.dialect.charging, used=used,
-        neighbour=Neighbour(share=draws) if draws > 0.0 else None,
-    )  # fmt: skip
+    terms = Terms(limits, charging=lane.dialect.charging, used=used)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
@@ -157,16 +159,18 @@ def foresee(
     depth: Depth = FULL,
 ) -> Foreseen:
     """What a plan will take, performed like this."""
-    ground = ground_of(knowledge)
+    ground = ground_of(knowledge).under(strategy)
     part = cropped(outline, depth.drawn_calls)
-    scale = outline.calls / max(1.0, part.calls)
+    scale = outline.times(part)
     draws = [_draw(part, ground, seed + index, scale) for index in range(depth.draws)]
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
     offs, ran = _rehearsed(small, ground, strategy, knowledge, chosen)
-    times = _times([flow.time_s for _, flow in draws], offs, small is outline, seed)
     middle, flow = draws[order[depth.draws // 2]]
+    # Every wave has an end of its own; everything else has one.
+    is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
+    times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
     least_s, binding = _bound(middle, flow, ground, depth)
     priced = all(part.price is not None for part in outline.parts if part.asks)
     amounts = [one.amounts for one, _ in draws]
@@ -176,8 +180,8 @@ def foresee(
         strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
         _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
         _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
-        min(least_s, median(times)), binding, _width(ran, flow),
-        refused * outline.calls / max(1.0, small.calls), ground.calls, knowledge.learned_from,
+        min(least_s, median(times)), binding, _width(ran, flow, small is outline),
+        refused * outline.times(small), ground.calls, knowledge.learned_from,
         unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
         assumed=ground.assumed,
     )  # fmt: skip
@@ -203,7 +207,7 @@ def _latency(speed: Speed, seed: int) -> Latency:
 
 def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
     """Draws to be rehearsed: spread over all of them by the time that they take."""
-    count = ceil(depth.rehearsed_calls / max(1.0, outline.calls))
+    count = ceil(depth.rehearsed_calls / max(1.0, outline.steps))
     count = min(REHEARSALS_MAX, max(REHEARSALS_MIN, count))
     return [order[(2 * at + 1) * len(order) // (2 * count)] for at in range(count)]
 
@@ -238,7 +242,7 @@ def _rehearsed(
 
 
 def _times(
-    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_small: bool, seed: int
+    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_alike: bool, seed: int
 ) -> list[float]:
     """Times of all draws: what the fluid leaves out is a factor, of a cropped plan a summand."""
     if not pairs:
@@ -251,7 +255,7 @@ def _times(
     for at, time_s in enumerate(fluid):
         off = MODEL_DOUBT * normal(seed, MODEL_STREAM, 2 * at)
         off += spread * normal(seed, MODEL_STREAM, 2 * at + 1)
-        base_s = time_s * exp(middle) if is_small else max(time_s, time_s + more_s)
+        base_s = time_s * exp(middle) if is_alike else max(time_s, time_s + more_s)
         times.append(base_s * exp(off))
     return times
 
@@ -269,34 +273,33 @@ def _bound(one: Drawn, flow: Flow, ground: Ground, depth: Depth) -> tuple[float,
     return found.time_s, found.binding
 
 
-def _width(ran: Sequence[Rehearsed], flow: Flow) -> float:
-    """Calls in flight on average, while there were any."""
+def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
+    """Calls in flight on average; those of a cropped plan are mostly its burst."""
     shown = [
         sum(end - sent for sent, end in one.calls) / one.makespan_s
         for one in ran
         if one.makespan_s > 0.0
     ]
-    return median(shown) if shown else flow.width
+    if not shown:
+        return flow.width
+    return median(shown) if is_small else min(median(shown), flow.width)
 
 
-def _rooms(
-    lane: Lane, share: float
-) -> tuple[tuple[Room, ...], tuple[tuple[str, float], ...], float]:
-    """What may be had of each limit, what is used of it, and the share that others draw."""
+def _rooms(lane: Lane, share: float) -> tuple[tuple[Room, ...], tuple[tuple[str, float], ...]]:
+    """What may be had of each limit, and what is used of it.
+
+    Of what others draw nothing outlives a process: they are taken to be gone.
+    """
     rooms: list[Room] = []
     used: list[tuple[str, float]] = []
-    others = 0.0
     for mirror in lane.quota.belief.mirrors:
         known = mirror.statistics()
-        level = max(0.0, mirror.balance.level(0.0))
         limit = known.limit
-        taken = max(0.0, known.capacity - level)
+        taken = max(0.0, known.capacity - max(0.0, mirror.balance.level(0.0)))
         used.append((limit.name, taken))
-        draw_share = min(0.9, known.draw_per_s / max(limit.rate_per_s, 1e-9))
-        others = max(others, draw_share)
         free = max(0.0, share * known.capacity - taken)
-        rooms.append(Room(limit, free, min(share, 1.0 - draw_share) * limit.rate_per_s))
-    return tuple(rooms), tuple(used), others
+        rooms.append(Room(limit, free, share * limit.rate_per_s))
+    return tuple(rooms), tuple(used)
 
 
 def _gauges(footing: Footing) -> Iterator[Limit]:
