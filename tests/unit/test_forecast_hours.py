@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from headway.core.foresight.forecast import QUICK, Footing, Knowledge, foresee
+from headway.core.foresight.foreseen import Foreseen
 from headway.core.foresight.hours import FACTOR_MAX, slower_at
+from headway.core.foresight.outline import Outline, Part
+from headway.core.quota.belief import Profile
 from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
+from headway.core.quota.terms import AccountTerms, LaneMemory
+from headway.core.values import Limit
 
 MINUTE_S = 60.0
 
@@ -44,3 +50,28 @@ def test_no_hour_is_believed_to_be_many_times_slower_than_another() -> None:
     chronicle = told((3, 0.01, 80), (15, 0.5, 80))
     assert slower_at(chronicle, 15, (3,)) == FACTOR_MAX
     assert slower_at(chronicle, 3, (15,)) == pytest.approx(1.0 / FACTOR_MAX)
+
+
+def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
+    def foreseen(neighbours: float) -> Foreseen:
+        chronicle = Chronicle()
+        for _ in range(20):
+            answer = Answer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
+            chronicle.answered(answer, 0.0)
+        limits = (Limit("requests", 60.0), Limit("output", 6000.0))
+        terms = AccountTerms(limits)
+        memory = LaneMemory(
+            "account",
+            "model",
+            "anthropic",
+            Profile(curve=((4, 9.0, 0.01),)),
+            (),
+            chronicle.memory(0.0),
+        )
+        outline = Outline((Part("ask", 180, model="model", sizes_bytes=(400.0,)),))
+        return foresee(outline, Knowledge(Footing(memory, terms)), depth=QUICK)
+
+    alone, beside = foreseen(0.0), foreseen(0.4)
+    assert beside.time_s.mid > 1.3 * alone.time_s.mid
+    assert any("40%" in words for words in beside.assumed)
+    assert not any("others" in words for words in alone.assumed)

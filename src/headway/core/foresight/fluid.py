@@ -38,7 +38,7 @@ class Room:
     free: float
     """Now."""
     rate_per_s: float
-    """What flows in for us: less than all of it if others draw, or the user set a ceiling."""
+    """What flows in for us: less than all of it if the user set a ceiling."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from math import ceil, exp, inf, log, sqrt
 from typing import Final
 
 from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Adaptive, Strategy
+from headway.core.engine.strategy import Adaptive, Strategy, Waves
 from headway.core.foresight.account import Terms
 from headway.core.foresight.bound import bound
 from headway.core.foresight.door import PacedDoor
 from headway.core.foresight.draw import normal
-from headway.core.foresight.fluid import Flow, Room, Rooms, flow_of
+from headway.core.foresight.fluid import WIDTH, Flow, Room, Rooms, flow_of
 from headway.core.foresight.foreseen import Foreseen, Spread
 from headway.core.foresight.hours import slower_at
 from headway.core.foresight.neighbour import Neighbour
@@ -29,7 +29,7 @@ from headway.core.foresight.provider import Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
 from headway.core.foresight.sizes import Seen, Sizes, sizes_of
 from headway.core.foresight.speed import UNKNOWN, Speed, speed_of
-from headway.core.quota.chronicle import HOUR_UNKNOWN
+from headway.core.quota.chronicle import HOUR_UNKNOWN, lately
 from headway.core.quota.dialect import DIALECTS, PLAIN
 from headway.core.quota.lane import Lane, lane_of, new_lane
 from headway.core.quota.length import OutputLength
@@ -47,6 +47,11 @@ MODEL_DOUBT: Final = 0.03
 SPEED_STREAM: Final = 121
 MODEL_STREAM: Final = 122
 REHEARSAL_SEED: Final = 104_729
+
+LATELY_MIN: Final = 15
+OTHERS_MAX: Final = 0.5
+"""Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
+the most: more is not theirs."""
 
 LENGTHS_SEEN_MAX: Final = 200
 """Calls that lengths are told of before a rehearsal."""
@@ -125,6 +130,12 @@ class Ground:
     is_known: bool
     """Whether it was learned before how many calls at once are worth it."""
 
+    def under(self, strategy: Strategy) -> Ground:
+        """The same where no more tasks are active at once than a strategy lets."""
+        most, rooms = strategy.room(0), self.rooms
+        width, places = min(rooms.width_max, most), min(rooms.places, most)
+        return replace(self, rooms=replace(rooms, width_max=width, places=places))
+
 
 def ground_of(knowledge: Knowledge) -> Ground:
     """Fit all that was seen."""
@@ -137,22 +148,23 @@ def ground_of(knowledge: Knowledge) -> Ground:
         speed = UNKNOWN
     slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
     speed = replace(speed, latency=_times_slower(speed.latency, slower))
-    rooms, used, draws = _rooms(lane, knowledge.footing.terms.share)
+    others = min(OTHERS_MAX, lately(knowledge.footing.memory.chronicle, LATELY_MIN).neighbours)
+    rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
     width = lane.quota.statistics().belief.width
     slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
     limits = tuple(room.limit for room in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
-    terms = Terms(
-        limits, charging=lane.dialect.charging, used=used,
-        neighbour=Neighbour(share=draws) if draws > 0.0 else None,
-    )  # fmt: skip
+    neighbour = Neighbour(share=others) if others > 0.0 else None
+    terms = Terms(limits, charging=lane.dialect.charging, used=used, neighbour=neighbour)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
     if slower != 1.0:
         words = f"at this hour a token takes {slower:.1f} times as long as when calls were seen"
         assumed = (*assumed, words)
+    if others > 0.0:
+        assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
     room = Rooms(rooms, slots, knowledge.places)
     return Ground(
         sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
@@ -168,16 +180,18 @@ def foresee(
     depth: Depth = FULL,
 ) -> Foreseen:
     """What a plan will take, performed like this."""
-    ground = ground_of(knowledge)
+    ground = ground_of(knowledge).under(strategy)
     part = cropped(outline, depth.drawn_calls)
-    scale = outline.calls / max(1.0, part.calls)
+    scale = outline.times(part)
     draws = [_draw(part, ground, seed + index, scale) for index in range(depth.draws)]
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
     offs, ran = _rehearsed(small, ground, strategy, knowledge, chosen)
-    times = _times([flow.time_s for _, flow in draws], offs, small is outline, seed)
     middle, flow = draws[order[depth.draws // 2]]
+    # Every wave has an end of its own; everything else has one.
+    is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
+    times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
     least_s, binding = _bound(middle, flow, ground, depth)
     priced = all(part.price is not None for part in outline.parts if part.asks)
     amounts = [one.amounts for one, _ in draws]
@@ -187,8 +201,8 @@ def foresee(
         strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
         _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
         _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
-        min(least_s, median(times)), binding, _width(ran, flow),
-        refused * outline.calls / max(1.0, small.calls), ground.calls, knowledge.learned_from,
+        min(least_s, median(times)), binding, _width(ran, flow, small is outline),
+        refused * outline.times(small), ground.calls, knowledge.learned_from,
         unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
         assumed=ground.assumed,
     )  # fmt: skip
@@ -216,7 +230,7 @@ def _times_slower(known: Latency, times: float) -> Latency:
 
 def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
     """Draws to be rehearsed: spread over all of them by the time that they take."""
-    count = ceil(depth.rehearsed_calls / max(1.0, outline.calls))
+    count = ceil(depth.rehearsed_calls / max(1.0, outline.steps))
     count = min(REHEARSALS_MAX, max(REHEARSALS_MIN, count))
     return [order[(2 * at + 1) * len(order) // (2 * count)] for at in range(count)]
 
@@ -251,7 +265,7 @@ def _rehearsed(
 
 
 def _times(
-    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_small: bool, seed: int
+    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_alike: bool, seed: int
 ) -> list[float]:
     """Times of all draws: what the fluid leaves out is a factor, of a cropped plan a summand."""
     if not pairs:
@@ -264,7 +278,7 @@ def _times(
     for at, time_s in enumerate(fluid):
         off = MODEL_DOUBT * normal(seed, MODEL_STREAM, 2 * at)
         off += spread * normal(seed, MODEL_STREAM, 2 * at + 1)
-        base_s = time_s * exp(middle) if is_small else max(time_s, time_s + more_s)
+        base_s = time_s * exp(middle) if is_alike else max(time_s, time_s + more_s)
         times.append(base_s * exp(off))
     return times
 
@@ -282,34 +296,32 @@ def _bound(one: Drawn, flow: Flow, ground: Ground, depth: Depth) -> tuple[float,
     return found.time_s, found.binding
 
 
-def _width(ran: Sequence[Rehearsed], flow: Flow) -> float:
-    """Calls in flight on average, while there were any."""
+def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
+    """Calls in flight on average; those of a cropped plan are mostly its burst."""
     shown = [
         sum(end - sent for sent, end in one.calls) / one.makespan_s
         for one in ran
         if one.makespan_s > 0.0
     ]
-    return median(shown) if shown else flow.width
+    if not shown:
+        return flow.width
+    return median(shown) if is_small else min(median(shown), flow.width)
 
 
 def _rooms(
-    lane: Lane, share: float
-) -> tuple[tuple[Room, ...], tuple[tuple[str, float], ...], float]:
-    """What may be had of each limit, what is used of it, and the share that others draw."""
+    lane: Lane, share: float, others: float
+) -> tuple[tuple[Room, ...], tuple[tuple[str, float], ...]]:
+    """What may be had of each limit beside others on the account, and what is used of it."""
     rooms: list[Room] = []
     used: list[tuple[str, float]] = []
-    others = 0.0
     for mirror in lane.quota.belief.mirrors:
         known = mirror.statistics()
-        level = max(0.0, mirror.balance.level(0.0))
         limit = known.limit
-        taken = max(0.0, known.capacity - level)
+        taken = max(0.0, known.capacity - max(0.0, mirror.balance.level(0.0)))
         used.append((limit.name, taken))
-        draw_share = min(0.9, known.draw_per_s / max(limit.rate_per_s, 1e-9))
-        others = max(others, draw_share)
         free = max(0.0, share * known.capacity - taken)
-        rooms.append(Room(limit, free, min(share, 1.0 - draw_share) * limit.rate_per_s))
-    return tuple(rooms), tuple(used), others
+        rooms.append(Room(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
+    return tuple(rooms), tuple(used)
 
 
 def _gauges(footing: Footing) -> Iterator[Limit]:

@@ -71,6 +71,17 @@ class Outline:
         """About so many."""
         return sum(part.count * max(1.0, part.calls) for part in self.parts if part.asks)
 
+    @property
+    def steps(self) -> float:
+        """What there is to draw: calls, and tasks that make none."""
+        return self.calls + sum(part.count for part in self.parts if not part.asks)
+
+    def times(self, part: Outline) -> float:
+        """How many times as much as a cropped one it is."""
+        if self.calls:
+            return self.calls / part.calls
+        return self.tasks / max(1, part.tasks)
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -151,9 +162,9 @@ def workload_of(one: Drawn) -> Workload:
     return Workload("plan", Graph.of(tasks), one.calls, one.seconds)
 
 
-def cropped(outline: Outline, calls_max: int) -> Outline:
-    """The same plan with fewer tasks in its large parts, so that it makes about so many calls."""
-    share = calls_max / max(1.0, outline.calls)
+def cropped(outline: Outline, steps_max: int) -> Outline:
+    """The same plan with fewer tasks in its large parts, so that it has about so many steps."""
+    share = steps_max / max(1.0, outline.steps)
     if share >= 1.0:
         return outline
     parts = []

@@ -29,8 +29,6 @@ MAX_TOKENS: Final = 4096.0
 PROMPTS_MAX: Final = 400
 """Prompts of a group that are written to be measured; of more, these are spread over all."""
 
-BYTES_PER_TOKEN: Final = 4.0
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -153,8 +153,10 @@ def mood(sizes: Sizes, seed: int) -> Mood:
     sums: list[float] = []
     for weight in weights:
         sums.append(weight + (sums[-1] if sums else 0.0))
-    off_in = _level_doubt(sizes.inputs, INPUT_DOUBT) * normal(seed, LEVEL_STREAM, 0)
-    off_out = _level_doubt(sizes.outputs, OUTPUT_DOUBT) * normal(seed, LEVEL_STREAM, 1)
+    ins = _bare_offs(sizes.bare) if sizes.inputs is None else sizes.inputs.offs
+    outs = () if sizes.outputs is None else sizes.outputs.offs
+    off_in = _level_doubt(ins, INPUT_DOUBT) * normal(seed, LEVEL_STREAM, 0)
+    off_out = _level_doubt(outs, OUTPUT_DOUBT) * normal(seed, LEVEL_STREAM, 1)
     slopes = _slope(sizes.inputs, seed, 0), _slope(sizes.outputs, seed, 1)
     return Mood(seed, tuple(sums), *slopes, off_in, off_out)
 
@@ -185,12 +187,18 @@ def calls_drawn(sizes: Sizes, mood: Mood, index: int, usual: float) -> int:
     return max(1, round(sizes.calls[mood.pick(index)] if sizes.calls else usual))
 
 
-def _level_doubt(line: _Line | None, usual: float) -> float:
+def _level_doubt(offs: Sequence[float], usual: float) -> float:
     """How far off all sizes may be together, as a logarithm; `usual` where little was seen."""
-    count = 0 if line is None else len(line.offs)
-    if line is None or count < SEEN_MIN:
+    count = len(offs)
+    if count < SEEN_MIN:
         return usual / sqrt(1.0 + count)
-    return LEVEL_DOUBT * sqrt(sum(off * off for off in line.offs)) / count
+    return LEVEL_DOUBT * sqrt(sum(off * off for off in offs)) / count
+
+
+def _bare_offs(bare: Sequence[float]) -> list[float]:
+    """How far inputs were off their middle, where nothing else is known of them."""
+    middle = sum(bare) / max(1, len(bare))
+    return [one - middle for one in bare]
 
 
 def _slope(line: _Line | None, seed: int, which: int) -> float:

@@ -20,8 +20,11 @@ from headway.core.quota.tempo import FIRST_BYTE_S, PER_TOKEN_S
 SEEN_MIN: Final = 8
 """Fewer calls fit anything."""
 
-TURNS: Final = 12
-"""Of fitting one factor with the other held: more change nothing in the third digit."""
+SEEN_MAX: Final = 500
+"""The latest calls that are fitted: more would only be sure of what has changed meanwhile."""
+
+TURNS: Final = 40
+"""Of fitting one factor with the other held: more change nothing in the second digit."""
 
 PRIOR_CALLS: Final = 2.0
 """What is believed of the time per token before weighs as much as so many calls."""
@@ -67,7 +70,7 @@ def speed_of(seen: Sequence[Seen], before: Latency | None = None) -> Speed:
         _Point(one.output_tokens, max(1.0, one.beside), one.took_s)
         for one in seen
         if one.took_s > 0.0 and one.output_tokens >= 1.0
-    ]
+    ][-SEEN_MAX:]
     if len(points) < SEEN_MIN:
         return UNKNOWN if before is None else Speed(before, UNKNOWN_LUCK, UNKNOWN_DOUBT / 2.0)
     latency = Latency(before.first_byte_s, before.per_output_token_s) if before else Latency()
@@ -87,7 +90,8 @@ def _alone(points: Sequence[_Point], latency: Latency) -> Latency:
     s11 = s12 = s22 = t1 = t2 = 0.0
     for point in points:
         alone_s = point.took_s / latency.slowdown(point.beside)
-        weight = 1.0 / alone_s**2
+        # By what was expected, not by what it took: a call that had luck would outvote the others.
+        weight = 1.0 / max(1e-6, latency.work_s(point.tokens)) ** 2
         s11 += weight
         s12 += weight * point.tokens
         s22 += weight * point.tokens**2

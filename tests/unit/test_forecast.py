@@ -1,0 +1,315 @@
+"""Forecasts of whole plans: what makes them longer, dearer, wider, and what they cost to make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from headway.core.engine.strategy import Adaptive, Fixed, Waves
+from headway.core.foresight import forecast
+from headway.core.foresight.draw import uniform
+from headway.core.foresight.forecast import (
+    Depth,
+    Footing,
+    Knowledge,
+    foresee,
+    ground_of,
+)
+from headway.core.foresight.foreseen import Foreseen, Portion, Spread
+from headway.core.foresight.outline import Outline, Part
+from headway.core.foresight.provider import Latency
+from headway.core.foresight.rehearsal import Rehearsal, Rehearsed
+from headway.core.foresight.sizes import Seen
+from headway.core.plan.graph import Need
+from headway.core.quota.belief import Profile
+from headway.core.quota.demand import Price
+from headway.core.quota.terms import AccountTerms, LaneMemory
+from headway.core.values import Limit, LimitReading
+
+PRICE = Price(1_000_000, 5_000_000)
+QUICKLY = Depth(20, 90, 60, 200)
+CUT = Depth(12, 150, 60, 100)
+LATENCY = Latency(0.5, 0.005)
+
+REQUESTS = Limit("requests", 60.0, source="header")
+
+
+def memory(
+    *limits: Limit, left: float | None = None, curve: tuple[tuple[int, float, float], ...] = ()
+) -> LaneMemory:
+    """An account whose limits are known; of each the share `left` is free."""
+    profile = Profile(limits=limits, curve=curve, first_byte_s=0.5, per_token_s=0.005)
+    levels = tuple(
+        LimitReading(one.resource, one.period_s, one.amount, one.amount * left, None)
+        for one in limits
+        if left is not None
+    )
+    return LaneMemory("account", "m", "plain", profile, levels)
+
+
+def seen(count: int = 40, spread: float = 1.0) -> dict[str, list[Seen]]:
+    """Calls of 1,000 tokens in and about 200 out."""
+    found = []
+    for at in range(count):
+        tokens = round(200.0 * (1.0 + spread * (uniform(1, 1, at) - 0.5)))
+        found.append(Seen(1000.0, tokens, 4000.0, LATENCY.work_s(tokens)))
+    return {"ask": found}
+
+
+def asks(count: int, price: Price | None = PRICE) -> Outline:
+    part = Part("ask", count, model="m", sizes_bytes=(4000.0,), max_tokens=1000.0, price=price)
+    return Outline((part,))
+
+
+def told(
+    count: int,
+    *limits: Limit,
+    left: float | None = 1.0,
+    terms: AccountTerms = AccountTerms(),
+    depth: Depth = QUICKLY,
+) -> Foreseen:
+    footing = Footing(memory(*limits, left=left), terms)
+    return foresee(asks(count), Knowledge(footing, seen(), "2 earlier runs"), depth=depth)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert told(40, REQUESTS) == told(40, REQUESTS)
+    footing = Footing(memory(REQUESTS, left=1.0))
+    other = foresee(asks(40), Knowledge(footing, seen(), "2 earlier runs"), seed=2, depth=QUICKLY)
+    assert other.time_s != told(40, REQUESTS).time_s
+
+
+def test_a_forecast_says_what_it_was_asked_and_from_what_it_is() -> None:
+    found = told(120, REQUESTS)
+    assert (found.strategy, found.tasks, found.learned_calls) == ("adaptive", 120, 40)
+    assert found.learned_from == "2 earlier runs"
+    assert found.calls == Spread(120.0, 120.0, 120.0)
+    # A minute's worth at once, another at one a second, and the last call.
+    assert found.binding == "requests/60s"
+    assert found.bound_s == pytest.approx(60.0, abs=3.0)
+    assert 60.0 < found.time_s.mid < 70.0
+    assert found.bound_s <= found.time_s.mid
+    for spread in (found.time_s, found.input_tokens, found.output_tokens, found.tokens):
+        assert spread.low <= spread.mid <= spread.high
+    assert found.input_tokens.mid == pytest.approx(120_000.0, rel=0.02)
+    assert found.output_tokens.mid == pytest.approx(24_000.0, rel=0.1)
+    assert found.microusd is not None
+    cost = found.input_tokens.mid + 5.0 * found.output_tokens.mid
+    assert found.microusd.mid == pytest.approx(cost, rel=0.02)
+    assert found.refused < 1.0
+    assert found.width == pytest.approx(120 * 1.5 / found.time_s.mid, rel=0.1)
+    assert found.assumed == ()
+
+
+def test_what_was_used_up_has_to_flow_in_again() -> None:
+    full, empty = told(40, REQUESTS), told(40, REQUESTS, left=0.0)
+    assert full.time_s.mid < 10.0
+    assert empty.time_s.mid == pytest.approx(full.time_s.mid + 40.0, rel=0.15)
+    # What was empty some time ago has flowed in since.
+    lane = memory(REQUESTS, left=0.0)
+    rested = foresee(asks(40), Knowledge(Footing(lane, age_s=60.0), seen()), depth=QUICKLY)
+    assert rested.time_s.mid == pytest.approx(full.time_s.mid, rel=0.15)
+
+
+def test_half_of_the_rate_takes_twice_as_long() -> None:
+    whole = told(120, REQUESTS, left=0.0)
+    half = told(120, REQUESTS, left=0.0, terms=AccountTerms(share=0.5))
+    assert half.time_s.mid / whole.time_s.mid == pytest.approx(2.0, rel=0.15)
+    assert half.bound_s / whole.bound_s == pytest.approx(2.0, rel=0.15)
+
+
+def test_twice_the_work_takes_twice_as_long_beyond_the_burst() -> None:
+    once, twice = told(120, REQUESTS), told(240, REQUESTS)
+    assert twice.time_s.mid - once.time_s.mid == pytest.approx(120.0, rel=0.1)
+    assert twice.microusd is not None
+    assert once.microusd is not None
+    assert twice.microusd.mid / once.microusd.mid == pytest.approx(2.0, rel=0.05)
+
+
+def test_more_that_was_seen_makes_it_surer() -> None:
+    limit = Limit("output", 2000.0, source="header")
+    widths = []
+    for count in (10, 160):
+        knowledge = Knowledge(Footing(memory(limit, left=0.0)), seen(count))
+        found = foresee(asks(60), knowledge, depth=replace(QUICKLY, draws=60)).output_tokens
+        widths.append((found.high - found.low) / found.mid)
+    assert widths[1] < 0.6 * widths[0]
+    nothing = foresee(asks(60), Knowledge(Footing(memory(limit, left=0.0))), depth=QUICKLY)
+    blind = nothing.output_tokens
+    assert (blind.high - blind.low) / blind.mid > 2.0 * widths[0]
+    assert nothing.learned_calls == 0
+
+
+def test_waves_of_four_are_slower_than_as_many_as_there_is_room_for() -> None:
+    knowledge = Knowledge(
+        Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0)), seen()
+    )
+    waves = foresee(asks(60), knowledge, Waves(4), depth=QUICKLY)
+    adaptive = foresee(asks(60), knowledge, Adaptive(), depth=QUICKLY)
+    alone = foresee(asks(60), knowledge, Fixed(1), depth=QUICKLY)
+    assert waves.time_s.mid > 2.0 * adaptive.time_s.mid
+    assert alone.time_s.mid == pytest.approx(60 * 1.5, rel=0.15)
+    assert (waves.strategy, alone.width) == ("waves:4", pytest.approx(1.0, abs=0.05))
+    assert waves.width < 4.0
+
+
+@pytest.mark.parametrize(("strategy", "about_s"), [(Fixed(4), 400 * 1.5 / 4), (Waves(4), 180.0)])
+def test_a_large_plan_takes_as_long_as_its_strategy_lets_it(
+    strategy: Fixed | Waves, about_s: float
+) -> None:
+    """A cropped plan shows what a wave loses, and not how many there are."""
+    wide = Footing(memory(Limit("requests", 60_000.0, source="header"), left=1.0))
+    found = foresee(asks(400), Knowledge(wide, seen()), strategy, depth=QUICKLY)
+    assert found.time_s.mid == pytest.approx(about_s, rel=0.1)
+    assert found.binding == "width"
+    assert found.width == pytest.approx(600.0 / found.time_s.mid, rel=0.15)
+
+
+def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
+    footing = Footing(memory(REQUESTS, left=1.0))
+    parts = (
+        Part("ask", 5, model="m", price=PRICE), Part("more", 5, model="mine"),
+        Part("again", 5, model="mine"), Part("here", 5),
+    )  # fmt: skip
+    found = foresee(Outline(parts), Knowledge(footing), depth=QUICKLY)
+    assert found.microusd is None
+    assert found.unpriced == ("mine",)
+    assert found.tasks == 20
+
+
+def test_what_nobody_knows_is_said() -> None:
+    blank = Footing(LaneMemory("", "", "plain", Profile()))
+    found = foresee(asks(10), Knowledge(blank), depth=QUICKLY)
+    assert [one.partition(":")[0] for one in found.assumed] == [
+        "no limit of the account is known yet",
+        "answers begin after 1.0 s and take 20 ms a token",
+        "answers are as long as is usual",
+    ]
+    slots = AccountTerms((Limit("concurrency", 2.0, 0.0, "gauge"),))
+    known = foresee(asks(10), Knowledge(Footing(blank.memory, slots), seen()), depth=QUICKLY)
+    assert known.assumed == ()
+
+
+def test_so_many_calls_at_once_as_the_user_says() -> None:
+    blank = LaneMemory("", "", "plain", Profile())
+    slots = AccountTerms((Limit("concurrency", 2.0, 0.0, "gauge"),))
+    ground = ground_of(Knowledge(Footing(blank, slots), seen()))
+    assert ground.rooms.width_max == 2.0
+    assert [limit.resource for limit in ground.spec.terms.limits] == ["concurrency"]
+    found = foresee(asks(40), Knowledge(Footing(blank, slots), seen()), depth=QUICKLY)
+    assert found.time_s.mid == pytest.approx(40 * 1.5 / 2, rel=0.15)
+    assert found.width <= 2.01
+
+
+def test_what_is_used_is_known_to_the_provider_too() -> None:
+    lane = memory(REQUESTS, left=0.25)
+    ground = ground_of(Knowledge(Footing(lane), seen()))
+    ((name, used),) = ground.spec.terms.used
+    assert (name, used) == ("requests/60s", pytest.approx(45.0))
+    (room,) = ground.rooms.limits
+    assert (room.free, room.rate_per_s) == pytest.approx((15.0, 1.0))
+    half = ground_of(Knowledge(Footing(lane, AccountTerms(share=0.5)), seen()))
+    (room,) = half.rooms.limits
+    assert (room.free, room.rate_per_s) == (0.0, 0.5)
+
+
+def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
+    curve = ((4, 10.0, 0.005),)
+    lane = memory(REQUESTS, left=1.0, curve=curve)
+    by_calls = ground_of(Knowledge(Footing(lane), seen()))
+    assert by_calls.speed.latency.work_s(200.0) == pytest.approx(1.5, rel=0.03)
+    assert by_calls.is_known
+    by_account = ground_of(Knowledge(Footing(lane)))
+    assert by_account.speed.latency.first_byte_s == pytest.approx(0.5)
+    assert by_account.speed.calls == 0
+    usual = ground_of(Knowledge(Footing(replace(lane, profile=replace(lane.profile, curve=())))))
+    assert usual.speed == forecast.UNKNOWN
+    assert not usual.is_known
+
+
+class _Counting(Rehearsal):
+    """Counts the calls of all rehearsals, and can lose one."""
+
+    calls = 0
+    is_endless = False
+
+    def run(self) -> Rehearsed:
+        done = super().run()
+        _Counting.calls += len(done.calls)
+        if _Counting.is_endless:
+            done.makespan_s = inf
+        return done
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> type[_Counting]:
+    _Counting.calls, _Counting.is_endless = 0, False
+    monkeypatch.setattr(forecast, "Rehearsal", _Counting)
+    return _Counting
+
+
+def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
+    counted: type[_Counting],
+) -> None:
+    fast = Limit("requests", 6000.0, source="header")
+    told(200, fast, depth=CUT)
+    middling, counted.calls = counted.calls, 0
+    large = told(10_000, fast, depth=CUT)
+    assert 0 < counted.calls <= 2 * middling
+    # Two minutes' worth: what is not let go at once goes by 100 a second.
+    assert 40.0 < large.time_s.mid < 50.0
+    assert large.bound_s == pytest.approx(40.0, rel=0.05)
+    assert large.calls.mid == pytest.approx(10_000.0)
+    assert large.input_tokens.mid == pytest.approx(1e7, rel=0.03)
+
+
+def test_where_no_rehearsal_comes_to_an_end_the_fluid_is_told(counted: type[_Counting]) -> None:
+    counted.is_endless = True
+    found = told(120, REQUESTS)
+    assert found.time_s.mid == pytest.approx(61.5, abs=1.0)
+    assert found.width == pytest.approx(120 * 1.5 / 61.5, rel=0.1)
+    assert found.refused == 0.0
+
+
+def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
+    part = Part("build", 10, seconds=(2.0, 2.0, 2.0))
+    blank = Footing(LaneMemory("", "", "plain", Profile()))
+    found = foresee(Outline((part,)), Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
+    assert found.time_s.mid == pytest.approx(10.0, rel=0.1)
+    assert (found.binding, found.bound_s) == ("this machine", pytest.approx(10.0, rel=0.1))
+    assert found.calls.mid == 0.0
+    assert found.width == 0.0
+    many = Outline((replace(part, count=20_000),))
+    found = foresee(many, Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
+    assert found.time_s.mid == pytest.approx(20_000.0, rel=0.1)
+    none = foresee(Outline((Part("nothing", 0),)), Knowledge(blank), depth=QUICKLY)
+    assert none.time_s == Spread(0.0, 0.0, 0.0)
+
+
+def test_a_chain_takes_as_long_as_its_links() -> None:
+    """Ten after another on an account that is wide: Amdahl's law."""
+    parts = tuple(
+        Part(f"p{at}", 1, (Need(at - 1),) if at else (), "ask", (4000.0,), price=PRICE)
+        for at in range(10)
+    )
+    wide = Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0))
+    found = foresee(Outline(parts), Knowledge(wide, seen()), depth=QUICKLY)
+    assert found.binding == "critical path"
+    assert found.time_s.mid == pytest.approx(15.0, rel=0.15)
+
+
+def test_what_is_left_of_a_portion_is_never_less_than_nothing() -> None:
+    takes = Spread(1.0, 2.0, 3.0)
+    assert Portion("tokens of 2026-11", 10.0, 4.0, takes).left == 6.0
+    assert Portion("tokens of 2026-11", 10.0, 14.0, takes).left == 0.0
+
+
+def test_tokens_are_input_and_output_together() -> None:
+    found = replace(
+        told(5, REQUESTS),
+        input_tokens=Spread(1.0, 2.0, 3.0),
+        output_tokens=Spread(10.0, 20.0, 30.0),
+    )
+    assert found.tokens == Spread(11.0, 22.0, 33.0)

@@ -1,0 +1,155 @@
+"""How fast answers come, recovered from calls that were generated with known numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headway.core.foresight.draw import lognormal, uniform
+from headway.core.foresight.provider import Latency
+from headway.core.foresight.sizes import Seen
+from headway.core.foresight.speed import SEEN_MAX, SEEN_MIN, UNKNOWN, UNKNOWN_LUCK, speed_of
+
+Tokens = Callable[[int], float]
+
+
+def various(at: int) -> float:
+    return 20.0 + 600.0 * uniform(3, 1, at)
+
+
+def made(
+    latency: Latency, count: int, luck: float = 0.0, tokens: Tokens = various, widest: int = 1
+) -> list[Seen]:
+    """Calls as this provider would have answered them, in the company of up to `widest`."""
+    found = []
+    for at in range(count):
+        beside = 1.0 + (widest - 1) * uniform(5, 2, at)
+        took_s = latency.work_s(tokens(at)) * latency.slowdown(beside)
+        took_s *= lognormal(7, 3, at, luck)
+        found.append(Seen(1000.0, tokens(at), took_s=took_s, beside=beside))
+    return found
+
+
+def test_first_byte_and_time_per_token_are_recovered() -> None:
+    found = speed_of(made(Latency(0.8, 0.012), 40))
+    assert found.latency.first_byte_s == pytest.approx(0.8, rel=0.05)
+    assert found.latency.per_output_token_s == pytest.approx(0.012, rel=0.02)
+    assert (found.latency.sigma, found.latency.kappa) == pytest.approx((0.0, 0.0), abs=1e-3)
+    assert found.calls == 40
+    assert found.luck < 0.02
+
+
+@pytest.mark.parametrize(("sigma", "kappa"), [(0.0, 0.0), (0.08, 0.0), (0.0, 0.004), (0.05, 0.003)])
+def test_what_company_costs_is_recovered(sigma: float, kappa: float) -> None:
+    truth = Latency(0.5, 0.01, sigma, kappa)
+    found = speed_of(made(truth, 400, 0.1, widest=24)).latency
+    for width in (1.0, 8.0, 16.0, 24.0):
+        assert found.slowdown(width) == pytest.approx(truth.slowdown(width), rel=0.05)
+    assert found.work_s(300.0) == pytest.approx(truth.work_s(300.0), rel=0.03)
+
+
+def test_linear_and_quadratic_slowdown_are_told_apart() -> None:
+    linear = speed_of(made(Latency(0.5, 0.01, 0.08), 200, widest=24)).latency
+    assert linear.sigma == pytest.approx(0.08, rel=0.1)
+    assert linear.kappa < 0.001
+    square = speed_of(made(Latency(0.5, 0.01, 0.0, 0.004), 200, widest=24)).latency
+    assert square.kappa == pytest.approx(0.004, rel=0.1)
+    assert square.sigma < 0.01
+
+
+def test_luck_is_the_spread_of_single_calls_and_doubt_that_of_their_mean() -> None:
+    found = speed_of(made(Latency(0.8, 0.012), 100, 0.3))
+    assert found.luck == pytest.approx(0.3, rel=0.25)
+    assert found.doubt == pytest.approx(found.luck / 10.0)
+    wild = speed_of(made(Latency(0.8, 0.012), 100, 4.0))
+    assert wild.luck == 1.0
+
+
+def test_long_answers_do_not_outvote_short_ones() -> None:
+    """Errors are relative: a second is much for a short answer."""
+    calls = made(Latency(1.0, 0.01), 40, tokens=lambda at: 10.0 if at % 2 else 3000.0)
+    late = [
+        Seen(one.input_tokens, one.output_tokens, took_s=one.took_s + (one.output_tokens > 99.0))
+        for one in calls
+    ]
+    found = speed_of(late).latency
+    assert found.work_s(10.0) == pytest.approx(1.1, rel=0.05)
+
+
+def test_too_few_calls_change_nothing_that_was_believed() -> None:
+    believed = Latency(0.3, 0.005)
+    few = made(Latency(9.0, 0.9), SEEN_MIN - 1)
+    assert speed_of(few) == UNKNOWN
+    kept = speed_of(few, believed)
+    assert kept.latency == believed
+    assert kept.calls == 0
+    assert kept.luck == UNKNOWN_LUCK
+    assert kept.doubt < UNKNOWN.doubt
+    enough = speed_of(made(Latency(9.0, 0.9), SEEN_MIN), believed)
+    assert enough.latency.work_s(100.0) == pytest.approx(99.0, rel=0.02)
+
+
+def test_calls_that_were_not_timed_do_not_count() -> None:
+    untimed = [Seen(10.0, 100.0)] * 20
+    assert speed_of(untimed) == UNKNOWN
+    empty = [Seen(10.0, 0.0, took_s=1.0)] * 20
+    assert speed_of(empty) == UNKNOWN
+
+
+def test_answers_of_one_length_take_as_long_as_they_took() -> None:
+    """What is their beginning and what their tokens nobody can say; their sum is known."""
+    same = made(Latency(0.8, 0.012), 30, tokens=lambda _: 200.0)
+    for believed in (None, Latency(0.5, 0.02), Latency(5.0, 0.001)):
+        found = speed_of(same, believed).latency
+        assert found.work_s(200.0) == pytest.approx(3.2, rel=0.03)
+        assert found.first_byte_s >= 0.0
+        assert found.per_output_token_s > 0.0
+
+
+def test_no_time_is_negative_however_calls_look() -> None:
+    rising = [Seen(1.0, tokens, took_s=tokens**2 / 1e4) for tokens in range(50, 450, 10)]
+    found = speed_of(rising).latency
+    assert found.first_byte_s == 0.0
+    assert found.per_output_token_s > 0.0
+    falling = [Seen(1.0, tokens, took_s=500.0 / tokens) for tokens in range(50, 450, 10)]
+    found = speed_of(falling).latency
+    assert found.first_byte_s > 0.0
+    assert 0.0 < found.per_output_token_s <= 1e-6
+
+
+def test_company_never_makes_calls_faster() -> None:
+    faster = [
+        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) / (1.0 + at / 20.0),
+             beside=1.0 + at) for at in range(30)
+    ]  # fmt: skip
+    found = speed_of(faster).latency
+    assert (found.sigma, found.kappa) == (0.0, 0.0)
+    # Slower with the first, and then no more: less than linear.
+    levels = [
+        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**0.5),
+             beside=1.0 + at) for at in range(40)
+    ]  # fmt: skip
+    found = speed_of(levels).latency
+    assert found.kappa == 0.0
+    assert found.sigma > 0.05
+    # More than linear.
+    steep = [
+        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**3 / 2e3),
+             beside=1.0 + at) for at in range(40)
+    ]  # fmt: skip
+    found = speed_of(steep).latency
+    assert found.sigma == 0.0
+    assert found.kappa > 0.005
+
+
+def test_the_latest_calls_are_fitted() -> None:
+    before, since = made(Latency(5.0, 0.1), 300), made(Latency(0.5, 0.01), SEEN_MAX)
+    assert speed_of([*before, *since]) == speed_of(since)
+
+
+def test_less_than_one_in_flight_counts_as_one() -> None:
+    alone = [
+        Seen(1.0, various(at), took_s=1.0 + various(at) / 100.0, beside=0.0) for at in range(9)
+    ]
+    assert speed_of(alone).latency.work_s(100.0) == pytest.approx(2.0, rel=0.02)
