@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import exp, inf, log
 from pathlib import Path
 from typing import Final
 
 from bench.markdown import table
-from bench.results import ROOT, say
+from bench.results import PROCESSES, ROOT, say
 from headway.core.engine.engine import Rules
 from headway.core.engine.strategy import AllAtOnce, Strategy, Waves
 from headway.core.foresight.account import Terms
@@ -237,6 +239,20 @@ def close_share(scores: Sequence[float]) -> float:
     return sum(score <= CLOSE for score in scores) / len(scores)
 
 
+def judge_all(cases: int, seed: int = SEED) -> list[Judged]:
+    """Every case, in as many processes as benchmarks use."""
+    judged = []
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        for one in pool.imap(partial(_judged, seed), range(cases)):
+            judged.append(one)
+            say(f"{len(judged)}/{cases}")
+    return judged
+
+
+def _judged(seed: int, number: int) -> Judged:
+    return judge(case_of(number, seed))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.advice")
@@ -245,10 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--output", type=Path, default=REPORT)
     parsed = parser.parse_args(arguments)
-    judged = []
-    for number in range(parsed.cases):
-        judged.append(judge(case_of(number, parsed.seed)))
-        say(f"{number + 1}/{parsed.cases}")
+    judged = judge_all(parsed.cases, parsed.seed)
     if parsed.json:
         print(json.dumps([asdict(one) for one in judged]))
         return 0

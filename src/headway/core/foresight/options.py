@@ -17,7 +17,7 @@ from typing import Final, Literal
 from headway.core.engine.engine import Rules
 from headway.core.engine.strategy import Adaptive, Fixed, Strategy, Waves
 from headway.core.foresight.account_guess import AccountGuess
-from headway.core.foresight.bound import Bound, bound
+from headway.core.foresight.bound import bound
 from headway.core.foresight.door import PacedDoor
 from headway.core.foresight.draw import lognormal
 from headway.core.foresight.foreseen import Foreseen, Portion, Spread
@@ -48,6 +48,9 @@ TENTH: Final = 1.2816
 
 REHEARSED_CALLS_MAX: Final = 32
 """Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
+
+EXACT_CALLS_MAX: Final = 4
+"""Calls whose best order is searched for, for the bound: five can take seconds."""
 
 MAX_TOKENS: Final = 4096.0
 """The longest answer that a call allows, unless it needs longer ones."""
@@ -153,8 +156,10 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
     """One way, rehearsed small, as told and large."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
+    work = work_of(situation, way, Drawn(seed))
+    least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
     if _part(situation) < situation.agents:
-        whole = _continued(situation, guess, way, Drawn(seed))
+        whole = _continued(situation, guess, way, Drawn(seed), least.time_s)
         runs = [whole.times(scale) for scale in scales]
     else:
         runs = [_Run.of(situation, guess, way, Drawn(seed, scale)) for scale in scales]
@@ -165,7 +170,7 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1
         _spread([run.amounts.input_tokens for run in runs]),
         _spread([run.amounts.output_tokens for run in runs]),
         None if guess.price is None else _spread([_cost(guess, run.amounts) for run in runs]),
-        mid.bound.time_s, mid.bound.binding, mid.width, mid.refused,
+        least.time_s, least.binding, mid.width, mid.refused,
         guess.learned_calls, guess.learned_from, assumed=guess.assumed,
     )  # fmt: skip
     return priced(situation, way, foreseen, _cost(guess, mid.amounts))
@@ -213,7 +218,6 @@ class _Run:
     calls: float
     refused: float
     width: float
-    bound: Bound
 
     @staticmethod
     def of(situation: Situation, guess: AccountGuess, way: Way, drawn: Drawn) -> _Run:
@@ -223,12 +227,11 @@ class _Run:
         amounts = _amounts(work)
         beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
         busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
-        least = bound(guess.spec, work.calls, work.needs, guess.share)
         return _Run(
             ran.makespan_s if not ran.failed else inf,
             replace(amounts, input_tokens=amounts.input_tokens + beyond),
             float(sum(map(len, work.calls))), float(ran.refused),
-            busy_s / max(1e-9, ran.makespan_s), least,
+            busy_s / max(1e-9, ran.makespan_s),
         )  # fmt: skip
 
     def times(self, scale: float) -> _Run:
@@ -242,18 +245,19 @@ def _part(situation: Situation) -> int:
     return min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
 
 
-def _continued(situation: Situation, guess: AccountGuess, way: Way, drawn: Drawn) -> _Run:
+def _continued(
+    situation: Situation, guess: AccountGuess, way: Way, drawn: Drawn, least_s: float
+) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
     part = _part(situation)
     whole = _Run.of(situation, guess, way, replace(drawn, agents=part))
     half = _Run.of(situation, guess, way, replace(drawn, agents=part // 2))
     more = (situation.agents - part) / (part - part // 2)
-    work = work_of(situation, way, replace(drawn, agents=situation.agents))
-    least = bound(guess.spec, work.calls, work.needs, guess.share, 0)
-    time_s = max(least.time_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
+    work = work_of(situation, way, drawn)
+    time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
     return _Run(
         time_s, _amounts(work), float(sum(map(len, work.calls))),
-        whole.refused + more * max(0.0, whole.refused - half.refused), whole.width, least,
+        whole.refused + more * max(0.0, whole.refused - half.refused), whole.width,
     )  # fmt: skip
 
 

@@ -17,7 +17,14 @@ from headway.core.engine.strategy import Fixed
 from headway.core.foresight.account_guess import AccountGuess
 from headway.core.foresight.bound import bound
 from headway.core.foresight.door import PATIENT, UnpacedDoor
-from headway.core.foresight.options import REHEARSED_CALLS_MAX, SERIAL, Drawn, cost_of, work_of
+from headway.core.foresight.options import (
+    EXACT_CALLS_MAX,
+    REHEARSED_CALLS_MAX,
+    SERIAL,
+    Drawn,
+    cost_of,
+    work_of,
+)
 from headway.core.foresight.provider import Provider
 from headway.core.foresight.rehearsal import Rehearsal, Setup
 from headway.core.foresight.situation import Situation
@@ -88,7 +95,7 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
         ran = Rehearsal(Setup(work, provider, door, Rules(Fixed(width), retries=0))).run()
         wasted = guess.priced.input_microusd_per_mtok * ran.wasted_tokens / 1e6
         points.append(WidthPoint(width, inf if ran.failed else ran.makespan_s, wasted, ran.refused))
-    least = bound(guess.spec, work.calls, work.needs, guess.share)
+    least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
     cost = cost_of(guess, work)
     paid = tuple(
         WidthPoint(one.width, one.time_s, one.microusd + cost, one.refused) for one in points
