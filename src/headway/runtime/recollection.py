@@ -71,7 +71,7 @@ def account_in(
         )
     remembered = {(lane.account, lane.group): lane for lane in known.lanes}
     found = [lane for lane in lanes if (lane.account, lane.group) in remembered]
-    price = _price(model or (found[0].group if len(found) == 1 else ""))
+    price = price_in(model or (found[0].group if len(found) == 1 else ""))
     if not found:
         return unknown_account(price), _ledger(known.view, account)
     lane = max(found, key=lambda one: (one.granted, _samples(remembered[one.account, one.group])))
@@ -98,7 +98,8 @@ def _ledger(view: BookView, account: str) -> LedgerStatistics | None:
     return None
 
 
-def _price(model: str) -> Price | None:
+def price_in(model: str) -> Price | None:
+    """What a model's tokens cost, if it is named and somebody knows."""
     if not model:
         return None
     from headway.runtime.prices import price_of
