@@ -199,17 +199,19 @@ def _show(parsed: argparse.Namespace, advice: Advice) -> int:
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
+    from headway.watch.table import BINDINGS
     from headway.watch.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     if curve is None:
         return
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
-    whose = f"`{parsed.preset}`" if parsed.preset else "your account"
+    whose = f"the account {parsed.preset}" if parsed.preset else "your account"
+    limited = BINDINGS.get(curve.binding, f"by the limit on {curve.binding}")
     picture = WidthPicture(
         curve,
         f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",
-        f"A pool of so many at once, unpaced, rehearsed; bound by {curve.binding}.",
+        f"How long a pool of each width takes, unpaced, in a rehearsal. Bound {limited}.",
         advice.one.time_s if curve.agents == situation.agents else None,
         advice.one.microusd,
         adaptive[0] if adaptive and curve.agents == situation.agents else None,

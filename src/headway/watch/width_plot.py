@@ -23,8 +23,8 @@ def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]
     longest = max(ends, default=1.0)
     cells = max(BAR_LEAST, min(BAR_MOST, columns - ROOM))
     yield (
-        f"A pool of so many at once, unpaced: its time (| is the bound, {duration(curve.bound_s)}), "
-        f"and its cost with time at {usd(curve.hour_microusd)} an hour:"
+        f"A pool of so many at once, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
+        f"cost with time at {usd(curve.hour_microusd)} an hour:"
     )
     for point in curve.points:
         bar = _bar(curve, point, longest, cells, glyphs)

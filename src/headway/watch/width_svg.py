@@ -11,12 +11,12 @@ from headway.core.foresight.width import WidthCurve, WidthPoint
 from headway.watch.words import duration
 
 WIDE: Final = 860.0
-HIGH: Final = 640.0
+HIGH: Final = 668.0
 LEFT: Final = 84.0
 RIGHT: Final = 176.0
-TIME_TOP: Final = 92.0
+TIME_TOP: Final = 116.0
 TIME_HIGH: Final = 270.0
-COST_TOP: Final = 432.0
+COST_TOP: Final = 462.0
 COST_HIGH: Final = 130.0
 TICKS: Final = 5
 
@@ -30,6 +30,7 @@ STYLE: Final = """
 .bound{stroke:#34d399}.boundf{fill:#34d399}.one{stroke:#c084fc}.onef{fill:#c084fc}
 .ours{stroke:#f472b6}.oursf{fill:#f472b6}.spott{fill:#fbbf24}.money{fill:#14b8a6}.wait{fill:#1d4ed8}}
 text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;font-size:13px}
+.ring{fill:none;stroke-width:2.5}
 .title{font-size:18px;font-weight:600}.small{font-size:12px}.name{font-size:13px;font-weight:600}
 """
 
@@ -101,9 +102,10 @@ def _time_panel(picture: WidthPicture) -> list[str]:
     parts.append(_dot(across, scale.y(sweet.time_s), 7, "spot"))
     parts += _labelled(scale, lines)
     said = f"sweet spot: {curve.sweet} at once, {duration(sweet.time_s)}"
-    is_right = across > LEFT + 0.62 * (WIDE - LEFT - RIGHT)
-    parts.append(_text(across + (-12 if is_right else 12), scale.y(sweet.time_s) - 14,
-                       "spott name", said, "end" if is_right else "start"))  # fmt: skip
+    # Below the bound nothing is ever drawn: there is room for words.
+    is_right = across > LEFT + 0.6 * (WIDE - LEFT - RIGHT)
+    parts.append(_text(across + (-10 if is_right else 10), bottom - 14, "spott name", said,
+                       "end" if is_right else "start"))  # fmt: skip
     return [*parts, *_widths(picture, bottom)]
 
 
@@ -150,6 +152,9 @@ def _cost_panel(picture: WidthPicture) -> list[str]:
         paid, all_of_it = scale.y(point.microusd / 1e6), scale.y(total / 1e6)
         parts.append(_rect(x, all_of_it, 2 * half, paid - all_of_it, "wait"))
         parts.append(_rect(x, paid, 2 * half, scale.y(0.0) - paid, "money"))
+        if point.width == curve.sweet:
+            high = scale.y(0.0) - all_of_it
+            parts.append(_rect(x - 2, all_of_it - 2, 2 * half + 4, high + 2, "spotl ring", 3))
     right = WIDE - RIGHT + 10
     hour = f"${curve.hour_microusd / 1e6:g} an hour"
     for row, (kind, words) in enumerate((("wait", f"time at {hour}"), ("money", "tokens"))):
@@ -218,7 +223,8 @@ def _tick(y: float, words: str) -> list[str]:
 
 
 def _text(x: float, y: float, kind: str, words: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} class="{kind}">{escape(words)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str, *look: float | str) -> str:
