@@ -27,8 +27,9 @@ from headway.core.foresight.options import REHEARSED_CALLS_MAX, Option, options_
 from headway.core.foresight.situation import COMMON_SHARE, Situation
 from headway.core.foresight.width import WidthCurve, width_curve
 
-ADAPTIVE_MARGIN: Final = 0.03
-"""Another strategy has to be better than adaptive by this share before it is preferred."""
+ADAPTIVE_MARGIN: Final = 0.06
+"""Another strategy has to be better than adaptive by this share before it is preferred: its width
+was chosen on the same draw, and was in part luck."""
 
 When = Literal["now", "later"]
 

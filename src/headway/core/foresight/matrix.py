@@ -49,8 +49,8 @@ URGENT_GAIN: Final = 0.30
 """Time that several must save to matter in a hurry: "20-30% is not meaningful"."""
 ALIKE: Final = 0.05
 """Values that differ by less are the same: sizes are not known any better."""
-ALIKE_COST: Final = 0.02
-"""Costs that differ by less: one agent is never dearer, so it takes less to tell."""
+ALIKE_COST: Final = 0.005
+"""The same for whom only cost counts: one agent is never dearer, however sizes were misjudged."""
 REFUSED_SHARE: Final = 0.05
 """More calls turned away than this are frequent."""
 NEAR_TOKENS: Final = 0.70
