@@ -37,7 +37,7 @@ from headway.core.foresight.options import ONE, Drawn, Way, cost_of, rehearsed, 
 from headway.core.foresight.provider import Faults, Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Setup
 from headway.core.foresight.sample import Workload
-from headway.core.foresight.situation import AccountState, Prefer, Situation
+from headway.core.foresight.situation import AccountState, Prefer, Situation, waiting_microusd
 from headway.core.foresight.width import widths_up_to
 from headway.core.report import percentile
 from headway.core.values import MINUTE_S, Limit, LimitKind
@@ -231,7 +231,7 @@ def _worth(case: Case, work: Workload, time_s: float) -> float:
     cost = cost_of(case.account, work)
     if case.truth.prefer == "cost":
         return cost
-    return cost + case.truth.hour_microusd * time_s / 3600.0
+    return cost + waiting_microusd(case.truth.hour_microusd, time_s)
 
 
 def close_share(scores: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from headway.core.foresight.situation import waiting_microusd
 from headway.core.foresight.width import WidthCurve, WidthPoint
 from headway.watch.screen import Glyphs
 from headway.watch.words import cents, duration, usd
@@ -40,7 +41,7 @@ def _bar(curve: WidthCurve, point: WidthPoint, longest: float, cells: int, glyph
 
 
 def _said(curve: WidthCurve, point: WidthPoint) -> str:
-    value = point.microusd + curve.hour_microusd * point.time_s / 3600.0
+    value = point.microusd + waiting_microusd(curve.hour_microusd, point.time_s)
     worth = "" if value == inf else f" {cents(value):>8}"
     spot = "  <- sweet spot" if point.width == curve.sweet else ""
     return f"{duration(point.time_s):>12}{worth}{spot}"

@@ -7,6 +7,7 @@ from html import escape
 from math import ceil, floor, inf, log10
 from typing import Final
 
+from headway.core.foresight.situation import waiting_microusd
 from headway.core.foresight.width import WidthCurve, WidthPoint
 from headway.watch.words import duration
 
@@ -55,7 +56,7 @@ class WidthPicture:
 
     def worth_microusd(self, time_s: float) -> float:
         """What the waiting costs."""
-        return self.curve.hour_microusd * time_s / 3600.0
+        return waiting_microusd(self.curve.hour_microusd, time_s)
 
 
 def width_svg(picture: WidthPicture) -> str:

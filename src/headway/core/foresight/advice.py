@@ -120,7 +120,7 @@ def _when(facts: Facts, best: Option) -> tuple[When, str]:
         left = max(portion.left for portion in best.foreseen.portions)
         return "later", f"what is left of the month's budget ({left:,.0f}) does not pay for a run"
     if best.time_s == inf:
-        return "later", "it would not end: a call needs more than the account ever has"
+        return "later", "on this account, as it is now, it would not end"
     hurried = situation.is_urgent or situation.prefer == "time"
     if state.slowdown is not None and state.slowdown >= PEAK_SLOWDOWN and not hurried:
         return "later", (

@@ -30,7 +30,7 @@ from math import inf
 from typing import Final, Literal
 
 from headway.core.foresight.options import Option
-from headway.core.foresight.situation import Situation
+from headway.core.foresight.situation import Situation, waiting_microusd
 
 COUPLED_SHARE: Final = 0.5
 """Of the agents, those that need what another found: from here on it is one agent's work."""
@@ -84,6 +84,8 @@ class Facts:
     @property
     def gain(self) -> float:
         """Share of one agent's time that several save; negative if they are slower."""
+        if self.one.time_s == inf:
+            return 1.0 if self.several.time_s < inf else 0.0
         return 1.0 - self.several.time_s / self.one.time_s
 
     def budget_share(self, option: Option) -> float | None:
@@ -127,7 +129,7 @@ def value_of(situation: Situation, option: Option) -> float:
         return option.time_s
     if situation.prefer == "cost":
         return option.microusd
-    return option.microusd + situation.hour_microusd * option.time_s / 3600.0
+    return option.microusd + waiting_microusd(situation.hour_microusd, option.time_s)
 
 
 def _coupled(facts: Facts) -> Word | None:
@@ -210,7 +212,9 @@ def _preferred(facts: Facts) -> Word | None:
     one, several = value_of(situation, facts.one), value_of(situation, facts.several)
     side: Side = "several" if several < one else "one"
     best, other = min(one, several), max(one, several)
-    if other < best * (1.0 + (ALIKE_COST if situation.prefer == "cost" else ALIKE)):
+    if other == best or other < best * (
+        1.0 + (ALIKE_COST if situation.prefer == "cost" else ALIKE)
+    ):
         return None
     share = f"{(other / best - 1.0):.0%} more" if other < inf else "without end"
     loser = "one agent" if side == "several" else "several"

@@ -9,9 +9,11 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Literal
 
 from headway.core.quota.terms import Budget, Spend
+from headway.core.values import HOUR_S
 
 PANEL_AGENTS: Final = 4
 PANEL_TOKENS: Final = 68_000
@@ -118,6 +120,11 @@ class Situation:
     def one_tokens(self) -> float:
         """What one agent takes that does it all."""
         return self.common_tokens + self.agents * self.own_tokens
+
+
+def waiting_microusd(hour_microusd: int, time_s: float) -> float:
+    """What so much waiting is worth; what never ends is worth nothing to anybody."""
+    return hour_microusd * time_s / HOUR_S if time_s < inf else inf
 
 
 def runs_within(budget: float, takes: float) -> int:
