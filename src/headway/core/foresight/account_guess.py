@@ -92,8 +92,10 @@ def profile_of(spec: ProviderSpec) -> Profile:
     caps = [limit.amount for limit in spec.terms.limits + spec.terms.hidden
             if limit.resource == "concurrency"]  # fmt: skip
     cap = min(caps, default=inf)
+    # Who tells no limits has them found by outcomes, anew in every run.
+    told = () if spec.dialect == PLAIN.name else spec.terms.limits
     return Profile(
-        tuple(replace(limit, source="profile") for limit in spec.terms.limits
+        tuple(replace(limit, source="profile") for limit in told
               if limit.resource != "concurrency"),
         width=min(worth, cap, float(CURVE_WIDTHS[-1])), cap=cap,
         first_byte_s=latency.first_byte_s * latency.slowdown(1),

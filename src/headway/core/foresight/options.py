@@ -49,6 +49,9 @@ TENTH: Final = 1.2816
 REHEARSED_CALLS_MAX: Final = 32
 """Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
 
+STEPS_MAX: Final = 50_000
+"""A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
+
 EXACT_CALLS_MAX: Final = 4
 """Calls whose best order is searched for, for the bound: five can take seconds."""
 
@@ -150,7 +153,7 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
     provider.shows_progress = True
     config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
     door = PacedDoor(Quota(config, 0.0), _lengths(work))
-    return Rehearsal(Setup(work, provider, door, Rules(strategy))).run()
+    return Rehearsal(Setup(work, provider, door, Rules(strategy), steps_max=STEPS_MAX)).run()
 
 
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:

@@ -21,6 +21,7 @@ from headway.core.foresight.options import (
     EXACT_CALLS_MAX,
     REHEARSED_CALLS_MAX,
     SERIAL,
+    STEPS_MAX,
     Drawn,
     cost_of,
     work_of,
@@ -92,7 +93,8 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
         provider = Provider(guess.spec, seed)
         provider.advance(0.0)
         door = UnpacedDoor(PATIENT, seed)
-        ran = Rehearsal(Setup(work, provider, door, Rules(Fixed(width), retries=0))).run()
+        rules = Rules(Fixed(width), retries=0)
+        ran = Rehearsal(Setup(work, provider, door, rules, steps_max=STEPS_MAX)).run()
         wasted = guess.priced.input_microusd_per_mtok * ran.wasted_tokens / 1e6
         points.append(WidthPoint(width, inf if ran.failed else ran.makespan_s, wasted, ran.refused))
     least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
