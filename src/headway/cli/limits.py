@@ -102,7 +102,7 @@ def _show(parsed: argparse.Namespace) -> int:
 
         found = [outlook_json(one) for one in outlooks(view, _passed())]
         shown = {**asdict(view), "broker": asdict(about), "budgets": found}
-        print(json.dumps(_finite(shown), ensure_ascii=False))
+        print(json.dumps(finite(shown), ensure_ascii=False))
         return 0
     from headway.watch.accounts import draw_accounts
     from headway.watch.screen import console_for
@@ -185,7 +185,7 @@ def _ceiling(parsed: argparse.Namespace) -> int:
 
 
 def _budget(parsed: argparse.Namespace) -> int:
-    budget = _monthly(parsed.amount)
+    budget = monthly(parsed.amount)
     if budget.microusd is not None:
         from headway.runtime.prices import must_have_prices
 
@@ -240,7 +240,7 @@ def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     return limit.name, limit
 
 
-def _monthly(text: str) -> Budget:
+def monthly(text: str) -> Budget:
     """`5M/month` in tokens, `$20/month` in money."""
     from headway.core.quota.terms import Budget
 
@@ -257,10 +257,10 @@ def _monthly(text: str) -> Budget:
     return Budget(tokens=number)
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """JSON has no infinity: what has no end is null."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: finite(one) for key, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(one) for one in value]
+        return [finite(one) for one in value]
     return None if value in (inf, -inf) else value

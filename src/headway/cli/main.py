@@ -66,6 +66,7 @@ VERBS: Final = (
     Verb("run", "headway.cli.run", "perform a plan"),
     Verb("plan", "headway.cli.plan", "let a model write a plan for a goal; checked, not run"),
     Verb("check", "headway.cli.check", "what a plan would do; performs nothing"),
+    Verb("advise", "headway.cli.advise", "one agent or several, how, now or later, and why"),
     Verb("explore", "headway.cli.explore", "what if B runs before A completes? tries every pair"),
     Verb("resume", "headway.cli.resume", "go on with a run, or let a paused one go on"),
     Verb("stop", "headway.cli.control:stop", "let a run end early; it can be resumed"),

@@ -81,6 +81,11 @@ def usd(microusd: int) -> str:
     return f"${dollars:,.2f}" if abs(dollars) >= 1.0 or not microusd else f"${dollars:.4f}"
 
 
+def cents(microusd: float) -> str:
+    """`$0.25`: to the cent, for sums that are estimates; below one with four digits."""
+    return f"${microusd / MICRO:,.2f}" if microusd >= MICRO / 100 else usd(round(microusd))
+
+
 def count(number: int, noun: str) -> str:
     """`1 task`, `22 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

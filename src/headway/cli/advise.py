@@ -1,0 +1,274 @@
+"""The `advise` verb: one agent or several, how, now or later, and why. Sends nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headway.core.numbers import number_of, share_of
+from headway.errors import BadValueError, UsageError
+
+if TYPE_CHECKING:
+    from headway.core.foresight.account_guess import AccountGuess
+    from headway.core.foresight.advice import Advice
+    from headway.core.foresight.situation import Shape, Situation
+    from headway.planfile import Loaded
+    from headway.runtime.foreseeing import Prospect
+
+AGENTS_MAX: Final = 1_000_000
+CALLS_MAX: Final = 1_000
+
+EXAMPLES: Final = """\
+examples:
+  headway advise                                    a review by four agents, or by one?
+  headway advise --agents 22 --tokens 6k --output 400 --slices
+  headway advise --views --stakes release --budget 5M/month
+  headway advise --urgent --files 1
+  headway advise plan.yaml --prefer cost            the sizes are the plan's
+  headway advise --preset trap --agents 22 --svg width.svg
+  headway advise --json
+
+It knows your accounts from earlier calls (`headway limits`) and asks nobody. What it computes is a
+rehearsal in virtual time; the rules and their thresholds are in docs/advise.md.
+exit codes: 0 advised, 2 usage, 3 the plan is refused
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What the verb takes."""
+    parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan's file: its own sizes")
+    add = parser.add_argument
+    add("--agents", metavar="N", help="how many slices or views (default: 4)")
+    add("--tokens", metavar="T", help="of each agent, in and out (default: 17k)")
+    add("--output", metavar="T", help="of these, its answers (default: 1k)")
+    add("--calls", metavar="N", help="of each agent, one after another (default: 1)")
+    add("--common", metavar="SHARE", help="of its tokens, what all agents read (default: 65%%)")
+    add("--files", metavar="N", help="how many files the change is about")
+    shape = parser.add_mutually_exclusive_group()
+    for name, words in (
+        ("views", "several views of the same thing"),
+        ("slices", "independent parts (default)"),
+        ("coupled", "each needs what others find"),
+    ):
+        shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
+    add("--urgent", action="store_true", help="somebody waits for it")
+    add("--stakes", choices=("routine", "release", "enterprise"), default="routine",
+        help="what depends on it (default: routine)")  # fmt: skip
+    add("--cost-sensitive", action="store_true", help="more money for the same is too much")
+    add("--budget", metavar="B/month", help="5M/month in tokens, or '$20/month'")
+    add("--prefer", choices=("time", "cost", "balanced", "quality"), default="balanced",
+        help="balanced: money, and time at its worth (default)")  # fmt: skip
+    add("--hour-usd", metavar="D", help="what an hour of waiting is worth (default: 60)")
+    add("--slowdown", metavar="X", help="answers come so many times slower than usual now")
+    peak = parser.add_mutually_exclusive_group()
+    peak.add_argument("--peak", dest="is_peak", action="store_true", default=None,
+                      help="it is peak time")  # fmt: skip
+    peak.add_argument("--off-peak", dest="is_peak", action="store_false", help="it is not")
+    add("--model", metavar="M", help="which model: its limits, its price")
+    account = parser.add_mutually_exclusive_group()
+    account.add_argument("--account", metavar="NAME", help="one of `headway limits`")
+    account.add_argument("--preset", metavar="P", help="a simulated account: a name or a file")
+    add("--svg", metavar="FILE", help="draw time and cost against width into a file")
+    add("--json", action="store_true", help="for a program")
+    return _advise
+
+
+def _advise(parsed: argparse.Namespace) -> int:
+    from headway.core.foresight.account_guess import as_it_is_now
+    from headway.core.foresight.advice import recommend
+    from headway.core.foresight.width import width_curve
+    from headway.runtime.advising import foreseen_options, planned_situation
+
+    loaded, prospect = _loaded(parsed), None
+    situation, guess = _told(parsed, _situation(parsed))
+    if loaded is not None:
+        situation = planned_situation(loaded, situation)
+        if situation.agents == 0:
+            raise UsageError(f"{parsed.plan} asks no model: there is nothing to advise on")
+        prospect, situation = _seen(parsed, loaded, situation)
+        situation = _with_flags(parsed, situation)
+    now = as_it_is_now(guess, situation.state)
+    curve = width_curve(situation, now)
+    options = foreseen_options(prospect, situation, now, curve.sweet)
+    advice = recommend(situation, options, curve, now)
+    if parsed.svg:
+        _draw(parsed, advice)
+    return _show(parsed, advice)
+
+
+def _seen(
+    parsed: argparse.Namespace, loaded: Loaded, situation: Situation
+) -> tuple[Prospect | None, Situation]:
+    """What the plan's own runs have shown, unless something else is asked about."""
+    from headway.runtime.advising import planned_prospect, with_sizes_seen
+
+    if parsed.preset or parsed.account or parsed.agents or parsed.tokens or parsed.output:
+        return None, situation
+    prospect = planned_prospect(loaded, Path(parsed.plan), os.environ)
+    if prospect is None:
+        return None, situation
+    return prospect, with_sizes_seen(prospect, situation)
+
+
+def _loaded(parsed: argparse.Namespace) -> Loaded | None:
+    if parsed.plan is None:
+        return None
+    from headway.planfile import load_plan
+
+    return load_plan(Path(parsed.plan), parsed.plan)
+
+
+def _situation(parsed: argparse.Namespace) -> Situation:
+    """What was asked, without the account's state."""
+    from headway.core.foresight.situation import AccountState, Situation
+
+    hour = _number("--hour-usd", parsed.hour_usd or "60", 0.0)
+    slowdown = None if parsed.slowdown is None else _number("--slowdown", parsed.slowdown, 0.01)
+    situation = Situation(
+        shape=parsed.shape or "slices", is_urgent=parsed.urgent, stakes=parsed.stakes,
+        is_cost_sensitive=parsed.cost_sensitive, prefer=parsed.prefer,
+        files=None if parsed.files is None else _whole("--files", parsed.files, AGENTS_MAX),
+        hour_microusd=round(hour * 1e6),
+        state=AccountState(slowdown=slowdown, is_peak=parsed.is_peak),
+    )  # fmt: skip
+    situation = _with_flags(parsed, situation)
+    if situation.output_each >= situation.tokens_each:
+        raise BadValueError(
+            f"an agent takes {situation.tokens_each:g} tokens, its answers of "
+            f"{situation.output_each:g} included: nothing is left to read",
+            hint="make `--tokens` larger or `--output` smaller",
+        )
+    return situation
+
+
+def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
+    """What was said on the command line has the last word, over a plan too."""
+    if parsed.agents is not None:
+        agents = _whole("--agents", parsed.agents, AGENTS_MAX)
+        situation = replace(situation, agents=agents)
+    if parsed.tokens is not None:
+        tokens = _number("--tokens", parsed.tokens, 2.0)
+        output = min(situation.output_each, tokens / 2)
+        situation = replace(situation, tokens_each=tokens, output_each=output)
+    if parsed.output is not None:
+        situation = replace(situation, output_each=_number("--output", parsed.output, 1.0))
+    if parsed.calls is not None:
+        situation = replace(situation, calls_each=_whole("--calls", parsed.calls, CALLS_MAX))
+    if parsed.common is not None:
+        situation = replace(situation, common=_common(parsed.common))
+    if parsed.shape is not None:
+        shape: Shape = parsed.shape
+        situation = replace(situation, shape=shape, coupled=None)
+    return situation
+
+
+def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
+    """The account, as described or remembered, and how it stands now."""
+    from headway.core.foresight.account_guess import described_account
+
+    if parsed.preset:
+        from headway.runtime.recollection import price_in
+        from headway.simulator.presetfile import find_provider
+
+        guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
+        return _with_budget(parsed, situation), guess
+    from headway.runtime.recollection import account_in, recollect
+
+    known = recollect(os.environ)
+    guess, ledger = account_in(known, parsed.account or "", parsed.model or "")
+    if ledger is not None:
+        situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
+    state, said = guess.state, situation.state
+    if said.slowdown is not None:
+        state = replace(state, slowdown=said.slowdown)
+    if said.is_peak is not None:
+        state = replace(state, is_peak=said.is_peak)
+    return _with_budget(parsed, replace(situation, state=state)), guess
+
+
+def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
+    if parsed.budget is None:
+        return situation
+    from headway.cli.limits import monthly
+
+    return replace(situation, budget=monthly(parsed.budget))
+
+
+def _show(parsed: argparse.Namespace, advice: Advice) -> int:
+    if parsed.json:
+        from dataclasses import asdict
+        from json import dumps
+
+        from headway.cli.limits import finite
+        from headway.watch.advised import sentence
+
+        told = {"recommendation": sentence(advice), **asdict(advice)}
+        print(dumps(finite(told), ensure_ascii=False))
+        return 0
+    from headway.watch.advised import draw_advice
+    from headway.watch.screen import console_for
+
+    draw_advice(console_for(sys.stdout), advice)
+    return 0
+
+
+def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
+    from headway.watch.table import BINDINGS
+    from headway.watch.width_svg import WidthPicture, width_svg
+
+    situation, curve = advice.situation, advice.curve
+    if curve is None:
+        return
+    adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
+    whose = f"the account {parsed.preset}" if parsed.preset else "your account"
+    limited = BINDINGS.get(curve.binding, f"by the limit on {curve.binding}")
+    picture = WidthPicture(
+        curve,
+        f"{curve.agents} agents of {situation.tokens_each:,.0f} tokens on {whose}",
+        f"How long a pool of each width takes, unpaced, in a rehearsal. Bound {limited}.",
+        advice.one.time_s if curve.agents == situation.agents else None,
+        advice.one.microusd,
+        adaptive[0] if adaptive and curve.agents == situation.agents else None,
+    )
+    try:
+        Path(parsed.svg).write_text(width_svg(picture), encoding="utf-8")
+    except OSError as fault:
+        raise UsageError(
+            f"{parsed.svg} cannot be written: {fault.strerror}", hint="another --svg FILE"
+        ) from None
+    print(f"{parsed.svg} is written", file=sys.stderr)
+
+
+def _whole(option: str, text: str, most: int) -> int:
+    number = number_of(text)
+    if number is None or number != int(min(number, 1e18)) or not 1 <= number <= most:
+        raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from 1 to {most:,}")
+    return int(number)
+
+
+def _number(option: str, text: str, least: float) -> float:
+    number = number_of(text)
+    if number is None or not least <= number < inf:
+        raise BadValueError(
+            f"`{option}` is {text!r}: it must be a number of at least {least:g}",
+            hint=f"write it like `{option} 17k`",
+        )
+    return number
+
+
+def _common(text: str) -> float:
+    if text.rstrip("%").strip() in ("0", "0.0"):
+        return 0.0
+    share = share_of(text)
+    if share is None:
+        raise BadValueError(
+            f"`--common` is {text!r}: it must be a share from 0 to 100 %",
+            hint="write it like `--common 65%`",
+        )
+    return share

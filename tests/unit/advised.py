@@ -1,0 +1,32 @@
+"""Options with numbers that are written down, for rules to be asked about."""
+
+from __future__ import annotations
+
+from headway.core.foresight.foreseen import Foreseen, Spread
+from headway.core.foresight.options import ADAPTIVE, ONE, Option, Way, priced
+from headway.core.foresight.situation import Situation
+
+
+def exactly(value: float) -> Spread:
+    return Spread(value, value, value)
+
+
+def option(
+    situation: Situation, way: Way, time_s: float, usd: float = 1.0, tokens: float = 100_000.0
+) -> Option:
+    """A way that takes this, for certain."""
+    foreseen = Foreseen(
+        way.name, 4, exactly(4.0), exactly(time_s), exactly(0.9 * tokens), exactly(0.1 * tokens),
+        exactly(usd * 1e6), 10.0, "width", 2.0, 0.0, 0, "a test",
+    )  # fmt: skip
+    return priced(situation, way, foreseen, usd * 1e6)
+
+
+def both(
+    situation: Situation, times: float = 1.0, dearer: float = 1.0, one_s: float = 100.0
+) -> tuple[Option, Option]:
+    """One agent, and several that take so many times as long and cost so many times as much."""
+    return (
+        option(situation, ONE, one_s, 1.0),
+        option(situation, ADAPTIVE, one_s * times, dearer, 100_000.0 * dearer),
+    )

@@ -1,0 +1,228 @@
+"""`headway advise` as people see it: a table, a sentence, reasons, a picture, clear refusals."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+from headway.core.foresight.account_guess import described_account
+from headway.core.foresight.situation import Situation
+from headway.core.foresight.width import WidthCurve, WidthPoint, width_curve
+from headway.core.quota.belief import Profile
+from headway.core.quota.terms import AccountTerms, Budget, LaneMemory, Memory, Spend
+from headway.core.values import Limit, LimitReading
+from headway.runtime.clock import month
+from headway.runtime.recollection import recollect
+from headway.runtime.store import Store
+from headway.simulator.presets import PROVIDERS
+from headway.watch.screen import ASCII, Glyphs
+from headway.watch.width_plot import plot_lines
+from headway.watch.width_svg import WidthPicture, width_svg
+
+ACCOUNT = "api.anthropic.com#1a2b3c4d"
+
+CURVE = WidthCurve(
+    3, (WidthPoint(1, 90.0, 2e5, 0), WidthPoint(2, 50.0, 2e5, 0), WidthPoint(3, 1200.0, 2e5, 9)),
+    40.0, "tokens/60s", 2, 60_000_000,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nobody_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without a broker, who has never called anybody."""
+    monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("HEADWAY_RUNTIME_DIR", str(tmp_path / "runtime"))
+    return tmp_path
+
+
+def remember(folder: Path, budget: Budget = Budget()) -> None:
+    """An account with 40 % of its tokens used, and 30,000 of them spent this month."""
+    tokens = Limit("tokens", 200_000, kind="fixed", source="header")
+    levels = (LimitReading("tokens", 60.0, 200_000, 120_000, 30.0),)
+    profile = Profile((tokens,), first_byte_s=0.8, per_token_s=0.01)
+    lane = LaneMemory(ACCOUNT, "claude-sonnet-4", "anthropic", profile, levels)
+    other = LaneMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
+    terms = (("", AccountTerms(budget=budget)),)
+    spent = (("", Spend(30_000.0)),)
+    memory = Memory(month=month(), terms=terms, lanes=(lane, other), spent=spent)
+    assert Store(str(folder / "memory.json")).save(memory) == ""
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert main(["advise", *words, "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_documents_review_in_a_table_a_sentence_and_reasons(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path
+) -> None:
+    assert main(["advise", "--budget", "5M/month"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "one agent", "one at a time", "waves of 2", "a pool of 3", "adaptive", "35k", "68k",
+        "142", "73", "Use 4 agents, adaptive: about 34 s and 68k tokens", "decided", "agrees",
+        "sweet spot", "Assumed:", "runs a month", "of the best possible speed",
+    ):  # fmt: skip
+        assert words in out
+    assert not (nobody_known / "runtime").exists(), "a broker was started"
+
+
+def test_one_agent_is_said_when_that_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "--files", "1", "--preset", "wide"]) == 0
+    out = capsys.readouterr().out
+    assert "Use one agent: about 1 min 24 s and 35k tokens" in out
+    assert "decided    small change -> one: a change of 1 file needs no more" in out
+    assert "overruled  preferred -> several" in out
+
+
+def test_a_slow_hour_is_for_later(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "--slowdown", "2", "--peak", "--coupled"]) == 0
+    out = capsys.readouterr().out
+    assert "Use one agent, later:" in out
+    assert "Later, because answers take 2.0 times as long as usual" in out
+
+
+def test_a_single_agent_leaves_nothing_to_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "--agents", "1", "--common", "0%"]) == 0
+    assert "No rule speaks for several" in capsys.readouterr().out
+
+
+def test_programs_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "--views", "--off-peak", "--calls", "2", "--hour-usd", "0")
+    assert found["side"] == "several"
+    assert str(found["recommendation"]).startswith("Use 4 agents")
+    assert found["reasons"][0]["rule"] == "perspectives"  # type: ignore[index]
+    assert found["curve"]["sweet"] >= 1  # type: ignore[index]
+    assert len(found["options"]) == 5  # type: ignore[arg-type]
+    assert found["situation"]["calls_each"] == 2  # type: ignore[index]
+
+
+def test_what_was_learned_of_an_account_is_used_and_no_broker_is_started(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path
+) -> None:
+    remember(nobody_known, Budget(tokens=100_000.0))
+    found = told(capsys, "--account", "api.anthropic.com", "--model", "anthropic/claude-sonnet-4-5")
+    state = found["situation"]["state"]  # type: ignore[index]
+    assert state["used"] == [["tokens/60s", pytest.approx(0.4, abs=0.01)]]
+    options = found["options"]
+    assert options[0]["foreseen"]["learned_from"] == f"{ACCOUNT} claude-sonnet-4"  # type: ignore[index]
+    assert options[0]["foreseen"]["microusd"] is not None  # type: ignore[index]
+    # 70,000 are left: several take 68,000 of them.
+    assert found["reasons"][0]["rule"] == "limited budget"  # type: ignore[index]
+    assert not (nobody_known / "runtime").exists()
+
+
+def test_without_a_name_it_is_the_account_that_most_is_known_of(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path
+) -> None:
+    remember(nobody_known)
+    found = told(capsys, "--agents", "2")
+    assert found["options"][0]["foreseen"]["learned_from"].startswith("api.")  # type: ignore[index]
+    assert len(recollect({"HEADWAY_STATE_DIR": str(nobody_known)}).lanes) == 2
+
+
+def test_a_socket_that_was_left_behind_is_nobody(
+    capsys: pytest.CaptureFixture[str], nobody_known: Path
+) -> None:
+    (nobody_known / "runtime").mkdir(mode=0o700)
+    (nobody_known / "runtime" / "broker.sock").write_text("")
+    remember(nobody_known)
+    assert told(capsys, "--agents", "2")["side"] in ("one", "several")
+
+
+def test_a_plan_has_its_own_sizes_and_the_command_line_the_last_word(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "headway: 1\nmodel: openai/gpt-5-mini\ntasks:\n"
+        "  look:\n    each: [a, b, c]\n    prompt: Look at {{ item }}\n"
+    )
+    found = told(capsys, str(plan))
+    assert found["situation"]["agents"] == 3  # type: ignore[index]
+    assert told(capsys, str(plan), "--tokens", "9k")["situation"]["tokens_each"] == 9000  # type: ignore[index]
+    plan.write_text("headway: 1\ntasks:\n  list:\n    run: ls\n")
+    assert main(["advise", str(plan)]) == 2
+    assert "asks no model" in capsys.readouterr().err
+    assert main(["advise", str(tmp_path / "none.yaml")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--agents", "0"), "`--agents` is '0': it must be a whole number"),
+        (("--agents", "inf"), "`--agents` is 'inf'"),
+        (("--tokens", "many"), "`--tokens` is 'many': it must be a number of at least"),
+        (("--tokens", "1k", "--output", "2k"), "nothing is left to read"),
+        (("--common", "150%"), "`--common` is '150%'"),
+        (("--budget", "much"), "is not a budget"),
+        (("--account", "nobody"), "no account `nobody` was used here yet"),
+        (("--views", "--slices"), "not allowed with"),
+        (("--preset", "trpa"), "trap"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", *words]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_the_picture_is_well_formed_and_names_what_it_shows(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "width.svg"
+    assert main(["advise", "--preset", "trap", "--agents", "22", "--tokens", "6.4k", "--output",
+                 "400", "--common", "20%", "--svg", str(path)]) == 0  # fmt: skip
+    assert "is written" in capsys.readouterr().err
+    texts = [one.text or "" for one in ET.fromstring(path.read_text()).iter() if one.text]
+    for words in ("agents at once", "best possible", "one agent", "headway, adaptive", "time, s",
+                  "cost, $ a run", "tokens"):  # fmt: skip
+        assert words in texts
+    assert any(text.startswith("sweet spot: ") for text in texts)
+    assert main(["advise", "--agents", "2", "--svg", str(tmp_path / "no" / "w.svg")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_long_times_are_drawn_in_minutes_and_names_never_run_into_each_other() -> None:
+    drawn = width_svg(WidthPicture(CURVE, "A & B", "about", 1250.0, 1e5, 41.0))
+    root = ET.fromstring(drawn)
+    texts = [one for one in root.iter() if one.tag.endswith("text")]
+    assert "time, min" in [one.text for one in texts]
+    assert "A & B" in [one.text for one in texts]
+    right = sorted(float(one.attrib["y"]) for one in texts
+                   if float(one.attrib["x"]) > 690 and "name" in one.attrib["class"])  # fmt: skip
+    assert all(below - above >= 30 for above, below in pairwise(right))
+
+
+def test_a_picture_without_an_end_says_so() -> None:
+    never = WidthCurve(2, (WidthPoint(1, inf, 0.0, 9),), 10.0, "width", 1, 0)
+    assert "No pool of any width ends." in width_svg(WidthPicture(never, "t", "a"))
+    assert "forever" in "\n".join(plot_lines(never, 80, Glyphs()))
+    bare = ET.fromstring(width_svg(WidthPicture(CURVE, "t", "a")))
+    assert "one agent" not in [one.text for one in bare.iter()]
+
+
+def test_a_plot_marks_the_bound_and_the_sweet_spot_in_any_alphabet() -> None:
+    for glyphs in (Glyphs(), ASCII):
+        head, *lines = plot_lines(CURVE, 100, glyphs)
+        assert "the bound, 40 s" in head
+        assert all("|" in line for line in lines)
+        assert [line for line in lines if "sweet spot" in line] == [lines[1]]
+        assert lines[2].count(glyphs.busy) > lines[0].count(glyphs.busy) > 0
+
+
+def test_the_same_question_gets_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    first = told(capsys, "--preset", "normal", "--urgent")
+    assert told(capsys, "--preset", "normal", "--urgent") == first
+    account = described_account(PROVIDERS["trap"].spec)
+    assert width_curve(Situation(6), account) == width_curve(Situation(6), account)

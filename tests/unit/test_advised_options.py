@@ -1,0 +1,158 @@
+"""Ways rehearsed: sizes are what was said, one agent reads once, many agents are continued."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from headway.core.foresight.account import Terms
+from headway.core.foresight.account_guess import AccountGuess, described_account
+from headway.core.foresight.advice import advise
+from headway.core.foresight.options import (
+    ADAPTIVE,
+    ONE,
+    SERIAL,
+    Drawn,
+    Way,
+    option_of,
+    rehearsed,
+    work_of,
+)
+from headway.core.foresight.provider import Faults, Latency, ProviderSpec
+from headway.core.foresight.situation import Situation
+from headway.core.foresight.width import WidthPoint, sweet_spot, width_curve, widths_up_to
+from headway.core.quota.demand import Price
+from headway.simulator.presets import PROVIDERS
+
+TRAP = described_account(PROVIDERS["trap"].spec)
+WIDE = described_account(PROVIDERS["wide"].spec)
+TRAPPED = Situation(22, 6_400.0, 400.0, common=0.2)
+
+CPU_S_MAX = 10.0
+"""About one on a quiet machine."""
+
+
+def sums(work: object) -> tuple[float, float, int]:
+    calls = [call for mine in work.calls for call in mine]  # type: ignore[attr-defined]
+    tokens_in = sum(call.input_tokens for call in calls)
+    return tokens_in, sum(call.output_tokens for call in calls), len(calls)
+
+
+def test_agents_differ_and_all_together_take_what_was_said() -> None:
+    situation = Situation(agents=5, calls_each=3)
+    tokens_in, tokens_out, calls = sums(work_of(situation, ADAPTIVE, Drawn(7)))
+    assert tokens_in + tokens_out == pytest.approx(situation.several_tokens)
+    assert tokens_out == pytest.approx(5 * situation.output_each)
+    assert calls == 15
+    inputs = [mine[0].input_tokens for mine in work_of(situation, ADAPTIVE, Drawn(7)).calls]
+    assert len(set(inputs)) == 5
+    assert min(inputs) > situation.common_tokens
+
+
+def test_one_agent_reads_once_what_all_need_and_makes_the_same_calls_in_a_row() -> None:
+    situation = Situation(agents=5, calls_each=3)
+    work = work_of(situation, ONE, Drawn(7))
+    assert len(work.calls) == 1
+    tokens_in, tokens_out, calls = sums(work)
+    assert tokens_in + tokens_out == pytest.approx(situation.one_tokens)
+    assert calls == 15
+    several = work_of(situation, SERIAL, Drawn(7))
+    assert [call.output_tokens for call in work.calls[0]] == [
+        call.output_tokens for mine in several.calls for call in mine
+    ]
+
+
+def test_every_way_is_between_its_ends_and_no_faster_than_the_bound() -> None:
+    for way in (ONE, SERIAL, Way("waves", 4), Way("pool", 4), ADAPTIVE):
+        found = option_of(TRAPPED, TRAP, way)
+        spread = found.foreseen.time_s
+        assert spread.low < spread.mid < spread.high
+        assert spread.mid >= 0.999 * found.foreseen.bound_s
+        assert found.refusal_risk < 0.05
+        assert found.foreseen.microusd is None
+    assert found.way.name == "adaptive"
+
+
+def test_a_known_price_is_told_as_such() -> None:
+    price = Price(1_000_000, 2_000_000)
+    found = option_of(Situation(), replace(WIDE, price=price), ONE)
+    assert found.foreseen.microusd is not None
+    assert found.microusd == pytest.approx(31_000 + 2 * 4_000, abs=8)
+
+
+def test_a_wider_way_is_faster_where_there_is_room_and_not_where_there_is_none() -> None:
+    wide = [
+        option_of(Situation(12), WIDE, way).time_s for way in (SERIAL, Way("pool", 4), ADAPTIVE)
+    ]
+    assert wide[0] > 2 * wide[1] > 2 * wide[2]
+    alone = [option_of(Situation(12), WIDE, way) for way in (ONE, SERIAL)]
+    assert alone[0].time_s == pytest.approx(alone[1].time_s, rel=0.01)
+    assert alone[0].tokens < 0.5 * alone[1].tokens
+
+
+@pytest.mark.parametrize("name", ["trap", "wide", "burst-3s"])
+@pytest.mark.parametrize("way", [ADAPTIVE, Way("pool", 4), ONE])
+def test_what_is_continued_as_a_line_is_near_what_a_whole_rehearsal_gives(
+    name: str, way: Way
+) -> None:
+    account = described_account(PROVIDERS[name].spec)
+    situation = Situation(100, 6_000.0, 300.0, common=0.3)
+    found = option_of(situation, account, way)
+    whole = rehearsed(work_of(situation, way), account, way.strategy)
+    assert found.time_s == pytest.approx(whole.makespan_s, rel=0.2)
+    assert found.tokens == pytest.approx(sum(sums(work_of(situation, way))[:2]))
+    spread = found.foreseen.time_s
+    assert spread.low < spread.mid < spread.high
+
+
+def test_a_way_that_loses_a_task_never_ends() -> None:
+    spec = ProviderSpec("broken", Terms(), faults=Faults(1.0, ("request",)))
+    found = option_of(Situation(2), AccountGuess(spec), ADAPTIVE)
+    assert found.time_s == inf
+
+
+def test_advice_for_22_agents_takes_about_a_second() -> None:
+    before = time.process_time()
+    advise(TRAPPED, TRAP)
+    assert time.process_time() - before < CPU_S_MAX
+
+
+def test_the_curve_of_the_trap_has_its_peak_at_3_to_5_and_rises_again() -> None:
+    curve = width_curve(TRAPPED, TRAP)
+    assert curve.sweet in (3, 4, 5)
+    assert curve.has_peak
+    assert curve.points[-1].time_s > 1.8 * curve.best_s
+    assert curve.points[0].time_s > 2 * curve.best_s
+    assert all(point.time_s >= 0.999 * curve.bound_s for point in curve.points)
+    assert curve.at(9).width == 8
+
+
+def test_the_curve_of_a_roomy_account_only_falls() -> None:
+    curve = width_curve(Situation(12), WIDE)
+    times = [point.time_s for point in curve.points]
+    assert times == sorted(times, reverse=True)
+    assert not curve.has_peak
+    assert [point.width for point in curve.points] == list(range(1, 13))
+    assert len({round(point.microusd) for point in curve.points}) == 1
+
+
+def test_the_sweet_spot_is_the_smallest_width_within_two_hundredths_of_the_best() -> None:
+    points = [WidthPoint(width, time_s, 0.0, 0)
+              for width, time_s in ((1, 100.0), (2, 51.1), (3, 50.9), (4, 50.0))]  # fmt: skip
+    assert sweet_spot(points) == 3
+
+
+def test_no_wider_pool_is_tried_once_it_is_hopeless() -> None:
+    spec = ProviderSpec("steep", Terms(), Latency(1.0, 0.01, kappa=1.0))
+    curve = width_curve(Situation(20, 5_000.0, 300.0), AccountGuess(spec))
+    assert curve.points[-1].width < 20
+    assert curve.sweet == 1
+
+
+def test_of_many_agents_not_every_width_is_tried() -> None:
+    assert widths_up_to(3) == (1, 2, 3)
+    assert widths_up_to(25)[-2:] == (24, 25)
+    assert width_curve(Situation(500, 3_000.0, 200.0), WIDE).agents < 500
