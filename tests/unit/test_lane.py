@@ -17,7 +17,7 @@ from headway.core.quota.lane import (
     lane_of,
     new_lane,
 )
-from headway.core.quota.lanes import LANES_MAX, Lanes
+from headway.core.quota.lanes import LANES_MAX, Lanes, terms_of
 from headway.core.quota.law import WIDTH_AT_START
 from headway.core.quota.quota import Settlement
 from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, LaneMemory, Memory
@@ -276,3 +276,12 @@ def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
     lanes.of(_request("one more"), 0.0)
     assert len(list(lanes)) == LANES_MAX + is_busy
     assert (next(iter(lanes)) is first) is is_busy
+
+
+def test_terms_are_those_of_the_group_then_of_the_account_then_of_all() -> None:
+    every, account, group = (AccountTerms(share=share) for share in (0.2, 0.5, 0.8))
+    terms = {"": every, "one": account, "one/m": group}
+    assert terms_of(terms, "one", "m") is group
+    assert terms_of(terms, "one", "other") is account
+    assert terms_of(terms, "two", "m") is every
+    assert terms_of({"one": account}, "two", "m") == AccountTerms()

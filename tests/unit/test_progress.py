@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -167,6 +168,91 @@ def test_a_run_that_stands_still_has_no_speed() -> None:
     run.hear([TaskStarted(5, 1, 500.0, "room")])
     assert run.rest((), 500.0).eta_s is None
     assert run.rest((), 530.0).per_s is None
+
+
+def burst(run: Progress, count: int, foreseen_s: float | None = None) -> Progress:
+    """So many calls that were let go at once and took a second each, a hundred a second."""
+    run.cast = replace(run.cast, foreseen_s=foreseen_s)
+    for task in range(count):
+        perform(run, task, task / 100.0, 1.0 + task / 100.0)
+    return run
+
+
+def test_a_burst_says_nothing_of_what_comes_after_it() -> None:
+    """60 of 240 went at once and 60 a minute follow: by the speed of the burst it were 2 s."""
+    run = burst(progress(240), 60)
+    now_s = 1.6
+    limit = Limit("requests", 60.0)
+    rest = run.rest([(limit, 60.0)], now_s)
+    assert rest.per_s is not None
+    assert 180 / rest.per_s < 5.0
+    # 180 calls at one a second; the last of them takes a second more.
+    assert rest.bound_s == pytest.approx(180.0)
+    assert rest.eta_s == pytest.approx(181.0)
+    assert rest.binding == "requests/60s"
+
+
+def test_the_slower_of_speed_and_limits_tells_the_end() -> None:
+    run = progress(10)
+    for task in range(4):
+        perform(run, task, float(task), task + 1.0)
+    free = run.rest([(Limit("requests", 6000.0), 0.0)], 4.0)
+    assert free.eta_s == pytest.approx(6.0)
+    assert free.bound_s == 0.0
+
+
+def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
+    limit, inputs = Limit("requests", 60.0), Limit("input", 60_000.0)
+    outputs, both = Limit("output", 12_000.0), Limit("tokens", 72_000.0)
+    run = burst(progress(70), 60)
+    every = [(one, one.amount) for one in (limit, inputs, outputs, both)]
+    assert [run.rest([one], 1.6).bound_s for one in every] == pytest.approx([10.0] * 4)
+    for task in range(60, 64):
+        run.hear([TaskStarted(task, 1, 1.6, "room"), CallAdmitted(task, 1.6)])
+    run.hear([TaskStarted(64, 1, 1.6, "room")])
+    # Four of ten are in service: their answers are still to come.
+    found = [run.rest([one], 1.6).bound_s for one in every]
+    assert found == pytest.approx([6.0, 6.0, 10.0, 8000.0 / 1200.0])
+
+
+def test_more_in_service_than_are_left_is_no_debt() -> None:
+    run = burst(progress(61), 60)
+    run.groups[0].total = 60
+    run.hear([TaskStarted(60, 1, 1.6, "room"), CallAdmitted(60, 1.6)])
+    rest = run.rest([(Limit("requests", 60.0), 60.0)], 1.6)
+    assert (rest.left, rest.bound_s) == (0, 0.0)
+
+
+def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
+    limit = [(Limit("requests", 60.0), 60.0)]
+    # 60 of 240 have ended: what is seen weighs 0.25 / 0.8 of it.
+    rest = burst(progress(240), 60, foreseen_s=401.6).rest(limit, 1.6)
+    weight = 0.25 / 0.8
+    assert rest.eta_s == pytest.approx(weight * 181.0 + (1 - weight) * 400.0)
+    # Once four of five have ended, nothing of it counts.
+    late = burst(progress(75), 60, foreseen_s=9999.0).rest(limit, 1.6)
+    assert late.eta_s == pytest.approx(16.0)
+    # A run that takes longer than foreseen is not over before now.
+    over = burst(progress(240), 60, foreseen_s=1.0).rest(limit, 1.6)
+    assert over.eta_s == pytest.approx(weight * 181.0)
+
+
+def test_the_wait_for_the_first_of_all_is_no_part_of_the_speed() -> None:
+    run = progress(20)
+    for task in range(10):
+        perform(run, task, 0.0, 30.0 + task)
+    rest = run.rest((), 39.0)
+    assert rest.per_s == pytest.approx(1.0)
+    assert rest.eta_s == pytest.approx(10.0)
+
+
+def test_a_speed_needs_more_than_one_end_after_the_first() -> None:
+    run = progress(20)
+    for task in range(3):
+        perform(run, task, 0.0, 5.0)
+    # All at one instant: nobody can tell how fast that is.
+    assert run.rest((), 5.0).per_s is None
+    assert run.rest((), 7.0).per_s == pytest.approx(1.0)
 
 
 def test_a_result_that_waits_is_no_end_and_is_paid_for_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.foresight.account import Needs, Terms
+from headway.core.foresight.account import Account, Needs, Terms
 from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.provider import (
     Accepted,
@@ -302,3 +302,21 @@ def test_a_provider_on_wall_time_ends_its_calls() -> None:
     provider = Provider(ProviderSpec("wall"), 1, 1.7e9)
     provider.submit(Call(1, 10, 100, 200), 1.7e9)
     assert isinstance(provider.advance(1.7e9 + 10)[-1], Ended)
+
+
+def test_what_was_used_of_a_limit_before_the_start_is_missing_from_it() -> None:
+    limits = Limit("requests", 60.0), Limit("input", 600.0), Limit("concurrency", 4.0, 0.0, "gauge")
+    used = (("input/60s", 500.0), ("concurrency", 3.0), ("output/60s", 9.0))
+    account = Account(Terms(limits, used=used), 0.0)
+    told = {one.resource: one.remaining for one in account.readings(0.0)}
+    assert told == {"requests": 60.0, "input": 100.0}
+    short = account.shortage(Needs(200.0, 0.0), 0.0)
+    assert short is not None
+    # Ten tokens a second flow in: 100 more are there after ten seconds.
+    assert (short.resource, short.until_s) == ("input", pytest.approx(10.0))
+    account.admit(Needs(50.0, 0.0), 0.0, "us")
+    full = account.shortage(Needs(1.0, 0.0), 0.0)
+    assert full is not None
+    assert full.resource == "concurrency"
+    # It is no charge of this log: nobody made it since the start.
+    assert all(charge.amount != 500.0 for charge in account.log)

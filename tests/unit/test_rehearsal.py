@@ -401,3 +401,29 @@ def test_a_tally_begins_with_nothing() -> None:
     scores = Scores(keeps_events=False)
     assert scores.statistics() == ScoresStatistics(tasks=0, calls=0, refused=0, timeouts=0)
     assert repr(scores) == "<Scores 0 tasks, 0 calls>"
+
+
+def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = AllAtOnce()) -> Rehearsed:
+    """Tasks that take these seconds on this machine before they make so many calls."""
+    drawn = draw_workload(WorkloadSpec("here", len(seconds), max(1, calls)), 1)
+    work = replace(drawn, seconds=seconds)
+    if not calls:
+        tasks = [replace(task, calls=()) for task in drawn.graph.tasks]
+        work = replace(work, graph=Graph.of(tasks), calls=((),) * len(seconds))
+    return _run(replace(_setup(strategy=strategy), workload=work))
+
+
+def test_a_task_is_busy_here_before_its_first_call() -> None:
+    done = _here((5.0, 0.0), 1)
+    ends = {time.task: time.ended_s for time in done.tasks}
+    assert ends == {0: pytest.approx(5.0 + CALL_S), 1: pytest.approx(CALL_S)}
+    assert sorted(sent for sent, _ in done.calls) == [0.0, 5.0]
+    # Only before the first of its calls.
+    assert _here((5.0,), 3).makespan_s == pytest.approx(5.0 + 3 * CALL_S)
+
+
+def test_a_task_without_calls_takes_what_it_takes_here() -> None:
+    assert _here((2.0, 3.0), 0).makespan_s == 3.0
+    assert _here((2.0, 3.0, 0.0), 0, Fixed(1)).makespan_s == 5.0
+    assert _here((2.0, 3.0, 4.0), 0, Fixed(2)).makespan_s == 6.0
+    assert not _here((2.0, 3.0), 0).calls

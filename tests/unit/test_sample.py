@@ -112,3 +112,9 @@ def test_a_diamond_is_a_chain_beside_leaves_joined_at_the_end() -> None:
 def test_the_smallest_diamond_is_one_task() -> None:
     workload = draw_workload(WorkloadSpec("point", 1, shape="diamond"), 1)
     assert [tuple(needs) for needs in workload.needs] == [()]
+
+
+def test_a_drawn_workload_takes_no_time_on_this_machine() -> None:
+    work = draw_workload(WorkloadSpec("plain", 3), 1)
+    assert work.seconds == ()
+    assert list(work.needs) == list(work.graph.needs)

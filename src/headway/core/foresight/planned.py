@@ -103,7 +103,7 @@ def _part(expanded: Expanded, group: GroupPlan, facts: Facts) -> Part:
     model = work.model or expanded.spec.model
     sizes: tuple[float, ...] = (float(len(work.text.encode())),)
     refs: frozenset[str] = frozenset()
-    if group.members is not None and count:
+    if group.members is not None:
         chosen = range(0, count, max(1, count // PROMPTS_MAX))
         sizes = tuple(prompt_bytes(expanded, group, chosen))
         refs = _prompt(expanded, group, 0)[1]
