@@ -39,7 +39,7 @@ from headway.core.foresight.rehearsal import Rehearsal, Setup
 from headway.core.foresight.sample import Workload
 from headway.core.foresight.situation import AccountState, Prefer, Situation, waiting_microusd
 from headway.core.foresight.width import widths_up_to
-from headway.core.report import percentile
+from headway.core.ranks import percentile
 from headway.core.values import MINUTE_S, Limit, LimitKind
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "advice.md"

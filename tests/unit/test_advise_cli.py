@@ -17,7 +17,7 @@ from headway.core.foresight.width import WidthCurve, WidthPoint, width_curve
 from headway.core.quota.belief import Profile
 from headway.core.quota.terms import AccountTerms, Budget, LaneMemory, Memory, Spend
 from headway.core.values import Limit, LimitReading
-from headway.runtime.clock import month
+from headway.runtime.clock import today
 from headway.runtime.recollection import recollect
 from headway.runtime.store import Store
 from headway.simulator.presets import PROVIDERS
@@ -50,7 +50,7 @@ def remember(folder: Path, budget: Budget = Budget()) -> None:
     other = LaneMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
-    memory = Memory(month=month(), terms=terms, lanes=(lane, other), spent=spent)
+    memory = Memory(month=today()[:7], terms=terms, lanes=(lane, other), spent=spent)
     assert Store(str(folder / "memory.json")).save(memory) == ""
 
 

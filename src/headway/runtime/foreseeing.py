@@ -7,7 +7,6 @@ Laws:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -30,6 +29,7 @@ from headway.core.values import Amounts
 from headway.errors import HeadwayError, WireError
 from headway.runtime.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.runtime.agents.endpoint import endpoint_of
+from headway.runtime.clock import hour
 from headway.runtime.folders import Folders, folders
 from headway.runtime.forecasts import NONE, keep_forecast, read_forecast
 from headway.runtime.observing import EACH, Earlier, cast_of, earlier_each, earlier_plans, mean
@@ -128,7 +128,7 @@ def prospect_of(
             f"all calls are taken to draw on the account of {asked.model if asked else ''}",
         )
     footing, account = footing_of(asked.model if asked else "", kept, environment)
-    footing = replace(footing, hour=time.localtime().tm_hour)
+    footing = replace(footing, hour=hour())
     knowledge = Knowledge(footing, earlier.seen, earlier.words, hours=tuple(earlier.hours))
     return Prospect(
         outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,7 +25,7 @@ from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.terms import EVERY_ACCOUNT, LaneMemory, Memory, model_group
 from headway.core.quota.view import BookView, LaneView, describe
 from headway.errors import BadValueError, WireError, did_you_mean
-from headway.runtime.clock import now_s
+from headway.runtime.clock import hour, now_s
 from headway.runtime.folders import folders
 from headway.runtime.opening import open_book
 from headway.runtime.store import Kept, Store
@@ -85,7 +84,7 @@ def account_in(
 
 def _measured(state: AccountState, lane: LaneView) -> AccountState:
     """How the account is now, by what happened on it lately and at this hour of other days."""
-    found = condition_of(lane, time.localtime().tm_hour)
+    found = condition_of(lane, hour())
     if not found.recent.ended:
         return replace(state, is_peak=found.is_peak)
     return replace(
