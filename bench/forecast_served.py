@@ -35,6 +35,9 @@ LENGTHS: Final = 48
 
 MODEL: Final = "claude-haiku-4-5"
 
+MOCK_MAX: Final = 300
+"""The longest answer that is allowed on servers that reserve it."""
+
 PLAN: Final = """\
 headway: 1
 name: forecast
@@ -93,9 +96,9 @@ def mocked(seed: int, which: str) -> Served:
         for number in range(LEARNED + count)
     ]
     # Of tokens there is about as much as of requests: either may bind.
-    tokens = int(rate * 230 * (0.8 + 0.8 * uniform(seed, 911, 3)))
+    tokens = int(rate * (MOCK_MAX + 210) * (0.8 + 0.8 * uniform(seed, 911, 3)))
     with place_of_its_own() as place, _mock(which, rate, tokens, latency) as url:
-        return _tried(which, "its own", texts, url, "openai/gpt-5-mini", place)
+        return _tried(which, "its own", texts, url, "openai/gpt-5-mini", place, MOCK_MAX)
 
 
 @contextmanager
@@ -110,8 +113,9 @@ def _mock(which: str, rpm: int, tpm: int, latency_ms: int) -> Iterator[str]:
 
 
 def _tried(
-    kind: str, family: str, texts: Sequence[str], url: str, model: str, place: Folders
-) -> Served:
+    kind: str, family: str, texts: Sequence[str], url: str, model: str, place: Folders,
+    most: int = OUTPUT_MAX,
+) -> Served:  # fmt: skip
     """Learn, foresee, perform."""
     home = Path(place.state).parent
     told = os.environ | {
@@ -120,7 +124,7 @@ def _tried(
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "forecast",
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "forecast",
     }  # fmt: skip
-    (home / "plan.yaml").write_text(PLAN.format(model=model, most=OUTPUT_MAX))
+    (home / "plan.yaml").write_text(PLAN.format(model=model, most=most))
     (home / "items.txt").write_text("\n".join(texts[:LEARNED]) + "\n")
     _headway(home, told, "run", "plan.yaml", "--quiet", "--yes", "--json")
     (home / "items.txt").write_text("\n".join(texts[LEARNED:]) + "\n")
