@@ -39,6 +39,9 @@ tasks:
 """
 SERVED = ("--rpm", "30000", "--tpm", "10M", "--concurrent", "8", "--first-byte-s", "0.15",
           "--per-token-s", "0.001", "--model", f"tokens-{ANSWER}", "--seed", "7")  # fmt: skip
+SLOWLY = ("--concurrent", "4", "--first-byte-s", "0.4")
+"""A run takes longer than a process takes to start: two of them compete."""
+
 INPUT = 11
 """Tokens of one prompt, as the provider counts: the test finds out whether that is so."""
 
@@ -84,13 +87,13 @@ def taken(scene: UserScene) -> list[tuple[int, int]]:
     return [(one["input_tokens"], one["output_tokens"]) for one in found if one["how"] != "refused"]
 
 
-def two_runs(scene: UserScene, *options: str) -> list[tuple[int, str, str]]:
-    """The first has done more than half of its work when the second begins."""
+def two_runs(scene: UserScene, share: float, *options: str) -> list[tuple[int, str, str]]:
+    """The first has done this share of its work when the second begins."""
     first, second = (
         UserScene(scene.folder / name, scene.env, scene.url) for name in ("first", "second")
     )
     begun = [first.start("run", "plan.yaml", "--yes", *options)]
-    until(lambda: scene.calls >= 0.6 * TASKS, 30.0)
+    until(lambda: scene.calls >= share * TASKS, 30.0)
     begun.append(second.start("run", "plan.yaml", "--yes", *options))
     return [done(process) for process in begun]
 
@@ -106,7 +109,7 @@ def test_two_runs_never_exceed_a_months_tokens_and_the_second_says_when_it_could
     with launched(*SERVED) as url:
         scene = scene_at(tmp_path, url)
         say(scene, "limits", "budget", f"{budget}/month")
-        (first, _, _), (second, _, told) = two_runs(scene)
+        (first, _, _), (second, _, told) = two_runs(scene, 0.6)
         spent = sum(map(sum, taken(scene)))
         assert (first, second) == (0, 4), told
         assert budget - SHORT_OF < spent <= budget
@@ -131,23 +134,37 @@ def test_two_runs_never_exceed_a_months_tokens_and_the_second_says_when_it_could
     assert [day["tokens"] for day in dict(shown["days"])[""]] == [2 * ONE_RUN]
 
 
-def test_two_runs_never_exceed_a_months_money(here: Home, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["tokens", "microusd"])
+def test_two_runs_that_compete_for_the_last_of_a_budget_never_exceed_it(
+    here: Home, tmp_path: Path, unit: str
+) -> None:
     price = price_of("gpt-4o-mini")
     assert price is not None
-    each = price.cost_of(Tally(float(INPUT), 0.0, float(ANSWER)))
-    budget = round(1.5 * TASKS * each)
-    with launched(*SERVED) as url:
+
+    def cost(tokens_in: float, tokens_out: float) -> float:
+        is_money = unit == "microusd"
+        return (
+            price.cost_of(Tally(tokens_in, 0.0, tokens_out)) if is_money else tokens_in + tokens_out
+        )
+
+    budget = round(1.5 * TASKS * cost(INPUT, ANSWER))
+    with launched(*SERVED, *SLOWLY) as url:
         scene = scene_at(tmp_path, url)
-        say(scene, "limits", "budget", f"${budget / 1e6:.6f}/month")
-        (first, _, _), (second, out, told) = two_runs(scene, "--json")
-        assert (first, second) == (0, 4), told
+        amount = f"${budget / 1e6:.6f}" if unit == "microusd" else f"{budget}"
+        say(scene, "limits", "budget", f"{amount}/month")
+        ended = two_runs(scene, 0.0, "--json")
         calls = taken(scene)
-    spent = sum(price.cost_of(Tally(float(one), 0.0, float(other))) for one, other in calls)
-    most = price.cost_of(Tally(1.2 * INPUT, 0.0, float(MAX_TOKENS))) + 1
-    assert budget - most < spent <= budget
-    summary = json.loads(out)
-    (finish,) = summary["could_finish"]
-    assert (finish["unit"], finish["left"]) == ("microusd", budget - spent)
-    assert finish["finishes_on"] == month_turns()
-    assert finish["tasks"] == 2 * TASKS - len(calls)
-    assert finish["raise_to"] >= spent + finish["tasks"] * each
+    spent = sum(cost(float(one), float(other)) for one, other in calls)
+    assert budget - cost(1.2 * INPUT, MAX_TOKENS) - 1 < spent <= budget
+    told = [json.loads(out) for _, out, _ in ended]
+    finished = [one["finished"] for one in told]
+    assert sum(finished) == len(calls)
+    assert min(finished) >= 10, "both had their share"
+    stopped = [one for one, (code, _, _) in zip(told, ended, strict=True) if code == 4]
+    assert stopped, [err for _, _, err in ended]
+    for one in stopped:
+        (finish,) = one["could_finish"]
+        assert (finish["unit"], finish["finishes_on"]) == (unit, month_turns())
+        assert finish["tasks"] == TASKS - one["finished"]
+        assert finish["left"] == pytest.approx(budget - spent, abs=cost(INPUT, MAX_TOKENS) * 4)
+        assert finish["raise_to"] >= budget - finish["left"] + finish["tasks"] * cost(INPUT, ANSWER)
