@@ -115,7 +115,8 @@ def _draw_options(console: Console, advice: Advice) -> None:
     limited = BINDINGS.get(seen.binding, f"by the limit on {seen.binding}")
     console.print(
         f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, bound {limited}. "
-        "In eight of ten runs the time lies between `from` and `to`, if sizes are known to a fifth.",
+        "In eight of ten runs the time lies between `from` and `to`, "
+        "if sizes are known to a fifth.",
         soft_wrap=True,
     )
 
