@@ -275,7 +275,9 @@ def report(judged: Sequence[Judged]) -> str:
     """The page."""
     rows = [_row("**headway advise**", [one.score for one in judged]),
             _row("the same, beside pools of every width in hindsight",
-                 [one.hindsight for one in judged])]  # fmt: skip
+                 [one.hindsight for one in judged]),
+            _row("the same, without the easy cases, where only cost counts",
+                 [one.score for one in judged if one.prefer != "cost"])]  # fmt: skip
     rows += [
         _row(f"{name}", [one.thumbs[index] for one in judged])
         for index, name in enumerate(RULES_OF_THUMB)

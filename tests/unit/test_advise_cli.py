@@ -80,6 +80,7 @@ def test_one_agent_is_said_when_that_is_right(capsys: pytest.CaptureFixture[str]
     assert "Use one agent: about 1 min 24 s and 35k tokens" in out
     assert "decided    small change -> one: a change of 1 file needs no more" in out
     assert "overruled  preferred -> several" in out
+    assert "(by small change)" in out
 
 
 def test_a_slow_hour_is_for_later(capsys: pytest.CaptureFixture[str]) -> None:

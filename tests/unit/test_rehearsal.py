@@ -24,6 +24,7 @@ from headway.core.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, W
 from headway.core.foresight import rehearsal
 from headway.core.foresight.account import Terms
 from headway.core.foresight.door import PATIENT, SDK, Door, Knock, PacedDoor, RetryRule, UnpacedDoor
+from headway.core.foresight.neighbour import Neighbour
 from headway.core.foresight.provider import Call, Faults, Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import (
     HORIZON_S,
@@ -39,7 +40,7 @@ from headway.core.quota.belief import QuotaConfig
 from headway.core.quota.dialect import DIALECTS
 from headway.core.quota.length import OutputLength
 from headway.core.quota.quota import Quota
-from headway.core.values import Amounts, Demand, Limit, Reading
+from headway.core.values import MINUTE_S, Amounts, Demand, Limit, Reading
 
 CALL_S = 9.0
 """One call of the plain workload alone: a second to the first byte, 400 tokens of 20 ms."""
@@ -327,13 +328,25 @@ def test_a_run_that_outlasts_the_horizon_is_cut_off() -> None:
     assert result.failed == 6
 
 
-def test_a_run_without_progress_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "STEPS_MAX", 100)
+def test_a_run_without_progress_is_cut_off() -> None:
     spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
     hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    loop = Rehearsal(_setup(spec, door=hasty))
+    loop = Rehearsal(replace(_setup(spec, door=hasty), steps_max=100))
     assert loop.run().makespan_s == inf
     assert loop.statistics().steps == 100
+
+
+def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
+    """Who hears of a refusal at once and tries at once would never see the limit refill."""
+    window = Limit("requests", 3, MINUTE_S, "fixed")
+    used = Neighbour(1.0, shape="burst", on_s=MINUTE_S, off_s=inf)
+    spec = ProviderSpec("used up", Terms((window,), neighbour=used), dialect="plain")
+    hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
+    setup = _setup(spec, workload=replace(PLAIN, tasks=2), door=hasty)
+    setup.provider.advance(0.0)
+    result = _run(setup)
+    assert MINUTE_S <= result.makespan_s <= MINUTE_S + 2 * CALL_S
+    assert result.refused > rehearsal.IN_VAIN_MAX
 
 
 def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:

@@ -71,7 +71,8 @@ def reason_lines(advice: Advice) -> Iterator[str]:
         yield "No rule speaks for several: one agent is as good, and simpler."
         return
     for place, reason in enumerate(advice.reasons):
-        yield f"  {_role(place, reason):10} {reason.rule} -> {reason.side}: {reason.reason}"
+        by = f" (by {reason.overruled_by})" if reason.overruled_by else ""
+        yield f"  {_role(place, reason):10} {reason.rule} -> {reason.side}: {reason.reason}{by}"
 
 
 def name_of(option: Option) -> str:
@@ -114,7 +115,8 @@ def _draw_options(console: Console, advice: Advice) -> None:
     limited = BINDINGS.get(seen.binding, f"by the limit on {seen.binding}")
     console.print(
         f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, bound {limited}. "
-        f"In eight of ten runs the time lies between `from` and `to`.",
+        "In eight of ten runs the time lies between `from` and `to`, "
+        "if sizes are known to a fifth.",
         soft_wrap=True,
     )
 

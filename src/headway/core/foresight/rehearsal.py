@@ -49,6 +49,11 @@ HORIZON_S: Final = 100_000.0
 STEPS_MAX: Final = 5_000_000
 """A rehearsal that opens the door more often is livelocked."""
 
+IN_VAIN_MAX: Final = 200
+ROUND_TRIP_S: Final = 0.05
+"""A refusal here takes no time, where it really takes a round trip. After so many tries of one
+instant in which nobody was let in, that time passes."""
+
 SpanKind = Literal["here", "provider", "busy"]
 """Waiting for a permit here; turned away and waiting to try again; in service."""
 
@@ -317,8 +322,10 @@ class Rehearsal:
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""
         self._steps += 1
+        in_vain = 0
         while self._steps < self._setup.steps_max and (sent := self._setup.door.open(self.now)):
             self._steps += 1
+            in_vain += 1
             for call_id in sent:
                 flight = self._flights[call_id]
                 answer = self._setup.provider.submit(flight.call, self.now)
@@ -326,6 +333,10 @@ class Rehearsal:
                     self._refused(flight, answer)
                 else:
                     self._accepted(flight)
+                    in_vain = 0
+            if in_vain >= IN_VAIN_MAX:
+                heapq.heappush(self._wakes, self.now + ROUND_TRIP_S)
+                break
 
     def _accepted(self, flight: _Flight) -> None:
         self._scores.moved(flight, "busy", self.now)
