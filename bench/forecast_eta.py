@@ -35,7 +35,7 @@ class WatchedDoor(PacedDoor):
         self.times: list[float] = []
         self.levels: list[Levels] = []
 
-    def open(self, now: float) -> Sequence[int]:
+    def open(self, now: float) -> list[int]:
         sent = super().open(now)
         self.times.append(now)
         self.levels.append(
