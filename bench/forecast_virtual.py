@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Final
+from typing import Final, TypeVar
 
 from bench.forecast_cases import LEARNED, OUTPUT_MAX, Case, Item
 from headway.core.engine.engine import Rules
@@ -23,11 +24,15 @@ from headway.core.quota.demand import Price
 from headway.core.quota.dialect import DIALECTS
 from headway.core.quota.lane import lane_of, new_lane
 from headway.core.quota.length import OutputLength
+from headway.core.quota.quota import Quota
 from headway.core.quota.terms import AccountTerms
 from headway.core.values import Amounts, Demand
 
 LUCK: Final = 0.15
 """Log-deviation of a call's time to its first byte."""
+
+LATER: Final = 1000
+"""The number of the first call that is foreseen."""
 
 PRICE: Final = Price(1_000_000, 5_000_000)
 PAUSE_S: Final = 45.0
@@ -47,8 +52,18 @@ class Outcome:
     refused: int
 
 
+D = TypeVar("D", bound=PacedDoor)
+
+
 def virtual(case: Case) -> Outcome:
-    """One case from beginning to end."""
+    """What was foreseen of one case, and what it took."""
+    return performed(case, PacedDoor)[0]
+
+
+def performed(
+    case: Case, door_of: Callable[[Quota, OutputLength], D]
+) -> tuple[Outcome, Rehearsed, D]:
+    """One case from beginning to end, its calls let through by a door of this kind."""
     provider = Provider(case.spec, case.seed)
     provider.shows_progress = True
     provider.advance(0.0)
@@ -59,7 +74,7 @@ def virtual(case: Case) -> Outcome:
     learned = Rehearsal(Setup(_work(first, case.seed, 0), provider, door, Rules(Adaptive()))).run()
     memory = lane.memory(learned.makespan_s)
     pause_s = PAUSE_S * uniform(case.seed, 907, 0)
-    later = case.items(1000, case.count)
+    later = case.items(LATER, case.count)
     sizes = tuple(item.size_bytes for item in later)
     part = Part("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
                 price=PRICE)  # fmt: skip
@@ -68,13 +83,16 @@ def virtual(case: Case) -> Outcome:
     found = foresee(Outline((part,)), Knowledge(footing, seen), seed=case.seed)
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
-    setup = Setup(_work(later, case.seed, 1000), then, PacedDoor(lane.quota, lengths),
-                  Rules(Adaptive()))  # fmt: skip
-    ran = Rehearsal(setup).run()
+    watched = door_of(lane.quota, lengths)
+    setup = Setup(_work(later, case.seed, LATER), then, watched, Rules(Adaptive()))
+    ran = Rehearsal(setup, keep_events=True).run()
     cost = sum(
         PRICE.cost_microusd(Amounts(item.input_tokens, item.output_tokens)) for item in later
     )
-    return Outcome(case.kind, case.family, case.count, found, ran.makespan_s, cost, ran.refused)
+    outcome = Outcome(
+        case.kind, case.family, case.count, found, ran.makespan_s, cost, ran.refused
+    )  # fmt: skip
+    return outcome, ran, watched
 
 
 def _work(items: list[Item], seed: int, first: int) -> Workload:

@@ -22,6 +22,7 @@ from headway.core.foresight.outline import Outline, Part
 from headway.core.foresight.provider import Latency
 from headway.core.foresight.rehearsal import Rehearsal, Rehearsed
 from headway.core.foresight.sizes import Seen
+from headway.core.foresight.speed import UNKNOWN
 from headway.core.plan.graph import Need
 from headway.core.quota.belief import Profile
 from headway.core.quota.demand import Price
@@ -151,7 +152,8 @@ def test_waves_of_four_are_slower_than_as_many_as_there_is_room_for() -> None:
     alone = foresee(asks(60), knowledge, Fixed(1), depth=QUICKLY)
     assert waves.time_s.mid > 2.0 * adaptive.time_s.mid
     assert alone.time_s.mid == pytest.approx(60 * 1.5, rel=0.15)
-    assert (waves.strategy, alone.width) == ("waves:4", pytest.approx(1.0, abs=0.05))
+    assert waves.strategy == "waves:4"
+    assert alone.width == pytest.approx(1.0, abs=0.05)
     assert waves.width < 4.0
 
 
@@ -207,7 +209,8 @@ def test_what_is_used_is_known_to_the_provider_too() -> None:
     lane = memory(REQUESTS, left=0.25)
     ground = ground_of(Knowledge(Footing(lane), seen()))
     ((name, used),) = ground.spec.terms.used
-    assert (name, used) == ("requests/60s", pytest.approx(45.0))
+    assert name == "requests/60s"
+    assert used == pytest.approx(45.0)
     (room,) = ground.rooms.limits
     assert (room.free, room.rate_per_s) == pytest.approx((15.0, 1.0))
     half = ground_of(Knowledge(Footing(lane, AccountTerms(share=0.5)), seen()))
@@ -225,7 +228,7 @@ def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
     assert by_account.speed.latency.first_byte_s == pytest.approx(0.5)
     assert by_account.speed.calls == 0
     usual = ground_of(Knowledge(Footing(replace(lane, profile=replace(lane.profile, curve=())))))
-    assert usual.speed == forecast.UNKNOWN
+    assert usual.speed == UNKNOWN
     assert not usual.is_known
 
 
@@ -278,7 +281,8 @@ def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     blank = Footing(LaneMemory("", "", "plain", Profile()))
     found = foresee(Outline((part,)), Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(10.0, rel=0.1)
-    assert (found.binding, found.bound_s) == ("this machine", pytest.approx(10.0, rel=0.1))
+    assert found.binding == "this machine"
+    assert found.bound_s == pytest.approx(10.0, rel=0.1)
     assert found.calls.mid == 0.0
     assert found.width == 0.0
     many = Outline((replace(part, count=20_000),))

@@ -49,7 +49,7 @@ def test_prompts_are_as_long_as_they_will_be(tmp_path: Path) -> None:
         "    prompt: '{{ matrix.x }}{{ matrix.y }}'\n",
     )
     ask, cross = found.parts
-    assert ask.sizes_bytes == (len("In a file: a, kindly"), len("한국어".encode()))
+    assert list(ask.sizes_bytes) == [len("In a file: a, kindly"), len("한국어".encode())]
     assert (ask.count, ask.model, ask.max_tokens, ask.price) == (2, "openai/m", 99.0, PRICE)
     assert cross.sizes_bytes == (2.0, 4.0, 3.0, 5.0)
     assert (cross.model, cross.max_tokens, cross.calls) == ("openai/other", 4096.0, 1.0)
@@ -89,7 +89,7 @@ def test_results_of_others_are_no_part_of_a_prompt_and_are_given(tmp_path: Path)
         "    prompt: 'Go on: {{ vars.before }}'\n",
     ))  # fmt: skip
     assert through["then"].given == (0,)
-    assert through["then"].sizes_bytes == (len("Go on: "),)
+    assert list(through["then"].sizes_bytes) == [len("Go on: ")]
 
 
 def test_commands_take_what_they_took_and_ask_as_often_as_they_did(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_group_that_is_found_at_run_time_is_taken_to_be_small_and_that_is_said
     found, assumed = outline_of(expanded(tmp_path, tasks), NOTHING)
     parts = named(found)
     assert parts["each-one"].count == parts["again"].count == UNKNOWN_MEMBERS
-    assert parts["each-one"].sizes_bytes == (len("About {{ item }}"),)
+    assert list(parts["each-one"].sizes_bytes) == [len("About {{ item }}")]
     # Once: those who follow have its members.
     assert assumed == (
         f"`each-one` is found at run time: it is taken to have {UNKNOWN_MEMBERS} tasks",

@@ -1,0 +1,99 @@
+"""When a run will be over, asked while it goes on: a virtual run's facts, folded as a screen does.
+
+The quota's levels are kept whenever the door opens, so that everything is known that a live run
+would have known at that moment, and nothing more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from bench.forecast_cases import Case, Item
+from bench.forecast_virtual import LATER, Outcome, performed
+from headway.core.engine.events import Ending, Event, TaskFinished
+from headway.core.foresight.door import PacedDoor
+from headway.core.progress import Cast, Progress
+from headway.core.quota.length import OutputLength
+from headway.core.quota.quota import Quota
+from headway.core.values import Limit
+
+MARKS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Of the run's time, when somebody looks."""
+
+Levels = tuple[tuple[Limit, float], ...]
+"""Limits, and how much of each is used."""
+
+
+class WatchedDoor(PacedDoor):
+    """A door that remembers how the limits stood whenever it was opened."""
+
+    def __init__(self, quota: Quota, lengths: OutputLength) -> None:
+        super().__init__(quota, lengths)
+        self.times: list[float] = []
+        self.levels: list[Levels] = []
+
+    def open(self, now: float) -> list[int]:
+        sent = super().open(now)
+        self.times.append(now)
+        self.levels.append(
+            tuple(
+                (known.limit, max(0.0, known.capacity - mirror.balance.level(now)))
+                for mirror in self.quota.belief.mirrors
+                for known in (mirror.statistics(),)
+            )
+        )
+        return sent
+
+    def at(self, now: float) -> Levels:
+        """As they stood when it was last opened."""
+        return self.levels[max(0, bisect_right(self.times, now) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was said at one moment, as a part of the run's whole time that it was off."""
+
+    at: float
+    off: float | None
+    """None: nothing was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A case with all that was said of its end."""
+
+    outcome: Outcome
+    looks: tuple[Look, ...]
+
+
+def replayed(case: Case) -> Replayed:
+    """Foresee and perform a case, and look at it while it goes on."""
+    outcome, ran, door = performed(case, WatchedDoor)
+    progress = Progress(
+        Cast("", ("ask",), (case.count,), lambda _: 0, str,
+             foreseen_s=outcome.foreseen.time_s.mid)
+    )  # fmt: skip
+    items, looks = case.items(LATER, case.count), list[Look]()
+    for event in ran.events:
+        while len(looks) < len(MARKS) and event.at_s >= MARKS[len(looks)] * outcome.time_s:
+            at = MARKS[len(looks)]
+            looks.append(Look(at, _off(progress, door, at * outcome.time_s, outcome.time_s)))
+        progress.hear([_told(event, items)])
+    return Replayed(outcome, tuple(looks))
+
+
+def _off(progress: Progress, door: WatchedDoor, now_s: float, whole_s: float) -> float | None:
+    eta_s = progress.rest(door.at(now_s), now_s).eta_s
+    return None if eta_s is None else (now_s + eta_s - whole_s) / whole_s
+
+
+def _told(event: Event, items: Sequence[Item]) -> Event:
+    """A rehearsal's facts do not say what a call took; a real run's do."""
+    if not isinstance(event, TaskFinished):
+        return event
+    item = items[event.task]
+    ending = Ending(input_tokens=item.input_tokens, output_tokens=item.output_tokens, calls=1)
+    return replace(event, ending=ending)

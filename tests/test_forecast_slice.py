@@ -1,0 +1,66 @@
+"""A slice of the forecast's benchmark: what is foreseen comes true, before and during a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.forecast_cases import KINDS, case_of
+from bench.forecast_eta import MARKS, Replayed, replayed
+from headway.core.foresight.foreseen import Spread
+from headway.core.ranks import median
+
+SEEDS = range(24)
+SIZES = (40, 60, 90)
+IN_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Replayed]:
+    """40 calls are learned from; then so many are foreseen, made, and looked at meanwhile."""
+    return [replayed(case_of(seed, SIZES, IN_S)) for seed in SEEDS]
+
+
+def within(spread: Spread | None, truth: float) -> bool:
+    return spread is not None and spread.low <= truth <= spread.high
+
+
+def test_every_kind_of_provider_is_among_them(cases: list[Replayed]) -> None:
+    assert {one.outcome.case for one in cases} == set(KINDS)
+
+
+def test_times_are_foreseen_within_a_few_per_cent(cases: list[Replayed]) -> None:
+    offs = [abs(one.outcome.foreseen.time_s.mid / one.outcome.time_s - 1.0) for one in cases]
+    assert median(offs) <= 0.08
+    assert max(offs) <= 0.4
+
+
+def test_costs_are_foreseen_within_a_few_per_cent(cases: list[Replayed]) -> None:
+    offs = []
+    for one in cases:
+        cost = one.outcome.foreseen.microusd
+        assert cost is not None
+        offs.append(abs(cost.mid / one.outcome.microusd - 1.0))
+    assert median(offs) <= 0.08
+    assert max(offs) <= 0.3
+
+
+def test_eight_of_ten_lie_between_the_ends(cases: list[Replayed]) -> None:
+    times = [within(one.outcome.foreseen.time_s, one.outcome.time_s) for one in cases]
+    costs = [within(one.outcome.foreseen.microusd, one.outcome.microusd) for one in cases]
+    assert 0.65 <= sum(times) / len(times) <= 1.0
+    assert 0.65 <= sum(costs) / len(costs) <= 1.0
+    # Ends that are far apart would hold anything.
+    spreads = [one.outcome.foreseen.time_s for one in cases]
+    assert median([(one.high - one.low) / one.mid for one in spreads]) < 0.4
+
+
+def test_no_run_is_faster_than_its_bound(cases: list[Replayed]) -> None:
+    """The bound is that of the middle draw: the truth may be a little less work."""
+    assert all(one.outcome.time_s > 0.8 * one.outcome.foreseen.bound_s for one in cases)
+
+
+def test_the_end_is_told_within_a_tenth_while_a_run_goes_on(cases: list[Replayed]) -> None:
+    looks = [look for one in cases for look in one.looks]
+    assert len(looks) == len(cases) * len(MARKS)
+    right = [look for look in looks if look.off is not None and abs(look.off) <= 0.1]
+    assert len(right) / len(looks) >= 0.9
