@@ -10,8 +10,8 @@ from headway.core.foresight.foreseen import Spread
 from headway.core.ranks import median
 
 SEEDS = range(24)
-SIZES = (40, 60, 90)
-IN_S = 40.0
+SIZES = (60, 120, 200, 300)
+IN_S = 50.0
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_every_kind_of_provider_is_among_them(cases: list[Replayed]) -> None:
 def test_times_are_foreseen_within_a_few_per_cent(cases: list[Replayed]) -> None:
     offs = [abs(one.outcome.foreseen.time_s.mid / one.outcome.time_s - 1.0) for one in cases]
     assert median(offs) <= 0.08
-    assert max(offs) <= 0.4
+    assert max(offs) <= 0.3
 
 
 def test_costs_are_foreseen_within_a_few_per_cent(cases: list[Replayed]) -> None:
@@ -59,8 +59,13 @@ def test_no_run_is_faster_than_its_bound(cases: list[Replayed]) -> None:
     assert all(one.outcome.time_s > 0.8 * one.outcome.foreseen.bound_s for one in cases)
 
 
-def test_the_end_is_told_within_a_tenth_while_a_run_goes_on(cases: list[Replayed]) -> None:
+def test_the_end_is_told_while_a_run_goes_on(cases: list[Replayed]) -> None:
+    """Of the run's whole time, from a fifth of it on."""
     looks = [look for one in cases for look in one.looks]
     assert len(looks) == len(cases) * len(MARKS)
-    right = [look for look in looks if look.off is not None and abs(look.off) <= 0.1]
-    assert len(right) / len(looks) >= 0.9
+    offs = [abs(look.off) for look in looks if look.off is not None]
+    assert len(offs) == len(looks)
+    assert sum(off <= 0.1 for off in offs) / len(offs) >= 0.78
+    assert sum(off <= 0.2 for off in offs) / len(offs) >= 0.92
+    late = [abs(look.off) for look in looks if look.at >= 0.8 and look.off is not None]
+    assert max(late) <= 0.15

@@ -159,7 +159,9 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
     cast_of(run.plans).keep(run_folder)
     if read_forecast(run_folder).word != NONE:
         return None
-    strategy = run.launch.rules.strategy.name
+    rules = run.launch.rules
+    is_narrower = rules.ceiling < rules.strategy.room(0)
+    strategy = Fixed(int(rules.ceiling)).name if is_narrower else rules.strategy.name
     try:
         found = foreseen_plan(
             run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,

@@ -57,8 +57,7 @@ def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
     if not name:
         raise BadValueError(f"`model: {model}` names no model", hint="write openai/gpt-5-mini")
     found = _anthropic(name, environment) if prefix == "anthropic" else _openai(name, environment)
-    parts = urlsplit(found.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(found.url):
         variable = found.key_variable.replace("API_KEY", "BASE_URL")
         raise BadValueError(
             f"{variable} is not the address of a server", hint=f"export {variable}=http://HOST:PORT"
@@ -80,6 +79,14 @@ def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None
             detail=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             hint=" ".join(["export", *(f"{name}=..." for name in missing)]),
         )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # A port that is no number, a bracket that is not closed.
+        return False
 
 
 def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:

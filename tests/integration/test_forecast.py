@@ -1,0 +1,255 @@
+"""Forecasts over real HTTP: a run teaches, a check foresees, a run shows; and whoever is spoilt."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from subprocess import DEVNULL, Popen
+from sys import executable
+from typing import Any
+
+import pytest
+
+from headway.runtime.folders import folders
+from headway.runtime.forecasts import read_forecast
+from headway.runtime.foreseeing import look
+from headway.runtime.observing import Cast, earlier_plans
+from headway.runtime.runs import list_runs
+from headway.simulator.launch import launched
+from headway.simulator.server import truth_of
+from tests.integration.strangers_shell import Said, Stranger
+
+LEARNED, FORESEEN = 15, 26
+WITHIN_S = 60.0
+MODEL = "anthropic/claude-haiku-4-5"
+PLAN = f"""\
+headway: 1
+name: forecast
+model: {MODEL}
+tasks:
+  ask:
+    each: {{lines: items.txt}}
+    prompt: "{{{{ item }}}}"
+    max_tokens: 200
+"""
+LIMITS = ("--rpm", "60", "--itpm", "100k", "--first-byte-s", "0.8", "--per-token-s", "0.002")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A user who has run a plan twice, and what was said meanwhile."""
+
+    stranger: Stranger
+    url: str
+    learned: Said
+    blind: dict[str, Any]
+    checked: dict[str, Any]
+    sent: tuple[int, int]
+    """Calls at the provider before and after the check."""
+    live: list[dict[str, Any]]
+    status: dict[str, Any]
+
+    def told(self, *arguments: str) -> Said:
+        return self.stranger(*arguments, **told(self.url))
+
+
+def told(url: str) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+
+
+def items(first: int, count: int) -> str:
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs"]
+    return "".join(
+        f"{number} {' '.join(words * (1 + number % 7))}\n" for number in range(first, first + count)
+    )
+
+
+def calls(url: str) -> int:
+    return int(truth_of(url, "?arrivals=0")["arrivals_total"])
+
+
+def looked_at(stranger: Stranger, url: str) -> list[dict[str, Any]]:
+    """The plan is run; what `status` says while the end is told."""
+    command = [executable, "-m", "headway", "run", "plan.yaml", "--yes", "-j", "2"]
+    found = list[dict[str, Any]]()
+    environment = stranger.environment | told(url)
+    with Popen(command, cwd=stranger.here, env=environment, stdout=DEVNULL, stderr=DEVNULL) as run:
+        until_s = time.monotonic() + WITHIN_S
+        while run.poll() is None and time.monotonic() < until_s:
+            said = json.loads(stranger("status", "--json", **told(url)).out)
+            if said.get("eta_s") is not None:
+                found.append(said)
+        run.kill()
+    return found
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    stranger = Stranger(tmp_path_factory.mktemp("forecast"))
+    stranger.write("plan.yaml", PLAN)
+    stranger.write("items.txt", items(0, LEARNED))
+    with launched(*LIMITS) as url:
+        blind = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        learned = stranger("run", "plan.yaml", "--yes", **told(url))
+        assert learned.code == 0, learned.err
+        stranger.write("items.txt", items(100, FORESEEN))
+        before = calls(url)
+        checked = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        after = calls(url)
+        live = looked_at(stranger, url)
+        status = json.loads(stranger("status", "--json", **told(url)).out)
+        yield Scene(stranger, url, learned, blind["forecast"], checked["forecast"],
+                    (before, after), live, status)  # fmt: skip
+
+
+def test_checking_sends_nothing(scene: Scene) -> None:
+    assert scene.sent == (LEARNED, LEARNED)
+
+
+def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:
+    blind = scene.blind
+    assert (blind["tasks"], blind["learned_calls"]) == (LEARNED, 0)
+    assert len(blind["assumed"]) == 3
+    assert blind["time_s"]["high"] > 1.5 * blind["time_s"]["low"]
+    # Nothing was learned: the run says nothing of it before it begins.
+    assert "takes about" not in scene.learned.err
+
+
+def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
+    found = scene.checked
+    assert (found["tasks"], found["learned_calls"]) == (FORESEEN, LEARNED)
+    assert found["learned_from"] == "1 earlier run"
+    assert found["bound_s"] <= found["time_s"]["mid"]
+    status = scene.status
+    assert status["state"] == "done"
+    assert status["tasks"]["finished"] == FORESEEN
+    # It was told to make two calls at once, and that was foreseen when it began. The machine may
+    # be busy: longer than foreseen says little, shorter is a mistake.
+    foreseen = read_forecast(str(scene.stranger.runs()[-1])).foreseen
+    assert foreseen is not None
+    assert (foreseen.strategy, foreseen.binding) == ("fixed:2", "width")
+    assert foreseen.time_s.mid > 2.0 * found["time_s"]["mid"]
+    assert 0.7 * foreseen.time_s.low < status["elapsed_s"] < 3.0 * foreseen.time_s.high
+    assert found["microusd"]["mid"] == pytest.approx(status["usd"] * 1e6, rel=0.3)
+    assert found["input_tokens"]["mid"] == pytest.approx(status["input_tokens"], rel=0.15)
+    assert found["output_tokens"]["mid"] == pytest.approx(status["output_tokens"], rel=0.5)
+
+
+def test_while_it_goes_on_the_end_is_told_beside_the_bound(scene: Scene) -> None:
+    assert scene.live
+    for live in scene.live:
+        assert live["state"] == "running"
+        assert 0.0 <= live["eta_s"] < WITHIN_S
+        assert "waits_for" in live
+    # Between two calls of a run its account may be nobody's.
+    bounds = [(one["bound_s"], one["bound_by"]) for one in scene.live]
+    assert any(bound_s is not None and by for bound_s, by in bounds), bounds
+    # Of a run that is over there is no end to tell.
+    assert "eta_s" not in scene.status
+
+
+def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> None:
+    first, second = scene.stranger.runs()
+    kept = read_forecast(str(second)).foreseen
+    assert kept is not None
+    assert (kept.tasks, kept.learned_calls, kept.strategy) == (FORESEEN, LEARNED, "fixed:2")
+    assert read_forecast(str(first)).foreseen is not None
+    assert Cast.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
+    assert len(Cast.kept(str(second)).sizes_bytes) == FORESEEN
+    report = json.loads(scene.told("report", "--json").out)
+    assert "foreseen" in json.dumps(report)
+
+
+def test_one_line_says_what_is_foreseen_when_a_run_begins(scene: Scene, tmp_path: Path) -> None:
+    home = other(scene, tmp_path)
+    home.write("items.txt", items(500, 2))
+    said = home("run", "plan.yaml", "--yes", **told(scene.url))
+    assert said.code == 0, said.err
+    assert sum(line.startswith("takes about") for line in said.err.splitlines()) == 1
+    quiet = home("run", "plan.yaml", "--yes", "--quiet", **told(scene.url))
+    assert "takes about" not in quiet.err
+
+
+def test_people_read_it_below_what_the_plan_does(scene: Scene) -> None:
+    said = scene.told("check", "plan.yaml")
+    assert said.code == 0
+    above, _, below = said.out.partition("\n\ntakes about")
+    assert "Embarrassingly parallel" in above
+    lines = below.splitlines()
+    assert "in eight of ten runs); at best" in lines[0]
+    assert any(line.startswith("costs about $") for line in lines)
+    assert any(
+        line.startswith(f"learned from {LEARNED + FORESEEN} calls of 2 earlier runs")
+        for line in lines
+    )
+    less = scene.told("check", "plan.yaml", "--no-forecast")
+    assert "takes about" not in less.out
+    assert (
+        json.loads(scene.told("check", "plan.yaml", "--no-forecast", "--json").out)["forecast"]
+        is None
+    )
+
+
+def other(scene: Scene, tmp_path: Path) -> Stranger:
+    """The same user on a machine of their own, whose broker has ended."""
+    home = Stranger(tmp_path)
+    state = Path(scene.stranger.environment["HEADWAY_STATE_DIR"])
+    copytree(state, tmp_path / "state")
+    for name in ("plan.yaml", "items.txt"):
+        home.write(name, (scene.stranger.here / name).read_text())
+    # Runs are known by where their plan was.
+    for run in (tmp_path / "state" / "runs").iterdir():
+        for path in run.glob("*.json"):
+            path.write_text(path.read_text().replace(str(scene.stranger.here), str(home.here)))
+    return home
+
+
+@pytest.mark.parametrize("name", ["cast.json", "forecast.json", "journal", "memory.json"])
+def test_whatever_is_spoilt_a_check_works_and_says_less(
+    scene: Scene, tmp_path: Path, name: str
+) -> None:
+    home = other(scene, tmp_path)
+    spoilt = [path for path in (tmp_path / "state").rglob("*") if name in path.name]
+    assert spoilt
+    for path in spoilt:
+        if path.is_file():
+            path.write_bytes(b'{"spoilt": [')
+    said = home("check", "plan.yaml", "--json", **told(scene.url))
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)["forecast"]
+    assert found["tasks"] == FORESEEN
+    if name in ("cast.json", "journal"):
+        assert found["learned_calls"] == 0
+        assert any("none of this kind was seen" in one for one in found["assumed"])
+    elif name == "memory.json":
+        assert found["learned_calls"] == LEARNED + FORESEEN
+        assert any("no limit of the account is known" in one for one in found["assumed"])
+    else:
+        assert found["learned_calls"] == LEARNED + FORESEEN
+        assert found["assumed"] == []
+
+
+def test_other_plans_tell_of_the_models_that_they_asked(scene: Scene, tmp_path: Path) -> None:
+    place = folders(scene.stranger.environment)
+    same = earlier_plans(list_runs(place.state), str(scene.stranger.here / "plan.yaml"))
+    assert same.runs == 2
+    assert set(same.seen) == {"ask", MODEL}
+    assert len(same.seen["ask"]) == LEARNED + FORESEEN
+    assert same.counts == {"ask": FORESEEN}
+    assert all(one.size_bytes > 0 and one.took_s > 0.05 for one in same.seen["ask"])
+    assert all(one.beside >= 1.0 for one in same.seen["ask"])
+    others = earlier_plans(list_runs(place.state), str(tmp_path / "another.yaml"))
+    assert set(others.seen) == {MODEL}
+    assert (others.counts, others.words) == ({}, "2 earlier runs")
+    assert look(place).memory.lanes
+
+
+def test_nothing_is_known_where_nobody_ran_anything(tmp_path: Path) -> None:
+    place = folders({"HEADWAY_STATE_DIR": str(tmp_path / "none")})
+    assert look(place).memory.lanes == ()
+    found = earlier_plans([], "plan.yaml")
+    assert (found.words, found.seen, found.active) == ("", {}, 1)

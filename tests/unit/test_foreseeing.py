@@ -1,0 +1,228 @@
+"""Forecasts of real plans: accounts, budgets, prices, and what earlier runs of commands showed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.core.engine.strategy import Fixed
+from headway.core.foresight.forecast import Depth
+from headway.core.plan.spec import Budget
+from headway.core.quota import terms as quota
+from headway.core.quota.belief import Profile
+from headway.core.quota.terms import AccountTerms, LaneMemory, Memory, Spend
+from headway.core.values import Limit
+from headway.planfile import plan_from
+from headway.runtime.folders import folders
+from headway.runtime.foreseeing import (
+    MONEY,
+    RUN_BUDGET,
+    Prospect,
+    footing_of,
+    foreseen_each,
+    foreseen_plan,
+    look,
+    prospect_of,
+)
+from headway.runtime.observing import Cast, earlier_plans, mean
+from headway.runtime.runs import list_runs
+from headway.runtime.store import Kept, Store
+from tests.integration.strangers_shell import Stranger
+
+QUICKLY = Depth(8, 30, 10, 20)
+MODEL = "anthropic/claude-haiku-4-5"
+TASKS = """\
+  ask:
+    each: [a, b, c, d, e, f]
+    prompt: "About {{ item }}"
+    max_tokens: 100
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {
+        "HEADWAY_STATE_DIR": str(tmp_path / "state"), "HEADWAY_RUNTIME_DIR": str(tmp_path / "run"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"), "ANTHROPIC_API_KEY": "k",
+    }  # fmt: skip
+
+
+def prospect(
+    home: dict[str, str], folder: Path, tasks: str = TASKS, budget: Budget | None = None,
+    model: str = MODEL,
+) -> Prospect:  # fmt: skip
+    plan = plan_from(f"headway: 1\nmodel: {model}\ntasks:\n{tasks}", folder)
+    return prospect_of(plan.expanded, folder / "plan.yaml", home, budget)
+
+
+def test_a_plan_that_nobody_ran_is_foreseen_from_what_is_usual(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    found = prospect(home, tmp_path)
+    assert found.knowledge.seen == {}
+    assert found.knowledge.learned_from == ""
+    assert found.assumed == ()
+    foreseen = found.foresee(Fixed(2), QUICKLY)
+    assert (foreseen.tasks, foreseen.strategy, foreseen.portions) == (6, "fixed:2", ())
+    assert foreseen.microusd is not None
+    assert foreseen.budget_width is None
+
+
+def test_a_plan_that_asks_nobody_and_was_never_measured_is_not_foreseen(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    plan = plan_from("headway: 1\ntasks:\n  build:\n    run: make\n", tmp_path)
+    assert foreseen_plan(plan.expanded, tmp_path / "plan.yaml", home, "adaptive") is None
+
+
+def test_of_several_models_the_one_with_most_calls_is_the_account(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    more = TASKS + "  sum:\n    reduce: ask\n    model: nobody/sells-this\n    prompt: Sum up.\n"
+    found = prospect(home, tmp_path, more)
+    assert found.assumed == (f"all calls are taken to draw on the account of {MODEL}",)
+    foreseen = found.foresee(Fixed(2), QUICKLY)
+    assert foreseen.microusd is None
+    assert foreseen.unpriced == ("nobody/sells-this",)
+    assert foreseen.assumed[0] == found.assumed[0]
+
+
+def test_budgets_are_those_of_the_month_the_account_and_the_run(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    budget = Budget(microusd=1_000_000, tokens=50_000)
+    found = prospect(home, tmp_path, budget=budget)
+    terms = AccountTerms(budget=quota.Budget(tokens=1e6, microusd=2_000_000))
+    tight = AccountTerms(budget=quota.Budget(tokens=9e6))
+    memory = Memory(
+        month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
+        spent=(("", Spend(4e5, 500_000)),),
+    )  # fmt: skip
+    portions = replace(found, memory=memory).foresee(Fixed(2), QUICKLY).portions
+    assert [(one.name, one.of, one.used) for one in portions] == [
+        ("tokens of all accounts in 2026-11", 1e6, 4e5),
+        (f"{MONEY} of all accounts in 2026-11", 2_000_000, 500_000),
+        (f"tokens of {found.account} in 2026-11", 9e6, 0.0),
+        (f"tokens of {RUN_BUDGET}", 50_000, 0.0),
+        (f"{MONEY} of {RUN_BUDGET}", 1_000_000, 0),
+    ]
+    assert all(one.takes.mid > 0.0 for one in portions)
+
+
+def test_a_budget_may_let_only_a_few_calls_be_in_flight(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    """Six calls of 100 tokens at most: a budget of 250 tokens holds two of them at once."""
+    narrow = prospect(home, tmp_path, budget=Budget(tokens=250)).foresee(Fixed(6), QUICKLY)
+    assert narrow.budget_width == 2
+    wide = prospect(home, tmp_path, budget=Budget(tokens=100_000)).foresee(Fixed(6), QUICKLY)
+    assert wide.budget_width is None
+    # A call costs at most 100 x 5 and a little micro-dollars.
+    money = prospect(home, tmp_path, budget=Budget(microusd=1_200)).foresee(Fixed(6), QUICKLY)
+    assert money.budget_width == 2
+    none = prospect(home, tmp_path, "  build:\n    run: make\n", Budget(tokens=5))
+    assert none.foresee(Fixed(6), QUICKLY).budget_width is None
+
+
+def test_the_plans_own_budget_counts_where_no_other_is_given(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    text = f"headway: 1\nmodel: {MODEL}\nbudget: 7k\ntasks:\n{TASKS}"
+    plan = plan_from(text, tmp_path).expanded
+    assert prospect_of(plan, tmp_path / "plan.yaml", home).budget == Budget(tokens=7000)
+    other = Budget(tokens=1)
+    assert prospect_of(plan, tmp_path / "plan.yaml", home, other).budget == other
+
+
+def test_an_account_is_known_by_its_host_and_key(home: dict[str, str]) -> None:
+    blank, account = footing_of(MODEL, Kept(Memory()), home)
+    assert (blank.memory.account, blank.memory.group) == (account, "claude-haiku-4")
+    assert blank.memory.dialect == "anthropic"
+    known = LaneMemory(account, "claude-haiku-4", "anthropic", Profile(width=9.0))
+    share = AccountTerms(share=0.5)
+    kept = Kept(Memory(terms=((account, share),), lanes=(known,)), age_s=3.0)
+    footing, _ = footing_of(MODEL, kept, home)
+    assert (footing.memory, footing.terms, footing.age_s) == (known, share, 3.0)
+    other, _ = footing_of(MODEL, kept, home | {"ANTHROPIC_API_KEY": "another"})
+    assert other.memory.profile == Profile()
+
+
+@pytest.mark.parametrize("model", ["", "{{ vars.model }}", "openai/"])
+def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model: str) -> None:
+    footing, account = footing_of(model, Kept(Memory()), home)
+    assert account == ""
+    assert footing.memory.dialect == "plain"
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://", "http://host:port", "http://[bad"])
+def test_an_address_that_is_none_is_no_account_and_no_reason_to_fail(
+    home: dict[str, str], tmp_path: Path, url: str
+) -> None:
+    home["ANTHROPIC_BASE_URL"] = url
+    found = prospect(home, tmp_path)
+    assert found.account == ""
+    assert found.foresee(Fixed(2), QUICKLY).tasks == 6
+
+
+def test_what_the_broker_wrote_is_read_and_nothing_if_it_is_spoilt(home: dict[str, str]) -> None:
+    place = folders(home)
+    assert look(place) == Kept(Memory())
+    Path(place.memory).parent.mkdir(parents=True)
+    limit = (Limit("requests", 60.0),)
+    lane = LaneMemory("account", "m", "plain", Profile(limits=limit))
+    Store(place.memory).save(Memory(lanes=(lane,)))
+    assert look(place).memory.lanes == (lane,)
+    Path(place.memory).write_bytes(b"{")
+    assert look(place) == Kept(Memory())
+    # It is as it was: somebody else moves it aside.
+    assert Path(place.memory).read_bytes() == b"{"
+
+
+def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path: Path) -> None:
+    cast = Cast({"ask": ("m", 3), "found": ("", None)}, {"00ff": 17})
+    cast.keep(str(tmp_path))
+    assert Cast.kept(str(tmp_path)) == cast
+    (tmp_path / "cast.json").write_text('{"parts": {"ask": 1}, "sizes_bytes": {}}')
+    with pytest.raises(TypeError):
+        Cast.kept(str(tmp_path))
+    # A folder that is gone is no reason not to run.
+    cast.keep(str(tmp_path / "gone"))
+
+
+def test_the_mean_of_nothing_is_nothing() -> None:
+    assert mean([]) == 0.0
+    assert mean([1.0, 3.0]) == 2.0
+
+
+def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path) -> None:
+    stranger = Stranger(tmp_path)
+    words = ("each", "--no-gateway", "-j", "2", "sleep 0.3; echo {}", ":::")
+    blind = stranger(*words[:1], "--dry-run", *words[1:], "a", "b", "c")
+    assert blind.out == "".join(f"sleep 0.3; echo {one}\n" for one in "abc")
+    assert blind.err == ""
+    assert stranger(*words, "1", "2", "3", "4").code == 0
+    many = [str(number) for number in range(20)]
+    said = stranger(*words[:1], "--dry-run", *words[1:], *many)
+    assert len(said.out.splitlines()) == 20
+    first, *others = said.err.splitlines()
+    assert first.startswith("takes about")
+    assert first.endswith("bound by how many tasks this machine takes at once")
+    assert others == [
+        "learned from 4 calls of 1 earlier run",
+        "assumed: 2 at once, as in the runs before",
+    ]
+    environment = stranger.environment
+    found = foreseen_each(20, "sleep 0.3; echo {}", environment, 2)
+    assert found is not None
+    # Ten after another, whatever else the machine does.
+    assert found.time_s.mid > 2.8
+    assert (found.calls.mid, found.learned_calls, found.microusd) == (0.0, 4, None)
+    alone = foreseen_each(20, "sleep 0.3; echo {}", environment, 1)
+    assert alone is not None
+    assert alone.time_s.mid == pytest.approx(2.0 * found.time_s.mid, rel=0.2)
+    assert foreseen_each(20, "another {}", environment, 2) is None
+    # Such runs tell nothing of plans.
+    runs = list_runs(folders(environment).state)
+    assert earlier_plans(runs, str(tmp_path / "plan.yaml")).runs == 0

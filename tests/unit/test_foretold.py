@@ -1,0 +1,97 @@
+"""A forecast as people read it: every sentence, and when it is not said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.foresight.foreseen import Foreseen, Portion, Spread
+from headway.runtime.foreseeing import MONEY
+from headway.watch.foretold import binding, foretold
+
+FOUND = Foreseen(
+    "adaptive", 40, Spread(40.0, 40.0, 40.0), Spread(55.0, 60.0, 75.0),
+    Spread(38_000.0, 40_000.0, 42_000.0), Spread(9000.0, 10_000.0, 12_000.0),
+    Spread(900_000.0, 1_000_000.0, 1_200_000.0), 50.0, "input/60s", 6.25, 0.0, 80,
+    "2 earlier runs",
+)  # fmt: skip
+
+
+def lines(found: Foreseen) -> list[str]:
+    return list(foretold(found))
+
+
+def test_all_that_is_known_is_said_in_four_lines() -> None:
+    assert lines(FOUND) == [
+        "takes about 1 min (55 s to 1 min 15 s in eight of ten runs); at best 50 s, "
+        "bound by input tokens a minute",
+        "costs about $1.00 ($0.9000 to $1.20): 40 calls, 47k to 54k tokens",
+        "6.2 calls in flight on average, no refusals",
+        "learned from 80 calls of 2 earlier runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("input/60s", "input tokens a minute"),
+        ("output/3600s", "output tokens an hour"),
+        ("tokens/86400s", "tokens a day"),
+        ("requests/10s", "requests in 10s"),
+        ("critical path", "the longest chain of tasks"),
+        ("width", "how many calls may be in flight at once"),
+        ("this machine", "how many tasks this machine takes at once"),
+        ("exact", "all limits together"),
+        ("concurrency", "concurrency"),
+    ],
+)
+def test_what_binds_is_said_in_words(name: str, words: str) -> None:
+    assert binding(name) == words
+
+
+def test_what_nobody_knows_the_price_of_is_named() -> None:
+    found = lines(replace(FOUND, microusd=None, unpriced=("mine", "yours")))
+    assert found[1].startswith("costs what nobody knows the price of (mine, yours): 40 calls")
+
+
+def test_what_is_not_is_not_said() -> None:
+    same = Spread(50_000.0, 50_000.0, 50_000.0)
+    none = Spread(0.0, 0.0, 0.0)
+    assert "50k tokens" in lines(replace(FOUND, input_tokens=none, output_tokens=same))[1]
+    silent = lines(replace(FOUND, calls=none, learned_calls=0))
+    assert len(silent) == 1
+    assert lines(replace(FOUND, learned_from=""))[-1] == "learned from 80 calls"
+    assert lines(replace(FOUND, refused=2.6))[2].endswith("3 refusals")
+
+
+def test_what_was_assumed_comes_last() -> None:
+    assert lines(replace(FOUND, assumed=("a is b", "c is d")))[-2:] == [
+        "assumed: a is b",
+        "assumed: c is d",
+    ]
+
+
+def test_a_budget_is_compared_with_what_is_taken() -> None:
+    takes = Spread(40_000.0, 50_000.0, 60_000.0)
+    enough = Portion("tokens of all accounts in 2026-11", 100_000.0, 10_000.0, takes)
+    (line,) = lines(replace(FOUND, portions=(enough,)))[3:-1]
+    assert line == (
+        "takes 50% of the 100k tokens of all accounts in 2026-11, of which 90k are left"
+    )
+    may = replace(enough, used=45_000.0)
+    assert lines(replace(FOUND, portions=(may,)))[3].endswith("55k are left: it may not be enough")
+    will = replace(enough, used=70_000.0)
+    assert lines(replace(FOUND, portions=(will,)))[3].endswith("left: it will not be enough")
+    money = Portion(f"{MONEY} of the run's budget", 4_000_000.0, 0.0, Spread(1e6, 2e6, 3e6))
+    assert lines(replace(FOUND, portions=(money,)))[3] == (
+        "takes 50% of the $4.00 of the run's budget, of which $4.00 are left"
+    )
+
+
+def test_how_many_calls_a_budget_lets_be_in_flight() -> None:
+    found = lines(replace(FOUND, budget_width=1))
+    assert found[3] == (
+        "the budget lets 1 call be in flight at once: each may cost as much as it can until it has "
+        "ended"
+    )
