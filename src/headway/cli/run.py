@@ -154,7 +154,7 @@ def perform(
     replace(source, files=files_digest(loaded.expanded)).save(journal.folder)
     foreseen = foresee_run(run, source, journal.folder)
     is_shown = not parsed.quiet
-    if foreseen is not None and foreseen.learned_calls and is_shown and not parsed.json:
+    if foreseen is not None and is_shown and not parsed.json:
         print(next(foretold(foreseen)), file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     foreseen_s = None if foreseen is None else foreseen.time_s.mid

@@ -7,6 +7,7 @@ Laws:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -15,7 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headway.core.engine.strategy import Fixed, Strategy, parse
-from headway.core.foresight.forecast import FULL, QUICK, Depth, Footing, Knowledge, foresee
+from headway.core.foresight.forecast import FULL, QUICK, ROUGH, Depth, Footing, Knowledge, foresee
 from headway.core.foresight.foreseen import Foreseen, Portion, Spread
 from headway.core.foresight.outline import INPUT_DOUBT, Outline, Part
 from headway.core.foresight.planned import Facts, outline_of
@@ -31,8 +32,16 @@ from headway.runtime.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.runtime.agents.endpoint import endpoint_of
 from headway.runtime.clock import hour
 from headway.runtime.folders import Folders, folders
-from headway.runtime.forecasts import NONE, keep_forecast, read_forecast
-from headway.runtime.observing import EACH, Earlier, cast_of, earlier_each, earlier_plans, mean
+from headway.runtime.forecasts import keep_forecast
+from headway.runtime.observing import (
+    CAST_NAME,
+    EACH,
+    Earlier,
+    cast_of,
+    earlier_each,
+    earlier_plans,
+    mean,
+)
 from headway.runtime.planrun import PlanRun, PlanSource
 from headway.runtime.prices import price_of
 from headway.runtime.runs import list_runs
@@ -148,16 +157,19 @@ def foreseen_plan(
     parts = prospect.outline.parts
     if not any(part.asks or part.seconds for part in parts):
         return None
-    return prospect.foresee(parse(strategy), depth)
+    is_seen = bool(prospect.knowledge.seen) or any(part.seconds for part in parts)
+    return prospect.foresee(parse(strategy), depth if is_seen else ROUGH)
 
 
 def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
     """Keep what is foreseen of a run that is about to begin, and what later forecasts need of it.
 
-    None of one that goes on. Nothing that goes wrong here is a reason not to run.
+    None of one that goes on, and of a plan of which nothing was seen: what is usual is no forecast.
+    Nothing that goes wrong here is a reason not to run.
     """
+    is_new = not os.path.exists(os.path.join(run_folder, CAST_NAME))
     cast_of(run.plans).keep(run_folder)
-    if read_forecast(run_folder).word != NONE:
+    if not is_new:
         return None
     rules = run.launch.rules
     is_narrower = rules.ceiling < rules.strategy.room(0)
@@ -169,8 +181,9 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
         )  # fmt: skip
     except HeadwayError:
         return None
-    if found is not None:
-        keep_forecast(run_folder, found)
+    if found is None or not found.learned_calls:
+        return None
+    keep_forecast(run_folder, found)
     return found
 
 

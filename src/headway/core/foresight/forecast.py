@@ -67,7 +67,7 @@ class Depth:
     draws: int = 60
     """Ways in which a plan may go. The ends of a spread are the sixth of 60 from either side."""
     rehearsed_calls: int = 900
-    """In all rehearsals together."""
+    """In all rehearsals together; 0: nothing is rehearsed."""
     cropped_calls: int = 300
     """A larger plan is rehearsed with fewer tasks: what the fluid leaves out is at its ends. The
     bound of a larger plan is that of its fluid."""
@@ -80,6 +80,9 @@ FULL: Final = Depth()
 
 QUICK: Final = Depth(24, 120, 60, 200)
 """About a tenth of that, for a run that is about to begin."""
+
+ROUGH: Final = Depth(24, 0, 60, 100)
+"""Without rehearsals, where nothing was seen: no computation makes a guess better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +233,8 @@ def _times_slower(known: Latency, times: float) -> Latency:
 
 def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
     """Draws to be rehearsed: spread over all of them by the time that they take."""
+    if not depth.rehearsed_calls:
+        return []
     count = ceil(depth.rehearsed_calls / max(1.0, outline.steps))
     count = min(REHEARSALS_MAX, max(REHEARSALS_MIN, count))
     return [order[(2 * at + 1) * len(order) // (2 * count)] for at in range(count)]
