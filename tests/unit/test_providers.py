@@ -313,7 +313,8 @@ def test_what_was_used_of_a_limit_before_the_start_is_missing_from_it() -> None:
     short = account.shortage(Needs(200.0, 0.0), 0.0)
     assert short is not None
     # Ten tokens a second flow in: 100 more are there after ten seconds.
-    assert (short.resource, short.until_s) == ("input", pytest.approx(10.0))
+    assert short.resource == "input"
+    assert short.until_s == pytest.approx(10.0)
     account.admit(Needs(50.0, 0.0), 0.0, "us")
     full = account.shortage(Needs(1.0, 0.0), 0.0)
     assert full is not None
