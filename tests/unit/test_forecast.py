@@ -236,11 +236,13 @@ class _Counting(Rehearsal):
     """Counts the calls of all rehearsals, and can lose one."""
 
     calls = 0
+    refused = 0
     is_endless = False
 
     def run(self) -> Rehearsed:
         done = super().run()
         _Counting.calls += len(done.calls)
+        done.refused += _Counting.refused
         if _Counting.is_endless:
             done.makespan_s = inf
         return done
@@ -248,7 +250,7 @@ class _Counting(Rehearsal):
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> type[_Counting]:
-    _Counting.calls, _Counting.is_endless = 0, False
+    _Counting.calls, _Counting.refused, _Counting.is_endless = 0, 0, False
     monkeypatch.setattr(forecast, "Rehearsal", _Counting)
     return _Counting
 
@@ -266,6 +268,12 @@ def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
     assert large.bound_s == pytest.approx(40.0, rel=0.05)
     assert large.calls.mid == pytest.approx(10_000.0)
     assert large.input_tokens.mid == pytest.approx(1e7, rel=0.03)
+
+
+def test_a_plan_that_was_cropped_is_refused_as_often_as_all_of_it(counted: type[_Counting]) -> None:
+    counted.refused = 3
+    assert told(30, REQUESTS).refused == 3.0
+    assert told(120, REQUESTS).refused == pytest.approx(6.0)
 
 
 def test_where_no_rehearsal_comes_to_an_end_the_fluid_is_told(counted: type[_Counting]) -> None:

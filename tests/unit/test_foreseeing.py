@@ -26,7 +26,7 @@ from headway.runtime.foreseeing import (
     look,
     prospect_of,
 )
-from headway.runtime.observing import Cast, earlier_plans, mean
+from headway.runtime.observing import Cast, earlier_each, earlier_plans, mean
 from headway.runtime.runs import list_runs
 from headway.runtime.store import Kept, Store
 from tests.integration.strangers_shell import Stranger
@@ -226,3 +226,13 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     # Such runs tell nothing of plans.
     runs = list_runs(folders(environment).state)
     assert earlier_plans(runs, str(tmp_path / "plan.yaml")).runs == 0
+
+
+def test_a_run_of_which_nothing_came_is_none_that_was_learned_from(tmp_path: Path) -> None:
+    stranger = Stranger(tmp_path)
+    template = "test {} != bad"
+    for value in ("good", "bad"):
+        stranger("each", "--no-gateway", template, ":::", value)
+    found = earlier_each(list_runs(folders(stranger.environment).state), template)
+    assert (found.runs, found.words) == (1, "1 earlier run")
+    assert len(found.seconds["each"]) == 1

@@ -160,6 +160,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: Cast, is_same: bool) -> N
     for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
         story.hear(one.key, one.event)
     answered: list[tuple[Answered, str]] = []
+    measured = 0
     for row in reader.rows("finished"):
         part = EACH if EACH in cast.parts else row.name.partition("[")[0]
         tale = story.tales.get(row.key)
@@ -167,6 +168,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: Cast, is_same: bool) -> N
             continue
         model, _ = cast.parts[part]
         if not model and is_same:
+            measured += 1
             found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         spans = [span for span in tale.spans if span[0] == "busy"]
@@ -178,7 +180,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: Cast, is_same: bool) -> N
         _add(found, [one for one, _ in answered])
         found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
     _add(found, [replace(one, part=model) for one, model in answered])
-    if answered or found.seconds:
+    if answered or measured:
         found.runs += 1
         found.active = max(found.active, story.statistics().submitted)
 
