@@ -102,14 +102,15 @@ def _case(where: str, seed: int) -> Measured:
     if where == "virtual":
         ran = virtual(case_of(seed, SIZES, VIRTUAL_S))
         told: dict[str, Any] = asdict(ran.foreseen)
-        return _judged(where, seed, ran.case, ran.family, ran.count, told, ran.time_s, ran.microusd)
+        which = (where, seed, ran.case, ran.family, ran.count)
+        return _judged(which, told, ran.time_s, ran.microusd)
     tried = (
         served(case_of(seed, SERVED_SIZES, SERVED_S))
         if where == "simulator"
         else mocked(seed, where)
     )
-    one = _judged(where, seed, tried.case, tried.family, tried.count, tried.foreseen, tried.time_s,
-                  tried.microusd)  # fmt: skip
+    which = (where, seed, tried.case, tried.family, tried.count)
+    one = _judged(which, tried.foreseen, tried.time_s, tried.microusd)
     etas = tuple(
         (look.at_s + look.eta_s - tried.time_s) / tried.time_s
         for look in tried.glimpses
@@ -119,13 +120,12 @@ def _case(where: str, seed: int) -> Measured:
 
 
 def _judged(
-    where: str, seed: int, case: str, family: str, calls: int, told: dict[str, Any],
-    time_s: float, microusd: int,
-) -> Measured:  # fmt: skip
+    which: tuple[str, int, str, str, int], told: dict[str, Any], time_s: float, microusd: int
+) -> Measured:
     time, cost = told["time_s"], told["microusd"]
     off = None if cost is None or not microusd else cost["mid"] / microusd - 1.0
     return Measured(
-        where, seed, case, family, calls, time_s, time["mid"] / time_s - 1.0,
+        *which, time_s, time["mid"] / time_s - 1.0,
         time["low"] <= time_s <= time["high"], off,
         None if off is None else cost["low"] <= microusd <= cost["high"],
     )  # fmt: skip

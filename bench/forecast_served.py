@@ -83,7 +83,8 @@ def served(case: Case) -> Served:
         with launched(*_options(case), "--script", str(home / "script.yaml")) as url:
             wire = "openai" if case.spec.dialect == "openai" else "anthropic"
             texts = [_text(case, item, number) for number, item in _items(case)]
-            return _tried(case.kind, case.family, texts, url, f"{wire}/{MODEL}", place)
+            asked = (f"{wire}/{MODEL}", OUTPUT_MAX)
+            return _tried((case.kind, case.family), texts, url, asked, place)
 
 
 def mocked(seed: int, which: str) -> Served:
@@ -98,7 +99,7 @@ def mocked(seed: int, which: str) -> Served:
     # Of tokens there is about as much as of requests: either may bind.
     tokens = int(rate * (MOCK_MAX + 210) * (0.8 + 0.8 * uniform(seed, 911, 3)))
     with place_of_its_own() as place, _mock(which, rate, tokens, latency) as url:
-        return _tried(which, "its own", texts, url, "openai/gpt-5-mini", place, MOCK_MAX)
+        return _tried((which, "its own"), texts, url, ("openai/gpt-5-mini", MOCK_MAX), place)
 
 
 @contextmanager
@@ -113,9 +114,8 @@ def _mock(which: str, rpm: int, tpm: int, latency_ms: int) -> Iterator[str]:
 
 
 def _tried(
-    kind: str, family: str, texts: Sequence[str], url: str, model: str, place: Folders,
-    most: int = OUTPUT_MAX,
-) -> Served:  # fmt: skip
+    names: tuple[str, str], texts: Sequence[str], url: str, asked: tuple[str, int], place: Folders
+) -> Served:
     """Learn, foresee, perform."""
     home = Path(place.state).parent
     told = os.environ | {
@@ -124,7 +124,7 @@ def _tried(
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "forecast",
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "forecast",
     }  # fmt: skip
-    (home / "plan.yaml").write_text(PLAN.format(model=model, most=most))
+    (home / "plan.yaml").write_text(PLAN.format(model=asked[0], most=asked[1]))
     (home / "items.txt").write_text("\n".join(texts[:LEARNED]) + "\n")
     _headway(home, told, "run", "plan.yaml", "--quiet", "--yes", "--json")
     (home / "items.txt").write_text("\n".join(texts[LEARNED:]) + "\n")
@@ -134,7 +134,7 @@ def _tried(
     # What the run itself foresaw as it began: between a check and a run limits refill.
     foreseen = json.loads(runs[-1].read_text())
     return Served(
-        kind, family, len(texts) - LEARNED, foreseen, float(status["elapsed_s"]),
+        *names, len(texts) - LEARNED, foreseen, float(status["elapsed_s"]),
         round(float(status["usd"]) * 1e6), glimpses,
     )  # fmt: skip
 

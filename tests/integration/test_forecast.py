@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headway.core.foresight.foreseen import Foreseen
 from headway.runtime.folders import folders
 from headway.runtime.forecasts import read_forecast
 from headway.runtime.foreseeing import look
@@ -106,6 +107,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
                     (before, after), live, status)  # fmt: skip
 
 
+def kept_in(scene: Scene) -> list[Foreseen]:
+    """What runs foresaw of themselves."""
+    found = (read_forecast(str(run)).foreseen for run in sorted(scene.stranger.runs()))
+    return [one for one in found if one is not None]
+
+
 def test_checking_sends_nothing(scene: Scene) -> None:
     assert scene.sent == (LEARNED, LEARNED)
 
@@ -129,8 +136,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     assert status["tasks"]["finished"] == FORESEEN
     # It was told to make two calls at once, and that was foreseen when it began. The machine may
     # be busy: longer than foreseen says little, shorter is a mistake.
-    foreseen = read_forecast(str(scene.stranger.runs()[-1])).foreseen
-    assert foreseen is not None
+    (foreseen,) = kept_in(scene)
     assert (foreseen.strategy, foreseen.binding) == ("fixed:2", "width")
     assert foreseen.time_s.mid > 2.0 * found["time_s"]["mid"]
     assert 0.7 * foreseen.time_s.low < status["elapsed_s"] < 3.0 * foreseen.time_s.high
@@ -153,11 +159,11 @@ def test_while_it_goes_on_the_end_is_told_beside_the_bound(scene: Scene) -> None
 
 
 def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> None:
-    first, second = scene.stranger.runs()
-    kept = read_forecast(str(second)).foreseen
-    assert kept is not None
+    first, second = sorted(scene.stranger.runs())
+    (kept,) = kept_in(scene)
     assert (kept.tasks, kept.learned_calls, kept.strategy) == (FORESEEN, LEARNED, "fixed:2")
-    assert read_forecast(str(first)).foreseen is not None
+    # Of the first run nothing was known: what is usual is no forecast.
+    assert read_forecast(str(first)).foreseen is None
     assert Cast.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
     assert len(Cast.kept(str(second)).sizes_bytes) == FORESEEN
     report = json.loads(scene.told("report", "--json").out)

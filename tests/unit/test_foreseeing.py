@@ -210,7 +210,7 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     assert first.startswith("takes about")
     assert first.endswith("bound by how many tasks this machine takes at once")
     assert others == [
-        "learned from 4 calls of 1 earlier run",
+        "learned from 4 tasks of 1 earlier run",
         "assumed: 2 at once, as in the runs before",
     ]
     environment = stranger.environment

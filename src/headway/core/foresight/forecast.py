@@ -49,6 +49,9 @@ MODEL_STREAM: Final = 122
 REHEARSAL_SEED: Final = 104_729
 
 LATELY_MIN: Final = 15
+OTHERS_MIN: Final = 0.05
+"""Less than this is what estimates are off by, and nobody."""
+
 OTHERS_MAX: Final = 0.5
 """Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
 the most: more is not theirs."""
@@ -151,7 +154,8 @@ def ground_of(knowledge: Knowledge) -> Ground:
         speed = UNKNOWN
     slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
     speed = replace(speed, latency=_times_slower(speed.latency, slower))
-    others = min(OTHERS_MAX, lately(knowledge.footing.memory.chronicle, LATELY_MIN).neighbours)
+    others = lately(knowledge.footing.memory.chronicle, LATELY_MIN).neighbours
+    others = 0.0 if others < OTHERS_MIN else min(OTHERS_MAX, others)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
     width = lane.quota.statistics().belief.width
     slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
