@@ -121,6 +121,8 @@ def test_what_nobody_said_or_measured_is_assumed_aloud() -> None:
         state=AccountState((("tokens/60s", 0.1),), 0.0, 1.0, 1.0),
     )  # fmt: skip
     assert recommend(known, both(known)).assumed == ()
+    many = replace(known, agents=1_000)
+    assert "of 1,000 agents a part was rehearsed" in recommend(many, both(many)).assumed[0]
 
 
 @pytest.mark.parametrize("name", ["trap", "off-peak", "wide"])

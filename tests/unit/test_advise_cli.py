@@ -182,7 +182,7 @@ def test_the_picture_is_well_formed_and_names_what_it_shows(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "width.svg"
-    assert main(["advise", "--preset", "trap", "--agents", "22", "--tokens", "6.4k", "--output",
+    assert main(["advise", "--preset", "trap", "--agents", "8", "--tokens", "6.4k", "--output",
                  "400", "--common", "20%", "--svg", str(path)]) == 0  # fmt: skip
     assert "is written" in capsys.readouterr().err
     texts = [one.text or "" for one in ET.fromstring(path.read_text()).iter() if one.text]

@@ -66,8 +66,9 @@ def test_one_agent_reads_once_what_all_need_and_makes_the_same_calls_in_a_row() 
 
 
 def test_every_way_is_between_its_ends_and_no_faster_than_the_bound() -> None:
+    situation = replace(TRAPPED, agents=9)
     for way in (ONE, SERIAL, Way("waves", 4), Way("pool", 4), ADAPTIVE):
-        found = option_of(TRAPPED, TRAP, way)
+        found = option_of(situation, TRAP, way)
         spread = found.foreseen.time_s
         assert spread.low < spread.mid < spread.high
         assert spread.mid >= 0.999 * found.foreseen.bound_s
@@ -93,13 +94,13 @@ def test_a_wider_way_is_faster_where_there_is_room_and_not_where_there_is_none()
     assert alone[0].tokens < 0.5 * alone[1].tokens
 
 
-@pytest.mark.parametrize("name", ["trap", "wide", "burst-3s"])
+@pytest.mark.parametrize("name", ["trap", "wide"])
 @pytest.mark.parametrize("way", [ADAPTIVE, Way("pool", 4), ONE])
 def test_what_is_continued_as_a_line_is_near_what_a_whole_rehearsal_gives(
     name: str, way: Way
 ) -> None:
     account = described_account(PROVIDERS[name].spec)
-    situation = Situation(100, 6_000.0, 300.0, common=0.3)
+    situation = Situation(64, 6_000.0, 200.0, common=0.3)
     found = option_of(situation, account, way)
     whole = rehearsed(work_of(situation, way), account, way.strategy)
     assert found.time_s == pytest.approx(whole.makespan_s, rel=0.2)

@@ -224,6 +224,7 @@ class Rehearsal:
         "_prepared",
         "_scores",
         "_setup",
+        "_shut_until_s",
         "_state",
         "_steps",
         "_timers",
@@ -241,6 +242,8 @@ class Rehearsal:
         self._prepared: list[tuple[float, int, int]] = []
         """Attempts that are busy on this machine: until when, task and number."""
         self._next_id = 1
+        self._shut_until_s = 0.0
+        """Until then the last tries, which were in vain, are on their way."""
         self._steps = 0
         self.now = 0.0
 
@@ -275,7 +278,8 @@ class Rehearsal:
 
     def _next_s(self) -> float:
         """When anything happens next."""
-        at_s = min(self._setup.provider.next_s(), self._setup.door.next_s())
+        door_s = max(self._shut_until_s, self._setup.door.next_s())
+        at_s = min(self._setup.provider.next_s(), door_s)
         if self._timers:
             at_s = min(at_s, self._timers[0].at_s)
         if self._prepared:
@@ -322,6 +326,8 @@ class Rehearsal:
     def _send(self) -> None:
         """Open the door until nobody more may go through at this instant."""
         self._steps += 1
+        if self.now < self._shut_until_s:
+            return
         in_vain = 0
         while self._steps < self._setup.steps_max and (sent := self._setup.door.open(self.now)):
             self._steps += 1
@@ -335,7 +341,8 @@ class Rehearsal:
                     self._accepted(flight)
                     in_vain = 0
             if in_vain >= IN_VAIN_MAX:
-                heapq.heappush(self._wakes, self.now + ROUND_TRIP_S)
+                self._shut_until_s = self.now + ROUND_TRIP_S
+                heapq.heappush(self._wakes, self._shut_until_s)
                 break
 
     def _accepted(self, flight: _Flight) -> None:
