@@ -56,6 +56,9 @@ OTHERS_MAX: Final = 0.5
 """Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
 the most: more is not theirs."""
 
+EXACT_CALLS_MAX: Final = 4
+"""Calls whose best order is searched for, for the bound: with more that can take seconds."""
+
 LENGTHS_SEEN_MAX: Final = 200
 """Calls that lengths are told of before a rehearsal."""
 
@@ -299,7 +302,7 @@ def _bound(one: Drawn, flow: Flow, ground: Ground, depth: Depth) -> tuple[float,
     """
     if one.count > depth.cropped_calls or not one.count:
         return flow.time_s, flow.binding
-    found = bound(ground.spec, one.calls, one.needs, ground.share)
+    found = bound(ground.spec, one.calls, one.needs, ground.share, EXACT_CALLS_MAX)
     if flow.least_s > found.time_s:
         return flow.least_s, flow.binding
     return found.time_s, found.binding
