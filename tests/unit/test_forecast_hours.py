@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.foresight.forecast import QUICK, Footing, Knowledge, foresee
+from headway.core.foresight.forecast import QUICK, ROUGH, Footing, Knowledge, foresee
 from headway.core.foresight.foreseen import Foreseen
 from headway.core.foresight.hours import FACTOR_MAX, slower_at
 from headway.core.foresight.outline import Outline, Part
@@ -75,3 +75,28 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
     assert beside.time_s.mid > 1.3 * alone.time_s.mid
     assert any("40%" in words for words in beside.assumed)
     assert not any("others" in words for words in alone.assumed)
+
+
+def test_a_plan_at_a_slow_hour_is_foreseen_to_take_longer_and_says_why() -> None:
+    chronicle = told((3, 0.01, 80), (15, 0.02, 80))
+    memory = LaneMemory("account", "model", "anthropic", Profile(), (), chronicle)
+    outline = Outline((Part("ask", 8, model="model", sizes_bytes=(400.0,)),))
+
+    def foreseen(hour: int) -> Foreseen:
+        knowledge = Knowledge(Footing(memory, hour=hour), hours=(3,))
+        return foresee(outline, knowledge, depth=ROUGH)
+
+    at_night, at_day = foreseen(3), foreseen(15)
+    assert at_day.time_s.mid == pytest.approx(2.0 * at_night.time_s.mid, rel=0.02)
+    assert any("2.0 times as long" in words for words in at_day.assumed)
+    assert not any("at this hour" in words for words in at_night.assumed)
+
+
+def test_a_rough_forecast_rehearses_nothing_and_says_as_much() -> None:
+    memory = LaneMemory("account", "model", "anthropic", Profile())
+    outline = Outline((Part("ask", 8, model="model", sizes_bytes=(400.0,)),))
+    rough = foresee(outline, Knowledge(Footing(memory)), depth=ROUGH)
+    quick = foresee(outline, Knowledge(Footing(memory)), depth=QUICK)
+    assert rough.refused == 0.0
+    assert rough.time_s.mid == pytest.approx(quick.time_s.mid, rel=0.8)
+    assert len(rough.assumed) == 3
