@@ -11,6 +11,11 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LLM := $(VENV)/.llm
 AGENTS := $(VENV)/agents/.installed
 
+# Tests of pure logic are traced, and cover the core. Those of processes and sockets would only be
+# slower for it; those of the wall clock run one at a time, with the machine to themselves.
+SHORT := not soak and not llm and not agents
+CORE_TESTS := tests/unit tests/property
+
 .DEFAULT_GOAL := help
 .PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice picture soak clean check-python
@@ -25,9 +30,11 @@ run: $(RUNTIME) ## a plan explores 22 modules end to end; then the same race, si
 
 test: lint ## lint, then all tests but the long ones; the core is covered to the last branch
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -q -n auto
+	@$(BIN)/python -m coverage run -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
+	@$(BIN)/python -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS:%=--ignore=%)
+	@$(BIN)/python -m pytest -q -m '$(SHORT) and wallclock'
 
 test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which must be installed
 	@$(BIN)/python -m pytest -q tests/parallel/live.py

@@ -19,7 +19,8 @@ CALLS = 200
 MAX_TOKENS = 60
 LATENCY_MS = 100
 LIMITS = Llmock(rpm=170, tpm=28_000, latency_ms=LATENCY_MS)
-SLACK = 1.1
+SLACK = 1.2
+"""A quiet machine needs 1.02; what a busy one adds is not the pacing's."""
 
 
 def least_s(sizes: list[int], limits: Llmock) -> float:

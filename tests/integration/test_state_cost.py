@@ -18,26 +18,24 @@ from bench.coherence_cost import (
 
 BUSY = 3
 """So much slower may a machine be that others use."""
-TRACED = 4
-"""So much more of a task may be headway's own when its every line is counted, as in `make test`."""
 
 
 @pytest.mark.wallclock
 def test_reading_and_writing_take_microseconds() -> None:
     for line in access(rounds=20):
-        assert line.own_us <= ACCESS_US_MAX, line
+        assert line.own_us <= ACCESS_US_MAX * BUSY, line
 
 
 @pytest.mark.wallclock
 def test_a_commit_takes_a_fraction_of_a_millisecond() -> None:
     *lines, _ = commits(tasks=1_000)
     for line in lines:
-        assert 0 < line.own_us <= COMMIT_US_MAX * BUSY * TRACED, line
+        assert 0 < line.own_us <= COMMIT_US_MAX * BUSY, line
 
 
 @pytest.mark.wallclock
 def test_tasks_of_a_tenth_of_a_second_hardly_take_longer() -> None:
-    assert walls(tasks=1_000).share <= WALL_SHARE_MAX * BUSY * TRACED
+    assert walls(tasks=1_000).share <= WALL_SHARE_MAX * BUSY
 
 
 @pytest.mark.wallclock
@@ -48,7 +46,7 @@ def test_schedules_are_tried_by_the_thousand_also_where_everything_conflicts(
     rate, found = explore.measured(kind, schedules=300, rounds=2)
     assert found.schedules == 300
     assert (found.reran > 0) is kind.name.startswith("read everything")
-    assert rate >= explore.PER_S_MIN / BUSY / TRACED
+    assert rate >= explore.PER_S_MIN / BUSY
 
 
 @pytest.mark.wallclock

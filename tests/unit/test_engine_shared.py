@@ -72,6 +72,20 @@ def test_a_result_that_may_become_stale_is_proposed_and_holds_no_place() -> None
     assert stage.state.over
 
 
+def test_a_result_that_stays_right_goes_on_waiting_for_those_who_may_still_change_it() -> None:
+    stage = Stage(Group("t", 4, touches=ANYTHING))
+    stage.snapshots[0].put("a", 1)
+    stage.ends(0)
+    stage.snapshots[3].get("a")
+    assert stage.ends(3) == [TaskProposed]
+    stage.snapshots[2].put("a", 1)  # The same as before: nothing is stale, and one is to come.
+    assert stage.ends(2) == [TaskFinished]
+    assert [type(event) for event in stage.last.events] == [TaskFinished]
+    stage.ends(1)
+    assert [type(event) for event in stage.last.events][:2] == [TaskFinished, TaskFinished]
+    assert stage.state.over
+
+
 def test_a_stale_result_runs_again_at_once_and_that_is_no_try_of_its_own() -> None:
     stage = Stage(Group("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
