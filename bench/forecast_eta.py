@@ -48,8 +48,13 @@ class WatchedDoor(PacedDoor):
         return sent
 
     def at(self, now: float) -> Levels:
-        """As they stood when it was last opened."""
-        return self.levels[max(0, bisect_right(self.times, now) - 1)]
+        """As they stood when it was last opened, and what has come back since."""
+        last = max(0, bisect_right(self.times, now) - 1)
+        passed_s = now - self.times[last]
+        return tuple(
+            (limit, used if limit.kind == "gauge" else max(0.0, used - limit.rate_per_s * passed_s))
+            for limit, used in self.levels[last]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,16 +225,14 @@ def test_more_in_service_than_are_left_is_no_debt() -> None:
 
 def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
     limit = [(Limit("requests", 60.0), 60.0)]
-    # 60 of 240 have ended: what is seen weighs 0.25 / 0.8 of it.
+    # 60 of 240 have ended: what is seen weighs as much.
     rest = burst(progress(240), 60, foreseen_s=401.6).rest(limit, 1.6)
-    weight = 0.25 / 0.8
-    assert rest.eta_s == pytest.approx(weight * 181.0 + (1 - weight) * 400.0)
-    # Once four of five have ended, nothing of it counts.
-    late = burst(progress(75), 60, foreseen_s=9999.0).rest(limit, 1.6)
-    assert late.eta_s == pytest.approx(16.0)
+    assert rest.eta_s == pytest.approx(0.25 * 181.0 + 0.75 * 400.0)
+    late = burst(progress(75), 60, foreseen_s=101.6).rest(limit, 1.6)
+    assert late.eta_s == pytest.approx(0.8 * 16.0 + 0.2 * 100.0)
     # A run that takes longer than foreseen is not over before now.
     over = burst(progress(240), 60, foreseen_s=1.0).rest(limit, 1.6)
-    assert over.eta_s == pytest.approx(weight * 181.0)
+    assert over.eta_s == pytest.approx(0.25 * 181.0)
 
 
 def test_the_wait_for_the_first_of_all_is_no_part_of_the_speed() -> None:
@@ -243,7 +241,18 @@ def test_the_wait_for_the_first_of_all_is_no_part_of_the_speed() -> None:
         perform(run, task, 0.0, 30.0 + task)
     rest = run.rest((), 39.0)
     assert rest.per_s == pytest.approx(1.0)
-    assert rest.eta_s == pytest.approx(10.0)
+    # At that speed the ten others were over in 10 s; but none of them has begun.
+    assert rest.eta_s == pytest.approx(39.0)
+
+
+def test_those_that_go_on_still_take_their_time() -> None:
+    """Five took 1, 2, 3, 4 and 10 s; the last two began 3 s ago: one of them may take 10."""
+    run = progress(7)
+    for task, took_s in enumerate((1.0, 2.0, 3.0, 4.0, 10.0)):
+        perform(run, task, 10.0 - took_s, 10.0)
+    run.hear([TaskStarted(5, 1, 12.0, "room"), CallAdmitted(5, 12.0), CallWaited(5, 13.0)])
+    run.hear([CallAdmitted(5, 14.0), TaskStarted(6, 1, 12.0, "room"), CallAdmitted(6, 12.0)])
+    assert run.rest((), 15.0).eta_s == pytest.approx(7.0)
 
 
 def test_a_speed_needs_more_than_one_end_after_the_first() -> None:

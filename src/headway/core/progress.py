@@ -34,6 +34,7 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
+from headway.core.last import last_s
 from headway.core.story import TURNED_AWAY, Standing, stand
 from headway.core.values import Limit, Resource
 
@@ -48,8 +49,8 @@ SAMPLE_S: Final = RECENT_S / SAMPLES_MAX
 ENDS_MIN: Final = 3
 """Fewer ends say nothing of a speed."""
 
-KNOWN_SHARE: Final = 0.8
-"""Of the tasks: once so many have ended, what was foreseen before the run counts no more."""
+TAKEN_MAX: Final = 256
+"""Of the times that tasks took, the last so many: a provider may have become slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,13 @@ class Running:
     started_s: float
     admitted_s: float | None = None
     """None while it waits for a permit."""
+    begun_s: float | None = None
+    """When it had its first permit."""
+
+    @property
+    def serving_s(self) -> float:
+        """Since when it is served; one that needs no permit is from its start."""
+        return self.started_s if self.begun_s is None else self.begun_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,8 @@ class Progress:
         self._stale = self._stale_microusd = 0
         self._stale_s = 0.0
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
+        self._taken: deque[float] = deque(maxlen=TAKEN_MAX)
+        """How long tasks were served that gave something."""
 
     def __repr__(self) -> str:
         now = self.statistics()
@@ -191,8 +201,9 @@ class Progress:
     def rest(self, limits: Sequence[tuple[Limit, float]], now_s: float) -> Rest:
         """What is left; `limits` are of the accounts in use, with how much of each is used.
 
-        What is left takes as long as it would at the speed of now, or as the limits take to let it
-        through, whichever is longer: a burst is fast and says nothing of what comes after it.
+        The last one begins as late as it would at the speed of now, or as the limits let it,
+        whichever is later: a burst is fast and says nothing of what comes after it. Then all that
+        are in service still take their time.
         """
         ended = sum(group.ended for group in self.groups)
         total = sum(group.total or 0 for group in self.groups)
@@ -202,22 +213,37 @@ class Progress:
             return Rest(left, per_s=per_s)
         # What is left is taken to be like what has ended. Calls that are in service have taken
         # their requests and inputs already.
-        share = left / self._performed
-        unsent = max(0, left - (len(self.running) - self._waiting)) / self._performed
-        demand: dict[Resource, float] = {
-            "requests": self._calls * unsent,
-            "input": self._input * unsent,
-            "output": self._output * share,
-            "tokens": self._input * unsent + self._output * share,
-            "concurrency": self._busy_s * share,
-        }
-        found = _bounds(demand, limits) if self._calls else []
-        bound_s, binding = max(found) if found else (None, "")
-        # The last call is let go when the slowest limit has room for it, and then takes its time.
-        later_s = 0.0 if bound_s is None else bound_s + self._busy_s / self._calls
+        served = [
+            now_s - one.serving_s
+            for one in self.running.values()
+            if one.admitted_s is not None or not self._calls
+        ]
+        unsent = max(0, left - len(served))
+        bound_s, binding = self._bound(left, unsent, limits)
+        taken = sorted(self._taken) or [0.0]
+        # The last one begins when the slowest limit has room for it, or when its turn comes.
+        turn_s = left / per_s - sum(taken) / len(taken)
+        seen_s = last_s(taken, served, unsent, max(0.0, turn_s, bound_s or 0.0))
         passed_s = now_s - (now_s if self.first_s is None else self.first_s)
-        eta_s = _foreseen(max(left / per_s, later_s), self.cast.foreseen_s, ended / total, passed_s)
+        eta_s = _foreseen(seen_s, self.cast.foreseen_s, ended / total, passed_s)
         return Rest(left, eta_s, per_s, bound_s, binding)
+
+    def _bound(
+        self, left: int, unsent: int, limits: Sequence[tuple[Limit, float]]
+    ) -> tuple[float | None, str]:
+        """The least time in which the limits let through what is left, and the limit that binds."""
+        if not self._calls:
+            return (None, "")
+        each = 1.0 / self._performed
+        demand: dict[Resource, float] = {
+            "requests": self._calls * unsent * each,
+            "input": self._input * unsent * each,
+            "output": self._output * left * each,
+            "tokens": (self._input * unsent + self._output * left) * each,
+            "concurrency": self._busy_s * left * each,
+        }
+        found = _bounds(demand, limits)
+        return max(found) if found else (None, "")
 
     def _one(self, event: Event) -> None:
         match event:
@@ -252,6 +278,8 @@ class Progress:
         was_waiting = running.admitted_s is None
         if isinstance(event, CallAdmitted):
             running.admitted_s = event.at_s
+            if running.begun_s is None:
+                running.begun_s = event.at_s
             self._waiting -= was_waiting
         elif running.admitted_s is not None:
             self._busy_s += event.at_s - running.admitted_s
@@ -260,7 +288,7 @@ class Progress:
 
     def _ended(self, event: TaskFinished | TaskReused | TaskDelayed | TaskFailed) -> None:
         group = self._group(event.task)
-        self._stopped(event.task, event.at_s)
+        self._stopped(event.task, event.at_s, has_given=isinstance(event, TaskFinished))
         is_paid = self._proposed.pop(event.task, None) is not None
         if isinstance(event, TaskReused):
             group.finished += 1
@@ -283,7 +311,7 @@ class Progress:
 
     def _judged(self, event: TaskProposed | TaskStale) -> None:
         """An attempt has ended, and its task has not: it waits for others, or runs again."""
-        took_s = self._stopped(event.task, event.at_s)
+        took_s = self._stopped(event.task, event.at_s, has_given=True)
         held_s = self._proposed.pop(event.task, None)
         if held_s is None:
             self._took(event.ending)
@@ -295,12 +323,14 @@ class Progress:
         self._stale_microusd += event.ending.spend_microusd
         self._wasted += event.ending.spend_microusd
 
-    def _stopped(self, task: int, at_s: float) -> float:
+    def _stopped(self, task: int, at_s: float, *, has_given: bool) -> float:
         """An attempt is no longer in flight, if it was: how long it took."""
         running = self.running.pop(task, None)
         if running is None:
             return 0.0
         self._group(task).active -= 1
+        if has_given:
+            self._taken.append(at_s - running.serving_s)
         if running.admitted_s is None:
             self._waiting -= 1
         else:
@@ -325,8 +355,7 @@ def _foreseen(eta_s: float, foreseen_s: float | None, done: float, passed_s: flo
     """Early in a run what was foreseen of it knows more than what has been seen."""
     if foreseen_s is None:
         return eta_s
-    weight = min(1.0, done / KNOWN_SHARE)
-    return weight * eta_s + (1.0 - weight) * max(0.0, foreseen_s - passed_s)
+    return done * eta_s + (1.0 - done) * max(0.0, foreseen_s - passed_s)
 
 
 def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -> float | None:
