@@ -161,27 +161,35 @@ def said_of_example(text: str, folder: Path) -> Verdict:
     return Verdict("", tuple(warnings), (), findings, int(str(over["failed"])))
 
 
-def test_an_example_of_commands_is_clean_and_its_mutants_are_found(tmp_path: Path) -> None:
-    text = (ROOT / "examples" / "plans" / "repos" / "plan.yaml").read_text()
-    assert said_of_example(text, tmp_path / "clean" / "plan").is_clean
-    plan = yaml.safe_load(text)
+COMMANDS = (ROOT / "examples" / "plans" / "repos" / "plan.yaml").read_text()
+REPOSITORIES, SUMMARY = "build/repositories", "build/summary.json"
 
-    def changed(task: str, **keys: object) -> Verdict:
-        new = {key: one for key, one in {**plan["tasks"][task], **keys}.items() if one is not None}
-        whole = json.dumps({**plan, "tasks": {**plan["tasks"], task: new}})
-        return said_of_example(whole, tmp_path / f"{task}{len(whole)}" / "plan")
 
-    intrusion = "\necho by an intruder > build/summary.json"
-    repositories, summary = "build/repositories", "build/summary.json"
-    for task, what, keys in (
-        ("create", repositories, {"writes": None}),
-        ("read", repositories, {"reads": None}),
-        ("list", repositories, {"reads": None}),
-        ("list", summary, {"run": plan["tasks"]["list"]["run"] + intrusion}),
-        ("read", summary, {"run": plan["tasks"]["read"]["run"] + intrusion}),
-    ):
-        verdict = changed(task, **keys)
-        assert is_found("", Mutated(task, what), verdict), (task, keys, str(verdict))
+def test_an_example_of_commands_is_clean(tmp_path: Path) -> None:
+    assert said_of_example(COMMANDS, tmp_path / "plan").is_clean
+
+
+@pytest.mark.parametrize(
+    ("task", "what", "key"),
+    [
+        ("create", REPOSITORIES, "writes"),
+        ("read", REPOSITORIES, "reads"),
+        pytest.param("list", REPOSITORIES, "reads", marks=pytest.mark.soak),
+        pytest.param("list", SUMMARY, "run", marks=pytest.mark.soak),
+        pytest.param("read", SUMMARY, "run", marks=pytest.mark.soak),
+    ],
+)
+def test_mutants_of_an_example_of_commands_are_found(
+    task: str, what: str, key: str, tmp_path: Path
+) -> None:
+    """A declaration is deleted, or a command writes where it should not."""
+    plan = yaml.safe_load(COMMANDS)
+    if key == "run":
+        plan["tasks"][task]["run"] += f"\necho by an intruder > {SUMMARY}"
+    else:
+        del plan["tasks"][task][key]
+    verdict = said_of_example(json.dumps(plan), tmp_path / "plan")
+    assert is_found("", Mutated(task, what), verdict), str(verdict)
 
 
 SHOP = {

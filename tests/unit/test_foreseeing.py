@@ -9,6 +9,7 @@ import pytest
 
 from headway.core.engine.strategy import Fixed
 from headway.core.foresight.forecast import Depth
+from headway.core.foresight.foreseen import MONEY
 from headway.core.plan.spec import Budget
 from headway.core.quota import terms as quota
 from headway.core.quota.belief import Profile
@@ -17,7 +18,6 @@ from headway.core.values import Limit
 from headway.planfile import plan_from
 from headway.runtime.folders import folders
 from headway.runtime.foreseeing import (
-    MONEY,
     RUN_BUDGET,
     Prospect,
     footing_of,

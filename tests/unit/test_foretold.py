@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.foresight.foreseen import Foreseen, Portion, Spread
-from headway.runtime.foreseeing import MONEY
+from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
 from headway.watch.foretold import binding, foretold
 
 FOUND = Foreseen(

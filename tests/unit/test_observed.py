@@ -54,6 +54,16 @@ def test_of_a_task_of_several_calls_the_mean_call_is_seen_and_no_time() -> None:
     assert (none.input_tokens, none.calls, none.took_s) == (100.0, 1, 0.0)
 
 
+def test_inputs_that_a_provider_does_not_tell_are_what_their_bytes_usually_are() -> None:
+    told, untold, unknown = (
+        seen_of([Answered("ask", 0.0, 1.0, tokens, 10.0, 2, size, 70.0)])["ask"][0]
+        for tokens, size in ((100.0, 400.0), (0.0, 400.0), (0.0, 0.0))
+    )
+    assert (told.input_tokens, told.microusd) == (50.0, 35.0)
+    assert 80.0 < untold.input_tokens < 140.0
+    assert unknown.input_tokens == 0.0
+
+
 def test_nothing_was_seen_of_nobody() -> None:
     assert seen_of([]) == {}
 

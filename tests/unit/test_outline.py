@@ -100,6 +100,16 @@ def test_no_answer_is_longer_than_it_may_be_and_every_call_has_its_price() -> No
     assert free.amounts.spend_microusd == 0
 
 
+def test_a_call_costs_as_much_more_than_the_list_says_as_those_that_were_seen() -> None:
+    outline = Outline((Part("a", 5, model="m", price=PRICE),))
+    listed = drawn(outline, {"m": same(100.0, 20.0)}, STEADY, 1).amounts.spend_microusd
+    # 200 by the list: a provider that tells nothing is charged the most, a cache makes it cheap.
+    for paid in (1000.0, 50.0):
+        seen = sizes_of([Seen(100.0, 20.0, microusd=paid)] * 40)
+        found = drawn(outline, {"m": seen}, STEADY, 1).amounts.spend_microusd
+        assert found == pytest.approx(listed * paid / 200.0, rel=1e-3)
+
+
 def test_prompts_are_taken_by_turns_and_calls_as_many_as_were_seen() -> None:
     sized = Part("a", 4, model="m", sizes_bytes=(400.0, 4000.0))
     seen = [Seen(size / 4.0, 10.0, size) for size in (300.0, 900.0, 3000.0, 5000.0) for _ in "1234"]

@@ -14,10 +14,10 @@ from headway.core.foresight.planned import (
     Facts,
     in_order,
     outline_of,
-    prompt_bytes,
 )
 from headway.core.plan.expand import Expanded, Sources
 from headway.core.plan.graph import Need
+from headway.core.plan.written import prompt_bytes
 from headway.core.quota.demand import Price
 from headway.planfile import plan_from
 from tests.unit.reduced import PLAN, Model, play

@@ -134,9 +134,8 @@ def perform(
     from headway.runtime.adoption import Adopted
     from headway.runtime.crew import Crew
     from headway.runtime.detecting import detector_of, findings_of
-    from headway.runtime.foreseeing import foresee_run
+    from headway.runtime.forecasts import foresee_run
     from headway.runtime.planrun import files_digest, has_commands, must_be_possible, plan_run
-    from headway.watch.foretold import foretold
 
     folder = str(loaded.folder.resolve())
     is_metered = source.has_gateway and has_commands(loaded.expanded)
@@ -155,6 +154,8 @@ def perform(
     foreseen = foresee_run(run, source, journal.folder)
     is_shown = not parsed.quiet
     if foreseen is not None and is_shown and not parsed.json:
+        from headway.watch.foretold import foretold
+
         print(next(foretold(foreseen)), file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
     foreseen_s = None if foreseen is None else foreseen.time_s.mid

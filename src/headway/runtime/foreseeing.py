@@ -7,7 +7,6 @@ Laws:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,8 +15,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headway.core.engine.strategy import Fixed, Strategy, parse
-from headway.core.foresight.forecast import FULL, QUICK, ROUGH, Depth, Footing, Knowledge, foresee
-from headway.core.foresight.foreseen import Foreseen, Portion, Spread
+from headway.core.foresight.forecast import FULL, ROUGH, Depth, Footing, Knowledge, foresee
+from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
 from headway.core.foresight.outline import INPUT_DOUBT, Outline, Part
 from headway.core.foresight.planned import Facts, outline_of
 from headway.core.plan.expand import Expanded
@@ -32,23 +31,18 @@ from headway.runtime.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.runtime.agents.endpoint import endpoint_of
 from headway.runtime.clock import hour
 from headway.runtime.folders import Folders, folders
-from headway.runtime.forecasts import keep_forecast
 from headway.runtime.observing import (
-    CAST_NAME,
     EACH,
     Earlier,
-    cast_of,
     earlier_each,
     earlier_plans,
     mean,
 )
-from headway.runtime.planrun import PlanRun, PlanSource
 from headway.runtime.prices import price_of
 from headway.runtime.runs import list_runs
 from headway.runtime.store import Kept, Store
 
 RUN_BUDGET: Final = "the run's budget"
-MONEY: Final = "micro-dollars"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,32 +153,6 @@ def foreseen_plan(
         return None
     is_seen = bool(prospect.knowledge.seen) or any(part.seconds for part in parts)
     return prospect.foresee(parse(strategy), depth if is_seen else ROUGH)
-
-
-def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
-    """Keep what is foreseen of a run that is about to begin, and what later forecasts need of it.
-
-    None of one that goes on, and of a plan of which nothing was seen: what is usual is no forecast.
-    Nothing that goes wrong here is a reason not to run.
-    """
-    is_new = not os.path.exists(os.path.join(run_folder, CAST_NAME))
-    cast_of(run.plans).keep(run_folder)
-    if not is_new:
-        return None
-    rules = run.launch.rules
-    is_narrower = rules.ceiling < rules.strategy.room(0)
-    strategy = Fixed(int(rules.ceiling)).name if is_narrower else rules.strategy.name
-    try:
-        found = foreseen_plan(
-            run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
-            QUICK,
-        )  # fmt: skip
-    except HeadwayError:
-        return None
-    if found is None or not found.learned_calls:
-        return None
-    keep_forecast(run_folder, found)
-    return found
 
 
 def foreseen_each(

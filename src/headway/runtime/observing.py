@@ -17,9 +17,9 @@ from typing import Final
 
 from headway.core.engine.record import Row
 from headway.core.foresight.observed import Answered, seen_of
-from headway.core.foresight.planned import prompt_bytes
 from headway.core.foresight.sizes import Seen
 from headway.core.plan.spec import Prompt
+from headway.core.plan.written import prompt_bytes
 from headway.core.story import Story
 from headway.errors import HeadwayError
 from headway.runtime.eachsource import EachSource
@@ -188,8 +188,9 @@ def _hear(found: Earlier, reader: JournalReader, cast: Cast, is_same: bool) -> N
 def _answered(part: str, span: tuple[str, float, float], row: Row, size: float) -> Answered:
     ending = row.ending
     return Answered(
-        part, span[1], span[2], ending.input_tokens, ending.output_tokens, ending.calls, size
-    )
+        part, span[1], span[2], ending.input_tokens, ending.output_tokens, ending.calls, size,
+        float(ending.spend_microusd),
+    )  # fmt: skip
 
 
 def _add(found: Earlier, answered: list[Answered]) -> None:

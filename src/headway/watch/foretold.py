@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headway.core.foresight.foreseen import Foreseen, Portion, Spread
+from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
 from headway.core.numbers import short
-from headway.runtime.foreseeing import MONEY
 from headway.watch.words import count, duration, usd
 
 BINDS = {

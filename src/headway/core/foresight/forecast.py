@@ -29,7 +29,7 @@ from headway.core.foresight.provider import Latency, Provider, ProviderSpec
 from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
 from headway.core.foresight.sizes import Seen, Sizes, sizes_of
 from headway.core.foresight.speed import UNKNOWN, Speed, speed_of
-from headway.core.quota.chronicle import HOUR_UNKNOWN, lately
+from headway.core.quota.chronicle import HOUR_UNKNOWN, ChronicleMemory, lately, minutes_seen
 from headway.core.quota.dialect import DIALECTS, PLAIN
 from headway.core.quota.lane import Lane, lane_of, new_lane
 from headway.core.quota.length import OutputLength
@@ -50,7 +50,9 @@ REHEARSAL_SEED: Final = 104_729
 
 LATELY_MIN: Final = 15
 OTHERS_MIN: Final = 0.05
-"""Less than this is what estimates are off by, and nobody."""
+OTHERS_DOUBT: Final = 0.15
+"""Less than this is what estimates are off by, and nobody: in one minute the larger share, in many
+minutes by the root of their number less."""
 
 OTHERS_MAX: Final = 0.5
 """Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
@@ -157,8 +159,7 @@ def ground_of(knowledge: Knowledge) -> Ground:
         speed = UNKNOWN
     slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
     speed = replace(speed, latency=_times_slower(speed.latency, slower))
-    others = lately(knowledge.footing.memory.chronicle, LATELY_MIN).neighbours
-    others = 0.0 if others < OTHERS_MIN else min(OTHERS_MAX, others)
+    others = _others(knowledge.footing.memory.chronicle)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
     width = lane.quota.statistics().belief.width
     slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
@@ -334,6 +335,15 @@ def _rooms(
         free = max(0.0, share * known.capacity - taken)
         rooms.append(Room(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
     return tuple(rooms), tuple(used)
+
+
+def _others(chronicle: ChronicleMemory) -> float:
+    """The share of the limits that neighbours are taken to have."""
+    seen_min = max(1, minutes_seen(chronicle, LATELY_MIN))
+    others = lately(chronicle, LATELY_MIN).neighbours
+    return (
+        0.0 if others < max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min)) else min(OTHERS_MAX, others)
+    )
 
 
 def _gauges(footing: Footing) -> Iterator[Limit]:

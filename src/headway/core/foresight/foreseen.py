@@ -8,6 +8,10 @@ Laws:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+MONEY: Final = "micro-dollars"
+"""What a portion's name begins with that is not counted in tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from headway.core.foresight.sizes import Seen
+from headway.core.quota.demand import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Answered:
     calls: int = 1
     size_bytes: float = 0.0
     """Of its prompt, without results of other tasks; 0 if nobody knows."""
+    microusd: float = 0.0
+    """What was charged for all of its calls; 0 if nobody knows."""
 
 
 def seen_of(answered: Sequence[Answered]) -> dict[str, list[Seen]]:
@@ -37,11 +40,19 @@ def seen_of(answered: Sequence[Answered]) -> dict[str, list[Seen]]:
         took_s = one.to_s - one.from_s if one.calls == 1 else 0.0
         seen.setdefault(one.part, []).append(
             Seen(
-                one.input_tokens / calls, one.output_tokens / calls, one.size_bytes,
-                took_s, company.mean(one.from_s, one.to_s), calls,
+                _input_tokens(one) / calls, one.output_tokens / calls, one.size_bytes,
+                took_s, company.mean(one.from_s, one.to_s), calls, one.microusd / calls,
             )
         )  # fmt: skip
     return seen
+
+
+def _input_tokens(one: Answered) -> float:
+    """What the provider told; if it tells nothing, what so many bytes usually are."""
+    if one.input_tokens or not one.size_bytes:
+        return one.input_tokens
+    usual = one.size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE
+    return max(1, one.calls) * usual
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def _calls(
     """The calls of one task, one after another."""
     count = calls_drawn(sizes, own, member, part.calls)
     size = part.sizes_bytes[member % len(part.sizes_bytes)] if part.sizes_bytes else 0.0
+    dearer = sizes.dearer(part.price) if part.price is not None else 1.0
     made = []
     for number in range(count):
         index = member * 64 + number
@@ -191,7 +192,8 @@ def _calls(
         given = sum(_given(part, member, source, answers[source]) for source in part.given)
         tokens_in = max(1.0, tokens_in + given - part.given_before)
         tokens_out = min(tokens_out, part.max_tokens)
-        made.append(_call(part, tokens_in, tokens_out, speed, own.seed, index))
+        call = _call(part, tokens_in, tokens_out, speed, own.seed, index)
+        made.append(replace(call, spend_microusd=dearer * call.spend_microusd))
     return tuple(made)
 
 

@@ -16,7 +16,7 @@ from headway.core.plan.expand import Expanded, GroupPlan
 from headway.core.plan.fanin import Shape, shapes_of
 from headway.core.plan.graph import Need
 from headway.core.plan.spec import Prompt
-from headway.core.plan.template import Template, parse_template
+from headway.core.plan.written import prompt_bytes, prompt_of
 from headway.core.quota.demand import Price
 from headway.core.quota.length import OUTPUT_TOKENS_PRIOR
 
@@ -83,11 +83,6 @@ def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
     )
 
 
-def prompt_bytes(expanded: Expanded, group: GroupPlan, members: Sequence[int]) -> list[float]:
-    """The bytes of some members' prompts, without results of other tasks; 0 where there is none."""
-    return [float(len(_prompt(expanded, group, member)[0].encode())) for member in members]
-
-
 def _part(expanded: Expanded, group: GroupPlan, facts: Facts) -> Part:
     count = UNKNOWN_MEMBERS if group.count is None else group.count
     needs = tuple(Need(edge.group, block=int(edge.memberwise)) for edge in group.edges)
@@ -106,7 +101,7 @@ def _part(expanded: Expanded, group: GroupPlan, facts: Facts) -> Part:
     if group.members is not None:
         chosen = range(0, count, max(1, count // PROMPTS_MAX))
         sizes = tuple(prompt_bytes(expanded, group, chosen))
-        refs = _prompt(expanded, group, 0)[1]
+        refs = prompt_of(expanded, group, 0)[1]
     names = {one.name: one.index for one in expanded.groups}
     given = {names[ref] for ref in refs if ref in names}
     given |= {edge.group for edge in group.edges if edge.key == "reduce"}
@@ -126,29 +121,6 @@ def _with_before(parts: Sequence[Part], part: Part, facts: Facts) -> Part:
         count = blocks[0] if blocks and blocks[0] else facts.counts.get(parts[source].name, 0)
         before += count * facts.answers.get(parts[source].name, 0.0)
     return replace(part, given_before=before)
-
-
-def _prompt(expanded: Expanded, group: GroupPlan, number: int) -> tuple[str, frozenset[str]]:
-    """A member's prompt without the results of others, and the tasks whose results are in it."""
-    work = group.task.work
-    if not isinstance(work, Prompt):
-        return "", frozenset()
-    member, asked = group.known.member(number), set[str]()
-
-    def result(task: str) -> str:
-        asked.add(task)
-        return ""
-
-    def filled(text: str) -> str:
-        template = parse_template(text)
-        if not isinstance(template, Template):
-            return text
-        return group.fill(template, member, result, lambda _: "")
-
-    source = work.text
-    if work.file:
-        source = expanded.sources.files.get(filled(work.file), "")
-    return filled(source), frozenset(asked)
 
 
 def _add_levels(parts: list[Part], expanded: Expanded, shape: Shape, facts: Facts) -> None:

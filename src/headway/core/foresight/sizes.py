@@ -19,8 +19,9 @@ from math import exp, log, sqrt
 from typing import Final
 
 from headway.core.foresight.draw import normal, uniform
-from headway.core.quota.demand import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE
+from headway.core.quota.demand import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE, Price
 from headway.core.quota.length import OUTPUT_TOKENS_PRIOR, SPREAD_PRIOR
+from headway.core.values import Amounts
 
 WEIGHT_STREAM: Final = 101
 PICK_STREAM: Final = 102
@@ -68,6 +69,8 @@ class Seen:
     """Calls in flight meanwhile on the account, itself among them, on average."""
     calls: int = 1
     """Of the task that it was made for."""
+    microusd: float = 0.0
+    """What was charged for it; 0 if nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,22 @@ class Sizes:
     """Logs of the inputs, for prompts of which nothing is known."""
     calls: tuple[float, ...] = ()
     """Of each task."""
+    charged: Amounts = Amounts()
+    """Tokens of all calls that money was charged for, and that money."""
 
     @property
     def count(self) -> int:
         """How many calls it was learned from."""
         return len(self.bare)
+
+    def dearer(self, price: Price) -> float:
+        """What was charged, compared with the list's price of the same tokens.
+
+        Less where much was read from a cache; more where a provider does not tell what a call
+        took, which is then charged as the most that it could take.
+        """
+        listed = price.cost_microusd(self.charged)
+        return self.charged.spend_microusd / listed if listed else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +157,12 @@ def sizes_of(seen: Sequence[Seen]) -> Sizes:
     if sized:
         inputs = _line([log(one.size_bytes) for one in known], ins, 1.0, BYTES_PRIOR)
     outputs = _line(ins, outs, 0.0, sqrt(1.0 / SLOPE_PRIOR))
-    return Sizes(inputs, outputs, tuple(ins), tuple(float(one.calls) for one in known))
+    charged = [one for one in known if one.microusd]
+    total = Amounts(
+        sum(one.input_tokens for one in charged), sum(one.output_tokens for one in charged),
+        round(sum(one.microusd for one in charged)),
+    )  # fmt: skip
+    return Sizes(inputs, outputs, tuple(ins), tuple(float(one.calls) for one in known), total)
 
 
 def mood(sizes: Sizes, seed: int) -> Mood:

@@ -242,6 +242,12 @@ def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
     return _summed([_fit(row[BEFORE:]) for row in rows if to_min <= row[0] < from_min])
 
 
+def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
+    """Minutes since so many ago in which a call was answered."""
+    rows = (*memory.minutes, memory.present) if memory.present else memory.minutes
+    return sum(row[0] < from_min and _fit(row[BEFORE:])[0] > 0 for row in rows)
+
+
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
     held = {int(row[0]): [_faded(row)] for row in memory.hours}
