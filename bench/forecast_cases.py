@@ -18,6 +18,9 @@ from headway.core.values import Limit
 LEARNED: Final = 40
 """Calls that a forecast may learn from."""
 
+LATER: Final = 1000
+"""The number of the first call that is foreseen."""
+
 PARAMETER, ERLANG, FAMILY, WORDS, DENSITY = 901, 902, 905, 903, 904
 FAMILIES: Final = ("gamma", "two humps", "even")
 KINDS: Final = ("input and output", "requests", "tokens, reserved", "slots", "congested")
@@ -50,6 +53,13 @@ class Case:
     def items(self, first: int, count: int) -> list[Item]:
         """Calls number `first` and so on."""
         return [self._item(first + number) for number in range(count)]
+
+    @property
+    def luck(self) -> float:
+        """How much longer the answers that teach are than those that are foreseen, on average."""
+        first, later = self.items(0, LEARNED), self.items(LATER, self.count)
+        mean = sum(item.output_tokens for item in first) / len(first)
+        return mean / (sum(item.output_tokens for item in later) / len(later)) - 1.0
 
     def _item(self, number: int) -> Item:
         seed = self.seed

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bench.forecast_cases import Case, Item
-from bench.forecast_virtual import LATER, Outcome, performed
+from bench.forecast_cases import LATER, Case, Item
+from bench.forecast_virtual import Outcome, performed
 from headway.core.engine.events import Ending, Event, TaskFinished
 from headway.core.foresight.door import PacedDoor
 from headway.core.progress import Cast, Progress

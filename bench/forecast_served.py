@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.forecast_cases import LEARNED, OUTPUT_MAX, Case, Item
+from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from bench.results import ROOT
 from bench.servers import Llmock, Mocklimit, llmock, mocklimit
 from bench.sharing_crowd import place_of_its_own
@@ -164,7 +164,7 @@ def _headway(home: Path, environment: dict[str, str], *arguments: str) -> str:
 
 
 def _items(case: Case) -> list[tuple[int, Item]]:
-    every = [*case.items(0, LEARNED), *case.items(1000, case.count)]
+    every = [*case.items(0, LEARNED), *case.items(LATER, case.count)]
     return list(enumerate(every))
 
 

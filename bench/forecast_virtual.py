@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import Final, TypeVar
 
-from bench.forecast_cases import LEARNED, OUTPUT_MAX, Case, Item
+from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from headway.core.engine.engine import Rules
 from headway.core.engine.strategy import Adaptive
 from headway.core.foresight.door import PacedDoor
@@ -31,9 +31,6 @@ from headway.core.values import Amounts, Demand
 LUCK: Final = 0.15
 """Log-deviation of a call's time to its first byte."""
 
-LATER: Final = 1000
-"""The number of the first call that is foreseen."""
-
 PRICE: Final = Price(1_000_000, 5_000_000)
 PAUSE_S: Final = 45.0
 """At most so long between learning and the run."""
@@ -53,11 +50,6 @@ class Outcome:
 
 
 D = TypeVar("D", bound=PacedDoor)
-
-
-def virtual(case: Case) -> Outcome:
-    """What was foreseen of one case, and what it took."""
-    return performed(case, PacedDoor)[0]
 
 
 def performed(

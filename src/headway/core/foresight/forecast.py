@@ -111,6 +111,15 @@ class Footing:
             return new_lane(self.memory.account, self.memory.group, self.terms, dialect, 0.0)
         return lane_of(self.memory, self.terms, dialect, -self.age_s, 0.0)
 
+    def cropped(self, share: float) -> Footing:
+        """The same with so much of what is free now: for a part of a plan limits bind as soon."""
+        memory = self.lane().memory(0.0)
+        levels = tuple(
+            replace(told, remaining=share * max(0.0, told.remaining or 0.0))
+            for told in memory.levels
+        )
+        return Footing(replace(memory, levels=levels), self.terms, hour=self.hour)
+
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
@@ -198,7 +207,10 @@ def foresee(
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
-    offs, ran = _rehearsed(small, ground, strategy, knowledge, chosen)
+    few = knowledge
+    if small is not outline:
+        few = replace(knowledge, footing=knowledge.footing.cropped(1.0 / outline.times(small)))
+    offs, ran = _rehearsed(small, ground_of(few).under(strategy), strategy, few, chosen)
     middle, flow = draws[order[depth.draws // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
