@@ -259,3 +259,26 @@ def test_nothing_is_known_where_nobody_ran_anything(tmp_path: Path) -> None:
     assert look(place).memory.lanes == ()
     found = earlier_plans([], "plan.yaml")
     assert (found.words, found.seen, found.active) == ("", {}, 1)
+
+
+def test_what_a_plan_takes_of_a_usage_window_is_learned_and_told(tmp_path: Path) -> None:
+    """The provider tells shares in hundredths, and nobody how many tokens a window holds."""
+    size = 30_000
+    stranger = Stranger(tmp_path)
+    stranger.write("plan.yaml", PLAN)
+    stranger.write("items.txt", items(0, 20))
+    with launched("--rpm", "3000", "--itpm", "1M", "--window", f"5h={size}") as url:
+        # What is in flight counts there and not yet here: with two at once that is little.
+        first = stranger("run", "plan.yaml", "--yes", "--quiet", "-j", "2", **told(url))
+        assert first.code == 0, first.err
+        stranger.write("items.txt", items(100, 30))
+        checked = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        (window,) = checked["forecast"]["portions"]
+        limits = stranger("limits", **told(url)).out
+    assert window["name"].startswith("5h window of 127.0.0.1")
+    assert window["of"] == pytest.approx(size, rel=0.25)
+    assert 4 * 3600 < window["resets_s"] <= 5 * 3600
+    assert window["takes"]["low"] > 0
+    (row,) = (line for line in limits.splitlines() if "5h window" in line)
+    assert "tokens" in row
+    assert "resets in 5 h" in row or "resets in 4 h" in row

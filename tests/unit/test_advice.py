@@ -10,6 +10,7 @@ import pytest
 
 from headway.core.foresight.account_guess import described_account, unknown_account
 from headway.core.foresight.advice import advise, best_of, recommend
+from headway.core.foresight.foreseen import Portion, Spread
 from headway.core.foresight.options import ADAPTIVE, ONE, SERIAL, Way, options_for, ways_at
 from headway.core.foresight.situation import (
     COMMON_SHARE,
@@ -107,6 +108,19 @@ def test_a_larger_budget_makes_it_now_again() -> None:
     assert recommend(poor, both(poor)).when == "later"
     rich = Situation(budget=Budget(tokens=5e6))
     assert recommend(rich, both(rich)).when == "now"
+
+
+def test_a_usage_window_that_is_too_small_makes_it_later_until_its_reset() -> None:
+    situation, takes = Situation(), Spread(1.0, 900.0, 1_000.0)
+    for used, when in ((0.0, "now"), (200.0, "later")):
+        window = Portion("5h window of api", 1_000.0, used, takes, 5_400.0)
+        options = [
+            replace(one, foreseen=replace(one.foreseen, portions=(window,)))
+            for one in both(situation)
+        ]
+        advice = recommend(situation, options)
+        assert advice.when == when
+        assert ("5h window of api; it resets in 1.5 h" in advice.when_reason) is (when == "later")
 
 
 def test_what_nobody_said_or_measured_is_assumed_aloud() -> None:

@@ -12,6 +12,7 @@ from headway.core.foresight.forecast import Depth
 from headway.core.foresight.foreseen import MONEY
 from headway.core.plan.spec import Budget
 from headway.core.quota import terms as quota
+from headway.core.quota.allowance import Allowance
 from headway.core.quota.belief import Profile
 from headway.core.quota.terms import AccountTerms, LaneMemory, Memory, Spend
 from headway.core.values import Limit
@@ -109,6 +110,30 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
         (f"{MONEY} of {RUN_BUDGET}", 1_000_000, 0),
     ]
     assert all(one.takes.mid > 0.0 for one in portions)
+
+
+def test_usage_windows_are_foreseen_by_what_was_used_of_them(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    found = prospect(home, tmp_path, budget=Budget(tokens=100_000))
+    windows = (
+        Allowance(18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
+        Allowance(7 * 86_400.0, 0.2, 9e4),
+    )
+    footing = found.knowledge.footing
+    footing = replace(footing, memory=replace(footing.memory, windows=windows), age_s=600.0)
+    known = replace(found, knowledge=replace(found.knowledge, footing=footing))
+    foreseen = known.foresee(Fixed(6), QUICKLY)
+    assert foreseen.budget_width is None
+    tokens, window = foreseen.portions
+    assert window.name == f"5h window of {found.account}"
+    assert (window.of, window.used, window.resets_s) == pytest.approx((5e5, 2e5, 3_000.0))
+    assert tokens.takes.mid == window.takes.mid
+    # How large it is is known to a tenth.
+    assert window.takes.high == pytest.approx(1.1 * tokens.takes.high)
+    assert window.takes.low == pytest.approx(0.9 * tokens.takes.low)
+    said = f"the 7d window of {found.account}, 20% used, is taken to be large enough"
+    assert said in foreseen.assumed
 
 
 def test_a_budget_may_let_only_a_few_calls_be_in_flight(

@@ -88,6 +88,19 @@ def test_a_budget_is_compared_with_what_is_taken() -> None:
     )
 
 
+def test_a_usage_window_comes_back_by_waiting() -> None:
+    takes = Spread(40_000.0, 50_000.0, 60_000.0)
+    window = Portion("5h window of api#1", 100_000.0, 10_000.0, takes, 7_800.0)
+    (line,) = lines(replace(FOUND, portions=(window,)))[3:-1]
+    assert line == (
+        "takes 50% of the 5h window of api#1, which holds about 100k tokens and has 90k left; "
+        "it resets in 2 h 10 min"
+    )
+    for used, word in ((45_000.0, "may"), (70_000.0, "will")):
+        line = lines(replace(FOUND, portions=(replace(window, used=used),)))[3]
+        assert line.endswith(f": it {word} not be enough, and the run {word} wait for that")
+
+
 def test_how_many_calls_a_budget_lets_be_in_flight() -> None:
     found = lines(replace(FOUND, budget_width=1))
     assert found[3] == (

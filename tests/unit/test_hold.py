@@ -1,4 +1,4 @@
-"""What holds everybody back: closed accounts, overloads, waits that nobody named, usage windows."""
+"""What holds everybody back: closed accounts, overloads, waits that nobody named."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from headway.core.quota.hold import (
     Hold,
     HoldStatistics,
 )
-from headway.core.values import LimitReading, Wait
-
-FIVE_HOURS_S = 18_000.0
-
-
-def _usage(used: float | None, period_s: float | None, reset_s: float | None) -> LimitReading:
-    return LimitReading("tokens", period_s, None, None, reset_s, used)
+from headway.core.values import Wait
 
 
 def _until_s(hold: Hold, now: float) -> float:
@@ -122,38 +116,3 @@ def test_a_short_unnamed_wait_is_kept_to_the_letter() -> None:
     hold = Hold(1.0)
     hold.asked(2.0, 0.0)
     assert _until_s(hold, 0.0) == 2.0
-
-
-def test_a_usage_window_that_is_full_holds_until_its_reset() -> None:
-    hold = Hold(1.0)
-    assert hold.used(_usage(1.0, FIVE_HOURS_S, 600.0), 0.0)
-    assert hold.wait(0.0) == Wait("usage/18000s", 600.0, "usage window is 100% used")
-    assert hold.wait(600.0) is None
-
-
-def test_a_usage_window_holds_at_the_users_share_of_it() -> None:
-    hold = Hold(0.5)
-    hold.used(_usage(0.49, FIVE_HOURS_S, 600.0), 0.0)
-    assert hold.wait(0.0) is None
-    hold.used(_usage(0.5, FIVE_HOURS_S, 590.0), 10.0)
-    assert _until_s(hold, 10.0) == 600.0
-
-
-def test_a_usage_window_without_a_told_reset_lasts_its_period_at_most() -> None:
-    hold = Hold(1.0)
-    hold.used(_usage(1.0, FIVE_HOURS_S, None), 50.0)
-    assert _until_s(hold, 50.0) == 50.0 + FIVE_HOURS_S
-
-
-def test_each_usage_window_is_followed_by_itself() -> None:
-    hold = Hold(1.0)
-    hold.used(_usage(0.2, FIVE_HOURS_S, 600.0), 0.0)
-    hold.used(_usage(1.0, 7 * 86_400.0, 9_000.0), 0.0)
-    assert _until_s(hold, 0.0) == 9_000.0
-
-
-@pytest.mark.parametrize("told", [_usage(None, 60.0, 1.0), _usage(1.0, None, 1.0)])
-def test_a_reading_that_is_not_about_a_usage_window_is_left_to_others(told: LimitReading) -> None:
-    hold = Hold(1.0)
-    assert not hold.used(told, 0.0)
-    assert hold.wait(0.0) is None

@@ -59,8 +59,9 @@ class Prospect:
     def foresee(self, strategy: Strategy, depth: Depth = FULL) -> Foreseen:
         """What it takes, performed like this."""
         found = foresee(self.outline, self.knowledge, strategy, depth=depth)
-        assumed = (*self.assumed, *found.assumed)
-        portions = self._portions(found)
+        windows, unsized = self._windows(found)
+        assumed = (*self.assumed, *found.assumed, *unsized)
+        portions = (*self._portions(found), *windows)
         width = self._width(found, portions)
         return replace(found, portions=portions, assumed=assumed, budget_width=width)
 
@@ -76,9 +77,27 @@ class Prospect:
             portion.left
             / max(1.0, cost if portion.name.startswith(MONEY) else tokens_in + most_out)
             for portion in portions
+            if portion.resets_s is None
         ]
         least = min(widths, default=inf)
         return None if least >= found.calls.high else int(least)
+
+    def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
+        """What it takes of every usage window, and a word on those of unknown size."""
+        portions, unsized = list[Portion](), list[str]()
+        footing = self.knowledge.footing
+        for one in footing.lane().quota.belief.allowances.statistics(0.0):
+            name, size = f"{one.word} window of {self.account}", one.size_tokens
+            if size is None:
+                unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
+                continue
+            tokens, doubt = found.tokens, one.doubt
+            takes = Spread(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
+            portion = Portion(
+                name, footing.terms.share * size, one.used * size, takes, one.resets_s
+            )
+            portions.append(portion)
+        return portions, unsized
 
     def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
         """What it takes of every budget."""

@@ -12,6 +12,7 @@ from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.view import BookView, LaneView, LimitView
 from headway.core.values import DAY_S, MINUTE_S
 from headway.watch.budgets import outlook_words
+from headway.watch.words import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +75,12 @@ def _rows(lane: LaneView) -> Iterator[tuple[str, ...]]:
         used = f"{short(view.used)} ({view.used / limit.amount:.0%})"
         source = limit.source if not view.neighbours_per_s else f"{limit.source}, shared"
         yield f"{limit.resource} {period}", short(limit.amount), used, source, _age(view)
+    for window in lane.windows:
+        size = window.size_tokens
+        yield (
+            f"{window.word} window", "unknown" if size is None else f"about {short(size)} tokens",
+            f"{window.used:.0%}", "header", f"resets in {duration(window.resets_s)}",
+        )  # fmt: skip
     if not lane.limits:
         yield "none known", "", "", "learned from outcomes", ""
 

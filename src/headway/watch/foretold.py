@@ -68,7 +68,21 @@ def _range(spread: Spread) -> str:
     return f"{short(spread.low)} to {short(spread.high)}"
 
 
+def _window(portion: Portion, resets_s: float) -> str:
+    share = portion.takes.mid / max(1.0, portion.of)
+    line = (
+        f"takes {share:.0%} of the {portion.name}, which holds about {short(portion.of)} tokens "
+        f"and has {short(portion.left)} left; it resets in {duration(resets_s)}"
+    )
+    if portion.takes.high > portion.left:
+        likely = "will" if portion.takes.low > portion.left else "may"
+        line += f": it {likely} not be enough, and the run {likely} wait for that"
+    return line
+
+
 def _portion(portion: Portion) -> str:
+    if portion.resets_s is not None:
+        return _window(portion, portion.resets_s)
     is_money = portion.name.startswith(MONEY)
     name = portion.name.removeprefix(f"{MONEY} of ").removeprefix("tokens of ")
     told = (

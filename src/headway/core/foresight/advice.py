@@ -26,6 +26,7 @@ from headway.core.foresight.matrix import (
 from headway.core.foresight.options import REHEARSED_CALLS_MAX, Option, options_for
 from headway.core.foresight.situation import COMMON_SHARE, Situation
 from headway.core.foresight.width import WidthCurve, width_curve
+from headway.core.values import HOUR_S
 
 ADAPTIVE_MARGIN: Final = 0.06
 """Another strategy has to be better than adaptive by this share before it is preferred: its width
@@ -117,8 +118,13 @@ def _when(facts: Facts, best: Option) -> tuple[When, str]:
     situation, state = facts.situation, facts.situation.state
     share = facts.budget_share(best)
     if share is not None and share > 1.0:
-        left = max(portion.left for portion in best.foreseen.portions)
+        budgets = [one for one in best.foreseen.portions if one.resets_s is None]
+        left = max(portion.left for portion in budgets)
         return "later", f"what is left of the month's budget ({left:,.0f}) does not pay for a run"
+    for window in best.foreseen.portions:
+        if window.resets_s is not None and window.takes.mid > window.left:
+            until = f"it resets in {window.resets_s / HOUR_S:.1f} h"
+            return "later", f"a run takes more than is left of the {window.name}; {until}"
     if best.time_s == inf:
         return "later", "on this account, as it is now, it would not end"
     hurried = situation.is_urgent or situation.prefer == "time"

@@ -107,7 +107,8 @@ class Footing:
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
         dialect = DIALECTS.get(self.memory.dialect, PLAIN)
-        if not self.memory.levels and not self.memory.profile.curve:
+        memory = self.memory
+        if not (memory.levels or memory.profile.curve or memory.windows):
             return new_lane(self.memory.account, self.memory.group, self.terms, dialect, 0.0)
         return lane_of(self.memory, self.terms, dialect, -self.age_s, 0.0)
 

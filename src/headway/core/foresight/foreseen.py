@@ -33,6 +33,8 @@ class Portion:
     used: float
     """Before the run."""
     takes: Spread
+    resets_s: float | None = None
+    """From now, where it is a usage window; a budget does not come back by waiting."""
 
     @property
     def left(self) -> float:

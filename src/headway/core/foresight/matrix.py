@@ -93,6 +93,7 @@ class Facts:
         shares = [
             portion.takes.mid / portion.left if portion.left > 0 else inf
             for portion in option.foreseen.portions
+            if portion.resets_s is None
         ]
         return max(shares, default=None)
 

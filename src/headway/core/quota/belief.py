@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
 
+from headway.core.quota.allowance import Allowances
 from headway.core.quota.balance import Balance
 from headway.core.quota.blind import Blind
 from headway.core.quota.congestion import WidthStatistics
@@ -80,13 +81,14 @@ class BeliefStatistics:
 class Belief:
     """One account and model group, as far as it is known."""
 
-    __slots__ = ("_blind", "config", "hold", "mirrors", "ramp", "tempo", "width")
+    __slots__ = ("_blind", "allowances", "config", "hold", "mirrors", "ramp", "tempo", "width")
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         profile = config.profile or Profile()
         self.config = config
         """Limits that are found follow the dialect that is in here by then."""
         self.hold = Hold(config.share)
+        self.allowances = Allowances(config.share)
         self._blind: Blind | None = None
         self.ramp = Ramp(profile.per_second, now)
         self.tempo = Tempo(now)
@@ -108,7 +110,7 @@ class Belief:
 
     def wait(self, demand: Demand, stream: Stream, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
-        held = self.hold.wait(now)
+        held = self.hold.wait(now) or self.allowances.wait(now)
         if held is not None:
             return held
         in_flight = self.tempo.in_flight
@@ -171,6 +173,7 @@ class Belief:
         self, demand: Demand, stream: Stream, sent_s: float, usage: Usage, now: float
     ) -> None:
         """The call ran."""
+        self.allowances.settle(usage.amounts.input_tokens + usage.amounts.output_tokens)
         for mirror in self.mirrors:
             mirror.balance.settle(demand, stream, sent_s, usage, now)
         if self._blind is not None:
@@ -213,7 +216,7 @@ class Belief:
         """
         found: list[Mirror] = []
         for told in reading.limits:
-            if self.hold.used(told, now):
+            if self.allowances.observe(told, now):
                 continue
             for index, mirror in enumerate(self.mirrors):
                 if is_about(mirror.balance.limit, told):

@@ -1,9 +1,8 @@
-"""What holds everybody back, whatever the limits say: closed accounts, overloads, usage windows.
+"""What holds everybody back, whatever the limits say: closed accounts, overloads, told waits.
 
 Laws:
 - An account that is closed stays closed until somebody opens it: waiting alone mends nothing.
 - A wait that nobody named is not believed for long before it is tried: some of them lie.
-- A usage window is known only by the share used: at the user's ceiling it holds until its reset.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from headway.core.values import LimitReading, Wait
+from headway.core.values import Wait
 
 HOLD_S_MAX: Final = 60.0
 """No refusal without a named limit stops the account for longer: some of them lie."""
@@ -40,7 +39,6 @@ class Hold:
 
     __slots__ = (
         "_closed", "_idle_refusals", "_overloads", "_reason", "_share", "_until_s", "_verified",
-        "_windows",
     )  # fmt: skip
 
     def __init__(self, share: float) -> None:
@@ -51,8 +49,6 @@ class Hold:
         self._verified = False
         self._overloads = 0
         self._idle_refusals = 0
-        self._windows: dict[float, tuple[float, float]] = {}
-        """Usage windows: period to (share used, reset)."""
 
     def __repr__(self) -> str:
         held = self.statistics()
@@ -64,9 +60,6 @@ class Hold:
             return Wait("account", inf, self._closed)
         if now < self._until_s:
             return Wait("account", self._until_s, self._reason)
-        for period_s, (used, resets_s) in self._windows.items():
-            if used >= self._share and now < resets_s:
-                return Wait(f"usage/{period_s:g}s", resets_s, f"usage window is {used:.0%} used")
         return None
 
     def close(self, reason: str) -> None:
@@ -107,15 +100,6 @@ class Hold:
         """A call was let in: neither overloaded nor crowded out."""
         self._overloads = 0
         self._idle_refusals = 0
-
-    def used(self, told: LimitReading, now: float) -> bool:
-        """Learn from a reading of a usage window; False if it is not about one."""
-        if told.utilization is None or told.period_s is None:
-            return False
-        # A window whose reset is not told lasts no longer than its period.
-        lasts_s = told.period_s if told.reset_s is None else told.reset_s
-        self._windows[told.period_s] = (told.utilization, now + lasts_s)
-        return True
 
     def statistics(self) -> HoldStatistics:
         if self._closed:

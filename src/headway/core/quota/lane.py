@@ -256,8 +256,10 @@ class Lane:
         )
         levels = tuple(standing(mirror, now) for mirror in mirrors)
         profile = replace(profile, limits=learned)
-        kept = self.chronicle.memory(now)
-        return LaneMemory(self.account, self.group, self.dialect.name, profile, levels, kept)
+        return LaneMemory(
+            self.account, self.group, self.dialect.name, profile, levels,
+            self.chronicle.memory(now), self.quota.belief.allowances.statistics(now),
+        )  # fmt: skip
 
     def statistics(self) -> LaneStatistics:
         return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
@@ -327,5 +329,6 @@ def lane_of(
     config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
     quota = Quota(config, now)
     restore(quota.belief.mirrors, memory.levels, known_s, now)
+    quota.belief.allowances.restore(memory.windows, known_s)
     lasting = _Lasting(terms, dialect, known_s, False)
     return Lane(memory.account, memory.group, quota, lasting, Chronicle(memory.chronicle, known_s))

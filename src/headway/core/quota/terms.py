@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from headway.core.quota.allowance import Allowance
 from headway.core.quota.belief import Profile
 from headway.core.quota.chronicle import ChronicleMemory
 from headway.core.values import Limit, LimitReading
@@ -76,6 +77,8 @@ class LaneMemory:
     levels: tuple[LimitReading, ...] = ()
     """How each limit stood when this was written."""
     chronicle: ChronicleMemory = ChronicleMemory()
+    windows: tuple[Allowance, ...] = ()
+    """How each usage window stood."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
+from headway.core.quota.allowance import Allowance
 from headway.core.quota.book import Book
 from headway.core.quota.chronicle import HOUR_UNKNOWN, ChronicleMemory
 from headway.core.quota.lane import Lane
@@ -54,6 +55,8 @@ class LaneView:
     callers: tuple[CallerView, ...]
     chronicle: ChronicleMemory = ChronicleMemory()
     """What happened lately, and usually at which hour; `core/health.py` says what it means."""
+    windows: tuple[Allowance, ...] = ()
+    """Usage windows, known by the share that is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +103,5 @@ def _lane(lane: Lane, now: float) -> LaneView:
         lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
         min(width.limit, width.cap), told.in_flight, told.granted, told.refused,
         "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
-        lane.chronicle.memory(now),
+        lane.chronicle.memory(now), belief.allowances.statistics(now),
     )  # fmt: skip

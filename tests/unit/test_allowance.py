@@ -1,0 +1,147 @@
+"""Usage windows: when they hold, how large they seem, and what of that outlives a process."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.quota.allowance import MEMORY, RISE_MIN, STEP, Allowance, Allowances
+from headway.core.values import LimitReading, Wait
+
+FIVE_HOURS_S = 18_000.0
+WEEK_S = 7 * 86_400.0
+
+
+def usage(used: float | None, period_s: float | None, reset_s: float | None) -> LimitReading:
+    return LimitReading("tokens", period_s, None, None, reset_s, used)
+
+
+def until_s(windows: Allowances, now: float) -> float:
+    wait = windows.wait(now)
+    assert wait is not None
+    return wait.until_s
+
+
+def only(windows: Allowances, now: float) -> Allowance:
+    (one,) = windows.statistics(now)
+    return one
+
+
+def test_a_window_that_is_full_holds_until_its_reset() -> None:
+    windows = Allowances(1.0)
+    assert windows.observe(usage(1.0, FIVE_HOURS_S, 600.0), 0.0)
+    assert windows.wait(0.0) == Wait("usage/18000s", 600.0, "usage window is 100% used")
+    assert windows.wait(600.0) is None
+    assert "used=1.0" in repr(windows)
+
+
+def test_a_window_holds_at_the_users_share_of_it() -> None:
+    windows = Allowances(0.5)
+    windows.observe(usage(0.49, FIVE_HOURS_S, 600.0), 0.0)
+    assert windows.wait(0.0) is None
+    windows.observe(usage(0.5, FIVE_HOURS_S, 590.0), 10.0)
+    assert until_s(windows, 10.0) == 600.0
+
+
+def test_a_window_without_a_told_reset_lasts_its_period_at_most() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(1.0, FIVE_HOURS_S, None), 50.0)
+    assert until_s(windows, 50.0) == 50.0 + FIVE_HOURS_S
+
+
+def test_each_window_is_followed_by_itself() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(0.2, FIVE_HOURS_S, 600.0), 0.0)
+    windows.observe(usage(1.0, WEEK_S, 9_000.0), 0.0)
+    assert until_s(windows, 0.0) == 9_000.0
+    assert [one.word for one in windows.statistics(0.0)] == ["5h", "7d"]
+
+
+@pytest.mark.parametrize("told", [usage(None, 60.0, 1.0), usage(1.0, None, 1.0)])
+def test_a_reading_that_is_not_about_a_window_is_left_to_others(told: LimitReading) -> None:
+    windows = Allowances(1.0)
+    assert not windows.observe(told, 0.0)
+    assert windows.wait(0.0) is None
+    assert windows.statistics(0.0) == ()
+
+
+def test_a_window_holds_what_we_used_while_its_share_rose() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(0.30, FIVE_HOURS_S, 9_000.0), 0.0)
+    assert only(windows, 0.0).size_tokens is None
+    windows.settle(50_000.0)
+    windows.observe(usage(0.35, FIVE_HOURS_S, 8_000.0), 1_000.0)
+    # What ends after the reading is not in it yet.
+    windows.settle(9_999.0)
+    found = only(windows, 1_000.0)
+    assert found.size_tokens == pytest.approx(1e6)
+    assert (found.used, found.resets_s) == (0.35, 8_000.0)
+    assert found.doubt == pytest.approx(0.2)
+
+
+def test_a_small_rise_says_nothing_of_the_size() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(0.10, FIVE_HOURS_S, 9_000.0), 0.0)
+    windows.settle(10_000.0)
+    windows.observe(usage(0.10 + RISE_MIN - STEP, FIVE_HOURS_S, 9_000.0), 0.0)
+    assert only(windows, 0.0).size_tokens is None
+    assert Allowance(FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
+    assert Allowance(FIVE_HOURS_S, 0.5, 60.0).doubt == 1.0
+
+
+def test_a_new_window_begins_anew_and_the_old_one_counts_by_half() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(0.0, FIVE_HOURS_S, 100.0), 0.0)
+    windows.settle(40_000.0)
+    windows.observe(usage(0.4, FIVE_HOURS_S, 50.0), 50.0)
+    # The next one: the share went down, and what was used before is not its own.
+    windows.settle(5_000.0)
+    windows.observe(usage(0.1, FIVE_HOURS_S, FIVE_HOURS_S), 110.0)
+    kept = only(windows, 110.0)
+    assert (kept.tokens, kept.rise) == pytest.approx((MEMORY * 40_000.0, MEMORY * 0.4))
+    windows.settle(20_000.0)
+    windows.observe(usage(0.2, FIVE_HOURS_S, FIVE_HOURS_S), 120.0)
+    assert only(windows, 120.0).size_tokens == pytest.approx((20_000 + 20_000) / (0.2 + 0.1))
+
+
+def test_a_window_that_is_over_is_empty() -> None:
+    windows = Allowances(1.0)
+    windows.observe(usage(0.7, FIVE_HOURS_S, 100.0), 0.0)
+    assert (only(windows, 100.0).used, only(windows, 100.0).resets_s) == (0.0, 0.0)
+
+
+def test_what_was_before_is_known_and_holds_nobody_until_a_response_shows_it() -> None:
+    before = Allowances(1.0)
+    before.observe(usage(0.5, FIVE_HOURS_S, 9_000.0), 0.0)
+    before.settle(60_000.0)
+    before.observe(usage(1.0, FIVE_HOURS_S, 8_000.0), 1_000.0)
+    windows = Allowances(1.0)
+    windows.restore(before.statistics(1_000.0), 1_000.0)
+    found = only(windows, 3_000.0)
+    assert (found.used, found.resets_s) == (1.0, 6_000.0)
+    assert found.size_tokens == pytest.approx(120_000.0)
+    assert windows.wait(3_000.0) is None
+    windows.observe(usage(1.0, FIVE_HOURS_S, 5_900.0), 3_100.0)
+    assert until_s(windows, 3_100.0) == 9_000.0
+
+
+@given(
+    st.floats(1e4, 1e8),
+    st.lists(st.floats(0.001, 0.05), min_size=1, max_size=15),
+    st.floats(0.0, 0.01),
+)
+def test_a_size_is_never_far_off_and_neighbours_make_it_look_smaller(
+    size: float, calls: list[float], others: float
+) -> None:
+    windows, used = Allowances(1.0), 0.0
+    windows.observe(usage(0.0, FIVE_HOURS_S, 9_000.0), 0.0)
+    for call in calls:
+        windows.settle(call * size)
+        used += call + others
+        windows.observe(usage(int(used / STEP) * STEP, FIVE_HOURS_S, 9_000.0), 0.0)
+    found = only(windows, 0.0)
+    if found.size_tokens is not None:
+        truth = size * sum(calls) / used
+        assert found.size_tokens >= truth * 0.999
+        assert found.size_tokens * (1.0 - found.doubt) <= truth * 1.001
