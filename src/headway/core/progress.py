@@ -219,7 +219,7 @@ class Progress:
             if one.admitted_s is not None or not self._calls
         ]
         unsent = max(0, left - len(served))
-        bound_s, binding = self._bound(left, unsent, limits)
+        bound_s, binding = _bound(self, left, unsent, limits)
         taken = sorted(self._taken) or [0.0]
         # The last one begins when the slowest limit has room for it, or when its turn comes.
         turn_s = left / per_s - sum(taken) / len(taken)
@@ -227,23 +227,6 @@ class Progress:
         passed_s = now_s - (now_s if self.first_s is None else self.first_s)
         eta_s = _foreseen(seen_s, self.cast.foreseen_s, ended / total, passed_s)
         return Rest(left, eta_s, per_s, bound_s, binding)
-
-    def _bound(
-        self, left: int, unsent: int, limits: Sequence[tuple[Limit, float]]
-    ) -> tuple[float | None, str]:
-        """The least time in which the limits let through what is left, and the limit that binds."""
-        if not self._calls:
-            return (None, "")
-        each = 1.0 / self._performed
-        demand: dict[Resource, float] = {
-            "requests": self._calls * unsent * each,
-            "input": self._input * unsent * each,
-            "output": self._output * left * each,
-            "tokens": (self._input * unsent + self._output * left) * each,
-            "concurrency": self._busy_s * left * each,
-        }
-        found = _bounds(demand, limits)
-        return max(found) if found else (None, "")
 
     def _one(self, event: Event) -> None:
         match event:
@@ -367,6 +350,24 @@ def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -
     from_s, before = begun[0]
     done, passed_s = performed - before, now_s - from_s
     return done / passed_s if done >= ENDS_MIN - 1 and passed_s > 0.0 else None
+
+
+def _bound(
+    run: Progress, left: int, unsent: int, limits: Sequence[tuple[Limit, float]]
+) -> tuple[float | None, str]:
+    """The least time in which the limits let through what is left, and the limit that binds."""
+    if not run._calls:
+        return (None, "")
+    each = 1.0 / run._performed
+    demand: dict[Resource, float] = {
+        "requests": run._calls * unsent * each,
+        "input": run._input * unsent * each,
+        "output": run._output * left * each,
+        "tokens": (run._input * unsent + run._output * left) * each,
+        "concurrency": run._busy_s * left * each,
+    }
+    found = _bounds(demand, limits)
+    return max(found) if found else (None, "")
 
 
 def _bounds(
