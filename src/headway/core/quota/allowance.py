@@ -59,37 +59,39 @@ class Allowance:
         return STEP / self.rise if self.rise > 0.0 else 1.0
 
 
+@dataclass(slots=True)
 class _Window:
     """One window while a process lives."""
 
-    __slots__ = ("_before", "_from", "_last", "is_shown", "resets_at_s", "used")
-
-    def __init__(self, kept: Allowance, resets_at_s: float, total: float, is_shown: bool) -> None:
-        self.used = kept.used
-        self.is_shown = is_shown
-        self.resets_at_s = resets_at_s
-        self._before = (kept.tokens, kept.rise)
-        self._from = (total, kept.used)
-        """Tokens and share when this window was first seen."""
-        self._last = total
+    used: float
+    resets_at_s: float
+    is_shown: bool
+    """Whether a response to this process has shown it."""
+    before: tuple[float, float]
+    """Tokens and rise of the windows before this one."""
+    first: tuple[float, float]
+    """All tokens, and the share, when this one was first seen."""
+    last: float
+    """All tokens when it was last seen."""
 
     def told(self, used: float, resets_at_s: float, total: float, now: float) -> None:
         """A response showed how it stands, when we had used so much."""
         if now >= self.resets_at_s or used < self.used - STEP / 2.0:
-            tokens, rise = self._shown()
-            self._before = (MEMORY * tokens, MEMORY * rise)
-            self._from = (total, used)
-        self.used, self.resets_at_s, self._last = used, resets_at_s, total
+            tokens, rise = self.shown()
+            self.before = (MEMORY * tokens, MEMORY * rise)
+            self.first = (total, used)
+        self.used, self.resets_at_s, self.last = used, resets_at_s, total
         self.is_shown = True
+
+    def shown(self) -> tuple[float, float]:
+        """What we used, and how far the share rose meanwhile."""
+        tokens, rise = self.before
+        return tokens + self.last - self.first[0], rise + max(0.0, self.used - self.first[1])
 
     def kept(self, period_s: float, now: float) -> Allowance:
         is_over = now >= self.resets_at_s
         left_s = 0.0 if is_over else self.resets_at_s - now
-        return Allowance(period_s, 0.0 if is_over else self.used, left_s, *self._shown())
-
-    def _shown(self) -> tuple[float, float]:
-        tokens, rise = self._before
-        return tokens + self._last - self._from[0], rise + max(0.0, self.used - self._from[1])
+        return Allowance(period_s, 0.0 if is_over else self.used, left_s, *self.shown())
 
 
 class Allowances:
@@ -122,8 +124,9 @@ class Allowances:
         resets_at_s = now + (told.period_s if told.reset_s is None else told.reset_s)
         window = self._windows.get(told.period_s)
         if window is None:
-            new = Allowance(told.period_s, told.utilization, 0.0)
-            self._windows[told.period_s] = _Window(new, resets_at_s, self._total, True)
+            used, total = told.utilization, self._total
+            new = _Window(used, resets_at_s, True, (0.0, 0.0), (total, used), total)
+            self._windows[told.period_s] = new
         else:
             window.told(told.utilization, resets_at_s, self._total, now)
         return True
@@ -135,7 +138,11 @@ class Allowances:
     def restore(self, kept: Iterable[Allowance], at_s: float) -> None:
         """Go on from where windows stood at `at_s`."""
         for one in kept:
-            self._windows[one.period_s] = _Window(one, at_s + one.resets_s, self._total, False)
+            total = self._total
+            self._windows[one.period_s] = _Window(
+                one.used, at_s + one.resets_s, False, (one.tokens, one.rise), (total, one.used),
+                total,
+            )  # fmt: skip
 
     def statistics(self, now: float) -> tuple[Allowance, ...]:
         """As they stand; a window that is over is empty."""
