@@ -15,16 +15,14 @@ from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
 from headway.core.engine.events import Ending, Event, TaskFinished
 from headway.core.foresight.door import PacedDoor
-from headway.core.progress import Cast, Progress
+from headway.core.progress import Cast, Filled, Progress
 from headway.core.quota.length import OutputLength
 from headway.core.quota.quota import Quota
-from headway.core.values import Limit
 
 MARKS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Of the run's time, when somebody looks."""
 
-Levels = tuple[tuple[Limit, float], ...]
-"""Limits, and how much of each is used."""
+Levels = tuple[Filled, ...]
 
 
 class WatchedDoor(PacedDoor):
@@ -40,7 +38,7 @@ class WatchedDoor(PacedDoor):
         self.times.append(now)
         self.levels.append(
             tuple(
-                (known.limit, max(0.0, known.capacity - mirror.balance.level(now)))
+                Filled(known.limit, max(0.0, known.capacity - mirror.balance.level(now)))
                 for mirror in self.quota.belief.mirrors
                 for known in (mirror.statistics(),)
             )
@@ -52,8 +50,8 @@ class WatchedDoor(PacedDoor):
         last = max(0, bisect_right(self.times, now) - 1)
         passed_s = now - self.times[last]
         return tuple(
-            (limit, used if limit.kind == "gauge" else max(0.0, used - limit.rate_per_s * passed_s))
-            for limit, used in self.levels[last]
+            replace(one, used=max(0.0, one.used - one.limit.rate_per_s * passed_s))
+            for one in self.levels[last]
         )
 
 

@@ -93,7 +93,7 @@ def mocked(seed: int, which: str) -> Served:
     count = rate + int(rate * (0.4 + 0.5 * uniform(seed, 911, 1)))
     latency = 200 + int(800 * uniform(seed, 911, 2))
     texts = [
-        " ".join(filler(60 + int(300 * uniform(seed, 912, number)), seed + number))
+        "".join(filler(60 + int(300 * uniform(seed, 912, number)), seed + number))
         for number in range(LEARNED + count)
     ]
     # Of tokens there is about as much as of requests: either may bind.

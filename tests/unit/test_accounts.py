@@ -65,6 +65,16 @@ def test_a_slot_is_free_again_when_its_call_ends() -> None:
     assert account.shortage(needs, 3.0) is None
 
 
+def test_output_that_is_kept_does_not_come_back() -> None:
+    account = Account(Terms((Limit("output", 600.0), Limit("tokens", 6000.0)), charging="kept"), 0)
+    needs = Needs(100.0, 400.0)
+    account.admit(needs, 0.0, "1")
+    account.produce(50.0, 0.0, 0.0)
+    account.finish(needs, 50.0, 0.0)
+    assert _left(account, 0.0) == [200.0, 5500.0]
+    assert sum(one.amount for one in account.log if one.resource == "output") == 400.0
+
+
 def test_reserved_output_is_charged_at_admission_and_what_was_not_used_comes_back() -> None:
     limits = (Limit("output", 600.0), Limit("tokens", 6000.0, 60.0, "sliding"), Limit("input", 600))
     account = Account(Terms(limits, charging="reserved"), 0.0)

@@ -200,6 +200,17 @@ def test_reservations_wait_for_each_others_refunds() -> None:
     assert found.binding == "output/60s"
 
 
+def test_reservations_that_are_kept_have_to_be_waited_for() -> None:
+    tasks = [(Call(place, 10.0, 40.0, 590.0),) for place in range(200)]
+    kept, back = (
+        bound(_spec(Limit("tokens", 60_000.0), charging=charging), tasks, _alone(200))
+        for charging in ("kept", "reserved")
+    )
+    # 600 of each, of which 60,000 are there, and 1,000 come every second.
+    assert kept.time_s >= 60.0
+    assert back.time_s < 10.0
+
+
 def test_reservations_of_all_sizes_are_rounded_to_the_cheaper_side() -> None:
     spec = _spec(Limit("tokens", 60_000.0), charging="reserved")
     tasks = [

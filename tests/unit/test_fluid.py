@@ -36,6 +36,13 @@ def flow(one: Drawn, *limits: Room, times: float = 1.0, width: float = inf) -> F
     return flow_of(one, LATENCY, Rooms(limits, width), times)
 
 
+def test_where_reservations_are_kept_the_longest_answers_count() -> None:
+    limits = (room(Limit("tokens", 60_000.0)), room(Limit("input", 60_000.0)))
+    kept = flow_of(work(10), LATENCY, Rooms(limits, keeps=True))
+    assert kept.time_s == pytest.approx(10 * (1000 + 4096) / 1000.0 + 2.0)
+    assert flow_of(work(10), LATENCY, Rooms(limits)).time_s == pytest.approx(13.0)
+
+
 def test_without_limits_the_longest_chain_binds() -> None:
     found = flow(work(5, chain=True))
     assert (found.binding, found.time_s, found.least_s) == ("critical path", 10.0, 10.0)

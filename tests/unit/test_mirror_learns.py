@@ -20,7 +20,7 @@ from headway.core.quota.mirror import (
     is_about,
 )
 from headway.core.quota.outflow import Stream
-from headway.core.values import Amounts, Demand, Limit, LimitKind, LimitReading, Reading
+from headway.core.values import Amounts, Demand, Limit, LimitKind, LimitReading, Reading, Usage
 
 NO_STREAM = Stream(0.0, 0.0, 0.0)
 LEARNED = Limit("input", 600.0, source="header")
@@ -319,3 +319,64 @@ def test_a_reset_far_beyond_the_refill_discovers_a_window() -> None:
 def test_the_kind_that_is_published_and_a_period_untold_are_taken_as_given() -> None:
     told = replace(_told(100.0), period_s=None)
     assert discover(told, GEMINI) == replace(LEARNED, kind="fixed")
+
+
+TOKENS = Limit("tokens", 60_000.0, source="header")
+RESERVING = Demand(Amounts(100.0, 50.0), Amounts(100.0, 900.0))
+ANSWERED = Usage(Amounts(100.0, 20.0))
+
+
+class Keeping:
+    """A provider that gives reservations back, or does not, and its mirror; four calls a second."""
+
+    def __init__(self, limit: Limit = TOKENS, *, keeps: bool = True) -> None:
+        self.mirror = Mirror(Balance(limit, "reserved", 1.0, 0.0, 0.0))
+        self.keeps = keeps
+        self.left = limit.capacity
+        self.rate_per_s = 0.0 if limit.kind == "fixed" else limit.rate_per_s
+        self.now = 0.0
+
+    def call(self, times: int, neighbour: float = 0.0) -> Mirror:
+        for _ in range(times):
+            self.now += 0.25
+            self.left = min(TOKENS.capacity, self.left + self.rate_per_s / 4.0) - 1000.0 - neighbour
+            snapshot = self.mirror.balance.charge(RESERVING, NO_STREAM, self.now)
+            told = LimitReading("tokens", 60.0, TOKENS.amount, self.left, 60.0)
+            self.mirror.observe(told, snapshot, self.now, self.now)
+            self.mirror.balance.settle(RESERVING, NO_STREAM, self.now, ANSWERED, self.now)
+            self.left += 0.0 if self.keeps else 880.0
+        return self.mirror
+
+
+@pytest.mark.parametrize("kind", ["bucket", "fixed"])
+def test_reservations_that_do_not_come_back_are_kept_by_the_provider(kind: LimitKind) -> None:
+    provider = Keeping(replace(TOKENS, kind=kind))
+    assert not provider.call(8).balance.toll.keeps
+    mirror = provider.call(6)
+    assert mirror.balance.toll.keeps
+    # What was missing was nobody's draw, and nothing is missing any more.
+    shift = provider.call(20).balance.shift
+    assert mirror.draw_per_s < 0.05 * TOKENS.rate_per_s
+    assert provider.call(20).balance.shift == pytest.approx(shift, abs=1.0)
+    assert mirror.balance.level(provider.now) == pytest.approx(provider.left, abs=1.0)
+
+
+def test_reservations_that_come_back_are_not_kept() -> None:
+    mirror = Keeping(keeps=False).call(40)
+    assert not mirror.balance.toll.keeps
+    assert mirror.balance.shift == pytest.approx(0.0)
+
+
+def test_a_small_neighbour_does_not_keep_our_reservations() -> None:
+    mirror = Keeping(keeps=False).call(40, neighbour=200.0)
+    assert not mirror.balance.toll.keeps
+    assert mirror.draw_per_s > 100.0
+
+
+def test_a_provider_that_gives_them_back_after_all_is_believed() -> None:
+    provider = Keeping()
+    assert provider.call(20).balance.toll.keeps
+    provider.keeps = False
+    mirror = provider.call(20)
+    assert not mirror.balance.toll.keeps
+    assert mirror.balance.level(provider.now) == pytest.approx(provider.left, abs=1.0)

@@ -27,7 +27,7 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast, Progress
+from headway.core.progress import Cast, Filled, Progress
 from headway.core.values import Fault, Limit
 
 ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)
@@ -142,11 +142,11 @@ def test_no_time_to_the_end_without_the_bound_beside_it() -> None:
     minute = Limit("input", 3000.0, 60.0)
     slots = Limit("concurrency", 2.0, 0.0, "gauge")
     spend = Limit("spend", 1.0, 60.0)
-    known = run.rest([(minute, 1000.0), (slots, 1.0), (spend, 0.0)], 4.0)
+    known = run.rest([Filled(minute, 1000.0), Filled(slots, 1.0), Filled(spend, 0.0)], 4.0)
     # Six more tasks of 1,000 tokens: 2,000 are free, the others come with 50 a second.
     assert known.bound_s == pytest.approx(80.0)
     assert known.binding == "input/60s"
-    calm = run.rest([(Limit("requests", 6000.0), 0.0), (slots, 0.0)], 4.0)
+    calm = run.rest([Filled(Limit("requests", 6000.0), 0.0), Filled(slots, 0.0)], 4.0)
     assert calm.bound_s == pytest.approx(3.0)
     assert calm.binding == "concurrency"
 
@@ -156,7 +156,7 @@ def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
     for task in range(4):
         run.hear([TaskStarted(task, 1, float(task), "room")])
         run.hear([TaskFinished(task, 1, task + 1.0)])
-    rest = run.rest([(Limit("requests", 10.0), 0.0)], 4.0)
+    rest = run.rest([Filled(Limit("requests", 10.0), 0.0)], 4.0)
     assert (rest.bound_s, rest.binding) == (None, "")
     assert rest.eta_s is not None
 
@@ -183,7 +183,7 @@ def test_a_burst_says_nothing_of_what_comes_after_it() -> None:
     run = burst(progress(240), 60)
     now_s = 1.6
     limit = Limit("requests", 60.0)
-    rest = run.rest([(limit, 60.0)], now_s)
+    rest = run.rest([Filled(limit, 60.0)], now_s)
     assert rest.per_s is not None
     assert 180 / rest.per_s < 5.0
     # 180 calls at one a second; the last of them takes a second more.
@@ -196,7 +196,7 @@ def test_the_slower_of_speed_and_limits_tells_the_end() -> None:
     run = progress(10)
     for task in range(4):
         perform(run, task, float(task), task + 1.0)
-    free = run.rest([(Limit("requests", 6000.0), 0.0)], 4.0)
+    free = run.rest([Filled(Limit("requests", 6000.0), 0.0)], 4.0)
     assert free.eta_s == pytest.approx(6.0)
     assert free.bound_s == 0.0
 
@@ -205,7 +205,7 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
     limit, inputs = Limit("requests", 60.0), Limit("input", 60_000.0)
     outputs, both = Limit("output", 12_000.0), Limit("tokens", 72_000.0)
     run = burst(progress(70), 60)
-    every = [(one, one.amount) for one in (limit, inputs, outputs, both)]
+    every = [Filled(one, one.amount) for one in (limit, inputs, outputs, both)]
     assert [run.rest([one], 1.6).bound_s for one in every] == pytest.approx([10.0] * 4)
     for task in range(60, 64):
         run.hear([TaskStarted(task, 1, 1.6, "room"), CallAdmitted(task, 1.6)])
@@ -215,16 +215,24 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
     assert found == pytest.approx([6.0, 6.0, 10.0, 8000.0 / 1200.0])
 
 
+def test_where_reservations_do_not_come_back_calls_take_more_than_they_use() -> None:
+    run = burst(progress(70), 60)
+    both = Limit("tokens", 60_000.0)
+    assert run.rest([Filled(both, 60_000.0)], 1.6).bound_s == pytest.approx(12.0)
+    # Ten calls of 5,000 each, and 1,000 come back every second.
+    assert run.rest([Filled(both, 60_000.0, 5_000.0)], 1.6).bound_s == pytest.approx(50.0)
+
+
 def test_more_in_service_than_are_left_is_no_debt() -> None:
     run = burst(progress(61), 60)
     run.groups[0].total = 60
     run.hear([TaskStarted(60, 1, 1.6, "room"), CallAdmitted(60, 1.6)])
-    rest = run.rest([(Limit("requests", 60.0), 60.0)], 1.6)
+    rest = run.rest([Filled(Limit("requests", 60.0), 60.0)], 1.6)
     assert (rest.left, rest.bound_s) == (0, 0.0)
 
 
 def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
-    limit = [(Limit("requests", 60.0), 60.0)]
+    limit = [Filled(Limit("requests", 60.0), 60.0)]
     # 60 of 240 have ended: what is seen weighs as much.
     rest = burst(progress(240), 60, foreseen_s=401.6).rest(limit, 1.6)
     assert rest.eta_s == pytest.approx(0.25 * 181.0 + 0.75 * 400.0)

@@ -59,6 +59,27 @@ def test_what_was_used_falls_due_when_what_was_expected_did(
     assert toll.whole(USED) == at_admission + later
 
 
+@pytest.mark.parametrize(
+    ("resource", "charging", "extra", "unused"),
+    [
+        ("requests", "reserved", 0.0, 0.0),
+        ("input", "kept", 10.0, 0.0),
+        ("output", "reserved", -450.0, 450.0),
+        ("output", "kept", 0.0, 450.0),
+        ("tokens", "reserved", -440.0, 450.0),
+        ("tokens", "kept", 10.0, 450.0),
+        ("tokens", "produced", 10.0, 0.0),
+    ],
+)
+def test_what_was_not_used_comes_back_unless_it_is_kept(
+    resource: Resource, charging: Charging, extra: float, unused: float
+) -> None:
+    toll = Toll(resource, charging)
+    assert toll.extra(DEMAND, USED) == extra
+    assert toll.unused(DEMAND, USED) == unused
+    assert toll.keeps is (charging == "kept" and resource != "input")
+
+
 def test_output_flows_only_where_it_is_counted_and_charged_as_produced() -> None:
     assert Toll("output", "produced").flows
     assert Toll("tokens", "produced").flows

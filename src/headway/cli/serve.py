@@ -78,9 +78,9 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     limits.add_argument("--concurrent", metavar="N", help="calls at once")
     limits.add_argument("--kind", choices=KINDS, help="how limits count (default: bucket)")
     limits.add_argument(
-        "--charging", choices=("reserved", "produced"),
+        "--charging", choices=("reserved", "kept", "produced"),
         help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
-        "(default with --tpm), or as it is produced, as Anthropic does",
+        "(default with --tpm), or nothing back, or as it is produced, as Anthropic does",
     )  # fmt: skip
     limits.add_argument("--burst-s", metavar="S", help="buckets hold so many seconds (default: 60)")
     limits.add_argument(

@@ -9,7 +9,7 @@ Laws:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,6 +101,16 @@ class Running:
     def serving_s(self) -> float:
         """Since when it is served; one that needs no permit is from its start."""
         return self.started_s if self.begun_s is None else self.begun_s
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A limit of an account in use, and how much of it is used."""
+
+    limit: Limit
+    used: float
+    each: float = 0.0
+    """What every call takes of it, where that is not what it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +208,8 @@ class Progress:
             len(self._proposed), self._stale, self._stale_s, self._stale_microusd,
         )  # fmt: skip
 
-    def rest(self, limits: Sequence[tuple[Limit, float]], now_s: float) -> Rest:
-        """What is left; `limits` are of the accounts in use, with how much of each is used.
+    def rest(self, limits: Sequence[Filled], now_s: float) -> Rest:
+        """What is left; `limits` are of the accounts in use.
 
         The last one begins as late as it would at the speed of now, or as the limits let it,
         whichever is later: a burst is fast and says nothing of what comes after it. Then all that
@@ -353,7 +363,7 @@ def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -
 
 
 def _bound(
-    run: Progress, left: int, unsent: int, limits: Sequence[tuple[Limit, float]]
+    run: Progress, left: int, unsent: int, limits: Sequence[Filled]
 ) -> tuple[float | None, str]:
     """The least time in which the limits let through what is left, and the limit that binds."""
     if not run._calls:
@@ -366,24 +376,19 @@ def _bound(
         "tokens": (run._input * unsent + run._output * left) * each,
         "concurrency": run._busy_s * left * each,
     }
-    found = _bounds(demand, limits)
+    calls = demand["requests"]
+    found = [
+        (_least_s(one, calls * one.each or demand[one.limit.resource]), one.limit.name)
+        for one in limits
+        if one.limit.resource in demand
+    ]
     return max(found) if found else (None, "")
 
 
-def _bounds(
-    demand: Mapping[Resource, float], limits: Sequence[tuple[Limit, float]]
-) -> list[tuple[float, str]]:
-    """The least time in which each limit lets a demand through."""
-    return [
-        (_least_s(limit, used, demand[limit.resource]), limit.name)
-        for limit, used in limits
-        if limit.resource in demand
-    ]
-
-
-def _least_s(limit: Limit, used: float, demand: float) -> float:
+def _least_s(filled: Filled, demand: float) -> float:
     """The least time in which a limit lets a demand through: what is free, then its rate."""
+    limit = filled.limit
     if limit.kind == "gauge":
         return demand / limit.amount
-    free = max(0.0, limit.capacity - used)
+    free = max(0.0, limit.capacity - filled.used)
     return max(0.0, demand - free) / limit.rate_per_s

@@ -15,8 +15,9 @@ Resource = Literal["requests", "input", "output", "tokens", "concurrency", "spen
 LimitKind = Literal["bucket", "sliding", "fixed", "gauge"]
 """How a limit counts: refills all the time, over the last period, per aligned period, at once."""
 
-Charging = Literal["reserved", "produced"]
-"""When output is charged: all of `max_tokens` at admission, refunded at the end, or as produced."""
+Charging = Literal["reserved", "kept", "produced"]
+"""When output is charged: all of `max_tokens` at admission, and what was not used of it comes back
+at the end, or does not; or as it is produced."""
 
 LimitSource = Literal["configured", "header", "refusal", "profile"]
 """Where a limit is known from, in falling order of authority for a user's own configuration."""

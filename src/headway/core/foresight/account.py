@@ -207,7 +207,7 @@ class Account:
         self._usage.charge(needs.input_tokens, now)
         self._note("requests", now, now, 1.0, by)
         self._note("input", now, now, needs.input_tokens, by)
-        if self.terms.charging == "reserved":
+        if self.terms.charging != "produced":
             self._note("output", now, now, needs.output_tokens, by)
         if needs.spend_microusd > 0:
             self._note("spend", now, now, needs.spend_microusd, by)
@@ -216,7 +216,7 @@ class Account:
 
     def produce(self, tokens: float, from_s: float, now: float) -> None:
         """Output that left between two times, where output is charged as it is produced."""
-        if self.terms.charging == "reserved":
+        if self.terms.charging != "produced":
             return
         for limit, meter in self._meters:
             if limit.resource in ("output", "tokens"):
@@ -228,7 +228,7 @@ class Account:
             self._note("output", from_s, now, tokens, "stream")
 
     def finish(self, reserved: Needs, used_output: float, now: float) -> None:
-        """A call ended: its slot is free, and what it reserved and did not use comes back."""
+        """A call ended: its slot is free, and what it reserved and did not use may come back."""
         refund = reserved.output_tokens - used_output
         self._usage.charge(used_output, now)
         for limit, meter in self._meters:

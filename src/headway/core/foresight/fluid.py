@@ -50,6 +50,8 @@ class Rooms:
     """Calls in flight at once."""
     places: float = inf
     """Tasks that this machine takes at once."""
+    keeps: bool = False
+    """Whether all of `max_tokens` counts, used or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def flow_of(
         terms.append((WIDTH, work_s * latency.slowdown(width) / width))
     last_s = works[int(LAST_SHARE * len(works))] if works else 0.0
     given, gave = times * one.amounts.input_tokens, times * one.amounts.output_tokens
+    if room.keeps:
+        gave = times * sum(call.max_tokens for call in calls)
     taken: dict[Resource, float] = {
         "requests": times * len(calls),
         "input": given,

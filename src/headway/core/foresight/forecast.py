@@ -35,7 +35,7 @@ from headway.core.quota.lane import Lane, lane_of, new_lane
 from headway.core.quota.length import OutputLength
 from headway.core.quota.terms import AccountTerms, LaneMemory
 from headway.core.ranks import median, percentile
-from headway.core.values import Limit
+from headway.core.values import Charging, Limit
 
 REHEARSALS_MIN: Final = 3
 REHEARSALS_MAX: Final = 15
@@ -177,7 +177,8 @@ def ground_of(knowledge: Knowledge) -> Ground:
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
     neighbour = Neighbour(share=others) if others > 0.0 else None
-    terms = Terms(limits, charging=lane.dialect.charging, used=used, neighbour=neighbour)
+    charging: Charging = "kept" if profile.kept else lane.dialect.charging
+    terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
@@ -186,7 +187,7 @@ def ground_of(knowledge: Knowledge) -> Ground:
         assumed = (*assumed, words)
     if others > 0.0:
         assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
-    room = Rooms(rooms, slots, knowledge.places)
+    room = Rooms(rooms, slots, knowledge.places, keeps=bool(profile.kept))
     return Ground(
         sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
         knowledge.footing.terms.share, len(every), assumed, bool(profile.curve),

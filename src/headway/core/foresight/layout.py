@@ -153,7 +153,7 @@ def _before(
 
 
 def _rule(spec: ProviderSpec, limit: Limit, calls: Sequence[Call], name: str) -> Rule:
-    reserved = spec.terms.charging == "reserved"
+    reserved = spec.terms.charging != "produced"
     counts_output = limit.resource in ("output", "tokens")
     flowing = counts_output and not reserved
     room = limit.capacity * least_factor(spec.terms)
@@ -164,7 +164,7 @@ def _rule(spec: ProviderSpec, limit: Limit, calls: Sequence[Call], name: str) ->
     refunds = flows = nothing
     if flowing and spec.latency.per_output_token_s > 0:
         flows = tuple(call.output_tokens for call in calls)
-    elif counts_output:
+    elif counts_output and spec.terms.charging != "kept":
         refunds = tuple(max(0.0, call.max_tokens - call.output_tokens) for call in calls)
     elif limit.kind != "bucket":
         # A window forgets an oversized charge as a whole: it counts as one that fills the window.

@@ -206,7 +206,7 @@ class Provider:
         """Accept or refuse a call. The caller has advanced the provider to `now`."""
         self._flow(now)
         account = self.account(key)
-        reserved = self.spec.terms.charging == "reserved"
+        reserved = self.spec.terms.charging != "produced"
         output_tokens = call.max_tokens if reserved else call.output_tokens
         needs = Needs(call.input_tokens, output_tokens, call.spend_microusd)
         drawn = _drawn_fault(self.spec.faults, self._seed, len(self.arrivals))

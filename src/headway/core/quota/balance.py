@@ -78,7 +78,7 @@ class Balance:
 
     __slots__ = (
         "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "exact", "limit",
-        "mean_need", "meter", "rounding", "shared", "shift", "toll",
+        "mean_need", "meter", "rounding", "shared", "shift", "toll", "unused",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +100,8 @@ class Balance:
         """Whether somebody else is known to draw on it."""
         self.shift = 0.0
         """All corrections of the level so far."""
+        self.unused = 0.0
+        """All that was reserved so far and not used."""
         self._in_flight = 0
         self.mean_need = 0.0
         self._variance = 0.0
@@ -220,7 +222,8 @@ class Balance:
         used = usage.amounts
         error = self.toll.error(demand, used, refills=isinstance(self.count, Projection))
         self._variance += MEMORY * (error * error - self._variance)
-        extra = self.toll.used(used) - self.toll.need(demand)
+        extra = self.toll.extra(demand, used)
+        self.unused += self.toll.unused(demand, used)
         later, took = self.toll.later(demand, stream), self.toll.used_later(used)
         for count in self._counts:
             count.level(now)

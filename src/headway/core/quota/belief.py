@@ -53,6 +53,8 @@ class Profile:
     """Calls that may leave within one second, where a burst was refused."""
     curve: tuple[tuple[int, float, float], ...] = ()
     """Time per token by calls in flight: (width, weight, seconds)."""
+    kept: tuple[str, ...] = ()
+    """Names of limits of which reservations do not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class Belief:
             cap.limit if cap.limit < cap.most and self._blind is None else inf, cap.probes,
             self.tempo.first_byte_s, self.tempo.per_token_s,
             self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
+            tuple(one.balance.limit.name for one in self.mirrors if one.balance.toll.keeps),
         )  # fmt: skip
 
     def statistics(self) -> BeliefStatistics:
@@ -294,5 +297,8 @@ def _mirror(limit: Limit, config: QuotaConfig, now: float) -> Mirror:
         limit = replace(limit, burst=limit.rate_per_s * SMOOTH_S)
     rounded = limit.resource in ("input", "output", "tokens")
     rounding = config.dialect.tokens_step / 2 if rounded else 0.0
-    balance = Balance(limit, config.dialect.charging, config.share, rounding, now)
+    charging = config.dialect.charging
+    if config.profile is not None and limit.name in config.profile.kept:
+        charging = "kept"
+    balance = Balance(limit, charging, config.share, rounding, now)
     return Mirror(balance, SMOOTH_S if config.pace == "smooth" else inf)

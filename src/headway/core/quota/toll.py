@@ -1,7 +1,8 @@
 """What one call takes of one limit: at its admission, and later on.
 
 Laws:
-- Requests and input are taken at admission. So is all of `max_tokens` where output is reserved.
+- Requests and input are taken at admission. So is all of `max_tokens` where output is reserved;
+  what was not used of it comes back at the end, unless the provider keeps it.
 - Where output is charged as it is produced, it is taken later, along the stream.
 - Money is taken at the end, and until then the call's ceiling is held back for it.
 """
@@ -28,12 +29,16 @@ class TollStatistics:
 class Toll:
     """The charging rule of one limit, as weights: this is asked several times for every call."""
 
-    __slots__ = ("_input", "_produced", "_requests", "_reserved", "_spend", "flows", "is_certain")
+    __slots__ = (
+        "_input", "_produced", "_requests", "_reserved", "_spend", "flows", "is_certain", "keeps",
+    )  # fmt: skip
 
     def __init__(self, resource: Resource, charging: Charging) -> None:
         output = 1.0 if resource in ("output", "tokens") else 0.0
         self.flows = charging == "produced" and output > 0
         """Whether output leaves this limit as it is produced."""
+        self.keeps = charging == "kept" and output > 0
+        """Whether what was reserved and not used does not come back."""
         self.is_certain = resource == "requests"
         """Whether what a call takes is known beforehand, so that its end changes nothing."""
         self._requests = 1.0 if resource == "requests" else 0.0
@@ -61,6 +66,15 @@ class Toll:
     def later(self, demand: Demand, stream: Stream) -> float:
         """What is expected to be taken after that."""
         return self._produced * stream.tokens + self._spend * demand.ceiling.spend_microusd
+
+    def unused(self, demand: Demand, used: Amounts) -> float:
+        """What was reserved for a call and not used by it."""
+        return self._reserved * (demand.ceiling.output_tokens - used.output_tokens)
+
+    def extra(self, demand: Demand, used: Amounts) -> float:
+        """What a call that used so much took beyond what its admission did; negative comes back."""
+        extra = self._input * (used.input_tokens - demand.expected.input_tokens)
+        return extra if self.keeps else extra - self.unused(demand, used)
 
     def used(self, amounts: Amounts) -> float:
         """What admission should have taken of a call that really used so much."""

@@ -25,6 +25,8 @@ class LimitView:
     age_s: float | None
     """Since the provider last confirmed it; `None` if it never did."""
     neighbours_per_s: float
+    each: float = 0.0
+    """What every call takes of it, where reservations do not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ def _lane(lane: Lane, now: float) -> LaneView:
         known = mirror.statistics()
         used = known.capacity - mirror.balance.level(now)
         age_s = None if known.read_s == -inf else now - known.read_s
-        limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s))
+        balance = mirror.balance
+        each = balance.mean_need if balance.toll.keeps else 0.0
+        limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s, each))
     width = told.belief.width
     flying = Counter(call[0] for call in lane.calling)
     waiting = Counter(entry.request.id[0] for entry in lane.waiting)
