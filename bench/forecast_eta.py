@@ -38,7 +38,12 @@ class WatchedDoor(PacedDoor):
         self.times.append(now)
         self.levels.append(
             tuple(
-                Filled(known.limit, max(0.0, known.capacity - mirror.balance.level(now)))
+                Filled(
+                    known.limit,
+                    max(0.0, known.capacity - mirror.balance.level(now)),
+                    spare=mirror.balance.spare(),
+                    holds=mirror.balance.holds(),
+                )
                 for mirror in self.quota.belief.mirrors
                 for known in (mirror.statistics(),)
             )

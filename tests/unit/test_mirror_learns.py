@@ -380,3 +380,19 @@ def test_a_provider_that_gives_them_back_after_all_is_believed() -> None:
     mirror = provider.call(20)
     assert not mirror.balance.toll.keeps
     assert mirror.balance.level(provider.now) == pytest.approx(provider.left, abs=1.0)
+
+
+def test_what_calls_hold_and_give_back_is_told_until_it_is_known_to_be_kept() -> None:
+    provider = Keeping(keeps=False)
+    balance = provider.call(6).balance
+    assert balance.holds() == pytest.approx(1000.0)
+    nobody = balance.spare()
+    assert nobody == balance.floor()
+    for _ in range(3):
+        balance.charge(RESERVING, NO_STREAM, provider.now)
+    assert balance.spare() == pytest.approx(balance.floor() - 3 * 880.0)
+    kept = Keeping().call(20).balance
+    assert kept.toll.keeps
+    assert kept.holds() == 0.0
+    kept.charge(RESERVING, NO_STREAM, 9.0)
+    assert kept.spare() == kept.floor()

@@ -27,7 +27,8 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast, Filled, Progress
+from headway.core.progress import Cast, Filled, Progress, filled
+from headway.core.quota.view import LaneView, LimitView
 from headway.core.values import Fault, Limit
 
 ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)
@@ -221,6 +222,33 @@ def test_where_reservations_do_not_come_back_calls_take_more_than_they_use() -> 
     assert run.rest([Filled(both, 60_000.0)], 1.6).bound_s == pytest.approx(12.0)
     # Ten calls of 5,000 each, and 1,000 come back every second.
     assert run.rest([Filled(both, 60_000.0, 5_000.0)], 1.6).bound_s == pytest.approx(50.0)
+
+
+def test_what_is_never_used_of_a_limit_makes_it_later_and_not_the_bound() -> None:
+    run = burst(progress(70), 60)
+    limit = Limit("input", 60_000.0)
+    rest = run.rest([Filled(limit, 60_000.0, spare=9_000.0)], 1.6)
+    assert rest.bound_s == pytest.approx(10.0)
+    # The last is let go 9 s later, and takes a second.
+    assert rest.eta_s == pytest.approx(20.0)
+
+
+def test_calls_that_hold_more_than_they_use_go_by_turns() -> None:
+    """Ten calls of a second; there is room for the reservations of two at once."""
+    run = burst(progress(70), 60)
+    limit = Limit("tokens", 600_000.0)
+    rest = run.rest([Filled(limit, 580_000.0, spare=10_000.0, holds=5_000.0)], 1.6)
+    assert rest.bound_s == 0.0
+    assert rest.eta_s == pytest.approx(5.0 + 1.0)
+    tight = run.rest([Filled(limit, 600_000.0, holds=5_000.0)], 1.6)
+    assert tight.eta_s == pytest.approx(12.0 + 1.0, rel=0.2)
+
+
+def test_limits_of_accounts_are_told_with_what_calls_take_of_them() -> None:
+    limit = Limit("tokens", 600.0)
+    shown = LimitView(limit, 10.0, None, 0.0, 1.0, 2.0, 3.0)
+    lane = LaneView("a", "m", "", 1.0, "fast", (shown,), inf, 0, 0, 0, "", ())
+    assert filled([lane]) == [Filled(limit, 10.0, 1.0, 2.0, 3.0)]
 
 
 def test_more_in_service_than_are_left_is_no_debt() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.core.engine.events import (
     NOTHING,
@@ -37,6 +37,9 @@ from headway.core.engine.events import (
 from headway.core.last import last_s
 from headway.core.story import TURNED_AWAY, Standing, stand
 from headway.core.values import Limit, Resource
+
+if TYPE_CHECKING:
+    from headway.core.quota.view import LaneView
 
 RECENT_S: Final = 60.0
 """The speed of now is that of the last minute: limits are counted by it."""
@@ -111,6 +114,19 @@ class Filled:
     used: float
     each: float = 0.0
     """What every call takes of it, where that is not what it uses."""
+    spare: float = 0.0
+    """What is never used of it, less what comes back of calls in flight."""
+    holds: float = 0.0
+    """What a call holds until its end, where some of it comes back then."""
+
+
+def filled(lanes: Iterable[LaneView]) -> list[Filled]:
+    """The limits of accounts."""
+    return [
+        Filled(one.limit, one.used, one.each, one.spare, one.holds)
+        for lane in lanes
+        for one in lane.limits
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +245,17 @@ class Progress:
             if one.admitted_s is not None or not self._calls
         ]
         unsent = max(0, left - len(served))
-        bound_s, binding = _bound(self, left, unsent, limits)
+        bound_s, binding, until_s = _bound(self, left, unsent, limits)
         taken = sorted(self._taken) or [0.0]
-        # The last one begins when the slowest limit has room for it, or when its turn comes.
-        turn_s = left / per_s - sum(taken) / len(taken)
-        seen_s = last_s(taken, served, unsent, max(0.0, turn_s, bound_s or 0.0))
+        mean_s = sum(taken) / len(taken)
+        # The last one begins when the slowest limit has room for it, or when its turn comes: at the
+        # speed of now, and where calls hold more than they use, no more at once than there is room.
+        turn_s = left / per_s - mean_s
+        for one in limits:
+            if one.holds > 0.0:
+                room = one.limit.capacity - one.used - one.spare
+                turn_s = max(turn_s, unsent * mean_s * one.holds / max(room, one.holds))
+        seen_s = last_s(taken, served, unsent, max(0.0, turn_s, until_s))
         passed_s = now_s - (now_s if self.first_s is None else self.first_s)
         eta_s = _foreseen(seen_s, self.cast.foreseen_s, ended / total, passed_s)
         return Rest(left, eta_s, per_s, bound_s, binding)
@@ -364,10 +386,11 @@ def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -
 
 def _bound(
     run: Progress, left: int, unsent: int, limits: Sequence[Filled]
-) -> tuple[float | None, str]:
-    """The least time in which the limits let through what is left, and the limit that binds."""
+) -> tuple[float | None, str, float]:
+    """The least time in which the limits let through what is left, the limit that binds, and when
+    headway lets the last of it go."""
     if not run._calls:
-        return (None, "")
+        return (None, "", 0.0)
     each = 1.0 / run._performed
     demand: dict[Resource, float] = {
         "requests": run._calls * unsent * each,
@@ -377,12 +400,16 @@ def _bound(
         "concurrency": run._busy_s * left * each,
     }
     calls = demand["requests"]
-    found = [
-        (_least_s(one, calls * one.each or demand[one.limit.resource]), one.limit.name)
+    known = [
+        (one, calls * one.each or demand[one.limit.resource])
         for one in limits
         if one.limit.resource in demand
     ]
-    return max(found) if found else (None, "")
+    if not known:
+        return (None, "", 0.0)
+    bound_s, binding = max((_least_s(one, need), one.limit.name) for one, need in known)
+    until_s = max(_least_s(one, need + one.spare) for one, need in known) if calls else 0.0
+    return (bound_s, binding, until_s)
 
 
 def _least_s(filled: Filled, demand: float) -> float:

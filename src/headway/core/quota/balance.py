@@ -78,7 +78,7 @@ class Balance:
 
     __slots__ = (
         "_counts", "_has_plenty", "_in_flight", "_variance", "ceiling", "count", "exact", "limit",
-        "mean_need", "meter", "rounding", "shared", "shift", "toll", "unused",
+        "mean_need", "mean_unused", "meter", "rounding", "shared", "shift", "toll", "unused",
     )  # fmt: skip
 
     def __init__(
@@ -103,7 +103,7 @@ class Balance:
         self.unused = 0.0
         """All that was reserved so far and not used."""
         self._in_flight = 0
-        self.mean_need = 0.0
+        self.mean_need = self.mean_unused = 0.0
         self._variance = 0.0
 
     def __repr__(self) -> str:
@@ -128,6 +128,14 @@ class Balance:
             # What happens within a bin is not looked at.
             floor += min(BIN_SHARE * size, self.limit.rate_per_s * BIN_S)
         return floor
+
+    def spare(self) -> float:
+        """What is never used of it, less what comes back of calls in flight."""
+        return self.floor() - (0.0 if self.toll.keeps else self.mean_unused * self._in_flight)
+
+    def holds(self) -> float:
+        """What a usual call holds until its end, if some of it comes back then."""
+        return self.mean_need if self.mean_unused > 0.0 and not self.toll.keeps else 0.0
 
     def can_ever(self, demand: Demand) -> bool:
         """Whether the call passes once all others have ended and time has mended the rest."""
@@ -223,7 +231,9 @@ class Balance:
         error = self.toll.error(demand, used, refills=isinstance(self.count, Projection))
         self._variance += MEMORY * (error * error - self._variance)
         extra = self.toll.extra(demand, used)
-        self.unused += self.toll.unused(demand, used)
+        unused = self.toll.unused(demand, used)
+        self.unused += unused
+        self.mean_unused += MEMORY * (unused - self.mean_unused) if self.mean_unused else unused
         later, took = self.toll.later(demand, stream), self.toll.used_later(used)
         for count in self._counts:
             count.level(now)

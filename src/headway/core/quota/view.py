@@ -27,6 +27,10 @@ class LimitView:
     neighbours_per_s: float
     each: float = 0.0
     """What every call takes of it, where reservations do not come back."""
+    spare: float = 0.0
+    """What is never used of it, less what comes back of calls in flight."""
+    holds: float = 0.0
+    """What a call holds until its end, where some of it comes back then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,12 @@ def _lane(lane: Lane, now: float) -> LaneView:
         age_s = None if known.read_s == -inf else now - known.read_s
         balance = mirror.balance
         each = balance.mean_need if balance.toll.keeps else 0.0
-        limits.append(LimitView(known.limit, max(0.0, used), age_s, known.draw_per_s, each))
+        limits.append(
+            LimitView(
+                known.limit, max(0.0, used), age_s, known.draw_per_s, each, balance.spare(),
+                balance.holds(),
+            )
+        )  # fmt: skip
     width = told.belief.width
     flying = Counter(call[0] for call in lane.calling)
     waiting = Counter(entry.request.id[0] for entry in lane.waiting)
