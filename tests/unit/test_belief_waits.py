@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.belief import Profile, QuotaConfig
+from headway.core.quota.belief import Belief, Profile, QuotaConfig
 from headway.core.quota.dialect import OPENAI, PLAIN
 from headway.core.quota.hold import UNVERIFIED_S
 from headway.core.quota.quota import Quota, Settlement
@@ -290,6 +290,14 @@ def test_what_a_user_configured_is_true_and_the_rest_comes_from_the_profile() ->
     quota = Quota(QuotaConfig(limits=(REQUESTS,), profile=Profile(learned)), 0.0)
     limits = [one.limit for one in quota.statistics().belief.limits]
     assert limits == [learned[1], REQUESTS]
+
+
+def test_a_profile_says_of_which_limits_reservations_do_not_come_back() -> None:
+    limits = (Limit("tokens", 600.0), Limit("requests", 60.0))
+    profile = Profile(limits, kept=("tokens/60s",))
+    belief = Belief(QuotaConfig(OPENAI, profile=profile), 0.0)
+    assert [mirror.balance.toll.keeps for mirror in belief.mirrors] == [True, False]
+    assert belief.profile().kept == ("tokens/60s",)
 
 
 def test_a_profile_survives_a_run_in_which_nothing_happened() -> None:

@@ -5,8 +5,6 @@ Laws:
   what it holds now: the difference is somebody else's doing, or our own wrong estimate, and is
   carried to the present as a shift.
 - Neighbours' draw lowers the refill we count on, never below `DRAW_FLOOR` of it.
-- What is missing exactly as our own reservations should have come back is no neighbour's: the
-  provider keeps them, until readings show more than that.
 - A reading that is older than the last one teaches nothing, and one from before a change of the
   limit was noticed can only lower the level: what was held then was counted by another measure.
 """
@@ -19,7 +17,7 @@ from typing import Final
 
 from headway.core.quota.balance import Balance
 from headway.core.quota.dialect import Dialect
-from headway.core.quota.toll import Toll
+from headway.core.quota.returns import Returns
 from headway.core.quota.window import Bucket, FixedWindow
 from headway.core.values import MINUTE_S, Demand, Limit, LimitKind, LimitReading, Reading
 
@@ -52,16 +50,6 @@ ROOM: Final = 1.1
 CHANGED: Final = 0.005
 """A limit that is reported to differ by more than this share has been changed."""
 
-PROOF_CALLS: Final = 8.0
-"""Reservations of so many calls have to have been left unused before it is said where they are."""
-
-KEPT: Final = (0.6, 1.4)
-"""As a share of what was not used: if so much is missing, it was kept. Less than all of it, as
-calls in flight have not been seen yet."""
-
-RETURNED: Final = 0.5
-"""If so much of it is there that should not be, it comes back after all."""
-
 WAIT_UNTOLD_S: Final = 1.0
 """After a refusal that names a limit and no wait."""
 
@@ -91,8 +79,8 @@ class Mirror:
     """A provider's limit, followed from this side."""
 
     __slots__ = (
-        "_burst_s", "_drawn", "_gone", "_missing", "_read_s", "_resized_s", "_since_s", "_size",
-        "_sizes", "_unused_before", "balance", "draw_per_s",
+        "_burst_s", "_drawn", "_missing", "_read_s", "_resized_s", "_returns", "_since_s", "_size",
+        "_sizes", "balance", "draw_per_s",
     )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
@@ -101,8 +89,7 @@ class Mirror:
         self.draw_per_s = 0.0
         self._drawn = 0.0
         self._missing = 0.0
-        self._gone = self._unused_before = 0.0
-        """What was missing since so much had been left unused."""
+        self._returns = Returns()
         self._since_s = -inf
         self._read_s = -inf
         self._resized_s = -inf
@@ -211,24 +198,10 @@ class Mirror:
         if delta:
             self._shift_by(bucket, delta, at_s)
         # What was taken for a neighbour's draw is missing as well.
-        passed_s = at_s - self._read_s
-        if self._has_proof(delta + (self.draw_per_s * passed_s if passed_s < inf else 0.0)):
+        drawn = self.draw_per_s * (at_s - self._read_s) if self.draw_per_s else 0.0
+        if self._returns.weigh(balance, delta + drawn):
             self._drawn = self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate
-
-    def _has_proof(self, delta: float) -> bool:
-        """Learn whether reservations come back; True if that is other than was believed."""
-        balance = self.balance
-        self._gone += delta
-        unused = balance.unused - self._unused_before
-        if unused <= 0.0 or unused < PROOF_CALLS * balance.mean_need:
-            return False
-        share, toll = self._gone / unused, balance.toll
-        self._gone, self._unused_before = 0.0, balance.unused
-        if not (share <= -RETURNED if toll.keeps else KEPT[0] <= share <= KEPT[1]):
-            return False
-        balance.toll = Toll(balance.limit.resource, "reserved" if toll.keeps else "kept")
-        return True
 
     def _draw(self, bucket: Bucket, elapsed: float) -> None:
         """Learn from what was missing over some time: somebody else took it."""
@@ -273,7 +246,7 @@ class Mirror:
             if delta > balance.rounding:
                 window.charge(delta, at_s)
                 balance.shift += delta
-            self._has_proof(delta)
+            self._returns.weigh(balance, delta)
 
     def _resize(self, amount: float, now: float) -> None:
         """The provider changed the limit: same kind, new size, the burst in proportion."""
