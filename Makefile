@@ -12,10 +12,12 @@ LLM := $(VENV)/.llm
 AGENTS := $(VENV)/agents/.installed
 
 # Tests of pure logic are traced, and cover the core. Those of processes and sockets would only be
-# slower for it, and those of a file share their servers. Those of the wall clock run one at a time,
-# with the machine to themselves.
+# slower for it; they wait for each other, so that one worker more than there are processors has
+# something to do, and those of a file share their servers. Those of the wall clock run one at a
+# time, with the machine to themselves.
 SHORT := not soak and not llm and not agents
 CORE_TESTS := tests/unit tests/property
+ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
@@ -34,7 +36,8 @@ test: lint ## lint, then all tests but the long ones; the core is covered to the
 	@$(BIN)/python -m coverage run -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m '$(SHORT) and not wallclock' $(CORE_TESTS:%=--ignore=%)
+	@$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile -m '$(SHORT) and not wallclock' \
+		$(CORE_TESTS:%=--ignore=%)
 	@$(BIN)/python -m pytest -q -m '$(SHORT) and wallclock'
 
 test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which must be installed

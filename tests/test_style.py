@@ -51,6 +51,16 @@ Checker = Callable[[str], Iterable[str]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def _nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(source)))
+
+
 def file_length(source: str) -> Iterator[str]:
     """A file is read in one sitting."""
     lines = len(source.splitlines())
@@ -85,7 +95,7 @@ def parameter_count(source: str) -> Iterator[str]:
 
 def module_docstring(source: str) -> Iterator[str]:
     """A module says why it exists."""
-    if not ast.get_docstring(ast.parse(source)):
+    if not ast.get_docstring(_tree(source)):
         yield "no module docstring"
 
 
@@ -105,7 +115,7 @@ def losing_words(source: str) -> Iterator[str]:
 def escape_hatches(source: str) -> Iterator[str]:
     """The core is typed throughout and never catches what it does not know."""
     yield from re.findall(r"#\s*type:\s*ignore.*", source)
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         if isinstance(node, ast.ExceptHandler):
             caught = {"Exception"} if node.type is None else _names(node.type)
             if caught & {"Exception", "BaseException"}:
@@ -127,7 +137,7 @@ def stateful_classes(source: str) -> Iterator[str]:
 
 def sleeps_and_mocks(source: str) -> Iterator[str]:
     """Tests own time, and fakes implement the real interface."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         for name in _own_names(node):
             if {"sleep", "mock", "Mock", "MagicMock"} & set(name.split(".")):
                 yield name
@@ -166,11 +176,11 @@ def public_names(names: Iterable[str]) -> Iterator[str]:
 
 
 def _functions(source: str) -> Iterator[Function]:
-    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, Function))
+    return (node for node in _nodes(source) if isinstance(node, Function))
 
 
 def _classes(source: str) -> Iterator[ast.ClassDef]:
-    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return (node for node in _nodes(source) if isinstance(node, ast.ClassDef))
 
 
 def _arguments(function: Function) -> list[ast.arg]:
@@ -197,7 +207,7 @@ def _names(node: ast.AST) -> set[str]:
 
 def _identifiers(source: str) -> Iterator[str]:
     """The names that a source gives to things, not those that it merely uses."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name

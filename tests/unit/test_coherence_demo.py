@@ -14,7 +14,7 @@ from headway.simulator.orders import Flag, Order, draw_orders
 from headway.testing import run_virtual
 from tests.unit.demo_law import must_be_right, must_be_worse, the_three
 
-SEEDS = range(100)
+SEEDS = range(40)
 PORTION = 20
 
 
