@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
 # No deadline: a busy machine is slow, not wrong. Derandomized: the same code, the same verdict.
 settings.register_profile("headway", deadline=None, derandomize=True)
 settings.load_profile("headway")
+
+# Whoever runs the tests in the background may have told them to ignore interrupts, and every
+# program that they start would ignore them, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
