@@ -15,14 +15,15 @@ from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
 from headway.core.engine.events import Ending, Event, TaskFinished
 from headway.core.foresight.door import PacedDoor
-from headway.core.progress import Cast, Filled, Progress
+from headway.core.progress import Cast, Progress
 from headway.core.quota.length import OutputLength
 from headway.core.quota.quota import Quota
+from headway.core.quota.view import LimitView
 
 MARKS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Of the run's time, when somebody looks."""
 
-Levels = tuple[Filled, ...]
+Levels = tuple[LimitView, ...]
 
 
 class WatchedDoor(PacedDoor):
@@ -38,7 +39,7 @@ class WatchedDoor(PacedDoor):
         self.times.append(now)
         self.levels.append(
             tuple(
-                Filled(
+                LimitView(
                     known.limit,
                     max(0.0, known.capacity - mirror.balance.level(now)),
                     spare=mirror.balance.spare(),

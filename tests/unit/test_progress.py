@@ -27,8 +27,8 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast, Filled, Progress, filled
-from headway.core.quota.view import LaneView, LimitView
+from headway.core.progress import Cast, Progress
+from headway.core.quota.view import LimitView
 from headway.core.values import Fault, Limit
 
 ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)
@@ -143,11 +143,11 @@ def test_no_time_to_the_end_without_the_bound_beside_it() -> None:
     minute = Limit("input", 3000.0, 60.0)
     slots = Limit("concurrency", 2.0, 0.0, "gauge")
     spend = Limit("spend", 1.0, 60.0)
-    known = run.rest([Filled(minute, 1000.0), Filled(slots, 1.0), Filled(spend, 0.0)], 4.0)
+    known = run.rest([LimitView(minute, 1000.0), LimitView(slots, 1.0), LimitView(spend, 0.0)], 4.0)
     # Six more tasks of 1,000 tokens: 2,000 are free, the others come with 50 a second.
     assert known.bound_s == pytest.approx(80.0)
     assert known.binding == "input/60s"
-    calm = run.rest([Filled(Limit("requests", 6000.0), 0.0), Filled(slots, 0.0)], 4.0)
+    calm = run.rest([LimitView(Limit("requests", 6000.0), 0.0), LimitView(slots, 0.0)], 4.0)
     assert calm.bound_s == pytest.approx(3.0)
     assert calm.binding == "concurrency"
 
@@ -157,7 +157,7 @@ def test_tasks_that_make_no_calls_are_not_bound_by_a_quota() -> None:
     for task in range(4):
         run.hear([TaskStarted(task, 1, float(task), "room")])
         run.hear([TaskFinished(task, 1, task + 1.0)])
-    rest = run.rest([Filled(Limit("requests", 10.0), 0.0)], 4.0)
+    rest = run.rest([LimitView(Limit("requests", 10.0), 0.0)], 4.0)
     assert (rest.bound_s, rest.binding) == (None, "")
     assert rest.eta_s is not None
 
@@ -184,7 +184,7 @@ def test_a_burst_says_nothing_of_what_comes_after_it() -> None:
     run = burst(progress(240), 60)
     now_s = 1.6
     limit = Limit("requests", 60.0)
-    rest = run.rest([Filled(limit, 60.0)], now_s)
+    rest = run.rest([LimitView(limit, 60.0)], now_s)
     assert rest.per_s is not None
     assert 180 / rest.per_s < 5.0
     # 180 calls at one a second; the last of them takes a second more.
@@ -197,7 +197,7 @@ def test_the_slower_of_speed_and_limits_tells_the_end() -> None:
     run = progress(10)
     for task in range(4):
         perform(run, task, float(task), task + 1.0)
-    free = run.rest([Filled(Limit("requests", 6000.0), 0.0)], 4.0)
+    free = run.rest([LimitView(Limit("requests", 6000.0), 0.0)], 4.0)
     assert free.eta_s == pytest.approx(6.0)
     assert free.bound_s == 0.0
 
@@ -206,7 +206,7 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
     limit, inputs = Limit("requests", 60.0), Limit("input", 60_000.0)
     outputs, both = Limit("output", 12_000.0), Limit("tokens", 72_000.0)
     run = burst(progress(70), 60)
-    every = [Filled(one, one.amount) for one in (limit, inputs, outputs, both)]
+    every = [LimitView(one, one.amount) for one in (limit, inputs, outputs, both)]
     assert [run.rest([one], 1.6).bound_s for one in every] == pytest.approx([10.0] * 4)
     for task in range(60, 64):
         run.hear([TaskStarted(task, 1, 1.6, "room"), CallAdmitted(task, 1.6)])
@@ -219,15 +219,15 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
 def test_where_reservations_do_not_come_back_calls_take_more_than_they_use() -> None:
     run = burst(progress(70), 60)
     both = Limit("tokens", 60_000.0)
-    assert run.rest([Filled(both, 60_000.0)], 1.6).bound_s == pytest.approx(12.0)
+    assert run.rest([LimitView(both, 60_000.0)], 1.6).bound_s == pytest.approx(12.0)
     # Ten calls of 5,000 each, and 1,000 come back every second.
-    assert run.rest([Filled(both, 60_000.0, 5_000.0)], 1.6).bound_s == pytest.approx(50.0)
+    assert run.rest([LimitView(both, 60_000.0, each=5_000.0)], 1.6).bound_s == pytest.approx(50.0)
 
 
 def test_what_is_never_used_of_a_limit_makes_it_later_and_not_the_bound() -> None:
     run = burst(progress(70), 60)
     limit = Limit("input", 60_000.0)
-    rest = run.rest([Filled(limit, 60_000.0, spare=9_000.0)], 1.6)
+    rest = run.rest([LimitView(limit, 60_000.0, spare=9_000.0)], 1.6)
     assert rest.bound_s == pytest.approx(10.0)
     # The last is let go 9 s later, and takes a second.
     assert rest.eta_s == pytest.approx(20.0)
@@ -237,30 +237,23 @@ def test_calls_that_hold_more_than_they_use_go_by_turns() -> None:
     """Ten calls of a second; there is room for the reservations of two at once."""
     run = burst(progress(70), 60)
     limit = Limit("tokens", 600_000.0)
-    rest = run.rest([Filled(limit, 580_000.0, spare=10_000.0, holds=5_000.0)], 1.6)
+    rest = run.rest([LimitView(limit, 580_000.0, spare=10_000.0, holds=5_000.0)], 1.6)
     assert rest.bound_s == 0.0
     assert rest.eta_s == pytest.approx(5.0 + 1.0)
-    tight = run.rest([Filled(limit, 600_000.0, holds=5_000.0)], 1.6)
+    tight = run.rest([LimitView(limit, 600_000.0, holds=5_000.0)], 1.6)
     assert tight.eta_s == pytest.approx(12.0 + 1.0, rel=0.2)
-
-
-def test_limits_of_accounts_are_told_with_what_calls_take_of_them() -> None:
-    limit = Limit("tokens", 600.0)
-    shown = LimitView(limit, 10.0, None, 0.0, 1.0, 2.0, 3.0)
-    lane = LaneView("a", "m", "", 1.0, "fast", (shown,), inf, 0, 0, 0, "", ())
-    assert filled([lane]) == [Filled(limit, 10.0, 1.0, 2.0, 3.0)]
 
 
 def test_more_in_service_than_are_left_is_no_debt() -> None:
     run = burst(progress(61), 60)
     run.groups[0].total = 60
     run.hear([TaskStarted(60, 1, 1.6, "room"), CallAdmitted(60, 1.6)])
-    rest = run.rest([Filled(Limit("requests", 60.0), 60.0)], 1.6)
+    rest = run.rest([LimitView(Limit("requests", 60.0), 60.0)], 1.6)
     assert (rest.left, rest.bound_s) == (0, 0.0)
 
 
 def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
-    limit = [Filled(Limit("requests", 60.0), 60.0)]
+    limit = [LimitView(Limit("requests", 60.0), 60.0)]
     # 60 of 240 have ended: what is seen weighs as much.
     rest = burst(progress(240), 60, foreseen_s=401.6).rest(limit, 1.6)
     assert rest.eta_s == pytest.approx(0.25 * 181.0 + 0.75 * 400.0)

@@ -36,10 +36,10 @@ from headway.core.engine.events import (
 )
 from headway.core.last import last_s
 from headway.core.story import TURNED_AWAY, Standing, stand
-from headway.core.values import Limit, Resource
+from headway.core.values import Resource
 
 if TYPE_CHECKING:
-    from headway.core.quota.view import LaneView
+    from headway.core.quota.view import LimitView
 
 RECENT_S: Final = 60.0
 """The speed of now is that of the last minute: limits are counted by it."""
@@ -104,29 +104,6 @@ class Running:
     def serving_s(self) -> float:
         """Since when it is served; one that needs no permit is from its start."""
         return self.started_s if self.begun_s is None else self.begun_s
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A limit of an account in use, and how much of it is used."""
-
-    limit: Limit
-    used: float
-    each: float = 0.0
-    """What every call takes of it, where that is not what it uses."""
-    spare: float = 0.0
-    """What is never used of it, less what comes back of calls in flight."""
-    holds: float = 0.0
-    """What a call holds until its end, where some of it comes back then."""
-
-
-def filled(lanes: Iterable[LaneView]) -> list[Filled]:
-    """The limits of accounts."""
-    return [
-        Filled(one.limit, one.used, one.each, one.spare, one.holds)
-        for lane in lanes
-        for one in lane.limits
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +201,7 @@ class Progress:
             len(self._proposed), self._stale, self._stale_s, self._stale_microusd,
         )  # fmt: skip
 
-    def rest(self, limits: Sequence[Filled], now_s: float) -> Rest:
+    def rest(self, limits: Sequence[LimitView], now_s: float) -> Rest:
         """What is left; `limits` are of the accounts in use.
 
         The last one begins as late as it would at the speed of now, or as the limits let it,
@@ -385,7 +362,7 @@ def _speed(samples: Iterable[tuple[float, int]], performed: int, now_s: float) -
 
 
 def _bound(
-    run: Progress, left: int, unsent: int, limits: Sequence[Filled]
+    run: Progress, left: int, unsent: int, limits: Sequence[LimitView]
 ) -> tuple[float | None, str, float]:
     """The least time in which the limits let through what is left, the limit that binds, and when
     headway lets the last of it go."""
@@ -412,10 +389,10 @@ def _bound(
     return (bound_s, binding, until_s)
 
 
-def _least_s(filled: Filled, demand: float) -> float:
+def _least_s(view: LimitView, demand: float) -> float:
     """The least time in which a limit lets a demand through: what is free, then its rate."""
-    limit = filled.limit
+    limit = view.limit
     if limit.kind == "gauge":
         return demand / limit.amount
-    free = max(0.0, limit.capacity - filled.used)
+    free = max(0.0, limit.capacity - view.used)
     return max(0.0, demand - free) / limit.rate_per_s

@@ -20,7 +20,7 @@ from typing import Final, TextIO
 
 from headway.core.engine.events import Event
 from headway.core.health import Thresholds
-from headway.core.progress import Cast, Progress, ProgressStatistics, filled
+from headway.core.progress import Cast, Progress, ProgressStatistics
 from headway.core.quota.view import LaneView
 from headway.errors import HeadwayError
 from headway.runtime.configuration import thresholds
@@ -121,7 +121,7 @@ class LiveView:
 
     def _view(self, lanes: Sequence[LaneView]) -> View:
         progress, now_s = self._progress, time.time()
-        limits = filled(lanes)
+        limits = [one for lane in lanes for one in lane.limits]
         first_s = progress.first_s
         return View(
             progress.cast, now_s, now_s - (self._began_s if first_s is None else first_s),

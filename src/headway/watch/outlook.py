@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.core.engine.events import Event, GroupExpanded
-from headway.core.progress import Cast, Progress, Rest, filled
+from headway.core.progress import Cast, Progress, Rest
 from headway.core.quota.view import LaneView
 from headway.errors import HeadwayError
 from headway.runtime.declared import plans_of
@@ -61,7 +61,7 @@ def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) ->
     group.total = left + group.ended
     # The simulated provider is in the run's own process: no account of ours knows of it.
     lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
-    limits = filled(lanes)
+    limits = [one for lane in lanes for one in lane.limits]
     waits = "; ".join(lane.waits_for for lane in lanes if lane.waits_for)
     return Outlook(progress.rest(limits, glance.now_s), waits)
 

@@ -106,11 +106,11 @@ class Footing:
 
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
-        dialect = DIALECTS.get(self.memory.dialect, PLAIN)
-        memory = self.memory
+        memory, terms = self.memory, self.terms
+        dialect = DIALECTS.get(memory.dialect, PLAIN)
         if not (memory.levels or memory.profile.curve or memory.windows):
-            return new_lane(self.memory.account, self.memory.group, self.terms, dialect, 0.0)
-        return lane_of(self.memory, self.terms, dialect, -self.age_s, 0.0)
+            return new_lane(memory.account, memory.group, terms, dialect, 0.0)
+        return lane_of(memory, terms, dialect, -self.age_s, 0.0)
 
     def cropped(self, share: float) -> Footing:
         """The same with so much of what is free now: for a part of a plan limits bind as soon."""
@@ -209,10 +209,11 @@ def foresee(
     order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
     small = cropped(outline, depth.cropped_calls)
     chosen = [seed + at for at in _chosen(order, small, depth)]
-    few = knowledge
+    stage, few = ground, knowledge
     if small is not outline:
         few = replace(knowledge, footing=knowledge.footing.cropped(1.0 / outline.times(small)))
-    offs, ran = _rehearsed(small, ground_of(few).under(strategy), strategy, few, chosen)
+        stage = ground_of(few).under(strategy)
+    offs, ran = _rehearsed(small, stage, strategy, few, chosen)
     middle, flow = draws[order[depth.draws // 2]]
     # Every wave has an end of its own; everything else has one.
     is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
@@ -355,9 +356,8 @@ def _others(chronicle: ChronicleMemory) -> float:
     """The share of the limits that neighbours are taken to have."""
     seen_min = max(1, minutes_seen(chronicle, LATELY_MIN))
     others = lately(chronicle, LATELY_MIN).neighbours
-    return (
-        0.0 if others < max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min)) else min(OTHERS_MAX, others)
-    )
+    least = max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min))
+    return 0.0 if others < least else min(OTHERS_MAX, others)
 
 
 def _gauges(footing: Footing) -> Iterator[Limit]:

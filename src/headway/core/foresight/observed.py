@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
 
-from headway.core.foresight.sizes import Seen
-from headway.core.quota.demand import TOKENS_PER_BYTE, TOKENS_PER_MESSAGE
+from headway.core.foresight.sizes import Seen, usual_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ def _input_tokens(one: Answered) -> float:
     """What the provider told; if it tells nothing, what so many bytes usually are."""
     if one.input_tokens or not one.size_bytes:
         return one.input_tokens
-    usual = one.size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE
-    return max(1, one.calls) * usual
+    return max(1, one.calls) * usual_tokens(one.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def mood(sizes: Sizes, seed: int) -> Mood:
 def draw(sizes: Sizes, mood: Mood, index: int, size_bytes: float) -> tuple[float, float]:
     """Tokens in and out of call number `index`, whose prompt has so many bytes; 0 if unknown."""
     if sizes.outputs is None:
-        tokens_in = max(1.0, size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE)
+        tokens_in = usual_tokens(size_bytes)
         spread = SPREAD_PRIOR * normal(mood.seed, SPREAD_STREAM, index)
         level = log(OUTPUT_TOKENS_PRIOR) - 0.5 * SPREAD_PRIOR**2
         return tokens_in * exp(mood.input_off), exp(level + spread + mood.output_off)
@@ -199,6 +199,11 @@ def draw(sizes: Sizes, mood: Mood, index: int, size_bytes: float) -> tuple[float
         off = log(outputs.longest + outputs.tail * further)
     log_out = outputs.at(log_in, mood.output_slope) + off - outputs.rise
     return max(1.0, exp(log_in + mood.input_off)), max(1.0, exp(log_out + mood.output_off))
+
+
+def usual_tokens(size_bytes: float) -> float:
+    """What a prompt of so many bytes usually is."""
+    return max(1.0, size_bytes * TOKENS_PER_BYTE["english"] + TOKENS_PER_MESSAGE)
 
 
 def calls_drawn(sizes: Sizes, mood: Mood, index: int, usual: float) -> int:

@@ -22,9 +22,9 @@ class LimitView:
     limit: Limit
     used: float
     """Of the limit, now: everybody's use, as far as the provider told."""
-    age_s: float | None
+    age_s: float | None = None
     """Since the provider last confirmed it; `None` if it never did."""
-    neighbours_per_s: float
+    neighbours_per_s: float = 0.0
     each: float = 0.0
     """What every call takes of it, where reservations do not come back."""
     spare: float = 0.0
