@@ -1,0 +1,172 @@
+"""A user's machine for tests at the doors: own folders, the `headway` command, a provider.
+
+Nothing here imports headway: tests that use it see what a user sees, and hold on any tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+SOON_S: Final = 60.0
+"""Long enough on a busy machine for what takes milliseconds on a quiet one."""
+
+OWN_VARIABLES: Final = (
+    "ANTHROPIC_",
+    "CODEX_",
+    "CLAUDE_",
+    "GEMINI_",
+    "GOOGLE_",
+    "HEADWAY_",
+    "OPENAI_",
+)
+"""Beginnings of variables that a test must not inherit."""
+
+
+def until(is_so: Callable[[], object], within_s: float = SOON_S) -> None:
+    """Wait for a condition."""
+    end_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < end_s, f"not so after {within_s} s"
+        time.sleep(0.01)
+
+
+@dataclass
+class Provider:
+    """A `headway sim serve` process and its record of what really happened."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def truth(self, key: str | None = None) -> dict[str, Any]:
+        """The record of all accounts, or of the account of one key, with every arrival."""
+        query = f"?arrivals=all{f'&key={key}' if key else ''}"
+        with urllib.request.urlopen(f"{self.url}/truth{query}", timeout=SOON_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def account(self, key: str) -> dict[str, Any] | None:
+        """The record of one key's account; none before its first call."""
+        accounts = self.truth()["accounts"]
+        name = hashlib.sha256(key.encode()).hexdigest()[:8]
+        found: dict[str, Any] | None = accounts.get(name)
+        return found
+
+
+@contextmanager
+def provider(*options: str) -> Iterator[Provider]:
+    """A simulated provider on a free port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway", "sim", "serve", "--port", "0", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], SOON_S)
+        line = process.stdout.readline() if ready else ""
+        assert line.startswith("http://"), line + (process.stdout.read() if ready else "")
+        yield Provider(line.split()[0], process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@dataclass
+class User:
+    """Folders of its own, found by the variables that users set; what runs in them ends with it."""
+
+    root: Path
+    env: dict[str, str]
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The project folder: where commands are started."""
+        return self.root / "project"
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        """Start `headway`, in a process group of its own."""
+        settings: dict[str, Any] = {
+            "cwd": self.folder, "env": self.env, "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+        }  # fmt: skip
+        process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-m", "headway", *words],
+            text=True,
+            start_new_session=True,
+            **settings | more,
+        )
+        self.started.append(process)
+        return process
+
+    def headway(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run `headway` to its end."""
+        within_s = more.pop("within_s", 10 * SOON_S)
+        process = self.start(*words, **more)
+        out, err = process.communicate(timeout=within_s)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def json(self, *words: str) -> list[Any]:
+        """What `headway ... --json` prints: a value a line."""
+        ended = self.headway(*words, "--json")
+        return [json.loads(line) for line in ended.stdout.splitlines()]
+
+    def close(self) -> None:
+        """End every process that has these folders in its environment."""
+        for process in self.started:
+            if process.poll() is None:
+                kill_group(process)
+        mark = f"HEADWAY_STATE_DIR={self.env['HEADWAY_STATE_DIR']}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except OSError:
+                continue
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a process and its group with -9, and take what it printed."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@contextmanager
+def user(root: Path, more: Mapping[str, str] | None = None) -> Iterator[User]:
+    """A user with a project folder below `root`; every process of theirs is gone afterwards."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OWN_VARIABLES)}
+    home = root / "home"
+    own = {name: str(root / name.lower()) for name in ("RUNTIME", "STATE", "CONFIG")}
+    env = kept | {f"HEADWAY_{name}_DIR": path for name, path in own.items()}
+    env |= {"HOME": str(home), "HEADWAY_IDLE_S": "5"} | dict(more or {})
+    someone = User(root, env)
+    home.mkdir(parents=True)
+    someone.folder.mkdir()
+    try:
+        yield someone
+    finally:
+        someone.close()
+
+
+def openai_at(provider: Provider, key: str) -> dict[str, str]:
+    """The variables by which `model: openai/...` reaches a simulated provider."""
+    return {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": key}
