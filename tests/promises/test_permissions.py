@@ -141,7 +141,7 @@ EDIT = {
 }
 ALL = {
     "claude": {"--permission-mode": ["bypassPermissions"]},
-    "codex": {"--sandbox": ["danger-full-access"]},
+    "codex": {"--dangerously-bypass-approvals-and-sandbox": ["-"]},
     "opencode": {"--auto": []},
     "gemini": {"--approval-mode": ["yolo"], "GEMINI_CLI_TRUST_WORKSPACE": "true"},
 }

@@ -177,8 +177,10 @@ def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError
             yield PlanValueError(message, where=where(spec.file, place), hint=hint)
         kind, given = kind_of(agent.name, settings), spec.permissions_of(task)
         if given and kind is not None and given not in kind.permissions:
-            message = f"`{task.name}` has `permissions: {given}`, and `{agent.name}` has no words for it"
-            hint = f"say them in the configuration: `[agents.{agent.name}]` `{given} = [\"--yes\"]`"
+            message = (
+                f"`{task.name}` has `permissions: {given}`, and `{agent.name}` has no words for it"
+            )
+            hint = f'say them in the configuration: `[agents.{agent.name}]` `{given} = ["--yes"]`'
             spot = task.spot("permissions").value
             yield PlanValueError(message, where=where(spec.file, spot), hint=hint)
         for tool in agent.tools:

@@ -292,7 +292,9 @@ def _agent(section: Section) -> Agent | None:
         section.wrong("agent", node, EXPECTS, better_agent(agent))
     given = section.node("permissions")
     if agent.name == LOOP and given is not None:
-        section.wrong("permissions", given, "no value beside `tools(...)`: the tools are all it has")
+        section.wrong(
+            "permissions", given, "no value beside `tools(...)`: the tools are all it has"
+        )
     return agent
 
 

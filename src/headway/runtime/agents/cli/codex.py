@@ -26,11 +26,8 @@ CONFIG: Final = "config.toml"
 SEEDS: Final = ("auth.json", "rules", "hooks.json", "managed_config.toml", "requirements.toml")
 """What is linked of the user's home: the login, and what says what is allowed."""
 
-SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
-"""From the least to the most that commands may do."""
-
-GIVEN: Final = {"": 0, "edit": 1, "all": 2}
-"""The least sandbox of each permission."""
+EDIT: Final = ("--sandbox", "workspace-write")
+ALL: Final = "--dangerously-bypass-approvals-and-sandbox"
 
 TOOLS: Final = {
     "command_execution": "shell", "file_change": "edit", "mcp_tool_call": "mcp",
@@ -64,8 +61,10 @@ class Codex:
         argv = [self.program, "exec", "--json", "--skip-git-repo-check"]
         # A home that was made for another command leads to the user's own databases.
         argv += ["-c", f"sqlite_home={json.dumps(folder)}"]
-        if GIVEN[errand.permissions] > SANDBOXES.index(_own_sandbox(folder)):
-            argv += ["--sandbox", SANDBOXES[GIVEN[errand.permissions]]]
+        if errand.permissions == "all":
+            argv.append(ALL)
+        elif errand.permissions == "edit" and not _may_edit(folder):
+            argv += EDIT
         if model := bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
             argv += ["-m", model]
         argv += ["resume", errand.session, "-"] if errand.goes_on else ["-"]
@@ -92,7 +91,10 @@ class Codex:
                 notes.turns += 1
                 notes.text = text_of(item.get("text"))
             case "item.completed" if (name := TOOLS.get(text_of(item.get("type")))) is not None:
-                notes.use(text_of(item.get("tool")) if name == "mcp" else name)
+                used = text_of(item.get("tool")) if name == "mcp" else name
+                notes.use(used)
+                if item.get("status") == "declined":
+                    notes.deny(used)
             case "turn.completed":
                 usage = fields(event.get("usage"))
                 notes.is_over, notes.error = True, ""
@@ -120,11 +122,13 @@ def _held(path: str, session: str) -> Held:
     return Held(session, replies, is_cut, given, gave)
 
 
-def _own_sandbox(folder: str) -> str:
-    """The sandbox that the user has chosen for all projects; the least if none."""
+def _may_edit(folder: str) -> bool:
+    """Whether the user's configuration has a sandbox for all projects that is as wide, or wider."""
     try:
         with open(os.path.join(folder, CONFIG), "rb") as file:
-            chosen = tomllib.load(file).get("sandbox_mode")
+            return tomllib.load(file).get("sandbox_mode") in (
+                "workspace-write",
+                "danger-full-access",
+            )
     except (OSError, ValueError):
-        chosen = None
-    return chosen if chosen in SANDBOXES else SANDBOXES[0]
+        return False

@@ -30,6 +30,9 @@ SESSIONS: Final = (
     "SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_created DESC LIMIT 1"
 )
 """Subagents have parents."""
+DENIED: Final = ("rejected permission", "specified a rule which prevents")
+"""What it says in the place of a result: a question that was rejected, a rule that denies."""
+
 MESSAGES: Final = "SELECT data FROM message WHERE session_id = ?"
 BUSY_S_MAX: Final = 2.0
 
@@ -96,6 +99,9 @@ class Opencode:
                 notes.at = reply
             case "tool_use":
                 notes.use(text_of(part.get("tool")))
+                error = text_of(fields(part.get("state")).get("error"))
+                if any(words in error for words in DENIED):
+                    notes.deny(text_of(part.get("tool")))
             case "step_finish":
                 told = fields(part.get("tokens"))
                 cache = fields(told.get("cache"))
@@ -108,9 +114,9 @@ class Opencode:
                 notes.output_tokens += count_of(told.get("reasoning"))
                 notes.microusd += money_of(part.get("cost"))
             case "error":
-                error = fields(event.get("error"))
-                said = text_of(fields(error.get("data")).get("message"))
-                notes.fail(said or text_of(error.get("name")))
+                failure = fields(event.get("error"))
+                said = text_of(fields(failure.get("data")).get("message"))
+                notes.fail(said or text_of(failure.get("name")))
 
 
 def _editing(given: str) -> str:

@@ -277,7 +277,9 @@ class _Program:
         if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
             kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
             why = heard.error or ("" if ended.code == 0 else detail_of(ended))
-            fault = Fault(kind, detail=why or "it ended without an answer")
+            denied = ", ".join(name for name, _ in heard.denied)
+            silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
+            fault = Fault(kind, detail=why or f"{silent} without an answer")
             code = shell_code(ended.code)
             raise AttemptError(fault, replace(self._spent(), exit_code=code))
         await in_thread(partial(self._note, said=text))
