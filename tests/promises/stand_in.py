@@ -67,7 +67,8 @@ def main() -> None:
     seen = {path.name: path.read_text() for path in SETTINGS.get(name, ()) if path.exists()}
     prompt = sys.stdin.read()
     record = {
-        "name": name, "argv": sys.argv[1:], "environ": dict(os.environ), "settings": seen, "prompt": prompt,
+        "name": name, "argv": sys.argv[1:], "environ": dict(os.environ), "settings": seen,
+        "prompt": prompt,
     }  # fmt: skip
     (folder / f"{name}-{os.getpid()}.json").write_text(json.dumps(record))
     for event in events(name) or [{"text": "done"}]:

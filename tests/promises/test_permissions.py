@@ -23,6 +23,8 @@ RAISING = {
 }  # fmt: skip
 """Options of the four programs by which they may do more."""
 
+NOTHING: dict[str, dict[str, Any]] = {agent: {} for agent in AGENTS}
+
 HERMES = '[agents.hermes]\ncommand = "hermes --fast"\nresult = "json:text"\n'
 
 
@@ -96,7 +98,7 @@ def all_raised(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def test_agents_are_started_without_any_option_that_gives_rights(someone: User) -> None:
-    assert all_raised(performed(someone, all_four())) == dict.fromkeys(AGENTS, {})
+    assert all_raised(performed(someone, all_four())) == NOTHING
 
 
 @pytest.mark.parametrize("how", [(), ("--no-gateway",)])
@@ -130,7 +132,7 @@ def test_the_settings_of_the_user_are_those_that_the_agents_find(
     assert seen["gemini"]["own.toml"] == files[".gemini/policies/own.toml"]
     settings = json.loads(seen["gemini"]["settings.json"])
     assert settings["general"] == {"defaultApprovalMode": "auto_edit"}
-    assert all_raised(found) == dict.fromkeys(AGENTS, {})
+    assert all_raised(found) == NOTHING
 
 
 EDIT = {

@@ -44,7 +44,7 @@ AGENT: Final = re.compile(
 QUORUM: Final = re.compile(r"(?P<count>[1-9]\d{0,6})|(?P<percent>[1-9]\d?|100)%", re.ASCII)
 
 PERMISSIONS: Final = ("edit", "all")
-"""What a plan can give an agent beyond its user's settings of it: edits in its folder; everything."""
+"""What a plan can give an agent beyond its user's settings: edits in its folder, or everything."""
 
 WORK: Final = ("run", "prompt", "prompt_file", "python")
 """What a task does: exactly one of these."""

@@ -23,7 +23,7 @@ from headway.wire.loose import Fields, fields, items, parsed, text_of
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
 STATE: Final = ".claude.json"
 SEEDS: Final = (".credentials.json", "settings.json", "remote-settings.json")
-"""What is linked of the user's folder: the login, and what the user and their organisation allow."""
+"""What is linked of the user's folder: the login, and what the user and an organisation allow."""
 
 KEPT: Final = (
     "oauthAccount", "mcpServers", "hasCompletedOnboarding", "customApiKeyResponses",
@@ -73,7 +73,8 @@ class Claude:
     def start(self, errand: Errand) -> Start:
         """The command line, its variables, and what it reads."""
         argv = [
-            self.program, "-p", "--output-format", "stream-json", "--verbose", *_permissions(errand),
+            self.program, "-p", "--output-format", "stream-json", "--verbose",
+            *_permissions(errand),
         ]  # fmt: skip
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
         if model := bare_model(errand, "anthropic", "claude"):
@@ -170,9 +171,9 @@ def _seed(folder: str, environ: Mapping[str, str]) -> None:
         found = {}
     if not os.path.exists(os.path.join(folder, STATE)):
         kept: dict[str, object] = {name: found[name] for name in KEPT if name in found}
-        projects = {path: fields(one) for path, one in fields(found.get("projects")).items()}
         kept["projects"] = {
-            path: {name: one[name] for name in TRUST if name in one}
-            for path, one in projects.items()
+            path: trust
+            for path, one in fields(found.get("projects")).items()
+            if (trust := {name: fields(one)[name] for name in TRUST if name in fields(one)})
         }
         write_private(os.path.join(folder, STATE), json.dumps(kept))

@@ -30,6 +30,7 @@ SESSIONS: Final = (
     "SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_created DESC LIMIT 1"
 )
 """Subagents have parents."""
+EDITS: Final = {"*": "allow"}
 DENIED: Final = ("rejected permission", "specified a rule which prevents")
 """What it says in the place of a result: a question that was rejected, a rule that denies."""
 
@@ -122,8 +123,7 @@ class Opencode:
 def _editing(given: str) -> str:
     """The permissions of the environment, with edits allowed; patterns that deny one stay."""
     rules = fields(parsed(given))
-    edit = rules.get("edit")
-    return json.dumps({**rules, "edit": {**fields(edit), "*": "allow"}})
+    return json.dumps({**rules, "edit": {**EDITS, **fields(rules.get("edit")), **EDITS}})
 
 
 def _is_reply(data: object) -> bool:
