@@ -41,7 +41,7 @@ def plan_of(agent: str, members: int) -> str:
     """Each task writes a file, waits, and adds a line to it."""
     model = f"    model: {MODELS[agent]}\n" if agent in MODELS else ""
     return (
-        f"headway: 1\ntasks:\n  edit:\n    agent: {agent}\n{model}"
+        f"headway: 1\npermissions: all\ntasks:\n  edit:\n    agent: {agent}\n{model}"
         f"    each: {list(range(1, members + 1))}\n    prompt: >-\n"
         "      Please run `echo first > {{ item }}.txt`, then `sleep 0.5`, then\n"
         "      `echo last >> {{ item }}.txt; cat {{ item }}.txt`.\n"
@@ -90,9 +90,5 @@ def machine(agent: str, members: int) -> Iterator[Machine]:
             "HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": HERE, **place,
         }  # fmt: skip
         env |= CLIENTS[agent].prepared(home, Urls.all_at(url))
-        if agent == "codex":
-            # In a container there may be no sandbox: what is tested is not Codex's.
-            config = home / ".codex" / "config.toml"
-            config.write_text(f'sandbox_mode = "danger-full-access"\n{config.read_text()}')
         (project / "plan.yaml").write_text(plan_of(agent, members))
         yield Machine(project, env, url)

@@ -87,7 +87,8 @@ def test_a_home_has_the_users_login_as_a_link_and_none_of_the_rest(tmp_path: Pat
     files = {
         ".claude/.credentials.json": "c", ".claude/settings.json": "{}",
         ".claude/projects/other/1.jsonl": "theirs", ".claude/history.jsonl": "theirs",
-        ".claude.json": json.dumps({"oauthAccount": {"a": 1}, "projects": {"secret": 1}}),
+        ".claude.json": json.dumps({"oauthAccount": {"a": 1}, "projects": {"/secret": 1, "/p": {
+            "hasTrustDialogAccepted": True, "history": ["theirs"]}}}),
         ".codex/auth.json": "x", ".codex/config.toml": 'model = "m"', ".codex/sessions/1": "theirs",
         ".local/share/opencode/auth.json": "o", ".local/share/opencode/opencode.db": "theirs",
         ".gemini/oauth_creds.json": "g", ".gemini/settings.json": "{}", ".gemini/tmp/1": "theirs",
@@ -108,16 +109,47 @@ def test_a_home_has_the_users_login_as_a_link_and_none_of_the_rest(tmp_path: Pat
         "gemini/.gemini/oauth_creds.json": True, "gemini/.gemini/settings.json": False,
     }  # fmt: skip
     state = json.loads(Path(asked.home, "claude", ".claude.json").read_text())
-    assert state == {"oauthAccount": {"a": 1}}
+    trusted = {"/p": {"hasTrustDialogAccepted": True}}
+    assert state == {"oauthAccount": {"a": 1}, "projects": trusted}
     assert Path(asked.home, "claude").stat().st_mode & 0o077 == 0
 
 
-def test_codex_may_write_in_the_folder_unless_the_user_has_said_otherwise(tmp_path: Path) -> None:
-    asked = errand(tmp_path)
-    assert 'sandbox_mode="workspace-write"' in KINDS["codex"].start(asked).argv
-    environ = own_files(tmp_path, {".codex/config.toml": 'sandbox_mode = "read-only"'})
-    argv = KINDS["codex"].start(replace(asked, environ=environ)).argv
-    assert not any("sandbox_mode" in word for word in argv)
+@pytest.mark.parametrize(
+    ("config", "is_given"),
+    [
+        ('sandbox_mode = "read-only"', True),
+        ("not TOML", True),
+        ('sandbox_mode = "workspace-write"', False),
+        ('sandbox_mode = "danger-full-access"', False),
+    ],
+)
+def test_codex_gets_a_wider_sandbox_only_where_its_own_is_narrower(
+    tmp_path: Path, config: str, is_given: bool
+) -> None:
+    environ = own_files(tmp_path, {".codex/config.toml": config})
+    asked = replace(errand(tmp_path, environ=environ), permissions="edit")
+    assert ("workspace-write" in KINDS["codex"].start(asked).argv) is is_given
+    assert "--sandbox" not in KINDS["codex"].start(replace(asked, permissions="")).argv
+
+
+def test_claude_is_allowed_everything_by_name_where_root_cannot_bypass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(errand(tmp_path), permissions="all")
+    for uid, sandbox, mode in ((0, "", "acceptEdits"), (0, "1", "bypassPermissions"),
+                               (1, "", "bypassPermissions")):  # fmt: skip
+        monkeypatch.setattr("os.geteuid", lambda uid=uid: uid)
+        start = KINDS["claude"].start(replace(asked, environ={"IS_SANDBOX": sandbox}))
+        assert start.argv[start.argv.index("--permission-mode") + 1] == mode
+        assert ("--allowedTools" in start.argv) is (mode == "acceptEdits")
+
+
+def test_opencode_keeps_the_patterns_by_which_edits_are_denied(tmp_path: Path) -> None:
+    own = {"OPENCODE_PERMISSION": '{"edit": {"*.key": "deny"}, "bash": "ask"}'}
+    asked = replace(errand(tmp_path, environ=own), permissions="edit")
+    told = json.loads(KINDS["opencode"].start(asked).told["OPENCODE_PERMISSION"])
+    assert told == {"edit": {"*": "allow", "*.key": "deny"}, "bash": "ask"}
+    assert list(told["edit"]) == ["*", "*.key"], "the last rule that fits is the one that holds"
 
 
 def test_a_configuration_of_the_meter_replaces_that_of_an_earlier_attempt(tmp_path: Path) -> None:

@@ -403,3 +403,19 @@ def test_ten_thousand_tasks_are_checked_in_seconds(spec: PlanSpec) -> None:
     assert len(found.answers) <= 12
     # The bound is generous, for a busy machine that counts every branch; `bench.check` has figures.
     assert process_time() - start < 12.0
+
+
+def test_what_tasks_may_do_is_told_of_each() -> None:
+    tasks = (
+        "  own: {prompt: p, agent: claude, permissions: all}\n  top: {prompt: p, agent: codex}\n"
+        "  loop: {prompt: p, agent: 'tools(files, shell)'}\n  one: {prompt: p}\n  two: {run: x}\n"
+    )
+    found = report(tasks, top="model: m\npermissions: edit\n").groups
+    assert [(one.agent, one.permissions) for one in found] == [
+        ("claude", "all"), ("codex", "edit"), ("tools(files, shell)", ""), ("", ""), ("", ""),
+    ]  # fmt: skip
+    assert [one.may for one in found[2:]] == [
+        "use tools(files, shell)", "answer only", "everything that you may",
+    ]  # fmt: skip
+    (plain,) = report("  a: {prompt: p, agent: gemini}\n").groups
+    assert plain.may == "what your settings of gemini allow"

@@ -196,6 +196,17 @@ def test_a_key_changes_with_what_is_asked_for_and_with_nothing_else(
     assert {len(key) for key in after} == {DIGEST_BYTES}
 
 
+def test_a_key_changes_with_the_permissions_of_an_agent() -> None:
+    text = "  a: {prompt: p, agent: claude}\n  b: {prompt: p}\n"
+    plain = keys(expanded(text))
+    for given in ("edit", "all"):
+        found = keys(expanded(text, top=f"permissions: {given}\n"))
+        assert found[0] != plain[0]
+        assert found[1] == plain[1], "a prompt without an agent has none"
+        own = text.replace("claude", f"claude, permissions: {given}")
+        assert keys(expanded(own)) == found
+
+
 REDUCED = "  a: {run: x, each: [1, 2], matrix: {m: [3]}}\n  b: {run: y, reduce: a, quorum: 1}\n"
 
 

@@ -224,6 +224,16 @@ def test_a_configuration_can_allow_more() -> None:
     assert error.hint == "use claude, or remove `agent`"
 
 
+def test_no_configuration_allows_permissions() -> None:
+    every = allowance_of("claude, tools", "run, python")
+    text = task("prompt: x", "agent: claude", "permissions: all")
+    (error,) = told(text, every)
+    assert error.message == "`tasks.t.permissions` raises what its agent may do"
+    assert messages(apply_fixes(text, error.fixes), every) == []
+    (error,) = told(task("prompt: x", top="permissions: edit\n"), every)
+    assert error.message == "`permissions` raises what agents may do"
+
+
 def test_a_loop_says_what_it_writes_and_that_is_new_text() -> None:
     allowed, loop = allowance_of("tools", ""), ("prompt: x", "agent: 'tools(files)'")
     assert messages(task(*loop, "writes: [out/*.md, 'state:k']"), allowed) == []

@@ -284,7 +284,7 @@ def test_planning_needs_a_model_that_can_be_reached(tmp_path: Path) -> None:
 def test_the_request_has_every_key_that_may_be_used(allowance: Allowance) -> None:
     text = system_text(allowance)
     told = {key.name for key in GRAMMAR if f"- `{key.name}` (of a" in text}
-    left_out = set() if allowance.works else {"run", "verify", "agent"}
+    left_out = {"permissions"} | (set() if allowance.works else {"run", "verify", "agent"})
     assert told == {key.name for key in GRAMMAR} - left_out
     assert all(key.about in text for key in GRAMMAR if key.name in told)
 

@@ -97,6 +97,8 @@ def goal_text(goal: str, files: Listing, models: tuple[str, ...]) -> str:
 def _is_usable(key: Key, allowance: Allowance) -> bool:
     if key.name in ("run", "verify"):
         return "run" in allowance.works
+    if key.name == "permissions":
+        return False
     return key.name != "agent" or bool(allowance.agents)
 
 

@@ -6,20 +6,27 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headway.core.plan.remark import where
 from headway.core.plan.spec import LOOP, Agent, PlanSpec, Prompt, TaskSpec
 from headway.core.plan.tools import better_agent
 from headway.errors import Fix, PlanError, PlanValueError, UsageError, did_you_mean
 from headway.runtime.configuration import Configuration, read_configuration
-from headway.runtime.work import Result
+from headway.runtime.work import AGENT_VARIABLE, Result
 
 if TYPE_CHECKING:
     from headway.runtime.agents.cli.custom import AgentSetting
     from headway.runtime.crew import Crew
     from headway.runtime.filling import Filling
     from headway.runtime.schemas import Schema
+
+
+AGENT_SHELLS: Final = (
+    AGENT_VARIABLE, "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE",
+    "CURSOR_AGENT", "COPILOT_CLI", "AI_AGENT",
+)  # fmt: skip
+"""Variables that agents set for the commands that they run: headway's own, then those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,8 @@ class AgentTask:
     schema: Schema | None = None
     verify: Callable[[str], Awaitable[str | None]] | None = None
     timeout_s: float | None = None
+    permissions: str = ""
+    """What the plan gives beyond the user's settings of the agent."""
 
 
 def agent_of(task: TaskSpec) -> Agent | None:
@@ -70,7 +79,7 @@ async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
     repairs = filling.group.task.repairs
     call = ProgramCall(
         prompt, asked.model, asked.is_own_model, environment, asked.schema, asked.verify, repairs,
-        asked.timeout_s,
+        asked.timeout_s, asked.permissions,
     )  # fmt: skip
     if filling.share is None:
         return await perform_program(kind, call, filling.attempt, crew)
@@ -119,6 +128,7 @@ def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:
     configuration = read_configuration(environ).values
     must_be_known(spec, configuration)
     settings = _settings(configuration)
+    _must_be_the_users(spec, environ)
     for task in spec.tasks:
         agent = agent_of(task)
         if agent is not None and agent.name == LOOP:
@@ -136,10 +146,24 @@ def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:
             )
 
 
-def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError]:
-    from headway.runtime.agents.cli.known import KINDS
+def _must_be_the_users(spec: PlanSpec, environ: Mapping[str, str]) -> None:
+    """Refuse a plan that gives rights when an agent starts it: it would give them to itself."""
+    shell = next((name for name in AGENT_SHELLS if environ.get(name)), "")
+    task = next(filter(spec.permissions_of, spec.tasks), None)
+    if shell and task is not None:
+        raise UsageError(
+            f"`{task.name}` has `permissions: {spec.permissions_of(task)}`, and an agent started "
+            f"this run (`{shell}` is set): an agent gives no rights",
+            where=where(spec.file, task.spot("permissions").value),
+            hint="remove `permissions`, or start the run from a terminal of your own",
+        )
 
-    names = [*KINDS, *_settings(configuration)]
+
+def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError]:
+    from headway.runtime.agents.cli.known import KINDS, kind_of
+
+    settings = _settings(configuration)
+    names = [*KINDS, *settings]
     servers = {one.name for one in configuration.mcp}
     for task in spec.tasks:
         agent = agent_of(task)
@@ -151,6 +175,14 @@ def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError
             message = f"`tasks.{task.name}.agent` is `{agent.name}`, and there is no such agent"
             hint = f"{guess} Or describe it in the configuration: `[agents.{agent.name}]`"
             yield PlanValueError(message, where=where(spec.file, place), hint=hint)
+        kind, given = kind_of(agent.name, settings), spec.permissions_of(task)
+        if given and kind is not None and given not in kind.permissions:
+            message = (
+                f"`{task.name}` has `permissions: {given}`, and `{agent.name}` has no words for it"
+            )
+            hint = f'say them in the configuration: `[agents.{agent.name}]` `{given} = ["--yes"]`'
+            spot = task.spot("permissions").value
+            yield PlanValueError(message, where=where(spec.file, spot), hint=hint)
         for tool in agent.tools:
             scheme, _, server = tool.partition(":")
             if scheme == "mcp" and server not in servers:

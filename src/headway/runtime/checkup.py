@@ -20,8 +20,15 @@ from typing import Final, Literal
 
 from headway.core.numbers import short
 from headway.errors import HeadwayError
-from headway.runtime.configuration import read_configuration
-from headway.runtime.folders import Folders, folders, prepare
+from headway.runtime.configuration import CONFIG_HOME, configuration_path, read_configuration
+from headway.runtime.folders import (
+    RUNTIME_DIR,
+    TEMPORARY,
+    XDG_RUNTIME,
+    Folders,
+    folders,
+    prepare,
+)
 from headway.runtime.journal_check import wal_bug
 from headway.runtime.runs import list_runs
 
@@ -53,6 +60,9 @@ class Finding:
     judgement: Judgement
     detail: str
     fix: str = ""
+    path: str = ""
+    chosen_by: str = ""
+    """Of a folder: where it is, and the variable that it was chosen by."""
 
 
 def check_up(environ: Mapping[str, str]) -> list[Finding]:
@@ -60,6 +70,8 @@ def check_up(environ: Mapping[str, str]) -> list[Finding]:
     place = folders(environ)
     looks: tuple[Callable[[], Finding], ...] = (
         _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
+        lambda: _runtime_folder(place), lambda: _config_folder(environ),
+        lambda: _folder("state folder", place.state, place.state_by),
         lambda: _disk(place), _files_open, lambda: _broker(place),
         lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
     )  # fmt: skip
@@ -116,6 +128,26 @@ def _writable(place: Folders) -> Finding:
             "set HEADWAY_STATE_DIR to a folder on a disk of this machine",
         )  # fmt: skip
     return Finding("folders", "ok", f"{place.state}, {place.runtime}")
+
+
+def _folder(about: str, path: str, chosen_by: str, more: str = "", fix: str = "") -> Finding:
+    return Finding(about, "ok", f"{path}, by {chosen_by}{more}", fix, path, chosen_by)
+
+
+def _runtime_folder(place: Folders) -> Finding:
+    if place.runtime_by != TEMPORARY:
+        return _folder("runtime folder", place.runtime, place.runtime_by)
+    return _folder(
+        "runtime folder", place.runtime, TEMPORARY,
+        f" and the user id: {XDG_RUNTIME} is not set, so every HOME of this user shares this "
+        "folder and its broker",
+        f"to keep them apart, set {RUNTIME_DIR} to a folder of its own for each",
+    )  # fmt: skip
+
+
+def _config_folder(environ: Mapping[str, str]) -> Finding:
+    folder = os.path.dirname(configuration_path(environ))
+    return _folder("config folder", folder, CONFIG_HOME if environ.get(CONFIG_HOME) else "HOME")
 
 
 def _disk(place: Folders) -> Finding:

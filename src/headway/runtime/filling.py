@@ -13,11 +13,11 @@ from json import JSONDecodeError
 from typing import Final
 
 from headway.core.plan.expand import GroupPlan, Member
-from headway.core.plan.spec import Value, frozen, plain, text_of
+from headway.core.plan.spec import Prompt, Value, frozen, plain, text_of
 from headway.core.plan.template import Broken, Template, parse_template
 from headway.errors import InternalError, UsageError
 from headway.runtime.share import Share
-from headway.runtime.work import Attempt, Needed
+from headway.runtime.work import AGENT_VARIABLE, Attempt, Needed
 
 VALUE_BYTES_MAX: Final = 100_000
 """The longest value that is given as an environment variable: systems refuse 128 KiB."""
@@ -50,6 +50,8 @@ class Filling:
         """What a command is told."""
         group = self.group
         told: dict[str, str] = {"HEADWAY_TASK": self.attempt.name, "HEADWAY_RUN": run}
+        if isinstance(group.task.work, Prompt) and group.task.work.agent is not None:
+            told[AGENT_VARIABLE] = group.task.work.agent.name
         if group.known.items is not None:
             told["item"] = text_of(self.member.item)
         if group.task.is_group:

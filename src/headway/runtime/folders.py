@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headway.errors import StateFileError
 
 RUNTIME_DIR: Final = "HEADWAY_RUNTIME_DIR"
 STATE_DIR: Final = "HEADWAY_STATE_DIR"
+XDG_RUNTIME: Final = "XDG_RUNTIME_DIR"
+TEMPORARY: Final = "TMPDIR"
 
 SOCKET_PATH_BYTES_MAX: Final = 103
 """The shortest limit of a socket's path among systems: macOS has 104 bytes with the zero."""
@@ -29,6 +31,9 @@ class Folders:
 
     runtime: str
     state: str
+    runtime_by: str = field(default="", compare=False)
+    state_by: str = field(default="", compare=False)
+    """The variables by which they were chosen; `TMPDIR` is the folder for temporary files."""
 
     @property
     def socket(self) -> str:
@@ -49,7 +54,9 @@ class Folders:
 
 def folders(environ: Mapping[str, str]) -> Folders:
     """Where they are for this user; nothing is made or looked at yet."""
-    return Folders(_runtime(environ), _state(environ))
+    runtime, runtime_by = _runtime(environ)
+    state, state_by = _state(environ)
+    return Folders(runtime, state, runtime_by, state_by)
 
 
 def prepare(place: Folders) -> None:
@@ -72,24 +79,30 @@ def prepare(place: Folders) -> None:
         return
 
 
-def _runtime(environ: Mapping[str, str]) -> str:
+def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The folder, and the variable that it is chosen by.
+
+    The last resort is named by the user's id: all HOMEs of a user share it, and so a broker.
+    """
     named = environ.get(RUNTIME_DIR)
     if named:
-        return os.path.abspath(named)
-    shared = environ.get("XDG_RUNTIME_DIR")
+        return os.path.abspath(named), RUNTIME_DIR
+    shared = environ.get(XDG_RUNTIME)
     if shared:
-        return os.path.join(os.path.abspath(shared), "headway")
+        return os.path.join(os.path.abspath(shared), "headway"), XDG_RUNTIME
     import tempfile  # Slow to import, and rarely needed.
 
-    return os.path.join(tempfile.gettempdir(), f"headway-{os.getuid()}")
+    return os.path.join(tempfile.gettempdir(), f"headway-{os.getuid()}"), TEMPORARY
 
 
-def _state(environ: Mapping[str, str]) -> str:
+def _state(environ: Mapping[str, str]) -> tuple[str, str]:
     named = environ.get(STATE_DIR)
     if named:
-        return os.path.abspath(named)
-    shared = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(os.path.abspath(shared), "headway")
+        return os.path.abspath(named), STATE_DIR
+    shared = environ.get("XDG_STATE_HOME")
+    if shared:
+        return os.path.join(os.path.abspath(shared), "headway"), "XDG_STATE_HOME"
+    return os.path.join(os.path.expanduser("~/.local/state"), "headway"), "HOME"
 
 
 def _make(path: str) -> None:

@@ -200,7 +200,7 @@ class TaskWork:
         if work.agent is not None:
             asked = AgentTask(
                 work.agent, text, model, bool(work.model), filling, max_tokens, schema, verify,
-                self._work_s,
+                self._work_s, expanded.spec.permissions_of(task),
             )  # fmt: skip
             return await perform_agent(asked, self._crew)
         call = PromptCall(

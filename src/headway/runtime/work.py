@@ -18,6 +18,9 @@ from headway.core.quota.quota import waited_for
 from headway.core.records import quick
 from headway.core.values import Fault
 
+AGENT_VARIABLE: Final = "HEADWAY_AGENT"
+"""Set for every program that an agent of a plan starts: the agent's name."""
+
 
 @quick
 class Result:

@@ -47,7 +47,9 @@ def skill_text() -> str:
 def grammar_lines() -> str:
     """Every key on a line, after the rules."""
     lines = [
-        f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}" for key in KEYS
+        f"- `{key.name}: {key.example}` ({', '.join(key.holders)}): {key.about}"
+        for key in KEYS
+        if key.name != "permissions"
     ]
     return f"{RULES}\n" + "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -63,16 +64,14 @@ def accounts_by_key(folder: str) -> dict[str, list[Account]]:
 def as_json(accounts: list[Account]) -> dict[str, object]:
     """All attempts of one task, for a program: what its agent told, and what the gateway saw."""
     last = accounts[-1]
-    tools: dict[str, int] = {}
-    for name, used in (pair for one in accounts for pair in one.tools.items()):
-        tools[name] = tools.get(name, 0) + used
     seen = [one for one in accounts if one.metered_calls is not None]
     return {
         "name": last.agent,
         "session": last.session,
         "how": last.how,
         "turns": sum(one.turns for one in accounts),
-        "tools": tools,
+        "tools": _summed(one.tools for one in accounts),
+        "denied": _summed(one.denied for one in accounts),
         "told": {
             "input_tokens": sum(one.input_tokens for one in accounts),
             "output_tokens": sum(one.output_tokens for one in accounts),
@@ -87,6 +86,13 @@ def as_json(accounts: list[Account]) -> dict[str, object]:
         "replayed": sum(one.replayed for one in accounts),
         "calls_again": sum(one.calls_again for one in accounts),
     }  # fmt: skip
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for one in counts:
+        total.update(one)
+    return dict(total)
 
 
 def account_lines(folder: str, width: int) -> Iterator[str]:
@@ -108,6 +114,8 @@ def account_lines(folder: str, width: int) -> Iterator[str]:
         words.append(f"itself says {told}" if seen else told)
         if last.how != "first":
             words.append(WORDS[last.how])
+        if denied := _summed(one.denied for one in accounts):
+            words.append(f"not allowed: {', '.join(denied)}")
         if again := sum(one.calls_again for one in accounts):
             words.append(f"{count(again, 'call')} paid twice")
         who = f"{one_line(last.task, NAME_CELLS)}  {last.agent}"

@@ -48,7 +48,7 @@ def print_check(report: CheckReport, stream: TextIO) -> None:
     if (hidden := len(report.groups) - GROUPS_SHOWN_MAX) > 0:
         console.print(f"and {hidden:,} more")
     console.print()
-    for line in (*_lines(report), "", *report.answers):
+    for line in (*_lines(report), *_rights(report), "", *report.answers):
         console.print(line, soft_wrap=True)
     _print_remarks(console, report.remarks)
 
@@ -74,6 +74,17 @@ def _lines(report: CheckReport) -> list[str]:
     if unknown:
         lines.append(f"found at run time: {', '.join(unknown)}")
     return lines
+
+
+def _rights(report: CheckReport) -> list[str]:
+    """A line for each task that an agent performs, and one for all that run as the user."""
+    agents = [group for group in report.groups if group.agent][:GROUPS_SHOWN_MAX]
+    lines = [f"{group.name} ({group.agent}) may do: {group.may}" for group in agents]
+    own = [group.name for group in report.groups if group.kind != "prompt"]
+    if own:
+        more = f", and {len(own) - PATH_SHOWN_MAX:,} more" if len(own) > PATH_SHOWN_MAX else ""
+        lines.append(f"run with all your rights: {', '.join(own[:PATH_SHOWN_MAX])}{more}")
+    return ["", *lines] if lines else []
 
 
 def _after(edges: list[EdgeReport]) -> str:

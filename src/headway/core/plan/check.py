@@ -52,6 +52,12 @@ class GroupReport:
     """It waits for no other group of its level: not even for a turn in a queue."""
     input_tokens: float
     """Expected of all members together, without results that are not there yet."""
+    agent: str = ""
+    """As the plan names it: `claude`, `tools(files)`."""
+    permissions: str = ""
+    """What the plan gives that agent: `edit`, `all`, or empty."""
+    may: str = ""
+    """What its tasks may do, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,9 @@ def _groups(expanded: Expanded, graph: Graph) -> tuple[GroupReport, ...]:
             level=level[group.index],
             is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
             input_tokens=_input_tokens(expanded, group),
+            agent=_agent(group),
+            permissions=expanded.spec.permissions_of(group.task),
+            may=_may(expanded, group),
         )
         for group in expanded.groups
     )
@@ -158,6 +167,27 @@ def _kind(group: GroupPlan) -> str:
         case Python():
             return "python"
     return "prompt"
+
+
+def _agent(group: GroupPlan) -> str:
+    work = group.task.work
+    return str(work.agent or "") if isinstance(work, Prompt) else ""
+
+
+def _may(expanded: Expanded, group: GroupPlan) -> str:
+    """What the tasks of a group may do on this machine."""
+    task, agent = group.task, _agent(group)
+    if not agent:
+        return "answer only" if isinstance(task.work, Prompt) else "everything that you may"
+    if not task.is_command:
+        return f"use {agent}"
+    own = f"what your settings of {agent} allow"
+    match expanded.spec.permissions_of(task):
+        case "edit":
+            return f"{own}, and edit files in their folder (permissions: edit)"
+        case "all":
+            return "everything, commands too, that those settings do not forbid (permissions: all)"
+    return own
 
 
 def _input_tokens(expanded: Expanded, group: GroupPlan) -> float:

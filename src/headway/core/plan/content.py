@@ -3,11 +3,11 @@
 Laws:
 - Two tasks of one plan never have one key; the same plan gives the same keys, in every process.
 - A key covers what is declared: the work and its texts (those of files too), model, longest answer,
-  names of what is read, schema, verification, item, matrix values, variables, and of the shared
-  state: how the keys combine that it may touch, and the key that its result is put under; of a
-  reduction also the items whose results it brings together, and its quorum. It covers
-  neither names of tasks nor what they need, so that a result outlives a plan that was rearranged,
-  nor how a task is run (queue, timeout, retries, priority, budget).
+  permissions of an agent, names of what is read, schema, verification, item, matrix values,
+  variables, and of the shared state: how the keys combine that it may touch, and the key that its
+  result is put under; of a reduction also the items whose results it brings together, and its
+  quorum. It covers neither names of tasks nor what they need, so that a result outlives a plan that
+  was rearranged, nor how a task is run (queue, timeout, retries, priority, budget).
 - Equal tasks are told apart by how many of them stand before.
 
 The part that members share is hashed once; each member adds its own values to a copy.
@@ -105,6 +105,8 @@ def _shared(expanded: Expanded, group: GroupPlan, model: str) -> dict[str, objec
         shared["max_tokens"] = work.max_tokens
         if work.agent is not None:
             shared["agent"] = (work.agent.name, *work.agent.tools)
+        if permissions := expanded.spec.permissions_of(task):
+            shared["permissions"] = permissions
     else:
         shared["text"] = work.command if isinstance(work, Run) else work.target
     return shared

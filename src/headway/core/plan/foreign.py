@@ -3,6 +3,7 @@
 Laws:
 - Such a plan asks models and puts their answers into new text files of the project; it executes
   nothing, unless the user's configuration allows that.
+- Its agents may do what the user's own settings of them allow, and no configuration gives more.
 - It reads no hidden file, no key, and nothing outside of the project; it is judged before any file
   that it names is opened.
 - It spends no more than it was given, and it is as large as somebody can look through.
@@ -57,6 +58,8 @@ READER: Final = "headway.files:text"
 
 WORKS: Final = ("run", "python")
 """What the user can allow: commands (also `verify` and effects), functions (also of `state`)."""
+
+ONLY_USER: Final = "remove `permissions`: only users give rights, in plans that they run themselves"
 
 TOOLS: Final = "tools"
 """The agent that is a model with tools of headway's own."""
@@ -164,6 +167,8 @@ class _Judge:
             self._note(spec.tasks[TASKS_MAX].place, message, "use `each` or `matrix`")
         self._budget("budget", spec.budget, spec.body)
         self._model("model", spec.model, spec.body)
+        if spec.permissions:
+            self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
         self._again("retries", spec.retries, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
         for entry in spec.state or ():
@@ -214,6 +219,10 @@ class _Judge:
         agent, allowed = work.agent, self.allowance.agents
         if agent is None:
             return
+        if work.permissions:
+            given = task.spot("permissions").key
+            message = f"`{path}.permissions` raises what its agent may do"
+            self._note(given, message, ONLY_USER, Fix("remove", given))
         place = task.spot("agent").key
         is_each = agent.tools and all(f"{agent.name}:{tool}" in allowed for tool in agent.tools)
         if agent.name in allowed or is_each:

@@ -14,11 +14,11 @@ Holder = Literal["plan", "task", "budget", "each"]
 Takes = Literal[
     "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
     "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
-    "state", "agent", "quorum",
+    "state", "agent", "quorum", "permissions",
 ]  # fmt: skip
 """What a key takes; `schema.py` reads each of them."""
 
-KEYS_MAX: Final = 30
+KEYS_MAX: Final = 31
 """As many as fit on a page. A new one takes the place of another."""
 
 NAME_CHARS_MAX: Final = 60
@@ -42,6 +42,9 @@ AGENT: Final = re.compile(
 """Who performs a prompt that is more than one call: `claude`, `tools(shell, files)`."""
 
 QUORUM: Final = re.compile(r"(?P<count>[1-9]\d{0,6})|(?P<percent>[1-9]\d?|100)%", re.ASCII)
+
+PERMISSIONS: Final = ("edit", "all")
+"""What a plan can give an agent beyond its user's settings: edits in its folder, or everything."""
 
 WORK: Final = ("run", "prompt", "prompt_file", "python")
 """What a task does: exactly one of these."""
@@ -83,6 +86,9 @@ KEYS: Final = (
         '"anthropic/claude-sonnet-4"'),
     Key("timeout", _BOTH, "duration", "how long one attempt may take: 90s, 10m, 2h", '"10m"'),
     Key("retries", _BOTH, "count", "how often a failed attempt is tried again", "2"),
+    Key("permissions", _BOTH, "permissions",
+        "what agents may do beyond your own settings of them: edit (files in their folder) or all",
+        '"edit"'),
     Key("run", _TASK, "text", "a shell command; values are environment variables",
         '"git diff HEAD"'),
     Key("prompt", _TASK, "text", "a call of a model with this text", '"Say hello."'),
@@ -212,6 +218,7 @@ _SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
     "target": {"type": "string", "pattern": _whole(TARGET)},
     "strategy": {"type": "string", "pattern": _whole(STRATEGY)},
     "agent": {"type": "string", "pattern": _whole(AGENT)},
+    "permissions": {"enum": list(PERMISSIONS)},
     "quorum": {
         "oneOf": [
             {"type": "integer", "minimum": 1},

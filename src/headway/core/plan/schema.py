@@ -17,6 +17,7 @@ from typing import Final
 from headway.core.plan.grammar import (
     AGENT,
     NAME_CHARS_MAX,
+    PERMISSIONS,
     QUORUM,
     RESERVED,
     STRATEGY,
@@ -42,6 +43,7 @@ from headway.core.plan.section import (
 )  # fmt: skip
 from headway.core.plan.sharing import check_sharing, state_of
 from headway.core.plan.spec import (
+    LOOP,
     Agent,
     Budget,
     Document,
@@ -70,6 +72,7 @@ ONLY_WITH: Final = (
     ("context", ("reduce",)),
     ("quorum", ("reduce",)),
     ("agent", ("prompt", "prompt_file")),
+    ("permissions", ("agent",)),
     ("repairs", ("verify", "schema")),
     ("model", ("prompt", "prompt_file")),
     ("max_tokens", ("prompt", "prompt_file")),
@@ -77,7 +80,7 @@ ONLY_WITH: Final = (
 )
 """Keys that say nothing without one of the others."""
 
-OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent"))
+OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent", "permissions"))
 """Keys that a command does not have: it is asked for none of them unless one is there."""
 
 COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writes"))
@@ -111,6 +114,7 @@ def plan_of(document: Document) -> PlanSpec:
         model=section.text("model"),
         timeout_s=section.duration("timeout"),
         retries=section.whole("retries", 0, COUNT_MAX),
+        permissions=_permissions(section),
         file=document.name,
         state=state,
         body=root.place,
@@ -257,6 +261,10 @@ def _check_shape(section: Section, spots: Mapping[str, Spot], path: str, faults:
             faults.add(PlanShapeError, spots[other].key, message, f"remove `{other}`", fix)
 
 
+def _permissions(section: Section) -> str:
+    return section.text("permissions", PERMISSIONS.__contains__, "`edit` or `all`")
+
+
 def _work(section: Section, spots: Mapping[str, Spot]) -> Run | Prompt | Python:
     command = section.text("run")
     if command and OTHER_WORK.isdisjoint(spots):
@@ -268,6 +276,7 @@ def _work(section: Section, spots: Mapping[str, Spot]) -> Run | Prompt | Python:
         model=section.text("model"),
         max_tokens=section.whole("max_tokens", 1, TOKENS_MAX),
         agent=_agent(section),
+        permissions=_permissions(section),
     )
     return Run(command) if command else Python(target) if target else prompt
 
@@ -281,6 +290,11 @@ def _agent(section: Section) -> Agent | None:
     agent = Agent(found["name"], tuple(tool.strip() for tool in tools.split(",") if tools))
     if not is_well_equipped(agent):
         section.wrong("agent", node, EXPECTS, better_agent(agent))
+    given = section.node("permissions")
+    if agent.name == LOOP and given is not None:
+        section.wrong(
+            "permissions", given, "no value beside `tools(...)`: the tools are all it has"
+        )
     return agent
 
 

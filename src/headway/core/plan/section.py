@@ -185,8 +185,8 @@ class Section:
         fix = Fix("source", node.place, value=key.example)
         if better:
             fix = Fix("replace", node.place, value=better)
-        if key.takes in ("needs", "group"):
-            # An example cannot know which tasks there are.
+        if key.takes in ("needs", "group", "permissions"):
+            # An example cannot know which tasks there are, and a fix gives no rights.
             hint, fix = f"remove `{name}`", Fix("remove", self._pairs[name][0].place)
         message = f"`{self._joined(name)}` is {told(node)}: it takes {expects}"
         self._faults.add(PlanValueError, node.place, message, hint, fix)

@@ -112,6 +112,9 @@ class Agent:
     name: str
     tools: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.tools)})" if self.tools else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
@@ -134,6 +137,8 @@ class Prompt:
     model: str = ""
     max_tokens: int | None = None
     agent: Agent | None = None
+    permissions: str = ""
+    """What this task gives its agent beyond its user's settings: `edit` or `all`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,8 @@ class PlanSpec:
     model: str = ""
     timeout_s: float | None = None
     retries: int | None = None
+    permissions: str = ""
+    """What it gives its agents that are programs, where a task says nothing else."""
     file: str = ""
     """The plan's file as people wrote it; empty if it has none."""
     state: tuple[StateKey, ...] | None = None
@@ -274,6 +281,16 @@ class PlanSpec:
     def channels(self) -> dict[str, Channel]:
         """By key or pattern of the shared state."""
         return {entry.key: entry.channel for entry in self.state or ()}
+
+    def permissions_of(self, task: TaskSpec) -> str:
+        """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.
+
+        A loop has no settings that could be exceeded: its tools are all that it may use.
+        """
+        work = task.work
+        if not isinstance(work, Prompt) or work.agent is None or work.agent.name == LOOP:
+            return ""
+        return work.permissions or self.permissions
 
 
 def text_of(value: Value) -> str:

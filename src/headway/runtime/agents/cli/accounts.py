@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Final, Literal
 
 from headway.runtime.agents.cli.homes import lines_in
@@ -74,6 +74,17 @@ class Account:
     is_done: bool = True
     number: int = 1
     """Which of the sessions of its home it was."""
+    denied: dict[str, int] = field(default_factory=dict)
+    """Tools that it was refused for want of permission, and how often."""
+
+    @property
+    def refusal(self) -> str:
+        """`fix[3] was refused Bash twice (claude): ...`."""
+        tools = ", ".join(f"{name} ({times})" for name, times in self.denied.items())
+        return (
+            f"{self.task} was not allowed to use {tools}: your settings of {self.agent} would ask; "
+            "allow it there, or add `permissions: edit` or `all` to the task"
+        )
 
     @property
     def words(self) -> str:

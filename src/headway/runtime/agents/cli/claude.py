@@ -1,8 +1,8 @@
 """Claude Code as an agent: `claude -p` with a stream of JSON, in a configuration folder of its own.
 
-Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. Edits are
-accepted, its shell is allowed; what the user's own settings deny stays denied. It has been run as
-2.1.325.
+Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. It may do
+what the user's settings allow; what would be a question is denied, and told at the end
+(`permission_denials`). It has been run as 2.1.325.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from headway.core.plan.grammar import PERMISSIONS
 from headway.runtime.agents.cli.heard import Notes, count_of, money_of
 from headway.runtime.agents.cli.homes import lines_in, link_into, write_private
 from headway.runtime.agents.cli.kind import Errand, Held, Start, bare_model
@@ -21,11 +22,31 @@ from headway.wire.loose import Fields, fields, items, parsed, text_of
 
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
 STATE: Final = ".claude.json"
-SEEDS: Final = (".credentials.json", "settings.json")
-"""What is linked of the user's folder: the login, and what is allowed."""
+SEEDS: Final = (".credentials.json", "settings.json", "remote-settings.json")
+"""What is linked of the user's folder: the login, and what the user and an organisation allow."""
 
-KEPT: Final = ("oauthAccount", "mcpServers", "hasCompletedOnboarding", "customApiKeyResponses")
+KEPT: Final = (
+    "oauthAccount", "mcpServers", "hasCompletedOnboarding", "customApiKeyResponses",
+    "bypassPermissionsModeAccepted",
+)  # fmt: skip
 """What is taken over of its state; the rest is a history of all projects."""
+
+TRUST: Final = (
+    "hasTrustDialogAccepted", "allowedTools", "mcpServers", "enabledMcpjsonServers",
+    "disabledMcpjsonServers",
+)  # fmt: skip
+"""What is taken over of each project: without its trust, what its own settings allow is ignored."""
+
+GIVEN: Final = {
+    "": (),
+    "edit": ("--permission-mode", "acceptEdits"),
+    "all": ("--permission-mode", "bypassPermissions"),
+}
+AS_ROOT: Final = (
+    "--permission-mode", "acceptEdits",
+    "--allowedTools", "Bash,Edit,Write,NotebookEdit,WebFetch,WebSearch,mcp__*",
+)  # fmt: skip
+"""`all` where it refuses to bypass: as root, outside of what is declared to be a sandbox."""
 
 KEYS: Final = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN",
@@ -41,6 +62,7 @@ class Claude:
     name: Final = "claude"
     program: Final = "claude"
     install: Final = "npm install -g @anthropic-ai/claude-code"
+    permissions: Final = PERMISSIONS
     lost: Final = ("No conversation found", "is already in use")
     is_summed: Final = False
     is_cost_summed: Final = True
@@ -52,7 +74,7 @@ class Claude:
         """The command line, its variables, and what it reads."""
         argv = [
             self.program, "-p", "--output-format", "stream-json", "--verbose",
-            "--permission-mode", "acceptEdits", "--allowedTools", "Bash",
+            *_permissions(errand),
         ]  # fmt: skip
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
         if model := bare_model(errand, "anthropic", "claude"):
@@ -113,11 +135,18 @@ def _hear_result(notes: Notes, event: Fields) -> None:
     notes.output_tokens = count_of(usage.get("output_tokens"))
     notes.microusd = money_of(event.get("total_cost_usd"))
     said = text_of(event.get("result"))
+    for denial in map(fields, items(event.get("permission_denials"))):
+        notes.deny(text_of(denial.get("tool_name")))
     if event.get("is_error") or event.get("subtype") != "success":
         told = [text_of(one) for one in items(event.get("errors"))]
         notes.fail(said or "; ".join(filter(None, told)) or text_of(event.get("subtype")))
     else:
         notes.text, notes.error = said or notes.text, ""
+
+
+def _permissions(errand: Errand) -> tuple[str, ...]:
+    is_refused = os.geteuid() == 0 and errand.environ.get("IS_SANDBOX") != "1"
+    return AS_ROOT if errand.permissions == "all" and is_refused else GIVEN[errand.permissions]
 
 
 def _has_own(errand: Errand) -> bool:
@@ -141,5 +170,10 @@ def _seed(folder: str, environ: Mapping[str, str]) -> None:
     except OSError:
         found = {}
     if not os.path.exists(os.path.join(folder, STATE)):
-        kept = {name: found[name] for name in KEPT if name in found}
+        kept: dict[str, object] = {name: found[name] for name in KEPT if name in found}
+        kept["projects"] = {
+            path: trust
+            for path, one in fields(found.get("projects")).items()
+            if (trust := {name: fields(one)[name] for name in TRUST if name in fields(one)})
+        }
         write_private(os.path.join(folder, STATE), json.dumps(kept))

@@ -1,8 +1,8 @@
 """Codex as an agent: `codex exec --json`, in a CODEX_HOME of its own.
 
-Its session cannot be named before; its home has no other one, so it is found there. Commands may
-write in the plan's folder (`workspace-write`) unless the user's configuration says otherwise. It
-has been run as 0.166.
+Its session cannot be named before; its home has no other one, so it is found there. Commands run in
+the sandbox of the user's configuration, which is read-only if that says nothing; `exec` asks no
+question. It has been run as 0.166.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Final
 
+from headway.core.plan.grammar import PERMISSIONS
 from headway.runtime.agents.cli.heard import Notes, count_of
 from headway.runtime.agents.cli.homes import copy_into, lines_in, link_into
 from headway.runtime.agents.cli.kind import Errand, Held, Start, bare_model
@@ -22,8 +23,11 @@ from headway.wire.loose import Fields, fields, text_of
 
 HOME: Final = "CODEX_HOME"
 CONFIG: Final = "config.toml"
-SEEDS: Final = ("auth.json",)
-SANDBOX: Final = "workspace-write"
+SEEDS: Final = ("auth.json", "rules", "hooks.json", "managed_config.toml", "requirements.toml")
+"""What is linked of the user's home: the login, and what says what is allowed."""
+
+EDIT: Final = ("--sandbox", "workspace-write")
+ALL: Final = "--dangerously-bypass-approvals-and-sandbox"
 
 TOOLS: Final = {
     "command_execution": "shell", "file_change": "edit", "mcp_tool_call": "mcp",
@@ -40,6 +44,7 @@ class Codex:
     name: Final = "codex"
     program: Final = "codex"
     install: Final = "npm install -g @openai/codex"
+    permissions: Final = PERMISSIONS
     lost: Final = ("no rollout found", "No session found", "thread not found")
     is_summed: Final = True
     is_cost_summed: Final = False
@@ -56,8 +61,10 @@ class Codex:
         argv = [self.program, "exec", "--json", "--skip-git-repo-check"]
         # A home that was made for another command leads to the user's own databases.
         argv += ["-c", f"sqlite_home={json.dumps(folder)}"]
-        if not _has_sandbox(folder):
-            argv += ["-c", f'sandbox_mode="{SANDBOX}"']
+        if errand.permissions == "all":
+            argv.append(ALL)
+        elif errand.permissions == "edit" and not _may_edit(folder):
+            argv += EDIT
         if model := bare_model(errand, "openai", "gpt", "o1", "o3", "o4", "codex"):
             argv += ["-m", model]
         argv += ["resume", errand.session, "-"] if errand.goes_on else ["-"]
@@ -84,7 +91,10 @@ class Codex:
                 notes.turns += 1
                 notes.text = text_of(item.get("text"))
             case "item.completed" if (name := TOOLS.get(text_of(item.get("type")))) is not None:
-                notes.use(text_of(item.get("tool")) if name == "mcp" else name)
+                used = text_of(item.get("tool")) if name == "mcp" else name
+                notes.use(used)
+                if item.get("status") == "declined":
+                    notes.deny(used)
             case "turn.completed":
                 usage = fields(event.get("usage"))
                 notes.is_over, notes.error = True, ""
@@ -112,10 +122,13 @@ def _held(path: str, session: str) -> Held:
     return Held(session, replies, is_cut, given, gave)
 
 
-def _has_sandbox(folder: str) -> bool:
-    """Whether the user has said what commands may do."""
+def _may_edit(folder: str) -> bool:
+    """Whether the user's configuration has a sandbox for all projects that is as wide, or wider."""
     try:
         with open(os.path.join(folder, CONFIG), "rb") as file:
-            return "sandbox_mode" in tomllib.load(file)
+            return tomllib.load(file).get("sandbox_mode") in (
+                "workspace-write",
+                "danger-full-access",
+            )
     except (OSError, ValueError):
         return False

@@ -11,16 +11,17 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from headway.core.plan.grammar import PERMISSIONS
 from headway.errors import BadValueError
 from headway.runtime.agents.cli.heard import Notes
 from headway.runtime.agents.cli.homes import write_private
 from headway.runtime.agents.cli.kind import Errand, Held, Start
 from headway.wire.loose import Fields, parsed
 
-KEYS: Final = ("command", "result", "resume")
+KEYS: Final = ("command", "result", "resume", *PERMISSIONS)
 PLACES: Final = ("prompt_file", "model", "session")
 WORDS_MAX: Final = 200
 
@@ -39,6 +40,8 @@ class AgentSetting:
     """`stdout`, or where in the only or the last JSON object of it: `json:data.text`."""
     resume: tuple[str, ...] = ()
     """How it goes on with `{session}`; empty if it cannot."""
+    permissions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By `edit` or `all`: words that are put at the end of its command."""
 
     def __str__(self) -> str:
         return shlex.join(self.command)
@@ -60,7 +63,9 @@ def setting_of(name: str, table: Mapping[str, object]) -> AgentSetting:
     if resume and not any("{session}" in word for word in (*command, *resume)):
         hint = "name the session when it begins and when it goes on: `--session {session}`"
         raise BadValueError("has a `resume` that names no session", hint=hint)
-    return AgentSetting(name, command, result, resume)
+    every = {key: table[key] for key in PERMISSIONS if key in table}
+    given = {key: words_of(key, one) if one != [] else () for key, one in every.items()}
+    return AgentSetting(name, command, result, resume, given)
 
 
 def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple[str, ...]:
@@ -98,6 +103,7 @@ class Custom:
         self.setting = setting
         self.name = setting.name
         self.program = setting.command[0]
+        self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
     def __repr__(self) -> str:
@@ -111,6 +117,7 @@ class Custom:
         """The pattern, filled in."""
         setting = self.setting
         words = setting.resume if errand.goes_on else setting.command
+        words += setting.permissions.get(errand.permissions, ())
         path = os.path.join(errand.home, "prompt.txt")
         stdin: bytes | None = errand.prompt.encode("utf-8", "replace")
         if any("{prompt_file}" in word for word in words):

@@ -1,7 +1,8 @@
 """Gemini CLI as an agent: `gemini --output-format stream-json`, in a home of its own.
 
-Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. Its tools
-are approved, since it asks nobody where there is nobody. It has been run as 0.61.
+Its session is pinned by `--session-id` before it starts and gone on with by `--resume`. It may do
+what the user's settings and policies allow, in a folder that the user trusts; elsewhere it does not
+start. What would be a question is denied. It has been run as 0.61.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from headway.core.plan.grammar import PERMISSIONS
 from headway.runtime.agents.cli.heard import Notes, count_of
 from headway.runtime.agents.cli.homes import copy_into, lines_in, link_into
 from headway.runtime.agents.cli.kind import Errand, Held, Start, bare_model
@@ -19,7 +21,13 @@ from headway.wire.loose import Fields, fields, items, text_of
 HOME: Final = "GEMINI_CLI_HOME"
 FOLDER: Final = ".gemini"
 SETTINGS: Final = "settings.json"
-SEEDS: Final = ("oauth_creds.json", "google_accounts.json", ".env")
+SEEDS: Final = (
+    "oauth_creds.json", "google_accounts.json", ".env", "trustedFolders.json", "policies",
+)  # fmt: skip
+"""What is linked of the user's folder: the login, and what says what is allowed."""
+
+GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
+TRUST: Final = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
 class Gemini:
@@ -28,6 +36,7 @@ class Gemini:
     name: Final = "gemini"
     program: Final = "gemini"
     install: Final = "npm install -g @google/gemini-cli"
+    permissions: Final = PERMISSIONS
     lost: Final = ("No previous sessions found", "Error resuming session")
     is_summed: Final = False
     is_cost_summed: Final = False
@@ -42,11 +51,14 @@ class Gemini:
         home = os.path.join(errand.home, self.name)
         link_into(os.path.join(home, FOLDER), own, SEEDS)
         copy_into(os.path.join(home, FOLDER), os.path.join(own, SETTINGS), SETTINGS)
-        argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo"]
+        argv = [self.program, "--output-format", "stream-json"]
         argv += ["--resume" if errand.goes_on else "--session-id", errand.session]
         if model := bare_model(errand, "google", "gemini"):
             argv += ["--model", model.removeprefix("gemini/")]
-        told = {HOME: home, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        told = {HOME: home}
+        if errand.permissions:
+            argv += ["--approval-mode", GIVEN[errand.permissions]]
+            told[TRUST] = "true"
         return Start(tuple(argv), told, errand.prompt.encode("utf-8", "replace"))
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> Held | None:

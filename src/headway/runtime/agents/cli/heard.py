@@ -46,6 +46,8 @@ class Heard:
     """Whether the event came that ends a stream."""
     skipped: int = 0
     """Lines that were no events."""
+    denied: tuple[tuple[str, int], ...] = ()
+    """Names of tools, and how often each was refused for want of permission."""
 
     @property
     def is_begun(self) -> bool:
@@ -60,6 +62,7 @@ class Notes:
     session: str = ""
     turns: int = 0
     tools: dict[str, int] = field(default_factory=dict)
+    denied: dict[str, int] = field(default_factory=dict)
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
@@ -73,9 +76,11 @@ class Notes:
 
     def use(self, tool: str) -> None:
         """A tool was used."""
-        name = tool[:NAME_CHARS] or "?"
-        if name in self.tools or len(self.tools) < TOOLS_MAX:
-            self.tools[name] = self.tools.get(name, 0) + 1
+        _count(self.tools, tool)
+
+    def deny(self, tool: str) -> None:
+        """A tool was refused for want of permission."""
+        _count(self.denied, tool)
 
     def fail(self, why: str) -> None:
         self.error = why.strip()[:ERROR_CHARS] or "it says that it failed"
@@ -88,7 +93,14 @@ class Notes:
         return Heard(
             self.session, self.turns, tuple(sorted(self.tools.items())), given, gave,
             self.microusd, self.text, self.error, self.is_over, skipped,
+            tuple(sorted(self.denied.items())),
         )  # fmt: skip
+
+
+def _count(counts: dict[str, int], tool: str) -> None:
+    name = tool[:NAME_CHARS] or "?"
+    if name in counts or len(counts) < TOOLS_MAX:
+        counts[name] = counts.get(name, 0) + 1
 
 
 Hear = Callable[[Notes, Fields], None]

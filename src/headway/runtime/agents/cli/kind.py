@@ -26,6 +26,8 @@ class Errand:
     """Whether the session is there already, and is gone on with."""
     environ: Mapping[str, str]
     """Everything that the program finds in its environment, the meter's addresses included."""
+    permissions: str = ""
+    """`edit` or `all`: what the plan gives beyond the user's settings; empty is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class Kind(Protocol):
     @property
     def install(self) -> str:
         """How one gets it."""
+
+    @property
+    def permissions(self) -> tuple[str, ...]:
+        """Those that a plan can give it."""
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """opencode as an agent: `opencode run --format json`, with data, state and cache of its own.
 
-Its session cannot be named before; its data has no other one, so it is found there. What its
-configuration does not deny is approved. It has been run as 1.18.
+Its session cannot be named before; its data has no other one, so it is found there. It may do what
+the user's configuration allows; what would be a question is rejected. It has been run as 1.18.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from contextlib import closing
 from typing import Final
 from urllib.parse import quote
 
+from headway.core.plan.grammar import PERMISSIONS
 from headway.runtime.agents.cli.heard import Notes, count_of, money_of
 from headway.runtime.agents.cli.homes import link_into
 from headway.runtime.agents.cli.kind import Errand, Held, Start
@@ -21,10 +23,17 @@ from headway.wire.loose import Fields, fields, parsed, text_of
 DATA: Final = "XDG_DATA_HOME"
 FOLDERS: Final = {DATA: "data", "XDG_STATE_HOME": "state", "XDG_CACHE_HOME": "cache"}
 SEEDS: Final = ("auth.json",)
+PERMISSION: Final = "OPENCODE_PERMISSION"
+"""JSON that it merges over the `permission` of its configuration."""
+
 SESSIONS: Final = (
     "SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_created DESC LIMIT 1"
 )
 """Subagents have parents."""
+EDITS: Final = {"*": "allow"}
+DENIED: Final = ("rejected permission", "specified a rule which prevents")
+"""What it says in the place of a result: a question that was rejected, a rule that denies."""
+
 MESSAGES: Final = "SELECT data FROM message WHERE session_id = ?"
 BUSY_S_MAX: Final = 2.0
 
@@ -35,6 +44,7 @@ class Opencode:
     name: Final = "opencode"
     program: Final = "opencode"
     install: Final = "npm install -g opencode-ai"
+    permissions: Final = PERMISSIONS
     lost: Final = ("Session not found", "NotFoundError")
     is_summed: Final = False
     is_cost_summed: Final = False
@@ -48,7 +58,11 @@ class Opencode:
         told = {name: os.path.join(errand.home, part) for name, part in FOLDERS.items()}
         own = environ.get(DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
         link_into(os.path.join(told[DATA], self.name), os.path.join(own, self.name), SEEDS)
-        argv = [self.program, "run", "--format", "json", "--auto"]
+        argv = [self.program, "run", "--format", "json"]
+        if errand.permissions == "all":
+            argv.append("--auto")
+        elif errand.permissions == "edit":
+            told[PERMISSION] = _editing(environ.get(PERMISSION, ""))
         if errand.goes_on:
             argv += ["--session", errand.session]
         # It names models with their providers; a bare name is none to it.
@@ -86,6 +100,9 @@ class Opencode:
                 notes.at = reply
             case "tool_use":
                 notes.use(text_of(part.get("tool")))
+                error = text_of(fields(part.get("state")).get("error"))
+                if any(words in error for words in DENIED):
+                    notes.deny(text_of(part.get("tool")))
             case "step_finish":
                 told = fields(part.get("tokens"))
                 cache = fields(told.get("cache"))
@@ -98,9 +115,15 @@ class Opencode:
                 notes.output_tokens += count_of(told.get("reasoning"))
                 notes.microusd += money_of(part.get("cost"))
             case "error":
-                error = fields(event.get("error"))
-                said = text_of(fields(error.get("data")).get("message"))
-                notes.fail(said or text_of(error.get("name")))
+                failure = fields(event.get("error"))
+                said = text_of(fields(failure.get("data")).get("message"))
+                notes.fail(said or text_of(failure.get("name")))
+
+
+def _editing(given: str) -> str:
+    """The permissions of the environment, with edits allowed; patterns that deny one stay."""
+    rules = fields(parsed(given))
+    return json.dumps({**rules, "edit": {**EDITS, **fields(rules.get("edit")), **EDITS}})
 
 
 def _is_reply(data: object) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,6 +68,8 @@ class ProgramCall:
     verify: Verify | None = None
     repairs: int = 1
     timeout_s: float | None = None
+    permissions: str = ""
+    """What the plan gives beyond the user's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +142,14 @@ class _Program:
     def statistics(self) -> Heard:
         """What its processes have told, all together."""
         every = self._heard
-        tools: dict[str, int] = {}
-        for name, count in (pair for one in every for pair in one.tools):
-            tools[name] = tools.get(name, 0) + count
+        tools, denied = Counter[str](), Counter[str]()
+        for one in every:
+            tools.update(dict(one.tools))
+            denied.update(dict(one.denied))
         return Heard(
             self._session.session, sum(one.turns for one in every), tuple(sorted(tools.items())),
             sum(one.input_tokens for one in every), sum(one.output_tokens for one in every),
-            sum(one.microusd for one in every),
+            sum(one.microusd for one in every), denied=tuple(sorted(denied.items())),
         )  # fmt: skip
 
     async def performed(self) -> Result:
@@ -196,9 +200,11 @@ class _Program:
             round(heard.output_tokens), heard.microusd,
             seen.calls if is_seen else None, round(seen.input_tokens), round(seen.output_tokens),
             seen.microusd + self._charged, seen.replayed, self._before.calls,
-            max(0, self._before.calls - kept), is_done, self._session.number,
+            max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
         )  # fmt: skip
         add_account(self._crew.run_folder, account)
+        if account.denied:
+            self._crew.notes.append(account.refusal)
         if how not in ("first", "start") or self._before.calls:
             self._crew.notes.append(account.words)
 
@@ -271,7 +277,9 @@ class _Program:
         if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
             kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
             why = heard.error or ("" if ended.code == 0 else detail_of(ended))
-            fault = Fault(kind, detail=why or "it ended without an answer")
+            denied = ", ".join(name for name, _ in heard.denied)
+            silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
+            fault = Fault(kind, detail=why or f"{silent} without an answer")
             code = shell_code(ended.code)
             raise AttemptError(fault, replace(self._spent(), exit_code=code))
         await in_thread(partial(self._note, said=text))
@@ -281,7 +289,7 @@ class _Program:
         session, call, crew = self._session, self._call, self._crew
         errand = Errand(
             prompt, call.model, call.is_own_model, self._home, session.session, goes_on,
-            self._environ,
+            self._environ, call.permissions,
         )  # fmt: skip
         start = await in_thread(partial(self._kind.start, errand))
         left_s = None
