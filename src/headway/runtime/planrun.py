@@ -138,7 +138,7 @@ def plan_run(
     )
     budget = source.budget or spec.budget
     budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
-    crew.is_foreign = source.is_foreign
+    crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
