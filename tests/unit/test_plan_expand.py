@@ -109,9 +109,10 @@ def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
 
 
 def test_a_zero_byte_is_found_anywhere_in_a_value() -> None:
-    values = ["a\0", ["b", ["\0"]], {"k": {"l": "\0"}}, {"\0": 1}]
+    values: list[object] = ["a\0", ["b", ["\0"]], {"k": {"l": "\0"}}, {"\0": 1}]
     assert all(has_zero(frozen(value)) for value in values)
-    assert not any(has_zero(frozen(value)) for value in ("a", None, 0, [], {"k": [1, "\\0"]}))
+    harmless: list[object] = ["a", None, 0, [], {"k": [1, "\\0"]}]
+    assert not any(has_zero(frozen(value)) for value in harmless)
 
 
 def test_what_is_found_at_run_time_is_known_to_those_who_follow() -> None:
