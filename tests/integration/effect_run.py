@@ -71,7 +71,7 @@ class Tasks:
     def count(self, needed: Callable[[str], list[Needed]]) -> int:
         raise NotImplementedError
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         raise NotImplementedError
 
     async def perform(self, attempt: Attempt) -> Result:

@@ -60,8 +60,9 @@ class ScriptedWork:
         (one,) = needed(self.spread_over)
         return len(one.body.split())
 
-    def publish(self, member: int, body: bytes) -> None:
-        self.published.append((member, body))
+    def publish(self, member: int, body: bytes | None) -> None:
+        if body is not None:
+            self.published.append((member, body))
 
     async def perform(self, attempt: Attempt) -> Result:
         self.performed.append(attempt.member)

@@ -365,7 +365,7 @@ def test_a_bug_behind_a_durable_result_ends_the_run_with_an_error() -> None:
     class Clumsy(ScriptedWork):
         __slots__ = ()
 
-        def publish(self, member: int, body: bytes) -> None:
+        def publish(self, member: int, body: bytes | None) -> None:
             raise ZeroDivisionError(f"{member} {body!r}")
 
     graph, _ = flat(4)

@@ -31,6 +31,7 @@ from headway.core.plan.spec import (
     Run,
     TaskSpec,
     frozen,
+    has_zero,
 )
 from headway.core.plan.template import Template, parse_template
 from headway.errors import InternalError, Place, PlanTooLargeError, TemplateError
@@ -105,6 +106,13 @@ def test_groups_come_from_items_patterns_lines_and_tasks() -> None:
     assert graph.groups[5].needs == (Need(0, block=0),)
     assert graph.groups[6].needs == (Need(5, block=1),)
     assert plan.count == 11
+
+
+def test_a_zero_byte_is_found_anywhere_in_a_value() -> None:
+    values: list[object] = ["a\0", ["b", ["\0"]], {"k": {"l": "\0"}}, {"\0": 1}]
+    assert all(has_zero(frozen(value)) for value in values)
+    harmless: list[object] = ["a", None, 0, [], {"k": [1, "\\0"]}]
+    assert not any(has_zero(frozen(value)) for value in harmless)
 
 
 def test_what_is_found_at_run_time_is_known_to_those_who_follow() -> None:

@@ -7,6 +7,7 @@ import pytest
 from headway.core.plan.replacement import found_at, part_of, quoted
 from headway.core.plan.shellreader import NESTING_MAX, read
 from headway.errors import UsageError
+from tests.promises.templates import EXECUTING, HARMLESS
 
 
 def script(template: str, count: int = 1) -> str:
@@ -197,3 +198,15 @@ def test_only_replacement_strings_are_found() -> None:
     for text in ("{x}", "{ }", "{0}", "{..}", "x", "{/2}", "{1"):
         assert found_at(text, 0) is None
     assert found_at("x{-2/.}", 1) is not None
+
+
+@pytest.mark.parametrize("template", [template for template, _ in EXECUTING])
+def test_a_value_is_refused_where_it_would_be_executed(template: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(template)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("template", HARMLESS)
+def test_harmless_templates_are_accepted(template: str) -> None:
+    assert read(template).argv(["a"], 1)

@@ -39,7 +39,8 @@ from headway.core.engine.record import (
 from headway.core.values import Fault
 from headway.watch.harvest import guarded, json_line, safe_name
 from headway.watch.telling import told
-from headway.watch.words import clean, count, duration, one_line, usd
+from headway.watch.terminal import clean
+from headway.watch.words import count, duration, one_line, usd
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ class FunctionWork:
         self.items = value
         return len(value)
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         """Results of functions are returned, not shown."""
 
     async def perform(self, attempt: Attempt) -> Result:

@@ -165,7 +165,7 @@ class _Given:
         del needed
         raise InternalError("results that are given are counted")
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         """Nobody asked for a file."""
 
     async def perform(self, attempt: Attempt) -> Result:

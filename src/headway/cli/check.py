@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,12 +59,15 @@ def _check(parsed: argparse.Namespace) -> int:
     from headway.planfile import absent, in_one_go, load_plan
     from headway.runtime.agentwork import must_be_known
     from headway.runtime.configuration import read_configuration
+    from headway.runtime.named_code import check_named
 
     try:
         with in_one_go():
             loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
             must_be_known(loaded.expanded.spec, read_configuration(os.environ).values)
+            remarks = check_named(loaded.expanded, str(loaded.folder))
             report = check(loaded.survey, partial(absent, loaded.folder))
+            report = replace(report, remarks=(*report.remarks, *remarks))
     except PlanError as error:
         if parsed.json:
             print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))

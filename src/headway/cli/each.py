@@ -61,17 +61,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _dry_run(source: EachSource) -> int:
-    """The commands as bytes, as values are; on a terminal nothing in them is obeyed. What they will
-    take is for people: it is no output."""
+    """Print the commands, as bytes. The forecast goes to stderr."""
     from headway.runtime.foreseeing import foreseen_each
     from headway.watch.foretold import foretold
-    from headway.watch.words import clean
 
     plan = source.plan()
     for member in range(plan.count()):
-        line = plan.display(member)
-        shown = clean(line) if sys.stdout.isatty() else line
-        sys.stdout.buffer.write(os.fsencode(f"{shown}\n"))
+        sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
     found = foreseen_each(plan.count(), source.template, os.environ, source.jobs)
     if found is not None:
         print(*foretold(found), sep="\n", file=sys.stderr)

@@ -14,7 +14,7 @@ examples:
   headway logs RUN 'review[security]'   of one task, and what its attempts put out
   headway logs RUN --json               one event a line, for a program
 
-On a terminal, control sequences in what tasks put out are not obeyed but left out.
+On a terminal, control sequences in the text of tasks are left out.
 """
 
 

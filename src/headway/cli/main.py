@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
+from headway.watch.terminal import guard_terminals
 
 EXIT_OK: Final = 0
 EXIT_INTERRUPTED: Final = 130
@@ -113,6 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get(DEBUG_VARIABLE) == "1"
     _open_streams()
+    guard_terminals()
     try:
         code = _run(arguments)
         # What is still buffered meets a closed pipe here, inside the boundary.

@@ -101,7 +101,6 @@ def _state(parsed: argparse.Namespace) -> int:
 
     from headway.runtime.committed import committed
     from headway.watch.glance import look, opened
-    from headway.watch.words import clean
 
     with opened(parsed.name) as (place, reader):
         found, verdict = committed(reader, place.folder, parsed.state), look(reader).verdict
@@ -111,7 +110,7 @@ def _state(parsed: argparse.Namespace) -> int:
     else:
         cells = max((len(key) for key, _ in found.values), default=0)
         for key, data in found.values:
-            print(f"{clean(key).ljust(cells)}  {clean(data.decode())}")
+            print(f"{key.ljust(cells)}  {data.decode()}")
     count = f"{len(found.values)} keys" if len(found.values) != 1 else "1 key"
     print(f"{count}, digest {found.digest.hex()}; the run is {verdict.state}", file=sys.stderr)
     return 0

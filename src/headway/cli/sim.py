@@ -213,17 +213,18 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
     """Compare, with a line of progress for whoever watches."""
     from headway.simulator.compare import compare
+    from headway.watch.terminal import redraw_line
 
     if not sys.stderr.isatty():
         return compare(experiment, contenders)
 
     def tell(name: str, over: int, total: int) -> None:
-        print(f"\r\x1b[K{over}/{total} {name}", end="", file=sys.stderr, flush=True)
+        redraw_line(sys.stderr, f"{over}/{total} {name}")
 
     try:
         return compare(experiment, contenders, tell)
     finally:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        redraw_line(sys.stderr)
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:

@@ -39,7 +39,7 @@ from headway.watch.glance import LISTED_MAX, Glance, finite, look
 from headway.watch.harvest import as_json, harvest
 from headway.watch.outlook import outlook, source_of
 from headway.watch.status import count_words, state_words
-from headway.watch.words import clean
+from headway.watch.terminal import clean
 
 Told = dict[str, object]
 """What JSON can hold."""

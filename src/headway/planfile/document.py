@@ -185,6 +185,8 @@ class _Builder:
         if event.tag is not None or event.anchor is not None or self._is_full():
             raise self._unbounded(event, event.tag)
         text, style = event.value, event.style
+        if "\0" in text:
+            raise self._wrong(event, "this has a zero byte, which no text of a plan can hold")
         if style is None or style not in _QUOTES:
             style = ""
         if not text.isascii() and _HALVES.search(text):

@@ -52,6 +52,16 @@ class Folder:
             raise UnusableError("leads out of the plan's folder")
         return real
 
+    def leaves(self, path: str, known: dict[str, str]) -> bool:
+        """Whether a link leads a path out; `known` are real paths of folders."""
+        above, _, name = path.rpartition("/")
+        if above not in known:
+            known[above] = os.path.realpath(os.path.join(self._root, above))
+        real = os.path.join(known[above], name)
+        if os.path.islink(real):
+            real = os.path.realpath(real)
+        return not self._may_leave and not f"{real}/".startswith(self._root.rstrip("/") + "/")
+
     def text(self, path: str, most: int) -> str:
         real = self.opened(path)
         try:

@@ -68,8 +68,10 @@ def load_plan(path: Path, name: str = "", may_leave: bool = False) -> Loaded:
     `name` is how messages call the file; `may_leave` allows paths outside of the plan's folder.
     """
     document, text = read_document(path, name)
-    survey = examined(_expanded(document, path.parent, may_leave))
-    return Loaded(survey, text, path.parent)
+    expanded = _expanded(document, path.parent, may_leave)
+    # Of a run that has begun, its tasks may have made such links: those tasks fail, and no others.
+    Library(path.parent, may_leave).check_outputs(expanded)
+    return Loaded(examined(expanded), text, path.parent)
 
 
 @in_one_go()

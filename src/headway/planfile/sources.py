@@ -20,7 +20,7 @@ from headway.core.plan.expand import (
     prompt_paths,
 )
 from headway.core.plan.links import nearest
-from headway.core.plan.paths import inside, led_back
+from headway.core.plan.paths import fixed_part, inside, led_back
 from headway.core.plan.scope import Text, check_text, scopes_of
 from headway.core.plan.section import Faults, shown
 from headway.core.plan.spec import PlanSpec, TaskSpec
@@ -113,6 +113,22 @@ class Library:
         sources = replace(expanded.sources, files=dict(self._texts))
         return replace(expanded, sources=sources)
 
+    def check_outputs(self, expanded: Expanded) -> None:
+        """Refuse outputs that a link leads out of the folder, as far as they are known."""
+        faults = Faults(expanded.spec.file)
+        known: dict[str, str] = {}
+        for group in expanded.groups:
+            task = group.task
+            for text in paths_of(group, task.output) if task.output else ():
+                path = inside(fixed_part(text, "{"))
+                if path and self._folder.leaves(path, known):
+                    message = f"a link leads `{shown(text)}` in `output` of `{task.name}` out of "
+                    message += "the plan's folder"
+                    hint = "pass --outside if that is meant"
+                    faults.add(SourceError, task.spot("output").value, message, hint)
+                    break
+        faults.check()
+
     def _text(self, group: GroupPlan, key: str, path: str, faults: Faults) -> bool:
         if path not in self._texts:
             read = self._tried(group.task, key, path, self._read_text, faults)
@@ -160,6 +176,9 @@ class Library:
     def _lines(self, path: str) -> tuple[str, ...]:
         text = self._folder.text(path, LINES_BYTES_MAX)
         lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+        if "\0" in text:
+            number = 1 + len(text[: text.index("\0")].splitlines()[:-1])
+            raise UnusableError(f"has a zero byte in line {number:,}, which no item can hold")
         if not 0 < len(lines) <= MEMBERS_MAX:
             raise UnusableError(f"has {len(lines):,} lines: it takes 1 to {MEMBERS_MAX:,}")
         return lines

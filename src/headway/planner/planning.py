@@ -235,7 +235,7 @@ class _Planning:
         del needed
         raise InternalError("planning is one task")
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         del member, body
         raise InternalError("a plan is written when it was accepted")
 

@@ -112,9 +112,12 @@ class Attempts:
 
     def _reuse(self, active: Active, row: Row) -> None:
         """What was paid for once is not asked for again."""
+        publishes = self._setup.works[active.group].publishes
+        body = self._setup.saved.body(row) if publishes else None
+        if problem := self._driver.publish(active.group, active.member, body):
+            self._driver.feed(_unshown(active, row.ending, problem))
+            return
         self._results.put(active.group, active.member, row.ending.body, None)
-        if self._setup.works[active.group].publishes:
-            self._driver.publish(active.group, active.member, self._setup.saved.body(row))
         self._driver.feed(Reused(active.task, active.number))
         asyncio.get_running_loop().call_soon(self._leave, active)
 
@@ -203,25 +206,30 @@ class Attempts:
 
     def _tell_of(self, durables: list[tuple[Active, TaskFinished | TaskProposed, Result]]) -> None:
         self._durables = []
-        driver, works, active_tasks = self._driver, self._setup.works, self._roster.active
+        driver, active_tasks = self._driver, self._roster.active
         events: list[Event] = []
+        unshown: list[Failed] = []
         groups: dict[int, None] = {}
         for active, event, result in durables:
             group = active.group
             self.supplies.settle(active, result)
+            is_held = isinstance(event, TaskProposed)
+            if problem := driver.publish(group, active.member, None if is_held else result.body):
+                unshown.append(_unshown(active, event.ending, problem))
+                continue
             events.append(event)
-            if isinstance(event, TaskProposed):
+            if is_held:
                 self.commits.hold(active, result.body)
                 continue
             self._results.put(group, active.member, event.ending.body, result.body)
-            if works[group].publishes:
-                driver.publish(group, active.member, result.body)
             del active_tasks[active.task]
             groups[group] = None
         self.ending -= len(durables)
-        if self._setup.watch is not None:
+        if events and self._setup.watch is not None:
             driver.tell(events)
         driver.feed(events)
+        for failed in unshown:
+            driver.feed(failed)
         for group in groups:
             driver.ended(group)
 
@@ -242,6 +250,12 @@ class Attempts:
         spent = self.supplies.settle(active, result)
         ending = _ending(result, b"", active.inputs, spent) if result.calls else NOTHING
         self._driver.feed(Failed(active.task, active.number, Fault("rate", detail=why), ending))
+
+
+def _unshown(active: Active, ending: Ending, problem: str) -> Failed:
+    """A task whose result is paid for and kept, and cannot be shown: a resume shows it."""
+    kept = Ending(ending.body, ending.inputs, exit_code=ending.exit_code, access=ending.access)
+    return Failed(active.task, active.number, Fault("request", detail=problem), kept)
 
 
 def abandon(roster: Roster, task: int) -> None:

@@ -113,6 +113,8 @@ class Commits:
             return "no"
         if verdict is None:
             return "reused"
+        if self._driver.publish(active.group, active.member, None):
+            return "no"  # Its output cannot be written: the new attempt says so.
         # Paid for once: that it waits again costs nothing.
         ending = Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
         event: Event = TaskProposed(active.task, active.number, self._setup.clock(), ending)
@@ -139,8 +141,9 @@ class Commits:
         row = active.row
         name = b"" if row is None else row.ending.body
         self._driver.results.put(active.group, active.member, name, body)
-        if self._setup.works[active.group].publishes:
-            self._driver.publish(active.group, active.member, body)
+        if problem := self._driver.publish(active.group, active.member, body):
+            # It is committed, and others go by it: a resume tries again, and it fails there.
+            self._driver.stop("journal", f"{active.name}: {problem}")
         if not self._groups:
             asyncio.get_running_loop().call_soon(self._tell)
         self._groups.append(active.group)

@@ -39,6 +39,8 @@ class Crew:
     """Whether there is a budget in money, towards which every call must count."""
     is_foreign: bool = False
     """Whether somebody else wrote the plan: it replaces no file."""
+    may_leave: bool = False
+    """Whether links may lead `output` out of the plan's folder."""
     window: Callable[[float, str], object] | None = None
     """Told when an answer shows that the account's usage window is empty."""
     meter: Meter | None = None

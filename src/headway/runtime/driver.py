@@ -12,6 +12,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +57,9 @@ from headway.runtime.work import Work
 
 LOOK_S: Final = 0.5
 """How often the machine is looked at while tasks use it."""
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""A disk takes nothing more."""
 
 RESET_S: Final = 1.0
 """A usage window is tried this long after its reset: clocks differ."""
@@ -256,15 +260,23 @@ class Driver:
         if self._is_stopping_now and not self._attempts.ending:
             self.feed(Stopping(self._outcome[1], is_now=True))
 
-    def publish(self, group: int, member: int, body: bytes | None) -> None:
-        """A result that cannot be shown is not lost, but the run cannot go on as if it were."""
+    def publish(self, group: int, member: int, body: bytes | None) -> str:
+        """Show a result, or look whether it could be shown; why it cannot, if it cannot.
+
+        A full disk is not the task's fault: the run stops, and a resume shows the result.
+        """
         work = self._setup.works[group]
         try:
-            if body is not None:
+            if work.publishes:
                 work.publish(member, body)
         except OSError as fault:
+            if fault.errno not in FULL:
+                return fault.strerror or str(fault)
             name = work.label(member)
             self.stop("journal", f"the output of {name} cannot be written: {fault.strerror}")
+        except HeadwayError as error:
+            return error.message
+        return ""
 
     def tell(self, events: Sequence[Event]) -> None:
         """Whoever watches must not be able to break what is being watched in the middle."""

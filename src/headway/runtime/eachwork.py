@@ -78,7 +78,7 @@ class EachWork:
     def count(self, needed: Callable[[str], list[Needed]]) -> int:  # noqa: ARG002 - it is known
         return self.plan.count()
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         """Whoever watches the run shows outputs, in their order."""
 
     async def perform(self, attempt: Attempt) -> Result:

@@ -62,15 +62,17 @@ class Filling:
             is_late = isinstance(template, Template) and any(ref.task for ref in template.refs)
             if is_late:
                 told[f"{name}_file"] = self.as_file(name, value)
-            if not is_late or len(value.encode()) <= VALUE_BYTES_MAX:
+            if not is_late or (len(value.encode()) <= VALUE_BYTES_MAX and "\0" not in value):
                 told[name] = value
         for name, value in told.items():
+            if "\0" in value:
+                raise UsageError(f"`{name}` has a zero byte, which no variable can hold")
             if len(value.encode()) > VALUE_BYTES_MAX:
                 raise UsageError(
                     f"`{name}` has {len(value):,} characters: too many for an environment variable",
                     hint="put it into a file and give the file's name",
                 )
-        return {**self.told, **{name: value.replace("\0", "") for name, value in told.items()}}
+        return {**self.told, **told}
 
     def as_file(self, name: str, value: str) -> str:
         """A value in a file of its own: its path."""

@@ -1,4 +1,7 @@
-"""Puts a file where nothing is: whole, in one step, and never over what somebody else put there."""
+"""Puts results under their paths: whole, in one step, within the plan's folder.
+
+A plan that somebody else wrote replaces only files that its own run has written.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,12 @@ from typing import Final
 
 from headway.core.digest import digest
 from headway.planfile.foreign import is_behind
+from headway.runtime.agents.tools_files import Place, replace_file
+
+LEADS_OUT: Final = "a link leads out of the plan's folder; --outside allows that"
+
+NAME_BYTES_MAX: Final = 255
+"""Of a file's name, by nearly every file system."""
 
 SHOWN: Final = "shown"
 """In a run's folder: by path, the digest of what the run put there last."""
@@ -32,6 +41,49 @@ def write_new(path: str, content: bytes, may_replace: bool = False) -> None:
     finally:
         with suppress(OSError):
             os.unlink(draft)
+
+
+def put_within(folder: str, path: str, body: bytes | None, may_leave: bool = False) -> None:
+    """Replace a file of a folder; without a body, only raise what would keep that from working.
+
+    OSError if a link leads out of the folder, unless it may. The way is looked at when the file is
+    written, and each folder on it is opened without following links: no change of a link meanwhile
+    leads elsewhere.
+    """
+    root, parts = _way(folder, path, may_leave)
+    if body is None:
+        _must_be_possible(root, parts)
+        return
+    with Place(root).opened(parts[:-1], makes=True) as opened:
+        replace_file(opened, parts[-1], body)
+
+
+def _way(folder: str, path: str, may_leave: bool) -> tuple[str, tuple[str, ...]]:
+    """The folder to begin in, and the names from there on: none is a link."""
+    root = os.path.realpath(folder)
+    real = os.path.realpath(os.path.join(root, path))
+    is_inside = real.startswith(root.rstrip("/") + "/")
+    if not is_inside and not may_leave:
+        raise OSError(errno.EPERM, LEADS_OUT)
+    if not is_inside:
+        root = "/"
+    return root, tuple(part for part in real[len(root) :].split("/") if part)
+
+
+def _must_be_possible(root: str, parts: tuple[str, ...]) -> None:
+    """Look, and change nothing: a task may want to make these folders itself."""
+    whole = os.path.join(root, *parts)
+    if not parts or os.path.isdir(whole):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    above = os.path.dirname(whole)
+    if max(len(os.fsencode(part)) for part in parts) > NAME_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise NotADirectoryError(errno.ENOTDIR, f"{os.path.relpath(above, root)} is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"no permission to write to {above}")
 
 
 def publish_new(folder: str, run_folder: str, path: str, body: bytes) -> None:

@@ -30,6 +30,7 @@ from headway.runtime.agentwork import has_programs, must_be_there
 from headway.runtime.crew import Crew
 from headway.runtime.launch import Launch, Sharing
 from headway.runtime.lessons import hints_for, recall
+from headway.runtime.named_code import check_named
 from headway.runtime.planwork import Plans, TaskWork, function_of
 from headway.runtime.prices import price_of
 from headway.runtime.reducers import reducer
@@ -138,7 +139,7 @@ def plan_run(
     )
     budget = source.budget or spec.budget
     budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
-    crew.is_foreign = source.is_foreign
+    crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
@@ -207,8 +208,9 @@ def with_model(expanded: Expanded, source: PlanSource) -> Expanded:
 
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
-    """Refuse what cannot work before anything is spent: a model or a key that is missing."""
+    """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
     must_be_there(run.plans.expanded.spec, environment)
+    check_named(run.plans.expanded, run.crew.folder)
     models = list(models_of(run.plans.expanded))
     must_be_ready(models, environment)
     if run.crew.must_be_priced:

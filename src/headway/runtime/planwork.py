@@ -2,14 +2,13 @@
 
 Laws:
 - A result is visible under `output` by one rename, after it is durable, or not at all.
-- What is found at run time is a stranger's: a member whose `output` leads out of the plan's folder,
-  or is another member's, is refused before anything is done for it.
+- A member whose `output` leads out of the plan's folder, is another member's, or cannot be written
+  fails before anything is done for it; no other member is affected.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,8 +21,9 @@ from headway.core.digest import digest
 from headway.core.plan.content import Keys, keys_of
 from headway.core.plan.expand import Expanded, GroupPlan, found, items_of
 from headway.core.plan.fanin import REPAIR_TOKENS, Shape, shapes_of
-from headway.core.plan.paths import inside
-from headway.core.plan.spec import Prompt, Python, Run, plain
+from headway.core.plan.paths import PATH_CHARS_MAX, inside
+from headway.core.plan.section import shown
+from headway.core.plan.spec import Prompt, Python, Run, has_zero, plain
 from headway.core.tokens import cut_at_tokens
 from headway.core.values import Fault
 from headway.errors import HeadwayError, InternalError, UsageError
@@ -33,7 +33,7 @@ from headway.runtime.context import Lent, lent
 from headway.runtime.crew import Crew
 from headway.runtime.filling import Filling, filled, lines_of, text_in, value_in
 from headway.runtime.metering import metered
-from headway.runtime.newfile import publish_new
+from headway.runtime.newfile import publish_new, put_within
 from headway.runtime.reduction import gathered, missing_of
 from headway.runtime.share import in_a_line, share_of
 from headway.runtime.work import Attempt, AttemptError, Needed, Result
@@ -46,6 +46,8 @@ AGAIN: Final = (
     "{} had ended when headway was killed, and runs again: what it changed in its view of the "
     "shared state is not there any more"
 )
+
+ZERO: Final = "its item has a zero byte, which no command, variable or name of a file can hold"
 
 COMPLAINT_TOKENS: Final = REPAIR_TOKENS - 64
 """What `verify` may say of an answer where the context is counted."""
@@ -121,22 +123,17 @@ class TaskWork:
         (source,) = needed(each.source)
         return self._plans.grow(self.group.leader, text_in(source.body))
 
-    def publish(self, member: int, body: bytes) -> None:
-        """Let a durable result be seen under the path that the plan gives it."""
-        outlet = outlet_of(self.group, member, self._outlets)
-        if not outlet.path:
-            raise OSError(errno.EPERM, outlet.problem)
-        path = os.path.join(self._crew.folder, outlet.path)
-        if self._crew.is_foreign:
-            publish_new(self._crew.folder, self._crew.run_folder, outlet.path, body)
-            return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        draft = f"{path}.{os.getpid()}.draft"
-        with open(draft, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+    def publish(self, member: int, body: bytes | None) -> None:
+        """Put a durable result under its path; without a body, only look whether that can work."""
+        crew, path = self._crew, output_of(self.group, member, self._outlets)
+        try:
+            if crew.is_foreign and body is not None:
+                publish_new(crew.folder, crew.run_folder, path, body)
+            else:
+                put_within(crew.folder, path, body, crew.may_leave)
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise OSError(fault.errno, f"its output, `{shown(path)}`: {reason}") from None
 
     async def perform(self, attempt: Attempt) -> Result:
         with lent(attempt, self._crew.commons) as loan:
@@ -145,10 +142,15 @@ class TaskWork:
     async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
         group, member = self.group, self.group.known.member(attempt.member)
         asked = Filling(group, member, attempt, self._crew.run_folder)
-        if group.task.output:
-            outlet = outlet_of(group, attempt.member, self._outlets)
-            if not outlet.path:
-                raise AttemptError(Fault("request", detail=outlet.problem))
+        if has_zero(member.item):
+            raise AttemptError(Fault("request", detail=ZERO))
+        try:
+            if group.task.output:
+                self.publish(attempt.member, None)
+        except OSError as fault:
+            raise AttemptError(Fault("request", detail=fault.strerror or str(fault))) from None
+        except HeadwayError as error:
+            raise AttemptError(Fault("request", detail=in_a_line(error))) from None
         work = group.task.work
         is_command = group.task.is_command or group.task.verify
 
@@ -299,24 +301,18 @@ def verifier(
     return verify
 
 
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """Where a member's result is to be seen; without a path, why nowhere."""
-
-    path: str
-    problem: str = ""
-
-
-def outlet_of(group: GroupPlan, member: int, taken: dict[str, int]) -> Outlet:
-    """The path is the member's own from now on, unless it is taken."""
+def output_of(group: GroupPlan, member: int, taken: dict[str, int]) -> str:
+    """The path of a member's result, which no other member has; OSError if it cannot be that."""
     text = filled(group, group.task.output, group.known.member(member))
     path = inside(text)
     if not path:
-        return Outlet("", f"its output, `{text}`, leads out of the plan's folder")
+        problem = "is too long" if len(text) > PATH_CHARS_MAX else "leads out of the plan's folder"
+        raise OSError(errno.EPERM, f"its output, `{shown(text)}`, {problem}")
     owner = taken.setdefault(path, member)
     if owner != member:
-        return Outlet("", f"its output, `{text}`, is that of {group.label(owner)}")
-    return Outlet(path)
+        detail = f"its output, `{shown(text)}`, is that of {group.label(owner)}"
+        raise OSError(errno.EEXIST, detail)
+    return path
 
 
 async def executed(

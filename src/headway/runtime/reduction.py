@@ -131,7 +131,7 @@ class InnerWork:
         del needed
         raise InternalError(f"the members of `{self.name}` follow those of `{self._below}`")
 
-    def publish(self, member: int, body: bytes) -> None:
+    def publish(self, member: int, body: bytes | None) -> None:
         """What it gives is for the level above it."""
 
     async def perform(self, attempt: Attempt) -> Result:

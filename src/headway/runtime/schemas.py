@@ -21,6 +21,46 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 SHOWN_CHARS: Final = 300
 """Of a message about a value that does not fit."""
 
+_SELF: Final = {"$ref": "#"}
+_SELVES: Final = {"type": "object", "additionalProperties": _SELF}
+_SELF_LIST: Final = {"type": "array", "minItems": 1, "items": _SELF}
+_NUMBER: Final = {"type": "number"}
+_BOUND: Final = {"type": ["number", "boolean"]}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_TYPE: Final = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+META: Final[dict[str, Any]] = {
+    "type": ["object", "boolean"],
+    "properties": {
+        **dict.fromkeys(
+            ("additionalItems", "contains", "additionalProperties", "propertyNames", "not", "if",
+             "then", "else", "unevaluatedItems", "unevaluatedProperties"), _SELF),
+        **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SELF_LIST),
+        **dict.fromkeys(
+            ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas"),
+            _SELVES),
+        **dict.fromkeys(("minimum", "maximum"), _NUMBER),
+        **dict.fromkeys(
+            ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties",
+             "minContains", "maxContains"), _COUNT),
+        **dict.fromkeys(
+            ("pattern", "format", "title", "description", "$ref", "$id", "$schema", "$comment"),
+            _TEXT),
+        **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _BOUND),
+        "items": {"anyOf": [_SELF, {"type": "array", "items": _SELF}]},
+        "dependencies": {
+            "type": "object", "additionalProperties": {"anyOf": [_SELF, _TEXTS]}},
+        "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+        "uniqueItems": {"type": "boolean"},
+        "required": {"anyOf": [_TEXTS, {"type": "boolean"}]},
+        "enum": {"type": "array"},
+        "type": {"anyOf": [_TYPE, {"type": "array", "minItems": 1, "items": _TYPE}]},
+    },
+}  # fmt: skip
+"""What the keywords of a schema take, in draft 4 to 2020-12, as far as they have a type: the
+validator itself takes no notice of many that are wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
@@ -68,7 +108,14 @@ def read_schema(text: str, where: str = "") -> Schema:
         definition = json.loads(text)
         if not isinstance(definition, dict | bool):
             raise ValueError("it is neither an object nor true or false")
+        fastjsonschema.validate(META, definition)
         validate = fastjsonschema.compile(definition, handlers=_Nowhere(), use_default=False)
+    except fastjsonschema.JsonSchemaValueException as error:
+        path, _ = _path_of(error.name or "data", definition)
+        raise BadValueError(
+            "this is not a JSON Schema that can be used", where=where or None,
+            detail=f"{path}: {error.message.removeprefix(error.name or '').strip()}"[:SHOWN_CHARS],
+        ) from error  # fmt: skip
     # The validator translates the schema into code, and what is wrong with a schema shows as
     # whatever that code stumbles over.
     except Exception as error:

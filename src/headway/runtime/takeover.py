@@ -69,7 +69,7 @@ class Takeover:
     works: Sequence[Work]
     saved: Saved
     results: Results
-    publish: Callable[[int, int, bytes | None], None]
+    publish: Callable[[int, int, bytes | None], str]
     """By group and member: a process may have ended between making a result durable and visible."""
 
     def apply_to(self, state: State) -> int:
@@ -113,8 +113,9 @@ class Takeover:
                 continue
             inputs = results.inputs(needs, member, numbers) if needs else b""
             if row.ending.inputs == inputs:
+                body = self.saved.body(row) if work.publishes else None
+                if self.publish(index, member, body):
+                    continue  # It fails when its turn has come.
                 results.put(index, member, row.ending.body, None)
                 done.append(task)
-                if work.publishes:
-                    self.publish(index, member, self.saved.body(row))
         return done

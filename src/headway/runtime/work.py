@@ -211,8 +211,9 @@ class Work(Protocol):
     def count(self, needed: Callable[[str], list[Needed]]) -> int:
         """For a group whose size is found at run time: how many members these results give."""
 
-    def publish(self, member: int, body: bytes) -> None:
-        """Show a durable result to the world, where the plan says so; again does no harm."""
+    def publish(self, member: int, body: bytes | None) -> None:
+        """Show a durable result to the world, where the plan says so; again does no harm. Without
+        a body, look whether it could be shown. Raises OSError or HeadwayError if it cannot."""
 
     async def perform(self, attempt: Attempt) -> Result:
         """Do it. Raises AttemptError, WindowEmptyError or OverBudgetError; nothing else."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.watch.cause import Cause
-from headway.watch.words import clean, one_line
+from headway.watch.terminal import clean
+from headway.watch.words import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

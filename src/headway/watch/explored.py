@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.watch.screen import console_for
-from headway.watch.words import clean, count, one_line
+from headway.watch.terminal import clean, redraw_line
+from headway.watch.words import count, one_line
 
 if TYPE_CHECKING:
     from headway.core.foresight.explore import Explored
@@ -47,7 +48,7 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         if self._is_shown and self._next_s:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
+            redraw_line(self._stream)
 
     def statistics(self) -> bool:
         """Whether anybody sees it."""
@@ -58,8 +59,7 @@ class Progress:
         if not self._is_shown or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + NEWS_S
-        text = f"{what}: {done:,} of {of:,}"
-        print(f"\r\x1b[K{text}", end="", file=self._stream, flush=True)
+        redraw_line(self._stream, f"{what}: {done:,} of {of:,}")
 
 
 def print_explored(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headway.core.numbers import short
-from headway.watch.words import clean, count, duration, usd
+from headway.watch.terminal import clean
+from headway.watch.words import count, duration, usd
 
 
 def gateway_lines(told: Mapping[str, object]) -> Iterator[str]:

@@ -21,7 +21,6 @@ from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.runtime.agents.cli.accounts import Account
 from headway.runtime.journal_reader import JournalReader
 from headway.watch.agents import as_json as agent_json
-from headway.watch.words import clean
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """The beginnings of what spreadsheets evaluate."""
@@ -143,15 +142,12 @@ def write_table(stream: TextIO, found: Iterator[Gave]) -> int:
     """CSV as RFC 4180 has it; how many rows have a result."""
     import csv
 
-    is_shown = stream.isatty()
     writer = csv.writer(stream)
     writer.writerow(COLUMNS)
     done = 0
     for gave in found:
         shown = as_json(gave, is_parsed=False)
-        cells = [guarded(shown.get(column)) for column in COLUMNS]
-        writer.writerow([clean(cell) if is_shown and isinstance(cell, str) else cell
-                         for cell in cells])  # fmt: skip
+        writer.writerow([guarded(shown.get(column)) for column in COLUMNS])
         done += gave.row.state == "finished"
     return done
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import islice
 from threading import Event as Flag
 from threading import RLock, Thread
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 from headway.core.engine.events import Event
 from headway.core.health import Thresholds
@@ -27,6 +27,7 @@ from headway.runtime.configuration import thresholds
 from headway.watch.health import health_line
 from headway.watch.screen import console_for, glyphs_for
 from headway.watch.stage import RUNNING_MAX, Frame, OwnUse, View, picture
+from headway.watch.terminal import CleanLines
 
 PICTURE_S: Final = 0.25
 IDLE_S: Final = 1.0
@@ -58,7 +59,7 @@ class LiveView:
         self._began_s = time.time()
         self._closing = Flag()
         self._pictures = 0
-        self._live.start()
+        self._show()
         self._thread = Thread(target=self._draw_on, name="headway-view", daemon=True)
         self._thread.start()
 
@@ -89,7 +90,7 @@ class LiveView:
                 yield
             finally:
                 if not self._closing.is_set():
-                    self._live.start()
+                    self._show()
                     self._is_new = True
 
     def close(self) -> None:
@@ -97,6 +98,14 @@ class LiveView:
         self._closing.set()
         self._thread.join()
         self._live.stop()
+
+    def _show(self) -> None:
+        """Draw from now on; what others print to the same stream stands above the picture."""
+        before = sys.stderr
+        self._live.start()
+        if sys.stderr is not before:
+            # Rich takes control sequences in what is printed for styles and links.
+            sys.stderr = cast("TextIO", CleanLines(sys.stderr))
 
     def _draw_on(self) -> None:
         drawn_s = 0.0

@@ -17,7 +17,7 @@ from headway.watch.follow import facts
 from headway.watch.glance import find_row, finite
 from headway.watch.harvest import NAMES_HINTED_MAX, json_line
 from headway.watch.telling import told
-from headway.watch.words import clean, clock, one_line
+from headway.watch.words import clock, one_line
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -126,7 +126,7 @@ def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes
     if row is None or ended:
         return
     if row.fault:
-        print(clean(row.fault), file=sys.stderr)
+        print(row.fault, file=sys.stderr)
     body = reader.body(row.ending.body) if row.ending.body else None
     if body is not None:
         stream.write("\n")
@@ -134,8 +134,7 @@ def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes
 
 
 def _show(stream: TextIO, output: bytes) -> None:
-    """Other people's bytes: whatever a terminal would obey in them is left out there."""
     text = output.decode("utf-8", "replace")
-    stream.write(clean(text) if stream.isatty() else text)
+    stream.write(text)
     if text and not text.endswith("\n"):
         stream.write("\n")

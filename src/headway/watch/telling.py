@@ -34,7 +34,8 @@ from headway.core.engine.record import (
 )
 from headway.core.numbers import short
 from headway.core.values import Fault
-from headway.watch.words import clean, clock, count, duration, fault_line, usd
+from headway.watch.terminal import clean
+from headway.watch.words import clock, count, duration, fault_line, usd
 
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""

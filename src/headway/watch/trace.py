@@ -26,7 +26,8 @@ from headway.runtime.journal_reader import JournalReader
 from headway.runtime.planrun import PlanSource
 from headway.runtime.planwork import Plans
 from headway.runtime.reduction import InnerWork, inner_works
-from headway.watch.words import clean, count, one_line
+from headway.watch.terminal import clean
+from headway.watch.words import count, one_line
 
 if TYPE_CHECKING:
     from headway.core.plan.fanin import Shape

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from math import inf
 from typing import Final
 
 from headway.core.values import DAY_S, HOUR_S, MINUTE_S
+from headway.watch.terminal import clean
 
 MICRO: Final = 1_000_000
-
-SEQUENCES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[P\]X^_].*?(?:\x1b\\|\x07|\x9c|$)"  # OSC, DCS and other strings: titles, clipboard
-    r"|\x1b[ -/]*[0-~]"  # every other escape
-    r"|\x9b[0-?]*[ -/]*[@-~]",  # CSI in one byte
-    re.DOTALL,
-)
-CONTROLS: Final = dict.fromkeys(
-    [*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F),
-     *range(0x2066, 0x206A), 0x2028, 0x2029]
-)  # fmt: skip
-"""Neither printed nor obeyed: control characters, and those that turn the writing around."""
-
-
-def clean(text: str) -> str:
-    """Text of a task as a terminal may show it: nothing in it is obeyed. Lines stay lines."""
-    plain = SEQUENCES.sub("", text).translate(CONTROLS)
-    return plain.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def one_line(text: str, cells_max: int) -> str:

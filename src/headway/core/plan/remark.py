@@ -13,7 +13,7 @@ Severity = Literal["warning", "note"]
 
 Kind = Literal[
     "undeclared", "nobody writes", "read too early", "nobody reads", "carries nothing",
-    "runs again", "unused variable", "no model",
+    "runs again", "unused variable", "no model", "not judged",
 ]  # fmt: skip
 
 

@@ -9,11 +9,13 @@ can never make a value part of the text, because no value is there when the text
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from headway.core.plan.codewords import ASSIGNMENT, SPLIT, VALUE
 from headway.core.plan.replacement import PATTERN, found_at
 from headway.core.plan.shelltext import ShellText
-from headway.core.plan.shellwords import VALUE, Scan
+from headway.core.plan.shellwords import POSITIONS, Scan
 
 NESTING_MAX: Final = 32
 """`$(` within `$(`: nobody reads more, and the functions below call each other."""
@@ -22,6 +24,10 @@ LITERAL: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-"
 )
 """What no shell gives a meaning to within a word."""
+NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*]")
+FUNCTION: Final = re.compile(r"\w\s*\(\s*\)|\bfunction\s")
+COMPUTED: Final = re.compile(r"\$\{(?:!(?=\w)|\w+\[|\w+:(?=[^-=?+]))")
+"""`${!x}`, `${a[x]}`, `${a:x}`: what follows is a name, or a number that bash computes."""
 BETWEEN_WORDS: Final = frozenset(" \t\n;&|<>()")
 BETWEEN_COMMANDS: Final = frozenset("\n;&|()")
 
@@ -33,8 +39,15 @@ def read(template: str) -> ShellText:
         raise scan.refused("a command cannot hold a zero byte", "leave it out")
     if any(match["place"] for match in PATTERN.finditer(template)):
         raise scan.refused("{%} is not known here", "use {#}, the task's own number")
-    _plain(scan, is_nested=False)
-    return ShellText(tuple(scan.pieces), scan.simple_words())
+    tainted = set(POSITIONS) if FUNCTION.search(template) else set[str]()
+    while True:
+        scan = Scan(template, tainted=set(tainted))
+        _plain(scan, is_nested=False)
+        words = scan.simple_words()
+        scan.end_command("")
+        if scan.tainted == tainted:
+            return ShellText(tuple(scan.pieces), words)
+        tainted = scan.tainted  # In a loop, what stands before may use what is set behind.
 
 
 def _plain(scan: Scan, is_nested: bool) -> None:
@@ -46,6 +59,7 @@ def _plain(scan: Scan, is_nested: bool) -> None:
             ended = scan.end_word()
             cases += (ended == "case") - (ended == "esac")
             if character == ")" and is_nested and cases <= 0:
+                scan.end_command("")
                 return
             _operator(scan, character)
         elif character == "#" and scan.word is None:
@@ -70,7 +84,7 @@ def _within_word(scan: Scan, character: str) -> None:
         case "$":
             _dollar(scan, is_double=False)
         case "`":
-            _backticks(scan)
+            _backticks(scan, is_double=False)
         case _:
             if character not in LITERAL:
                 scan.needs_shell()
@@ -81,8 +95,16 @@ def _operator(scan: Scan, character: str) -> None:
     """What stands between words; an opening parenthesis with all that it holds."""
     if character not in " \t":
         scan.needs_shell()
-    if character in BETWEEN_COMMANDS:
-        scan.said.clear()
+    before, follows = scan.text[max(0, scan.at - 1) : scan.at], scan.text[scan.at + 1 : scan.at + 2]
+    is_process = character == "(" and before in ("<", ">")
+    is_redirection = character == "&" and (before in ("<", ">", "|") or follows == ">")
+    if character == "(" and follows == "(" and scan.said in ([], ["for"]):
+        _must_hold_no_value(scan, scan.text.partition("))")[0][scan.at :])
+    array = ASSIGNMENT.fullmatch(scan.said[-1]) if before == "=" and scan.said else None
+    if is_process:
+        scan.redirects = ""
+    elif character in BETWEEN_COMMANDS and not is_redirection:
+        scan.end_command("" if "|" in (before, follows) else character)
     is_string = scan.text.startswith("<<<", scan.at)
     if scan.text.startswith("<<", scan.at) and not is_string:
         if PATTERN.search(scan.text, scan.at):
@@ -90,25 +112,40 @@ def _operator(scan: Scan, character: str) -> None:
             raise scan.refused("a value cannot follow a here-document", hint)
         scan.emit(len(scan.text) - scan.at)
         return
+    if character in "<>":
+        if before.isdigit() and scan.said[-1:] and scan.said[-1].isdigit():
+            scan.said.pop()  # The number of a stream is no word.
+        scan.redirects = "<<<" if is_string else character
     scan.emit(3 if is_string else 1)
     if character == "(":
-        _nested(scan)
+        marks = scan.marks
+        _nested(scan, is_double=True)
+        if is_process:
+            scan.said.append(f"{VALUE}<()" if scan.marks > marks else "<()")
+        elif array is not None and scan.marks > marks:
+            scan.tainted.add(array[1])
 
 
-def _nested(scan: Scan) -> None:
+def _must_hold_no_value(scan: Scan, arithmetic: str) -> None:
+    numbers = PATTERN.sub(lambda found: "" if found["number"] else VALUE, arithmetic)
+    if VALUE in numbers or scan.has_tainted(numbers):
+        hint = "let a program compute: expr {} + 1"
+        raise scan.refused("a value in arithmetic would be evaluated", hint)
+
+
+def _nested(scan: Scan, is_double: bool) -> None:
     """A subshell or a substitution, whose opening parenthesis has been passed."""
     if scan.depth == NESTING_MAX:
         raise scan.refused("parentheses are nested too deep", f"use at most {NESTING_MAX}")
-    outer = scan.said, scan.word
-    before = len(scan.pieces)
-    scan.said, scan.word, scan.depth = [], None, scan.depth + 1
+    outer = scan.said, scan.word, scan.is_fed
+    marks = scan.marks
+    scan.said, scan.word, scan.is_fed, scan.depth = [], None, False, scan.depth + 1
     _plain(scan, is_nested=True)
-    scan.said, scan.word = outer
+    scan.said, scan.word, scan.is_fed = outer
     scan.depth -= 1
     # What a substitution makes of a value is as little a program as the value.
-    holds_value = any(not isinstance(piece, str) for piece in scan.pieces[before:])
     if scan.word is not None:
-        scan.word += f"{VALUE}()" if holds_value else "()"
+        scan.word += (VALUE if is_double else SPLIT) if scan.marks > marks else "()"
     scan.emit(1)
 
 
@@ -133,7 +170,7 @@ def _double(scan: Scan) -> None:
         if character == "$":
             _dollar(scan, is_double=True)
         elif character == "`":
-            _backticks(scan)
+            _backticks(scan, is_double=True)
         elif character == "\\":
             _escaped_in_double(scan)
         else:
@@ -172,32 +209,34 @@ def _dollar(scan: Scan, is_double: bool) -> None:
     elif rest.startswith("("):
         scan.word = scan.word or ""
         scan.emit(2)
-        _nested(scan)
+        _nested(scan, is_double)
     elif rest.startswith("{"):
-        _braces(scan)
+        _braces(scan, is_double)
+    elif rest.startswith("["):
+        _must_hold_no_value(scan, scan.text[scan.at :].partition("]")[0])
+        scan.take(1, "$")
     elif rest.startswith("'") and not is_double:
         raise scan.refused("$'...' means different things to different shells", "use printf")
     else:
-        scan.take(1, "$")
+        name = NAME.match(scan.text, scan.at + 1)
+        text = name[0] if name is not None else ""
+        scan.take(1 + len(text), scan.meaning_of(text, is_double))
 
 
 def _arithmetic(scan: Scan) -> None:
-    depth = 0
+    depth, begin = 0, scan.at
     while not scan.is_at_end:
-        found = found_at(scan.text, scan.at)
-        if found is not None and not found.is_number:
-            hint = "let a program compute: expr {} + 1"
-            raise scan.refused("a value in arithmetic would be evaluated", hint)
         character = scan.text[scan.at]
         if not scan.slot("bare"):
             scan.take(1, character)
         depth += (character == "(") - (character == ")")
         if character == ")" and depth == 0:
+            _must_hold_no_value(scan, scan.text[begin : scan.at])
             return
     raise scan.refused("an arithmetic expansion is not closed", "close it with ))")
 
 
-def _braces(scan: Scan) -> None:
+def _braces(scan: Scan, is_double: bool) -> None:
     depth, end = 0, scan.at
     while end < len(scan.text):
         if found_at(scan.text, end):
@@ -206,12 +245,15 @@ def _braces(scan: Scan) -> None:
         depth += (character == "{") - (character == "}")
         end += 2 if character == "\\" else 1
         if character == "}" and depth == 0:
-            scan.take(end - scan.at, "$")
+            text = scan.text[scan.at : end]
+            if computed := COMPUTED.match(text):
+                _must_hold_no_value(scan, text[computed.end() - 1 :])
+            scan.take(end - scan.at, scan.meaning_of(text, is_double))
             return
     raise scan.refused("${ is not closed", "close it with }")
 
 
-def _backticks(scan: Scan) -> None:
+def _backticks(scan: Scan, is_double: bool) -> None:
     scan.needs_shell()
     end = scan.at + 1
     while not scan.text.startswith("`", end):
@@ -220,4 +262,5 @@ def _backticks(scan: Scan) -> None:
         if found_at(scan.text, end):
             raise scan.refused("a value cannot be within backticks", "write $(...)")
         end += 2 if scan.text[end] == "\\" else 1
-    scan.take(end + 1 - scan.at, "$")
+    text = scan.text[scan.at : end]
+    scan.take(end + 1 - scan.at, scan.meaning_of(text, is_double))

@@ -1,22 +1,27 @@
-"""The words of a command line as it is read: which are whose arguments, and which are programs.
+"""The words of a command line as it is read: which commands they form, and where values are.
 
-Law: a word that a program reads as program text (`sh -c '... {} ...'`, `eval`, `ssh`) has no value
-in it, except one that is nothing but a value: then the user's values are the programs.
+Laws:
+- A word that is read as code (`codewords.py`) has no value in it.
+- A variable that has a value is a value from then on: `x={}; eval "$x"` is refused as `eval {}` is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from headway.core.plan.codewords import (
+    ASSIGNMENT,
+    PRINTS,
+    SPLIT,
+    VALUE,
+    program_of,
+    refusal_of,
+)
 from headway.core.plan.replacement import found_at
 from headway.core.plan.shelltext import Piece, Quoting, Slot, Word
 from headway.errors import UsageError
-
-VALUE: Final = "\0"
-"""Stands for a value in a word that is looked at; no template can hold it."""
 
 BUILT_IN: Final = re.compile(
     r"\.|:|\[|alias|bg|break|builtin|case|cd|command|continue|declare|do|done|echo|elif|else|esac"
@@ -28,18 +33,8 @@ BUILT_IN: Final = re.compile(
 OPENING: Final = frozenset(("if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"))
 """Words after which a command begins."""
 
-SCRIPTS: Final = (
-    (re.compile(r"(?:ba|da|a|k|mk|z|fi|tc|c|)sh|su|script|sg|python|pypy"), re.compile(r"-\w*c")),
-    (re.compile(r"perl|ruby|node|bun|lua|R|Rscript|osascript"), re.compile(r"-\w*[eEp]|--eval")),
-    (re.compile(r"php"), re.compile(r"-r")),
-)
-"""Programs that read an argument as a program, and the option before it."""
-SSH_OPTIONS: Final = frozenset("-" + letter for letter in "BbcDEeFIiJLlmOopQRSWw")
-"""Options of ssh whose value is the next word."""
-
-SCRIPT_HINT: Final = "give the value to the program as an argument: sh -c 'wc \"$1\"' sh {}"
-EVAL_HINT: Final = "leave out eval"
-SSH_HINT: Final = "send the value as data: printf '%s\\0' {} | ssh HOST 'xargs -0 COMMAND'"
+POSITIONS: Final = frozenset("123456789@*")
+"""Names of the parameters of a function or of `set`."""
 
 
 @dataclass(slots=True)
@@ -54,7 +49,15 @@ class Scan:
     """Nothing so far needs a shell."""
     words: list[Word] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-    """The words of the current command."""
+    """The words of the current command, without those that name files of redirections."""
+    redirects: str = ""
+    """The operator before the next word, if it redirects."""
+    is_fed: bool = False
+    """A value is on the current command's stdin."""
+    tainted: set[str] = field(default_factory=set)
+    """Variables that have a value."""
+    marks: int = 0
+    """Values and such variables that were met."""
     word: str | None = None
     """The current word with its quotes removed, if one has begun."""
     parts: list[Piece] = field(default_factory=list)
@@ -84,7 +87,9 @@ class Scan:
         found = found_at(self.text, self.at)
         if found is None:
             return False
-        self.word = (self.word or "") + VALUE
+        # The task's own number is harmless wherever it stands.
+        self.word = (self.word or "") + ("0" if found.is_number else VALUE)
+        self.marks += not found.is_number
         self.parts.append(Slot(found, quoting))
         self.pieces.append(self.parts[-1])
         self.at += len(found.text)
@@ -103,13 +108,49 @@ class Scan:
             return ""
         self.words.append(Word(tuple(self.parts), self.is_quoted))
         self.parts, self.is_quoted = [], False
-        hint = _script_hint(self.said, word)
-        if VALUE in word and hint:
-            raise self.refused("a value would be read as program text", hint)
+        operator, self.redirects = self.redirects, ""
+        if operator:
+            self.is_fed |= operator == "<<<" and VALUE in word
+            return ""
         is_first = not self.said
         if not (is_first and word in OPENING):
             self.said.append(word)
         return word if is_first else ""
+
+    def end_command(self, operator: str) -> None:
+        """Judge the command that ends here; with a pipe its output goes to the next one."""
+        said, self.said = self.said, []
+        hint = refusal_of(said, self.is_fed)
+        if hint:
+            raise self.refused("a value would be read as program text", hint)
+        self._taint(said)
+        prints = bool(said) and program_of(said[0]) in PRINTS and VALUE in "".join(said)
+        self.is_fed = operator == "|" and (prints or self.is_fed)
+
+    def _taint(self, said: list[str]) -> None:
+        """Remember which variables this command gives a value to."""
+        name = said[0] if said else ""
+        for word in said:
+            found = ASSIGNMENT.fullmatch(word)
+            if found is not None and VALUE in word:
+                self.tainted.add(found[1])
+        if name == "set" and VALUE in "".join(said):
+            self.tainted |= POSITIONS
+        if name in ("for", "select") and VALUE in "".join(said):
+            self.tainted.add(said[1])
+        if name in ("read", "mapfile", "readarray") and self.is_fed:
+            self.tainted.update(said[1:])
+
+    def meaning_of(self, text: str, is_double: bool) -> str:
+        """What an expansion with these names in it stands for: a value, if one of them has one."""
+        if not self.has_tainted(text):
+            return "$"
+        self.marks += 1
+        return VALUE if is_double else SPLIT
+
+    def has_tainted(self, text: str) -> bool:
+        """Whether a variable that has a value is named in a text."""
+        return not self.tainted.isdisjoint(re.findall(r"[A-Za-z_]\w*|[0-9@*]", text))
 
     def simple_words(self) -> tuple[Word, ...] | None:
         """The words, if the template is one program call and nothing else."""
@@ -120,27 +161,3 @@ class Scan:
     def refused(self, what: str, hint: str) -> UsageError:
         """The error for what is here."""
         return UsageError(what, where=f"column {self.at + 1}", detail=self.text, hint=hint)
-
-
-def _script_hint(said: list[str], word: str) -> str:
-    """What to write instead, if this word after those is program text; nothing if it is not."""
-    if said[:1] == ["eval"] or said[:2] in (["command", "eval"], ["builtin", "eval"]):
-        return EVAL_HINT
-    names = [one.rpartition("/")[2].rstrip("0123456789.") for one in said]
-    if word != VALUE:
-        for programs, option in SCRIPTS:
-            if names and option.fullmatch(said[-1]) and any(map(programs.fullmatch, names)):
-                return SCRIPT_HINT
-    if "ssh" in names and _has_destination(said[names.index("ssh") + 1 :]):
-        return SSH_HINT
-    return ""
-
-
-def _has_destination(words: Sequence[str]) -> bool:
-    """Whether the host has been named, after which ssh takes a command."""
-    is_value = False
-    for word in words:
-        if not is_value and not word.startswith("-"):
-            return True
-        is_value = not is_value and word in SSH_OPTIONS
-    return False

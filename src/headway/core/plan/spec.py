@@ -298,6 +298,15 @@ def text_of(value: Value) -> str:
     return value if isinstance(value, str) else dumps(plain(value), ensure_ascii=False)
 
 
+def has_zero(value: Value) -> bool:
+    """Whether it has a zero byte, which no command, variable or name of a file can hold."""
+    if isinstance(value, Fields):
+        return any("\0" in key or has_zero(inner) for key, inner in value.pairs)
+    if isinstance(value, tuple):
+        return any(map(has_zero, value))
+    return isinstance(value, str) and "\0" in value
+
+
 def plain(value: Value) -> object:
     """A value as programs outside the core know it: lists and dictionaries."""
     if isinstance(value, Fields):

@@ -125,7 +125,7 @@ class Place:
             raise ToolError(f"{len(data):,} bytes are too many: at most {FILE_BYTES_MAX:,}")
         try:
             with self.opened(parts[:-1], makes=True) as folder:
-                return _replaced(folder, parts[-1], data)
+                return replace_file(folder, parts[-1], data)
         except OSError as fault:
             raise _said(path, fault) from None
 
@@ -291,7 +291,7 @@ def _must_be_file(mode: int) -> None:
         raise OSError(errno.EINVAL, "it is not a file")
 
 
-def _replaced(folder: int, name: str, data: bytes) -> bool:
+def replace_file(folder: int, name: str, data: bytes) -> bool:
     mode = 0o666
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode

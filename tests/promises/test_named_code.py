@@ -1,0 +1,150 @@
+"""`check` finds schemas that are none and functions that are not there, without importing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.promises.user import User, user
+
+BAD_SCHEMAS = {
+    "a type that is none": {"type": "strng"},
+    "a nested type": {"properties": {"a": {"items": {"type": "int"}}}},
+    "types": {"type": ["string", "nothing"]},
+    "properties as a list": {"properties": []},
+    "required as a text": {"required": "a"},
+    "required as numbers": {"required": [1]},
+    "a minimum as a text": {"minimum": "3"},
+    "a negative length": {"minLength": -1},
+    "an enum that is no list": {"enum": "abc"},
+    "items as a number": {"items": 5},
+    "a property that is no schema": {"properties": {"a": "string"}},
+    "allOf as an object": {"allOf": {"type": "string"}},
+    "a reference to nowhere": {"$ref": "#/definitions/nowhere"},
+    "a nested reference to nowhere": {"properties": {"a": {"$ref": "#/$defs/b"}}},
+    "a reference to the network": {"$ref": "https://example.org/schema.json"},
+    "a pattern that is none": {"type": "string", "pattern": "("},
+    "a list": [],
+    "a number": 3,
+}
+GOOD_SCHEMAS: tuple[object, ...] = (
+    True,
+    {},
+    {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"]},
+    {"$defs": {"a": {"type": "integer"}}, "items": {"$ref": "#/$defs/a"}, "x-own": [1]},
+    {"enum": [1, "a", None], "title": "t", "default": {"type": "x"}, "examples": [{"type": 3}]},
+    {"anyOf": [{"const": 3}, {"type": ["string", "null"]}], "minimum": 0, "maximum": 2.5},
+    {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "array",
+     "prefixItems": [{"type": "string"}], "items": False},
+)  # fmt: skip
+
+SOURCES = {
+    "plain.py": "def f(): pass\n\nasync def g(): pass\n\nclass C:\n    def m(self): pass\n\n"
+    "h = functools.partial(f)\nk = lambda: 1\nn = 3\nm, o = f, g\n"
+    "raise SystemExit('imported')\n",
+    "conditional.py": "import sys\n"
+    "if sys.platform == 'x':\n    def f(): pass\nelse:\n    f = None\n"
+    "try:\n    from fast import g\nexcept ImportError:\n    def g(): pass\n"
+    "with open('x') as w:\n    def h(): pass\n@w\ndef d(): pass\n",
+    "again.py": "from plain import f, missing\nfrom plain import g as renamed\n"
+    "from sub.mod import deep\n",
+    "star.py": "from plain import *\n",
+    "dynamic.py": "def __getattr__(name): return print\n",
+    "made.py": "globals()['x'] = print\n",
+    "broken.py": "def f(:\n",
+    "sub/__init__.py": "from .mod import deep\nfrom .mod import nowhere\n",
+    "sub/mod.py": "def deep(): pass\n",
+    "space/mod.py": "def f(): pass\n",
+}
+FOUND = (
+    "plain:f", "plain:g", "plain:C", "plain:h", "plain:k", "plain:m", "plain:o", "conditional:f",
+    "conditional:g", "conditional:h", "conditional:d", "again:f", "again:renamed", "again:deep",
+    "sub:deep", "sub.mod:deep", "space.mod:f", "json:dumps", "headway.files:text",
+)  # fmt: skip
+MISSING = (
+    "plain:ff", "plain:n", "nowhere:f", "sub.nowhere:f", "again:missing", "sub:nowhere",
+    "broken:f", "space:f", "plain.f:g", "json:dumpz",
+)  # fmt: skip
+UNJUDGED = ("star:x", "dynamic:x", "made:x", "math:sqrt", "sys:exit")
+
+
+@pytest.fixture
+def someone(tmp_path: Path) -> Iterator[User]:
+    with user(tmp_path) as made:
+        for name, text in SOURCES.items():
+            made.write(name, text)
+        yield made
+
+
+def tasks(targets: tuple[str, ...]) -> str:
+    lines = [f"  t{at}:\n    python: {one}" for at, one in enumerate(targets)]
+    return "headway: 1\ntasks:\n" + "\n".join(lines) + "\n"
+
+
+def test_functions_that_are_there_are_found_without_importing(someone: User) -> None:
+    someone.write("plan.yaml", tasks(FOUND))
+    ended = someone.headway("check", "plan.yaml", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert "not judged" not in ended.stdout
+
+
+def test_functions_that_are_not_there_are_refused_with_their_places(someone: User) -> None:
+    someone.write("plan.yaml", tasks(MISSING))
+    for verb in ("check", "run"):
+        ended = someone.headway(verb, "plan.yaml")
+        assert ended.returncode == 3, ended.stderr
+        for at, target in enumerate(MISSING):
+            assert f"plan.yaml:{4 + 2 * at}:13" in ended.stderr, target
+            assert f"`{target}`" in ended.stderr
+
+
+def test_what_cannot_be_judged_without_importing_is_said_and_not_refused(someone: User) -> None:
+    someone.write("plan.yaml", tasks(UNJUDGED))
+    ended = someone.headway("check", "plan.yaml", "--strict")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("cannot be judged without importing") == len(UNJUDGED)
+
+
+def test_functions_of_the_shared_state_are_looked_at_too(someone: User) -> None:
+    someone.write(
+        "plan.yaml",
+        "headway: 1\nstate:\n  k: reduce(plain:ff)\ntasks:\n  t: {run: echo 1, output: state:k}\n",
+    )
+    ended = someone.headway("check", "plan.yaml")
+    assert ended.returncode == 3, ended.stderr
+    assert "plan.yaml:3:" in ended.stderr
+    assert "did you mean" in ended.stderr
+
+
+def test_schemas_that_are_none_are_refused_with_their_places(someone: User) -> None:
+    lines = ["headway: 1", "tasks:"]
+    for at, schema in enumerate(BAD_SCHEMAS.values()):
+        someone.write(f"s{at}.json", json.dumps(schema))
+        lines += [f"  t{at}:", "    run: echo 1", f"    schema: s{at}.json"]
+    someone.write("broken.json", '{"type": ')
+    lines += ["  u:", "    run: echo 1", "    schema: broken.json"]
+    someone.write("plan.yaml", "\n".join(lines) + "\n")
+    one_by_one = 0
+    ended = someone.headway("check", "plan.yaml")
+    assert ended.returncode == 3
+    someone.write("plan.yaml", "\n".join(lines[: 2 + 3 * (len(BAD_SCHEMAS) - 2)]) + "\n")
+    for verb in ("check", "run"):
+        ended = someone.headway(verb, "plan.yaml")
+        assert ended.returncode == 3, ended.stderr
+        for at, name in enumerate([*BAD_SCHEMAS][:-2]):
+            assert f"plan.yaml:{5 + 3 * at}:13" in ended.stderr, name
+            one_by_one += 1
+    assert one_by_one == 2 * (len(BAD_SCHEMAS) - 2)
+
+
+def test_schemas_that_are_some_are_accepted(someone: User) -> None:
+    lines = ["headway: 1", "tasks:"]
+    for at, schema in enumerate(GOOD_SCHEMAS):
+        someone.write(f"s{at}.json", json.dumps(schema))
+        lines += [f"  t{at}:", "    run: echo 1", f"    schema: s{at}.json"]
+    someone.write("plan.yaml", "\n".join(lines) + "\n")
+    ended = someone.headway("check", "plan.yaml")
+    assert ended.returncode == 0, ended.stderr
