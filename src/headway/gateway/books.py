@@ -128,8 +128,7 @@ class Books:
 
     def known(self, kind: str, name: str) -> str:
         """The name, or `other` when there are too many of its kind by now."""
-        # What a client calls its model need not be text that can be written down.
-        name = name[:NAME_CHARACTERS_MAX].encode("utf-8", "replace").decode() or "unknown"
+        name = label(name) or "unknown"
         names = self._names[kind]
         if name not in names:
             if len(names) >= NAMES_MAX[kind]:
@@ -152,7 +151,7 @@ class Books:
         return found
 
     def _book_key(self, call: CallEnded) -> None:
-        name = call.key[:NAME_CHARACTERS_MAX]
+        name = label(call.key)
         sums = self.keys.pop(name, None) or Sums()
         sums.book(call)
         self.keys[name] = sums
@@ -160,6 +159,12 @@ class Books:
             others = self.keys.pop(OTHER, None) or Sums()
             others.add(self.keys.pop(next(iter(self.keys))))
             self.keys[OTHER] = others
+
+
+def label(name: str) -> str:
+    """A client's name for something, as labels and terminals may have it: short and printable."""
+    cut = name[:NAME_CHARACTERS_MAX]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 def count(counts: dict[Names, int], names: Names) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from headway.gateway.books import Books, Names, Sums, count
+from headway.gateway.books import Books, Names, Sums, count, label
 from headway.gateway.histogram import Histogram
 from headway.gateway.metrics import written
 from headway.gateway.values import CallEnded, Turned
@@ -74,7 +74,7 @@ class Ledger:
     def entered(self, key: str, caller: str, now: float) -> int:
         """A call waits from now on; the number names it until it is over."""
         self._number += 1
-        self._live[self._number] = _Live(key, self._books.known("caller", caller), now)
+        self._live[self._number] = _Live(label(key), self._books.known("caller", caller), now)
         return self._number
 
     def sent(self, number: int, now: float) -> None:
