@@ -47,6 +47,8 @@ class Sums:
     cache_read_tokens: float = 0.0
     output_tokens: float = 0.0
     spend_microusd: int = 0
+    held: int = 0
+    """Calls that waited for a permit, or again after a refusal."""
     refusals_absorbed: int = 0
     """Refusals and overloads that no client saw."""
     kept_alive: int = 0
@@ -58,6 +60,7 @@ class Sums:
         """One more call."""
         self.calls += 1
         self.failed += call.status >= 400 or call.fault is not None
+        self.held += call.was_held
         self.refusals_absorbed += call.resends
         self.kept_alive += call.was_committed
         if call.was_replayed:

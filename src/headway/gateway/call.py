@@ -191,7 +191,7 @@ class Call:
 
     __slots__ = (
         "_exchange", "_means", "_noted", "_number", "_payer", "_recording", "_reply", "_spending",
-        "_times", "_wanted",
+        "_times", "_wanted", "_was_held",
     )  # fmt: skip
 
     def __init__(
@@ -213,6 +213,7 @@ class Call:
         self._noted: Noted | None = None
         self._recording: Recording | None = None
         self._number = 0
+        self._was_held = False
         now = time.monotonic()
         self._times = _Times(now, now)
 
@@ -280,6 +281,8 @@ class Call:
                 waited = waited_for(ticket.permit.reason)
             finally:
                 payer.goes(waited)
+        is_resent = bool(self._exchange.statistics().resends)
+        self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
         noted = self._noted = Noted(ticket, payer)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
@@ -423,7 +426,7 @@ class Call:
             key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
             self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
             max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
-            seen.resends, self._reply.is_committed,
+            seen.resends, self._reply.is_committed, was_held=self._was_held,
         )  # fmt: skip
         self._means.ledger.ended(self._number, ended, now)
 

@@ -107,7 +107,7 @@ class Gateway:
         if settings.replay is not None:
             self._means.tape = Tape(settings.replay)
         if settings.record is not None:
-            self._means.recorder = Recorder(settings.record, self._not_recorded)
+            self._means.recorder = Recorder(settings.record, self._not_recorded, settings.home)
         self._relay = Relay(self._means, keys, settings.upstreams, prices)
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
