@@ -176,9 +176,51 @@ def test_a_home_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         homes(tmp_path / "throw", at_home(tmp_path))
 
 
-def test_agents_that_are_not_there_get_no_home(tmp_path: Path) -> None:
-    assert homes(tmp_path / "throw", {"HOME": str(tmp_path), "PATH": str(tmp_path)}) == {}
-    assert not (tmp_path / "throw").exists()
+def test_agents_get_a_home_wherever_they_are_installed(tmp_path: Path) -> None:
+    told = homes(tmp_path / "throw", {"HOME": str(tmp_path), "PATH": str(tmp_path)})
+    assert codex_config(told) == {"openai_base_url": f"{URL}/{TOKEN}/openai/v1"}
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
+def test_codex_keeps_to_openai_whatever_other_clients_do(tmp_path: Path, variable: str) -> None:
+    environ = {**at_home(tmp_path), variable: "https://other.example/v1"}
+    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    assert upstreams["openai"].url == "https://other.example"
+    assert upstreams["codex-openai"].url == "https://api.openai.com/v1"
+    found = codex_config(homes(tmp_path / "throw", environ, upstreams))
+    assert found["openai_base_url"] == f"{URL}/{TOKEN}/codex-openai"
+    named = Options(("openai=https://third.example",))
+    assert "codex-openai" not in whole_settings(named, environ, str(tmp_path)).upstreams
+
+
+def test_opencode_does_not_follow_the_address_of_litellm(tmp_path: Path) -> None:
+    environ = {
+        **at_home(tmp_path),
+        "OPENAI_API_KEY": "k",
+        "OPENAI_API_BASE": "https://o.example/v1",
+    }
+    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    assert opencode(environ, tmp_path, upstreams) == {
+        "provider": {"openai": {"options": {"baseURL": f"{URL}/{TOKEN}/opencode-openai"}}}
+    }
+    assert upstreams["opencode-openai"].url == "https://api.openai.com/v1"
+
+
+def test_each_variable_keeps_its_own_address(tmp_path: Path) -> None:
+    environ = {
+        "OPENAI_API_BASE": "https://a.example/api/v1", "OPENAI_HOST": "https://b.example",
+        "ANTHROPIC_API_BASE": "https://c.example",
+    }  # fmt: skip
+    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    told = environment(URL, TOKEN, upstreams, environ, str(tmp_path))
+    behind = {name: upstreams[told[name].split("/")[4]].url for name in
+              (*environ, "ANTHROPIC_HOST", "ANTHROPIC_BASE_URL")}  # fmt: skip
+    anthropic = "https://api.anthropic.com"
+    assert behind == {**environ, "ANTHROPIC_HOST": anthropic, "ANTHROPIC_BASE_URL": anthropic}
+    inside = dict(whole_settings(Options(), told, str(tmp_path)).upstreams)
+    # opencode has no provider here, so that nothing leads to its address of OpenAI.
+    del upstreams["opencode-openai"]
+    assert inside == upstreams
 
 
 def test_gemini_cli_is_told_that_it_has_a_key(tmp_path: Path) -> None:

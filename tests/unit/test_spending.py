@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.engine.budget import NOTHING, Cost
+from headway.core.quota.book import Outcome
 from headway.core.quota.demand import Price
-from headway.core.values import Amounts, Tally
+from headway.core.values import Amounts, SettledAs, Tally
 from headway.errors import BudgetReachedError
+from headway.gateway.call import counted
 from headway.gateway.spending import STEP_TOKENS, Prices, Spending
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
@@ -97,35 +99,30 @@ def test_input_from_the_cache_has_its_own_price() -> None:
     assert spending(Purse()).cost(Tally(100, 1000, 10)) == 300 + 300 + 150
 
 
-@pytest.mark.parametrize("known", ["unknown", "estimated"])
-def test_a_call_that_nobody_counted_costs_what_was_expected_of_it(known: str) -> None:
-    call = spending(Purse())
-    call.before(1000, 100)
-    tally = Tally(0, 0, 0, "unknown") if known == "unknown" else Tally(10, 0, 3, "estimated")
-    assert call.cost(tally) == 4500
+EXPECTED = Amounts(1000, 100)
 
 
-def test_a_call_that_nobody_counted_costs_at_least_what_was_seen_of_it() -> None:
-    call = spending(Purse())
-    call.before(10, 1)
-    assert call.cost(Tally(1000, 0, 100, "estimated")) == 4500
-
-
-def test_a_stream_that_was_cut_costs_what_was_seen_of_it_and_not_the_step_it_was_denied() -> None:
-    call = spending(Purse())
-    call.before(1000, 100)
-    assert call.grew(200) is not None
-    assert call.cost(Tally(0, 200, 200, "estimated")) == 2400 + 60 + 3000
+@pytest.mark.parametrize(
+    ("seen", "is_finished", "counted_as"),
+    [
+        (Tally(0, 0, 0, "unknown"), False, (1000, 0, 100)),
+        (Tally(10, 0, 3, "estimated"), False, (1000, 0, 100)),
+        (Tally(2000, 0, 300, "estimated"), False, (2000, 0, 300)),
+        (Tally(0, 200, 200, "estimated"), False, (800, 200, 200)),
+        (Tally(0, 0, 3, "estimated"), True, (1000, 0, 3)),
+        (Tally(10, 0, 3, "reported"), False, (10, 0, 3)),
+    ],
+)
+def test_what_was_not_reported_is_counted_as_expected_or_as_seen(
+    seen: Tally, is_finished: bool, counted_as: tuple[int, int, int]
+) -> None:
+    found = counted(Outcome("used", seen), EXPECTED, is_finished)
+    assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == counted_as
 
 
 @pytest.mark.parametrize("how", ["unused", "throttled"])
-def test_a_call_that_did_not_run_costs_nothing(how: str) -> None:
-    purse = Purse()
-    call = spending(purse)
-    call.before(1000, 100)
-    unknown = Tally(known="unknown")
-    assert call.cost(unknown, "unused" if how == "unused" else "throttled") == 0
-    assert purse.spared == [Cost(4500, 1100)]
+def test_a_call_that_did_not_run_counts_nothing(how: SettledAs) -> None:
+    assert counted(Outcome(how, Tally(10, 0, 3, "estimated")), EXPECTED, False) == Tally()
 
 
 def test_without_a_price_tokens_count_all_the_same() -> None:

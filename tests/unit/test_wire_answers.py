@@ -308,7 +308,7 @@ def test_events_of_responses_need_no_names() -> None:
     whole, cut = read("openai-responses", named, STREAM), b"\n".join(lines)
     assert read("openai-responses", cut, STREAM).tally == whole.tally
     half = cut.partition(b'data: {"type":"response.completed"')[0]
-    assert read("openai-responses", half, STREAM).output_tokens == pytest.approx(8.45)
+    assert read("openai-responses", half, STREAM).output_tokens == pytest.approx(16.45)
 
 
 @pytest.mark.parametrize("is_named", [True, False])

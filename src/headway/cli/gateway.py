@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import Parser
@@ -169,20 +170,31 @@ def _run(front: Front, announce: Callable[[Running], None]) -> int:
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     if parsed.detach:
         raise UsageError("a command and `--detach` do not go together")
-    from headway.gateway.front import accompany, perform, run
+    from headway.gateway.front import accompany, nothing_came, perform, run
     from headway.gateway.homes import command_environment, made_home
+    from headway.gateway.recordfile import home_in
 
     place = _place()
     asked = _options(parsed, "0")
-    if not asked.needs_own and _is_paced_already():
-        return run(perform(command, os.environ))
+    if not asked.needs_own and _came_by() is not None:
+        before = _came_by()
+        code = run(perform(command, os.environ))
+        if _came_by() == before:
+            _say(nothing_came(command[0]))
+        return code
     front = _front(parsed, place, "0")
-    with made_home(place) as home:
+    settings = front.settings
+    recording = settings.replay or settings.record
+    wanted = home_in(recording) if recording else ""
+    with made_home(place, wanted) as home:
+        name = os.path.basename(home)
+        if wanted and name != wanted:
+            front.say(f"another command has the home of {recording}: calls that name it differ")
 
         def variables(url: str, token: str) -> Mapping[str, str]:
-            upstreams = front.settings.upstreams
-            return command_environment(url, token, upstreams, os.environ, home)
+            return command_environment(url, token, settings.upstreams, os.environ, home)
 
+        front = replace(front, settings=replace(settings, home=name))
         return run(accompany(front, command, variables))
 
 
@@ -283,12 +295,16 @@ def _options(parsed: argparse.Namespace, port: str) -> Options:
     )  # fmt: skip
 
 
-def _is_paced_already() -> bool:
-    """Whether this shell's clients go to a gateway that answers."""
+def _came_by() -> tuple[object, ...] | None:
+    """What has come by the gateway to which this shell's clients go; `None` if none answers."""
     from headway.gateway.daemon import page
     from headway.runtime.accounts import GATEWAY_VARIABLE
 
-    return page(os.environ.get(GATEWAY_VARIABLE, ""), "status") is not None
+    content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
+    if content is None:
+        return None
+    told = json.loads(content)
+    return told["total"]["calls"], told["passed"], told["turned_away"]
 
 
 def _place() -> Folders:

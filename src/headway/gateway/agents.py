@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -16,10 +15,12 @@ from typing import Final
 from headway.gateway import codex, gemini, opencode
 from headway.gateway.found import Found
 from headway.gateway.settings import (
+    ALIASES,
     BEHIND_VARIABLE,
     VARIABLES,
     GatewaySettings,
     Options,
+    alias_name,
     read_settings,
 )
 from headway.gateway.values import Upstream
@@ -40,9 +41,12 @@ FOUND_MAX: Final = 40
 """Providers that are taken from the configurations of agents."""
 
 
-def discovered(environ: Mapping[str, str], folder: str) -> dict[str, Found]:
+def discovered(
+    environ: Mapping[str, str], folder: str, options: Options = Options()
+) -> dict[str, Found]:
     """The providers that the agents of this user call besides the three; by upstream."""
-    every = (*codex.found(environ), *opencode.found(environ, folder))
+    is_named = options.names("openai")
+    every = (*codex.found(environ, is_named), *opencode.found(environ, folder, is_named))
     return {one.name: one for one in every[:FOUND_MAX]}
 
 
@@ -51,9 +55,8 @@ def whole_settings(options: Options, environ: Mapping[str, str], folder: str) ->
     settings = read_settings(options, environ)
     # Whoever sends everything to one address wants the agents' own providers there, too.
     every = None if options.every is None else f"{options.every}/v1"
-    more = {
-        name: Upstream(name, every or one.url) for name, one in discovered(environ, folder).items()
-    }
+    found = discovered(environ, folder, options)
+    more = {name: Upstream(name, every or one.url) for name, one in found.items()}
     return replace(settings, upstreams={**more, **settings.upstreams})
 
 
@@ -76,6 +79,9 @@ def environment(
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)
     found = {VARIABLES[name]: url for name, url in urls.items() if name in VARIABLES}
+    for variable, (provider, version) in ALIASES.items():
+        at_provider = f"{base_url}/{token}/{provider}{version}"
+        found[variable] = urls.get(alias_name(variable), at_provider)
     for name, variables in KEY_VARIABLES.items():
         if _has_key(upstreams, name):
             found.update(dict.fromkeys(variables, PLACEHOLDER))
@@ -93,18 +99,14 @@ def write_homes(
 ) -> dict[str, str]:  # fmt: skip
     """Make throw-away homes in this folder for agents that need one; the variables to set.
 
-    `urls` are those of `base_urls`. Agents that are not installed need none.
+    `urls` are those of `base_urls`. Whether an agent is installed is not asked: it may be started
+    by its path, by `npx` or by a script.
     """
     environ = os.environ if environ is None else environ
-    found: dict[str, str] = {}
-    path = environ.get("PATH")
-    if shutil.which("codex", path=path):
-        home = os.path.join(folder, "codex")
-        found |= codex.write_home(home, urls, environ, has_key=_has_key(upstreams, "openai"))
-    if shutil.which("gemini", path=path):
-        home = os.path.join(folder, "gemini")
-        found |= gemini.write_home(home, environ, has_key=_has_key(upstreams, "gemini"))
-    return found
+    at = os.path.join(folder, "codex")
+    found = codex.write_home(at, urls, environ, has_key=_has_key(upstreams, "openai"))
+    at = os.path.join(folder, "gemini")
+    return found | gemini.write_home(at, environ, has_key=_has_key(upstreams, "gemini"))
 
 
 def _has_key(upstreams: Mapping[str, Upstream], name: str) -> bool:

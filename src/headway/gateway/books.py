@@ -47,6 +47,8 @@ class Sums:
     cache_read_tokens: float = 0.0
     output_tokens: float = 0.0
     spend_microusd: int = 0
+    held: int = 0
+    """Calls that waited for a permit, or again after a refusal."""
     refusals_absorbed: int = 0
     """Refusals and overloads that no client saw."""
     kept_alive: int = 0
@@ -58,6 +60,7 @@ class Sums:
         """One more call."""
         self.calls += 1
         self.failed += call.status >= 400 or call.fault is not None
+        self.held += call.was_held
         self.refusals_absorbed += call.resends
         self.kept_alive += call.was_committed
         if call.was_replayed:
@@ -128,8 +131,7 @@ class Books:
 
     def known(self, kind: str, name: str) -> str:
         """The name, or `other` when there are too many of its kind by now."""
-        # What a client calls its model need not be text that can be written down.
-        name = name[:NAME_CHARACTERS_MAX].encode("utf-8", "replace").decode() or "unknown"
+        name = label(name) or "unknown"
         names = self._names[kind]
         if name not in names:
             if len(names) >= NAMES_MAX[kind]:
@@ -152,7 +154,7 @@ class Books:
         return found
 
     def _book_key(self, call: CallEnded) -> None:
-        name = call.key[:NAME_CHARACTERS_MAX]
+        name = label(call.key)
         sums = self.keys.pop(name, None) or Sums()
         sums.book(call)
         self.keys[name] = sums
@@ -160,6 +162,12 @@ class Books:
             others = self.keys.pop(OTHER, None) or Sums()
             others.add(self.keys.pop(next(iter(self.keys))))
             self.keys[OTHER] = others
+
+
+def label(name: str) -> str:
+    """A client's name for something, as labels and terminals may have it: short and printable."""
+    cut = name[:NAME_CHARACTERS_MAX]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 def count(counts: dict[Names, int], names: Names) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Final
 
 import aiohttp
@@ -20,7 +21,7 @@ from aiohttp import web
 from headway.core.quota.book import Outcome
 from headway.core.quota.quota import waited_for
 from headway.core.quota.refusal import BODY_BYTES_MAX
-from headway.core.values import Permit, Reading, Sketch, Tally
+from headway.core.values import Amounts, Permit, Reading, Sketch, Tally
 from headway.errors import HeadwayError, QueueDeadlineError
 from headway.gateway import hold
 from headway.gateway.canonical import Asked as Form
@@ -31,7 +32,7 @@ from headway.gateway.recording import Recorder, Recording
 from headway.gateway.reply import Reply
 from headway.gateway.spending import Spending
 from headway.gateway.tape import Tape
-from headway.gateway.upstream import LOST, Sender
+from headway.gateway.upstream import LOST, Sender, words_of
 from headway.gateway.values import (
     CallEnded,
     Caller,
@@ -190,7 +191,7 @@ class Call:
 
     __slots__ = (
         "_exchange", "_means", "_noted", "_number", "_payer", "_recording", "_reply", "_spending",
-        "_times", "_wanted",
+        "_times", "_wanted", "_was_held",
     )  # fmt: skip
 
     def __init__(
@@ -212,6 +213,7 @@ class Call:
         self._noted: Noted | None = None
         self._recording: Recording | None = None
         self._number = 0
+        self._was_held = False
         now = time.monotonic()
         self._times = _Times(now, now)
 
@@ -279,6 +281,8 @@ class Call:
                 waited = waited_for(ticket.permit.reason)
             finally:
                 payer.goes(waited)
+        is_resent = bool(self._exchange.statistics().resends)
+        self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
         noted = self._noted = Noted(ticket, payer)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
@@ -395,17 +399,20 @@ class Call:
         url = self._wanted.upstream.url
         why = "was sent the call and gave no answer" if was_sent else "cannot be reached"
         code = hold.LOST if was_sent else "upstream"
-        told = Turned(502, code, f"{url} {why}: {type(error).__name__}: {error}")
+        told = Turned(502, code, f"{url} {why}: {words_of(error)}")
         return await self._reply.turn(told)
 
     def _enter_in_books(self) -> None:
         wanted, times, now = self._wanted, self._times, time.monotonic()
-        outcome = self._noted.outcome if self._noted is not None else None
-        if outcome is None:
-            outcome = Outcome("unused", Tally())
-        tally, fault, microusd = outcome.tally, outcome.fault, 0
+        noted, seen = self._noted, self._exchange.statistics()
+        outcome = None if noted is None else noted.outcome
+        if noted is None or outcome is None:
+            tally, outcome = Tally(), Outcome("unused")
+        else:
+            tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
+        fault, microusd = outcome.fault, 0
         if self._spending is not None:
-            microusd = self._spending.cost(tally, outcome.how)
+            microusd = self._spending.cost(tally)
         key = wanted.passed.key
         key.totals = replace(
             key.totals,
@@ -419,7 +426,7 @@ class Call:
             key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
             self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
             max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
-            self._exchange.statistics().resends, self._reply.is_committed,
+            seen.resends, self._reply.is_committed, was_held=self._was_held,
         )  # fmt: skip
         self._means.ledger.ended(self._number, ended, now)
 
@@ -468,6 +475,22 @@ async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:
         head.append(data)
         left -= len(data)
     return b"".join(head)
+
+
+def counted(outcome: Outcome, expected: Amounts, is_finished: bool) -> Tally:
+    """The tokens of a call. What its provider did not report is what was expected, or what passed
+    by if that is more; of an answer whose text is complete, what passed by."""
+    tally = outcome.tally
+    if outcome.how != "used":
+        return Tally()
+    if tally.known == "reported":
+        return tally
+    unread, output = expected.input_tokens - tally.cache_read_tokens, expected.output_tokens
+    return replace(
+        tally,
+        input_tokens=max(tally.input_tokens, ceil(unread)),
+        output_tokens=max(tally.output_tokens, 0 if is_finished else ceil(output)),
+    )
 
 
 def _too_dear(error: OverBudgetError) -> Turned:

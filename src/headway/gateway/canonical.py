@@ -77,6 +77,8 @@ class Mask:
     caller: str
     since: tuple[int, ...]
     """The first version that was measured; later ones are masked alike, see the second law."""
+    measured: tuple[str, ...]
+    """The versions with which replays were measured: `make test-agents` installs them."""
     rules: tuple[Rule, ...]
     unordered: tuple[str, ...] = ()
     """Objects whose members come in any order."""
@@ -91,6 +93,7 @@ MASKS: Final = (
     Mask(
         "claude-code",
         (2, 1, 325),
+        ("2.1.325",),
         (
             # A new HOME makes a new device; the session can be pinned.
             Rule(
@@ -113,6 +116,7 @@ MASKS: Final = (
     Mask(
         "codex",
         (0, 166),
+        ("0.166.0",),
         (
             Rule("prompt_cache_key", rf"\A{_UUID}\Z"),
             Rule("input[].id", rf"(?<=\A[a-z]{{3}}_){_UUID}\Z"),
@@ -138,6 +142,7 @@ MASKS: Final = (
     Mask(
         "opencode",
         (1, 18),
+        ("1.18.33",),
         (
             Rule("prompt_cache_key", r"\Ases_[0-9A-Za-z]{26}\Z"),
             Rule("messages[role=system].content", _OPENCODE_DATE, "date", is_read=True),
@@ -148,6 +153,7 @@ MASKS: Final = (
     Mask(
         "gemini-cli",
         (0, 61),
+        ("0.61.0",),
         (
             Rule("contents[].parts[].functionCall.id", r"(?<=_)\d{13}(?=_\d+\Z)"),
             Rule("contents[].parts[].functionResponse.id", r"(?<=_)\d{13}(?=_\d+\Z)"),
@@ -221,6 +227,19 @@ def mask_of(caller: str, version: str) -> Mask | None:
     numbers = tuple(map(int, re.findall(r"\d+", version.partition("-")[0])[:4]))
     fitting = [mask for mask in MASKS if mask.caller == caller and mask.since <= numbers]
     return max(fitting, key=lambda mask: mask.since, default=None)
+
+
+def unmeasured(caller: str, version: str) -> str:
+    """Why calls of this client may not be found in a recording of the same calls; empty if its
+    replays were measured."""
+    measured = next((mask.measured for mask in MASKS if mask.caller == caller), None)
+    if measured is not None and version in measured:
+        return ""
+    was = "was never measured" if measured is None else f"was measured with {', '.join(measured)}"
+    return (
+        f"{caller} {version}: replay {was}; "
+        "calls that differ from the recorded ones are sent, and paid again"
+    )
 
 
 def difference(

@@ -14,23 +14,32 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headway.gateway.found import Found, found_at, table, text_of
+from headway.gateway.found import Found, found_at, openai_itself, table, text_of
 from headway.gateway.links import make_home
 from headway.gateway.tomltext import toml_text
 
 HOME: Final = "CODEX_HOME"
 CONFIG: Final = "config.toml"
 
+OPENAI: Final = "codex-openai"
 CHATGPT: Final = Found("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
 """Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
-def found(environ: Mapping[str, str]) -> Iterator[Found]:
-    """The providers that the user's Codex calls, besides OpenAI with a key."""
+def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Found]:
+    """The providers that the user's Codex calls, besides OpenAI with a key.
+
+    Codex does not follow the variables with OpenAI's address, and its key is for OpenAI; unless
+    `is_named`: the user says where OpenAI is.
+    """
     config = _config(environ) or {}
     own = config.get("openai_base_url")
-    openai = tuple(found_at("codex-openai", own, environ)) if isinstance(own, str) else ()
-    yield from openai or ((CHATGPT,) if _is_chatgpt(environ) else ())
+    openai = tuple(found_at(OPENAI, own, environ)) if isinstance(own, str) else ()
+    if not openai and _is_chatgpt(environ):
+        openai = (CHATGPT,)
+    elif own is None and not is_named:
+        openai = tuple(openai_itself(OPENAI, environ, "OPENAI_BASE_URL", "OPENAI_API_BASE"))
+    yield from openai
     for name, provider in table(config.get("model_providers")).items():
         url = table(provider).get("base_url")
         if isinstance(url, str):
@@ -59,8 +68,8 @@ def write_home(
 
 def _openai(urls: Mapping[str, str], environ: Mapping[str, str], has_key: bool) -> str | None:
     """Where calls to OpenAI go; a login with ChatGPT is of use at one provider only."""
-    if not has_key and "codex-openai" in urls:
-        return urls["codex-openai"]
+    if not has_key and OPENAI in urls:
+        return urls[OPENAI]
     if not has_key and _is_chatgpt(environ):
         return urls.get(CHATGPT.name)
     return urls.get("openai")

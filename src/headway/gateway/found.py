@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.errors import BadValueError
-from headway.gateway.settings import behind, checked_url, fit_name, leads_to_gateway
+from headway.gateway.settings import (
+    DEFAULTS,
+    behind,
+    checked_url,
+    fit_name,
+    leads_to_gateway,
+    without_version,
+)
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """A configuration is a page; what is larger is left alone."""
@@ -39,6 +46,16 @@ def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[Found]
     except BadValueError:
         # Whoever wrote it will hear of it from the agent.
         return
+
+
+def openai_itself(name: str, environ: Mapping[str, str], *variables: str) -> Iterator[Found]:
+    """OpenAI, for an agent that does not follow these variables, if they lead elsewhere."""
+    set_ = (environ.get(variable, "").strip() for variable in variables)
+    url = next(filter(None, set_), "")
+    if leads_to_gateway(url, environ):
+        url = behind(environ).get("openai", "")
+    if url and without_version(url.rstrip("/")) != DEFAULTS["openai"]:
+        yield Found(name, f"{DEFAULTS['openai']}/v1")
 
 
 def table(value: object) -> dict[str, object]:

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from headway.errors import BadValueError
 from headway.gateway import daemon
+from headway.gateway.books import Sums
 from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
+from headway.gateway.recorded import unmeasured_in
 from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
 from headway.runtime.folders import Folders
 
@@ -84,6 +86,8 @@ async def serve(front: Front, announce: Callable[[daemon.Running], None]) -> Non
         )  # fmt: skip
         daemon.publish(front.place, running)
         announce(running)
+        for notice in unmeasured_in(front.settings.replay):
+            front.say(notice)
         telling = asyncio.create_task(_tell(gateway.ledger, front.say))
         await over.get()
         telling.cancel()
@@ -104,12 +108,41 @@ async def accompany(
     key = keys.issue("default")
     gateway = Gateway(front.settings, keys)
     await gateway.start()
+    for notice in unmeasured_in(front.settings.replay):
+        front.say(notice)
     try:
-        return await perform(command, variables(gateway.url, key.token))
+        code = await perform(command, variables(gateway.url, key.token))
+        await gateway.stop(0.0)
+        if code not in (NOT_FOUND, NOT_EXECUTABLE):
+            came = gateway.ledger.came
+            front.say(nothing_came(command[0]) if came is None else summary(came))
+        return code
     finally:
         await gateway.stop(0.0)
         for notice in gateway.notices:
             front.say(notice)
+
+
+def nothing_came(program: str) -> str:
+    """The warning after a command that made no call through its gateway."""
+    return (
+        f"WARNING: no call came by the gateway while {program} ran; if it called a model, it was "
+        "not paced. Give its client the base URL that `headway gateway env` shows"
+    )
+
+
+def summary(total: Sums) -> str:
+    """One line: what came by while a command ran."""
+    read = total.input_tokens + total.cache_read_tokens
+    parts = [
+        f"{total.calls:,} call{'s' * (total.calls != 1)}",
+        f"{total.held:,} held",
+        f"{total.refusals_absorbed:,} absorbed",
+        f"{read:,.0f} tokens in, {total.output_tokens:,.0f} out",
+    ]
+    parts += [f"{total.replayed:,} replayed"] * bool(total.replayed)
+    parts += [f"{total.failed:,} failed"] * bool(total.failed)
+    return ", ".join(parts)
 
 
 async def perform(command: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ Laws:
 - What two readers could understand differently is refused, not repaired.
 - A key that the gateway adds reaches the listed paths of its own upstream and nothing else.
 - A call is let in only if its body can be read: none passes unpaced.
+- A refusal quotes nothing of the path, the query or the headers: keys are in them.
 
 Browsers are recognised by what they cannot leave out or change (Fetch standard, "forbidden
 request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
@@ -33,6 +34,9 @@ PAGES: Final = ("status", "metrics")
 
 OWN_KEY: Final = (b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key")
 """Headers in which a client sends its provider's key; Gemini's also go in the query, `?key=`."""
+
+MODEL_CHARS_MAX: Final = 1024
+"""The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 """Not OPTIONS: there is no CORS. Not CONNECT and not TRACE: there is no tunnel and no echo."""
@@ -119,7 +123,7 @@ def examine(
     upstream = upstreams.get(name)
     if upstream is None:
         known = ", ".join(sorted(upstreams))
-        message = f"the gateway has no upstream {name[:40]!r}; it has {known}"
+        message = f"the path names no upstream of the gateway; it has {known}"
         return Turned(404, "path", message, "take the base URL from `headway gateway env`")
     asked = f"/{rest[1]}" if len(rest) > 1 else "/"
     # By the path as it is meant, so that no spelling of a call goes past its pacing.
@@ -139,6 +143,9 @@ def examine(
 
 def model_allowed(key: Key, model: str) -> Turned | None:
     """Whether this key may call this model, which is known when the body has been read."""
+    if len(model) > MODEL_CHARS_MAX:
+        message = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
+        return Turned(400, "model", f"{message}, not {len(model):,}")
     if key.models is None or model in key.models:
         return None
     allowed = ", ".join(sorted(key.models)) or "none"
@@ -238,8 +245,7 @@ def _by_name(headers: Pairs) -> _Named:
 def _malformed(head: Head, named: _Named) -> Turned | None:
     """A request whose framing, headers or method somebody else may read in another way."""
     if head.method not in _METHODS:
-        message = f"the gateway does not take {head.method[:20]!r}"
-        return Turned(405, "method", message)
+        return Turned(405, "method", "the gateway does not take this method")
     for name, value in head.headers:
         if not _is_sound(name, value):
             return _UNREADABLE
@@ -319,7 +325,7 @@ def _call_body(named: _Named) -> Turned | None:
         return _UNREADABLE
     for encoding in encodings:
         if Inflater(encoding.decode("latin-1")).state == "unreadable":
-            message = f"the gateway cannot read a body in the encoding {encoding[:40]!r}"
+            message = "the gateway cannot read a body in this encoding"
             hint = "Codex: `-c features.enable_request_compression=false`"
             return Turned(415, "type", message, hint)
     return None

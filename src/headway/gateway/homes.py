@@ -2,17 +2,21 @@
 
 Laws:
 - A command does not get the keys that its gateway adds: no variable of it holds one.
-- What a killed process left behind is removed by the next.
+- The home of a command has the same path each time, since agents tell it to the model: the first
+  that is free, or the one in which a recording was made.
+- What a killed process left behind is replaced by the next.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from headway.errors import StateFileError
 from headway.gateway.agents import base_urls, environment, write_homes
 from headway.gateway.daemon import Running
 from headway.gateway.links import remove_home
@@ -22,18 +26,51 @@ from headway.runtime.folders import Folders, prepare
 SHARED: Final = "shared"
 """The home of whatever is started from a shell that was pointed at the user's gateway."""
 
+HOMES_MAX: Final = 10_000
+"""Commands with a gateway of their own at a time."""
+
+_NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
+
 
 @contextmanager
-def made_home(place: Folders) -> Iterator[str]:
-    """A path for the throw-away home of one command; gone with the block."""
+def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
+    """A path for the throw-away home of one command; gone with the block.
+
+    `wanted` is the name of the home that is taken if no other command has it.
+    """
     prepare(place)
-    _sweep(place)
-    # Not below a folder for temporary files: Codex warns of homes there.
-    home = os.path.join(_homes(place), str(os.getpid()))
+    names = [wanted] if _NAME.fullmatch(wanted) else []
+    try:
+        # Not below a folder for temporary files: Codex warns of homes there.
+        os.makedirs(_homes(place), mode=0o700, exist_ok=True)
+        lock, home = _taken(place, (*names, *map(str, range(1, HOMES_MAX))))
+    except OSError as fault:
+        raise StateFileError(
+            f"{_homes(place)} cannot be written to: {fault.strerror}",
+            hint="agents need a home of their own",
+        ) from None
     try:
         yield home
     finally:
         remove_home(home)
+        os.close(lock)
+
+
+def _taken(place: Folders, names: Iterable[str]) -> tuple[int, str]:
+    """The first home of these that no other command has, and its lock."""
+    for name in names:
+        home = os.path.join(_homes(place), name)
+        lock = os.open(f"{home}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return lock, home
+    raise StateFileError(
+        f"{HOMES_MAX} commands run under a gateway of their own",
+        hint="start one for all of them: `headway gateway --detach`",
+    )
 
 
 def command_environment(
@@ -62,24 +99,3 @@ def shared_environment(
 
 def _homes(place: Folders) -> str:
     return os.path.join(place.state, "homes")
-
-
-def _sweep(place: Folders) -> None:
-    """Remove the homes of processes that are gone."""
-    try:
-        names = os.listdir(_homes(place))
-    except OSError:
-        return
-    for name in names:
-        if name.isdecimal() and not _is_alive(int(name)):
-            shutil.rmtree(os.path.join(_homes(place), name), ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

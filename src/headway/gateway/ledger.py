@@ -8,10 +8,10 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from headway.gateway.books import Books, Names, Sums, count
+from headway.gateway.books import Books, Names, Sums, count, label
 from headway.gateway.histogram import Histogram
 from headway.gateway.metrics import written
 from headway.gateway.values import CallEnded, Turned
@@ -74,7 +74,7 @@ class Ledger:
     def entered(self, key: str, caller: str, now: float) -> int:
         """A call waits from now on; the number names it until it is over."""
         self._number += 1
-        self._live[self._number] = _Live(key, self._books.known("caller", caller), now)
+        self._live[self._number] = _Live(label(key), self._books.known("caller", caller), now)
         return self._number
 
     def sent(self, number: int, now: float) -> None:
@@ -105,7 +105,7 @@ class Ledger:
             "up_s": now - self._began_s,
             "quiet_s": now - self._last_s,
             "held": told.held,
-            "held_longest_s": self._longest_s(now),
+            "held_longest_s": _longest_s(self._live.values(), now),
             "in_flight": told.in_flight,
             "live_by_caller": dict(Counter(live.caller for live in self._live.values())),
             "live_by_key": dict(Counter(live.key for live in self._live.values())),
@@ -125,11 +125,11 @@ class Ledger:
 
     def metrics(self, now: float) -> str:
         """The same in Prometheus' text format."""
-        told = self.statistics()
+        told, longest_s = self.statistics(), _longest_s(self._live.values(), now)
         gauges = {
             "up_seconds": ("Since the gateway started.", now - self._began_s),
             "held": ("Calls that wait for a permit.", told.held),
-            "held_longest_seconds": ("How long the oldest of them waits.", self._longest_s(now)),
+            "held_longest_seconds": ("How long the oldest of them waits.", longest_s),
             "in_flight": ("Calls that are with a provider.", told.in_flight),
         }
         return written(self._books, gauges, self._resent)
@@ -146,8 +146,15 @@ class Ledger:
             "turned away": sum(self._books.turned.values()),
         }
 
-    def _longest_s(self, now: float) -> float:
-        return max((now - one.since_s for one in self._live.values() if one.is_held), default=0.0)
+    @property
+    def came(self) -> Sums | None:
+        """All calls that ended; `None` if not even another request came."""
+        books = self._books
+        return books.total() if self._number or books.passed or books.turned else None
+
+
+def _longest_s(lives: Iterable[_Live], now: float) -> float:
+    return max((now - one.since_s for one in lives if one.is_held), default=0.0)
 
 
 def _plain(sums: Mapping[str, Sums]) -> dict[str, object]:

@@ -21,6 +21,7 @@ MICRO: Final = 1_000_000
 COUNTERS: Final = (
     ("calls_total", "calls", "Calls that ended."),
     ("failed_calls_total", "failed", "Calls whose client was sent an error, or had gone."),
+    ("held_calls_total", "held", "Calls that waited for a permit."),
     ("refusals_absorbed_total", "refusals_absorbed", "Refusals that no client saw."),
     ("kept_alive_total", "kept_alive", "Calls that got a sign of life before their answer."),
     ("replayed_total", "replayed", "Calls that were answered from a recording."),

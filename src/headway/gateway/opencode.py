@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headway.gateway.found import Found, found_at, plain_json, table, text_of
+from headway.gateway.found import Found, found_at, openai_itself, plain_json, table, text_of
 from headway.gateway.values import Upstream
 
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
@@ -30,8 +30,13 @@ PARENTS_MAX: Final = 30
 FILES: Final = ("opencode.json", "opencode.jsonc", "config.json")
 
 
-def found(environ: Mapping[str, str], folder: str) -> Iterator[Found]:
-    """The providers with addresses of their own that opencode has in this folder."""
+def found(environ: Mapping[str, str], folder: str, is_named: bool = False) -> Iterator[Found]:
+    """The providers with addresses of their own that opencode has in this folder.
+
+    `is_named`: the user says where OpenAI is. Otherwise opencode follows `OPENAI_BASE_URL` only.
+    """
+    if not is_named and not environ.get("OPENAI_BASE_URL", "").strip():
+        yield from openai_itself("opencode-openai", environ, "OPENAI_API_BASE")
     for name, provider in _configured(environ, folder).items():
         url = table(table(provider).get("options")).get("baseURL")
         if isinstance(url, str):
@@ -53,7 +58,7 @@ def content(
         is_used = (
             name in configured or name in logins or has_key or any(map(environ.get, variables))
         )
-        if custom is not None:
+        if is_used and custom is not None:
             changes[name] = custom
         elif is_used and upstream in urls:
             changes[name] = f"{urls[upstream].removesuffix('/v1')}{version}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from headway.core.values import Tally
-from headway.gateway.canonical import kind_of
+from headway.gateway.canonical import kind_of, unmeasured
 from headway.gateway.recordfile import CUT_OFF, Line, contents
 from headway.gateway.tape import parts_of, tally_of
 from headway.runtime.metering import Taken
@@ -45,6 +45,16 @@ def recorded_in(path: str) -> dict[str, Taken]:
     for call in _calls(lines):
         found.setdefault(call.name, []).append(call)
     return {name: _sum(calls) for name, calls in found.items()}
+
+
+def unmeasured_in(path: str | None) -> list[str]:
+    """Of the clients in a recording those whose replay was never measured, in words."""
+    if path is None:
+        return []
+    with open(path, "rb") as file:
+        heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
+    clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
+    return [words for client in clients if (words := unmeasured(*client))]
 
 
 def _calls(lines: tuple[Line, ...]) -> list[_Call]:

@@ -91,9 +91,21 @@ def unpacked(packed: bytes) -> bytes:
     return zlib.decompress(binascii.a2b_base64(packed)) if packed else b""
 
 
-def opening(wall_s: float) -> bytes:
-    """The line with which a gateway begins to record."""
-    return sealed({"is": "opened", "recording": VERSION, "wall_s": round(wall_s, 3)})
+def opening(wall_s: float, home: str = "") -> bytes:
+    """The line with which a gateway begins to record; `home` names that of its command."""
+    head: Fields = {"is": "opened", "recording": VERSION, "wall_s": round(wall_s, 3)}
+    return sealed({**head, "home": home} if home else head)
+
+
+def home_in(path: str) -> str:
+    """The home in which a recording was made last; nothing if it does not say or is no file."""
+    try:
+        with open(path, "rb") as file:
+            lines = contents(path, file).lines
+    except OSError:
+        return ""
+    homes = (text_of(line.head.get("home")) for line in reversed(lines))
+    return next(filter(None, homes), "")
 
 
 def contents(path: str, file: BinaryIO) -> Contents:

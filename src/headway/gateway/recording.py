@@ -88,7 +88,9 @@ class WriterStatistics:
 class Recorder:
     """Adds to one recording. Used within one event loop; `close` writes what is left."""
 
-    def __init__(self, path: str, on_fault: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, path: str, on_fault: Callable[[str], None] | None = None, home: str = ""
+    ) -> None:
         """Raises StateFileError if the file is not usable; `on_fault` is called by a thread."""
         self.path = path
         self.notice = ""
@@ -96,7 +98,7 @@ class Recorder:
         self._calls = self._replies = 0
         self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            self._open()
+            self._open(home)
         except BaseException:
             os.close(self._fd)
             raise
@@ -157,7 +159,7 @@ class Recorder:
         writer = self._writer
         return RecorderStatistics(self._calls, self._replies, writer.size_bytes, writer.fault)
 
-    def _open(self) -> None:
+    def _open(self, home: str) -> None:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -172,7 +174,7 @@ class Recorder:
                 f"{self.path} ended in half a line, as after a crash: "
                 f"{found.torn_bytes} bytes were cut, {len(found.lines)} lines are kept"
             )
-        write_all(self._fd, opening(time.time()))
+        write_all(self._fd, opening(time.time(), home))
         os.fsync(self._fd)
         folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
         try:

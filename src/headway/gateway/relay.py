@@ -30,7 +30,7 @@ from headway.gateway.keys import Keyring
 from headway.gateway.reply import fields_of, write
 from headway.gateway.spending import Prices, Spending
 from headway.gateway.tape import Reply
-from headway.gateway.upstream import LOST
+from headway.gateway.upstream import LOST, words_of
 from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
 from headway.runtime.accounts import account_name, host_name
 from headway.runtime.exchange import RETRY_COUNT
@@ -183,7 +183,7 @@ class Relay:
         try:
             response = await self._means.sender.send(head.method, url, headers, body or None)
         except LOST as error:
-            why = f"{upstream.url} cannot be reached: {type(error).__name__}: {error}"
+            why = f"{upstream.url} cannot be reached: {words_of(error)}"
             return self._refused(passed.route, Turned(502, "upstream", why))
         try:
             self._means.ledger.passed(upstream.name, response.status)

@@ -8,13 +8,15 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 
 from headway.errors import BadValueError
+from headway.gateway import hold
 from headway.gateway.call import Means
 from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
@@ -25,6 +27,7 @@ from headway.gateway.settings import GatewaySettings
 from headway.gateway.spending import Prices
 from headway.gateway.tape import Tape
 from headway.gateway.upstream import Sender
+from headway.gateway.values import Turned
 from headway.runtime.accounts import Voices
 from headway.runtime.exchange import Port
 from headway.runtime.hosting import large_request, served_in_thread
@@ -43,6 +46,11 @@ IDLE_S_MAX: Final = 75.0
 
 LINGER_S: Final = 2.0
 """How long the rest of a request that was refused is read, so that its client reads why."""
+
+_UNREADABLE: Final = Turned(
+    400, "request", "the first line, a header or the body of the request is not valid HTTP/1.1"
+)
+_FAILED: Final = Turned(500, "internal", "the gateway failed on this request", "see its log")
 
 LOOK_S: Final = 0.05
 """How often a gateway that drains looks whether its calls are over."""
@@ -99,7 +107,7 @@ class Gateway:
         if settings.replay is not None:
             self._means.tape = Tape(settings.replay)
         if settings.record is not None:
-            self._means.recorder = Recorder(settings.record, self._not_recorded)
+            self._means.recorder = Recorder(settings.record, self._not_recorded, settings.home)
         self._relay = Relay(self._means, keys, settings.upstreams, prices)
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
@@ -121,7 +129,7 @@ class Gateway:
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen, at a socket that is bound already if there is one. The port is known then."""
         self._loop = asyncio.get_running_loop()
-        self._server = web.Server(
+        self._server = _Server(
             self._relay.handle,
             request_factory=large_request,
             handler_cancellation=True,
@@ -216,6 +224,29 @@ def serving(
         lambda: Gateway(settings, keys, admission=admission), "headway-gateway"
     ) as gateway:
         yield gateway
+
+
+class _Handler(RequestHandler):
+    """One connection. What the HTTP library refuses is answered without quoting the request."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 (it quotes the request)
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc)
+        turned = _FAILED if status >= 500 else replace(_UNREADABLE, status=status)
+        headers, body = hold.turned(None, turned)
+        response = web.Response(status=status, headers=headers, body=body)
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Handler(self, loop=self._loop, **self._kwargs)
 
 
 def _quiet_log() -> logging.Logger:

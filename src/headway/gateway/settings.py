@@ -37,6 +37,15 @@ VARIABLES: Final = {
 }
 """Where clients look for their provider's address."""
 
+ALIASES: Final = {
+    "OPENAI_API_BASE": ("openai", "/v1"),
+    "OPENAI_HOST": ("openai", ""),
+    "ANTHROPIC_API_BASE": ("anthropic", ""),
+    "ANTHROPIC_HOST": ("anthropic", ""),
+}
+"""Where LiteLLM, aider and older LangChain (`_API_BASE`) and goose (`_HOST`) look for it: the
+provider, and what they want behind its address."""
+
 BEHIND_VARIABLE: Final = "HEADWAY_GATEWAY_UPSTREAMS"
 """The providers behind it, as JSON: what the variables said before."""
 
@@ -71,6 +80,8 @@ class GatewaySettings:
     """The file to which calls and their answers are added."""
     replay: str | None = None
     """The file from which calls are answered while they are the recorded ones."""
+    home: str = ""
+    """The name of the command's throw-away home, which recordings keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,12 @@ class Options:
         """Whether a gateway that runs already cannot be meant."""
         return self != Options(host=self.host, port=self.port)
 
+    def names(self, provider: str) -> bool:
+        """Whether the user says where this provider is, or gives its key."""
+        return self.every is not None or any(
+            text.startswith(f"{provider}=") for text in (*self.upstreams, *self.keys)
+        )
+
     @property
     def every(self) -> str | None:
         """Where all calls go, if an address without a name says so."""
@@ -104,7 +121,7 @@ def read_settings(options: Options, environ: Mapping[str, str]) -> GatewaySettin
     """Everything that the gateway has to know; raises `BadValueError`."""
     named = dict(_named(options.upstreams))
     asked = {name: _of_environment(name, environ) for name in DEFAULTS if name not in named}
-    upstreams = asked | named
+    upstreams = asked | dict(_of_aliases(options, environ)) | named
     if len(upstreams) > UPSTREAMS_MAX:
         raise BadValueError(f"{len(upstreams)} upstreams are more than {UPSTREAMS_MAX}")
     for text in options.keys:
@@ -195,6 +212,9 @@ def _named(texts: tuple[str, ...]) -> Iterator[tuple[str, Upstream]]:
 def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
     """The provider where this environment says that it is."""
     variable = VARIABLES[name]
+    # LiteLLM reads the first of them that is set: its key is for that address.
+    if name == "openai" and not environ.get(variable, "").strip():
+        variable = "OPENAI_API_BASE"
     url = environ.get(variable, "").strip()
     if not url:
         return Upstream(name, DEFAULTS[name])
@@ -206,6 +226,21 @@ def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
                 hint=f"unset {variable}, or add `--upstream {name}={DEFAULTS[name]}`",
             )
     return Upstream(name, without_version(checked_url(url, variable)))
+
+
+def alias_name(variable: str) -> str:
+    """The upstream at the address that a variable of `ALIASES` holds."""
+    return variable.lower().replace("_", "-")
+
+
+def _of_aliases(options: Options, environ: Mapping[str, str]) -> Iterator[tuple[str, Upstream]]:
+    """Addresses in other variables stay what they are: a key goes where it went before."""
+    for variable, (provider, _) in ALIASES.items():
+        name, url = alias_name(variable), environ.get(variable, "").strip()
+        if url and leads_to_gateway(url, environ):
+            url = behind(environ).get(name, "")
+        if url and not options.names(provider):
+            yield name, Upstream(name, checked_url(url, variable))
 
 
 def behind(environ: Mapping[str, str]) -> dict[str, str]:

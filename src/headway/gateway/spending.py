@@ -3,8 +3,6 @@
 Laws:
 - Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets
   more aside before it goes on. Whoever cannot set more aside ends the stream.
-- A call that ran and that nobody counted costs what was expected of it, and at least what could be
-  counted. One that did not run costs nothing.
 - With a budget in money, a call whose price nobody knows is not made.
 
 This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
@@ -22,14 +20,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Final
 
 from headway.core.engine.budget import NOTHING, Cost
 from headway.core.quota.demand import Price
-from headway.core.values import Amounts, SettledAs, Tally
+from headway.core.values import Amounts, Tally
 from headway.errors import BudgetReachedError
 from headway.gateway.values import Payer
 from headway.runtime.prices import price_at
@@ -88,13 +85,12 @@ class Prices:
 class Spending:
     """One call of a task: what is set aside for it, and what it cost in the end."""
 
-    __slots__ = ("_expected", "_input", "_output", "_payer", "_price_at", "_reserved")
+    __slots__ = ("_input", "_output", "_payer", "_price_at", "_reserved")
 
     def __init__(self, payer: Payer | None, price_at: PriceAt) -> None:
         self._payer = payer
         self._price_at = price_at
         self._input = 0
-        self._expected = 0
         self._output = 0
         """What is set aside for the answer: what was expected, then what it grew to."""
         self._reserved = NOTHING
@@ -108,8 +104,8 @@ class Spending:
 
     def before(self, input_tokens: float, output_tokens: float) -> Cost:
         """What to set aside before the call is sent; again, as often as it is sent."""
-        self._input, self._expected = ceil(input_tokens), max(1, ceil(output_tokens))
-        self._output = max(self._output, self._expected)
+        self._input = ceil(input_tokens)
+        self._output = max(self._output, 1, ceil(output_tokens))
         return self._more()
 
     def grew(self, output_tokens: float) -> Cost | None:
@@ -120,29 +116,16 @@ class Spending:
         self._output = ceil(output_tokens) + step
         return self._more()
 
-    def cost(self, tally: Tally, how: SettledAs = "used") -> int:
+    def cost(self, tally: Tally) -> int:
         """The call is over: what it cost, in micro-dollars. What was set aside is free again."""
-        used = NOTHING
-        if how == "used":
-            if tally.known != "reported":
-                tally = self._at_least_expected(tally)
-            read = tally.input_tokens + tally.cache_read_tokens
-            price = self._price_at(ceil(read))
-            money = 0 if price is None else price.cost_of(tally)
-            used = Cost(money, ceil(read + tally.output_tokens))
+        read = tally.input_tokens + tally.cache_read_tokens
+        price = self._price_at(ceil(read))
+        money = 0 if price is None else price.cost_of(tally)
+        used = Cost(money, ceil(read + tally.output_tokens))
         left, self._reserved = self._reserved.minus(used), NOTHING
         if self._payer is not None:
             self._payer.spares(left.microusd, left.tokens)
         return used.microusd
-
-    def _at_least_expected(self, tally: Tally) -> Tally:
-        """What nobody reported is taken to be what was expected, or what could be counted."""
-        cached = tally.cache_read_tokens
-        return replace(
-            tally,
-            input_tokens=max(tally.input_tokens, self._input - cached),
-            output_tokens=max(tally.output_tokens, self._expected),
-        )
 
     def _more(self) -> Cost:
         """What is not set aside yet of what is expected now; it is, when this returns."""

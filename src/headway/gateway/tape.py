@@ -21,6 +21,7 @@ Laws:
 
 from __future__ import annotations
 
+import logging
 import os
 from bisect import bisect_left
 from collections import deque
@@ -29,10 +30,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headway.core.values import Known, Tally
-from headway.gateway.canonical import Asked, difference, kind_of
+from headway.gateway.canonical import Asked, difference, kind_of, unmeasured
 from headway.gateway.recordfile import Line, contents, private_file, unpacked, unsealed
 from headway.gateway.values import Pairs
 from headway.wire.loose import items, text_of, tokens
+
+_LOG: Final = logging.getLogger("headway")
 
 STREAMS_MAX: Final = 100_000
 """Streams that are known at a time; later ones are sent on."""
@@ -160,6 +163,7 @@ class Tape:
                 begins = (track.stream[0], track.stream[1], form)
                 self._beginnings.setdefault(begins, []).append(track)
         self._streams: dict[Stream, list[Place]] = {}
+        self._warned: set[str] = set()
         self._given = self._sent_on = self._ended = 0
 
     def __repr__(self) -> str:
@@ -170,9 +174,17 @@ class Tape:
         reply = self._next(asked)
         if reply is None:
             self._sent_on += 1
+            self._warn(asked.caller, asked.version)
         else:
             self._given += 1
         return reply
+
+    def _warn(self, caller: str, version: str) -> None:
+        """Before the first call of a client is paid: that its replay was not measured."""
+        words = unmeasured(caller, version)
+        if words and words not in self._warned and len(self._warned) < ENDINGS_MAX:
+            self._warned.add(words)
+            _LOG.warning("%s", words)
 
     def close(self) -> None:
         """Nothing can be found any more."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -52,9 +51,6 @@ LAST_S_MAX: Final = 2.0
 LOOK_S: Final = 0.01
 """How long the books of a command's last calls are waited for, and how often they are looked at:
 its processes are gone, so that nobody reads their answers any more."""
-
-WITH_HOMES: Final = ("codex", "gemini")
-"""Agents that take what they are told from a folder, which is made only where they are there."""
 
 HOMES: Final = "homes"
 
@@ -197,12 +193,11 @@ class _Told:
 class _Teller:
     """Tells commands where the gateway is; all are told the same but for their key."""
 
-    __slots__ = ("_count", "_needs_homes", "_place", "_told", "_upstreams", "_url")
+    __slots__ = ("_count", "_place", "_told", "_upstreams", "_url")
 
     def __init__(self, place: Place, upstreams: Mapping[str, Upstream]) -> None:
         self._upstreams = upstreams
         self._place = place
-        self._needs_homes = False
         self._told: dict[str, str] = {}
         self._url = ""
         self._count = 0
@@ -215,19 +210,15 @@ class _Teller:
         self._url = url
         place = self._place
         self._told = environment(url, TOKEN, self._upstreams, place.environ, place.folder)
-        path = place.environ.get("PATH")
-        self._needs_homes = any(shutil.which(agent, path=path) for agent in WITH_HOMES)
-        if self._needs_homes:
-            # What a process left behind that was killed.
-            remove_home(os.path.join(place.run_folder, HOMES))
+        # What a process left behind that was killed.
+        remove_home(os.path.join(place.run_folder, HOMES))
 
-    def told(self, token: str) -> _Told:
-        """What one command has to know."""
+    def told(self, token: str, task: int) -> _Told:
+        """What one command has to know. Its home has the same path in every attempt of its task:
+        agents tell it to the model."""
         self._count += 1
         found = {name: value.replace(TOKEN, token) for name, value in self._told.items()}
-        if not self._needs_homes:
-            return _Told(found)
-        home = os.path.join(self._place.run_folder, HOMES, str(self._count))
+        home = os.path.join(self._place.run_folder, HOMES, str(task))
         urls = base_urls(self._url, token, self._upstreams)
         return _Told(found | write_homes(home, urls, self._upstreams, self._place.environ), home)
 
@@ -310,7 +301,11 @@ class TaskGateway:
             name = f"{name}~attempt {attempt.number}"
         key = self._keys.issue(name, (self._run, attempt.name), payer=payer)
         opened = _Metered(
-            key, self._keys, payer, self._teller.told(key.token), partial(self._ended, attempt.task)
+            key,
+            self._keys,
+            payer,
+            self._teller.told(key.token, attempt.task),
+            partial(self._ended, attempt.task),
         )
         self._open[attempt.task] = opened
         return opened

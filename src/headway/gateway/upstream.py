@@ -31,6 +31,15 @@ HEADER_BYTES_MAX: Final = 65_536
 LOST: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 """What sending or reading can fail with."""
 
+
+def words_of(error: BaseException) -> str:
+    """A failure of `LOST` in words, without the address that was called: keys may be in it."""
+    said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    if isinstance(error, aiohttp.InvalidURL):
+        said = error.description or "not an address"
+    return f"{type(error).__name__}: {said}"
+
+
 NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
 """What the HTTP library would add by itself."""
 

@@ -152,3 +152,5 @@ class CallEnded:
     was_committed: bool
     """A keep-alive was sent before there was an answer."""
     was_replayed: bool = False
+    was_held: bool = False
+    """It waited for a permit, or again after a refusal."""

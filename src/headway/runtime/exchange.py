@@ -112,6 +112,8 @@ class ExchangeStatistics:
     resends: int
     is_held: bool
     output_tokens: float
+    is_finished: bool
+    """Whether all text of the answer was read."""
 
 
 class Exchange:
@@ -249,8 +251,11 @@ class Exchange:
             self._settle("used", UNKNOWN, fault)
 
     def statistics(self) -> ExchangeStatistics:
-        tokens = 0.0 if self._reader is None else self._reader.output_tokens
-        return ExchangeStatistics(self._resends, self._ticket is not None, tokens)
+        reader, is_held = self._reader, self._ticket is not None
+        if reader is None:
+            return ExchangeStatistics(self._resends, is_held, 0.0, False)
+        tokens, is_finished = reader.output_tokens, reader.is_finished
+        return ExchangeStatistics(self._resends, is_held, tokens, is_finished)
 
     def _settle(
         self, how: SettledAs, tally: Tally, fault: Fault | None, reading: Reading = Reading()

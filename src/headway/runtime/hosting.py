@@ -1,4 +1,4 @@
-"""What our HTTP servers have in common: requests as large as conversations, a thread to serve."""
+"""What our HTTP servers have in common: large requests, no `Server` header, a thread to serve."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import SERVER_SOFTWARE
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
@@ -59,6 +60,14 @@ def served_in_thread(make: Callable[[], S], name: str) -> Iterator[S]:
         thread.join()
 
 
+class _Request(web.BaseRequest):
+    """A request whose responses do not name the HTTP library and its version."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        if response.headers.get("server") == SERVER_SOFTWARE:
+            del response.headers["server"]
+
+
 def large_request(
     message: RawRequestMessage,
     payload: StreamReader,
@@ -68,7 +77,7 @@ def large_request(
 ) -> web.BaseRequest:
     """A request that may be as large as a conversation gets."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(
+    return _Request(
         message, payload, protocol, writer, task, loop, client_max_size=REQUEST_BYTES_MAX
     )
 

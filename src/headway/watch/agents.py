@@ -11,7 +11,7 @@ from typing import Final
 from headway.core.engine.record import Row
 from headway.core.numbers import short
 from headway.errors import HeadwayError
-from headway.gateway.recorded import recorded_in
+from headway.gateway.recorded import recorded_in, unmeasured_in
 from headway.runtime.agents.cli.accounts import COMING, WORDS, Account, How, accounts_of
 from headway.runtime.agents.cli.homes import sessions_of
 from headway.runtime.agents.cli.known import kind_of
@@ -28,7 +28,7 @@ def coming_lines(folder: str, rows: Iterable[Row], environ: Mapping[str, str]) -
     """Of every agent whose task is not done, how it would go on now."""
     left = {row.key.hex(): row for row in rows if row.state not in ("finished", "skipped")}
     settings = {one.name: one for one in read_configuration(environ).values.agents}
-    recorded = _recorded(folder)
+    recorded, is_replayed = _recorded(folder), False
     for home, session in sessions_of(folder):
         row, kind = left.get(session.key), kind_of(session.agent, settings)
         if row is None or kind is None:
@@ -38,7 +38,10 @@ def coming_lines(folder: str, rows: Iterable[Row], environ: Mapping[str, str]) -
         how, made = outset.how, recorded.get(f"{session.task}~{session.number}", Taken())
         if how == "replay" and made.calls == made.in_flight:
             how = "start"
+        is_replayed = is_replayed or how == "replay"
         yield _coming(session.task, session.agent, how, made.calls)
+    if is_replayed:
+        yield from unmeasured_in(os.path.join(folder, CALLS))
 
 
 def _coming(task: str, agent: str, how: How, calls: int) -> str:

@@ -44,7 +44,7 @@ def _sums(sums: Mapping[str, object]) -> str:
     parts.append(f"{short(_number(sums['output_tokens']))} out")
     if sums["spend_microusd"]:
         parts.append(usd(int(_number(sums["spend_microusd"]))))
-    words = (("refusals_absorbed", "refusals absorbed"), ("failed", "failed"),
+    words = (("held", "held"), ("refusals_absorbed", "refusals absorbed"), ("failed", "failed"),
              ("replayed", "replayed"), ("kept_alive", "kept alive"))  # fmt: skip
     parts += [f"{int(_number(sums[key])):,} {word}" for key, word in words if sums[key]]
     return ", ".join(parts)

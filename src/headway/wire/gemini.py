@@ -126,7 +126,7 @@ def _part(role: str, part: Fields, message: int) -> Iterator[Part]:
 def hear(heard: Heard, found: Event) -> None:
     """One chunk of a stream. None is the last by itself: an answer is over when it has a reason."""
     data = found.data
-    top = fields(parsed(data))
+    top = heard.read(data)
     if not top:
         # A picture can be too long to keep; what was consumed is said after it.
         if len(data) > END_BYTES:

@@ -15,6 +15,7 @@ from headway.core.quota.demand import TOKENS_PER_BYTE
 from headway.core.quota.refusal import parse_stream_error
 from headway.core.values import Fault, Known, Tally
 from headway.wire.loose import Fields, fields, parsed, tokens
+from headway.wire.weight import weighed_bytes
 
 ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
 OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
@@ -23,19 +24,19 @@ OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
 USAGES_TRIED_MAX: Final = 16
 """Places of an excerpt in which usage is looked for."""
 
-_ASCII: Final = bytes(range(128))
+_OTHER: Final = bytes(range(128, 256))
 
 
 class Heard:
     """Collects what the events or the body of one answer tell."""
 
     __slots__ = (
-        "_ascii_bytes",
-        "_other_bytes",
+        "_passed_tokens",
         "cache_read_tokens",
         "cache_write_tokens",
         "fault",
         "input_tokens",
+        "is_damaged",
         "is_final",
         "is_finished",
         "is_over",
@@ -51,6 +52,8 @@ class Heard:
         self.long_write_tokens: float | None = None
         """Both are part of the input."""
         self.reported_tokens: float | None = None
+        self.is_damaged = False
+        """Something of the answer could not be read."""
         self.is_final = False
         """The last usage was reported."""
         self.is_finished = False
@@ -60,7 +63,7 @@ class Heard:
         self.open_choices: set[int] = set()
         """Of several answers to one call, those that are not complete yet."""
         self.fault: Fault | None = None
-        self._ascii_bytes = self._other_bytes = 0
+        self._passed_tokens = 0.0
 
     def __repr__(self) -> str:
         return f"<Heard {self.tally()}{', over' if self.is_over else ''}>"
@@ -71,10 +74,7 @@ class Heard:
         reported = self.reported_tokens or 0.0
         if self.is_final:
             return reported
-        return max(
-            reported,
-            self._ascii_bytes * ASCII_TOKENS_PER_BYTE + self._other_bytes * OTHER_TOKENS_PER_BYTE,
-        )
+        return max(reported, self._passed_tokens)
 
     def tally(self) -> Tally:
         """What the call consumed, as far as it can be told."""
@@ -100,18 +100,24 @@ class Heard:
         self.cache_write_tokens = _larger(self.cache_write_tokens, written)
         self.long_write_tokens = _larger(self.long_write_tokens, long)
 
+    def read(self, data: bytes) -> Fields:
+        """The object of an event; an empty one if it cannot be read."""
+        top = fields(parsed(data))
+        self.is_damaged = self.is_damaged or not top
+        return top
+
     def add_text(self, *values: object) -> None:
         """Parts of the answer; whatever is not text counts nothing."""
         for value in values:
             if isinstance(value, str) and value:
-                self._count(value.encode("utf-8", "replace"))
+                self._count(value)
 
     def add_json_text(self, literal: bytes) -> None:
         """A part of the answer that is still between its JSON quotes."""
         if b"\\" in literal:
             self.add_text(parsed(b'"' + literal + b'"'))
         else:
-            self._count(literal)
+            self._count(literal.decode("utf-8", "replace"))
 
     def fail(self, payload: bytes | Fields) -> None:
         """The provider reported an error in place of an answer; nothing follows it."""
@@ -120,13 +126,14 @@ class Heard:
             self.fault = parse_stream_error(said)
         self.is_over = True
 
-    def _count(self, data: bytes) -> None:
-        if data.isascii():
-            self._ascii_bytes += len(data)
-        else:
-            other = len(data.translate(None, _ASCII))
-            self._other_bytes += other
-            self._ascii_bytes += len(data) - other
+    def _count(self, text: str) -> None:
+        """ASCII by its bytes or by its words, digits and symbols, whichever is more: an answer
+        that breaks off is not to be counted below what is charged for it."""
+        data = text.encode("utf-8", "replace")
+        plain = data if text.isascii() else data.translate(None, _OTHER)
+        weight = max(len(plain), weighed_bytes(plain.decode(), "english"))
+        other = len(data) - len(plain)
+        self._passed_tokens += weight * ASCII_TOKENS_PER_BYTE + other * OTHER_TOKENS_PER_BYTE
 
 
 def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | None]:

@@ -109,7 +109,7 @@ def hear(heard: Heard, found: Event) -> None:
     if data.startswith(DONE):
         heard.is_finished = heard.is_over = True
         return
-    top = fields(parsed(data))
+    top = heard.read(data)
     if top.get("error") or found.name == "error":
         heard.fail(data)
         return

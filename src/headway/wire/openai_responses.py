@@ -123,7 +123,7 @@ def hear(heard: Heard, found: Event) -> None:
     if usual is not None:
         heard.add_json_text(usual[1])
         return
-    top = fields(parsed(data))
+    top = heard.read(data)
     kind = text_of(top.get("type")) or name
     if kind in _LAST:
         if top:

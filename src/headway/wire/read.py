@@ -37,7 +37,7 @@ _ROUTES: Final[tuple[tuple[str, Route], ...]] = (
 )
 _FOLDERS: Final = ("models", "tunedModels", "endpoints")
 _METHOD: Final = re.compile(
-    r"([^:]{1,200}?)(?::|%3[Aa])(generateContent|streamGenerateContent|countTokens)"
+    r"([^:]+?)(?::|%3[Aa])(generateContent|streamGenerateContent|countTokens)"
 )
 """`/v1beta/models/NAME:METHOD`, also with `/publishers/google` and the like before it. Embeddings
 and batches are no calls."""
@@ -218,6 +218,11 @@ class AnswerReader:
         return self._heard.is_over
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all text of the answer was read; its usage may be missing."""
+        return self._heard.is_finished and not self._heard.is_damaged
+
+    @property
     def tally(self) -> Tally:
         """What the call consumed.
 
@@ -232,7 +237,9 @@ class AnswerReader:
         """Why the call failed, if it did; of a refusal as far as its body is known."""
         if self._is_success:
             return self._heard.fault
-        return classify(self._status, self._headers, self._refusal(), self._dialect)
+        return classify(
+            self._status, self._headers, self._body.kept()[:BODY_BYTES_MAX], self._dialect
+        )
 
     @property
     def reading(self) -> Reading:
@@ -284,12 +291,9 @@ class AnswerReader:
             return is_whole
         return True
 
-    def _refusal(self) -> bytes:
-        return self._body.kept()[:BODY_BYTES_MAX]
-
     def _read_limits(self) -> Reading:
         reading = decode(self._headers, self._received_wall_s, self._dialect)
-        told = None if self._is_success else reading_of_refusal(self._refusal())
+        told = None if self._is_success else reading_of_refusal(self._body.kept()[:BODY_BYTES_MAX])
         if told is None:
             return reading
         for limit in reading.limits:
