@@ -45,7 +45,7 @@ def send(call):
     url, headers, body, is_left = call
     try:
         with client.stream("POST", url, headers=headers, content=body.encode()) as answer:
-            for _ in answer.iter_raw():
+            for _ in answer.iter_bytes():
                 if is_left:
                     break
             return answer.status_code
@@ -185,6 +185,8 @@ class _Process:
     share: Share
     key: str
     folder: str
+    run: str = ""
+    """The id of its run, once that is known."""
     process: subprocess.Popen[str] | None = None
     code: int | None = None
     said: str = ""
@@ -221,7 +223,7 @@ class Scene:
 
     def _amount(self) -> str:
         amount = self.case.amount
-        return str(amount) if self.case.unit == "tokens" else f"${amount / 1e6:.6f}"
+        return f"{amount / 1e3:.3f}k" if self.case.unit == "tokens" else f"${amount / 1e6:.6f}"
 
     def _prepare(self, one: _Process, url: str) -> None:
         share = one.share
@@ -238,7 +240,7 @@ class Scene:
             f"headway: 1\ntasks:\n  ask:\n    each: {json.dumps(items, ensure_ascii=False)}\n"
             "    prompt: '{{ item.text }}'\n"
             f"    model: {share.wire}/{MODELS[share.wire]}\n"
-            f"    max_tokens: {share.max_tokens}\n    retries: 3\n{budget}",
+            f"    max_tokens: {share.max_tokens}\n    retries: 1\n{budget}",
         )
 
     def _env(self, one: _Process) -> dict[str, str]:
@@ -249,6 +251,7 @@ class Scene:
         }  # fmt: skip
 
     def _start(self, one: _Process, run: str = "") -> None:
+        known = self._runs()
         if one.share.door == "client":
             words = ["client.py", f"{one.folder}/calls.json"]
         else:
@@ -261,6 +264,13 @@ class Scene:
             start_new_session=True,
         )  # fmt: skip
         self.user.started.append(one.process)
+        if one.share.door == "run" and not run:
+            until(lambda: self._runs() - known or (one.process and one.process.poll() is not None))
+            one.run = "".join(self._runs() - known)
+
+    def _runs(self) -> set[str]:
+        folder = Path(self.user.env["HEADWAY_STATE_DIR"], "runs")
+        return set(os.listdir(folder)) if folder.exists() else set()
 
     def _running(self) -> list[_Process]:
         return [one for one in self.processes if one.process is not None and one.code is None
@@ -309,12 +319,10 @@ class Scene:
 
     def _go_on(self) -> None:
         """Resume the runs that were killed, and start clients again."""
-        killed = [one for one in self.processes if one.process is None]
-        runs: dict[str, str] = {}
-        if any(one.share.door == "run" for one in killed):
-            runs = {Path(one["folder"]).name: one["run"] for one in self.user.json("status")}
-        for one in killed:
-            self._start(one, runs.get(one.folder, ""))
+        for one in self.processes:
+            if one.process is None:
+                # Killed before it sent anything, it may have no journal yet.
+                self._start(one, one.run if self._visits(one) else "")
 
     def _judged(self) -> Judged:
         visits = [self._visits(one) for one in self.processes]

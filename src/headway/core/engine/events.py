@@ -7,6 +7,7 @@ a journal names them by their content key, which outlives an edited plan.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Final
 
 from headway.core.engine.access import Act
@@ -41,7 +42,8 @@ class Ending:
     @property
     def spend_tokens(self) -> int:
         """What it counts towards a budget in tokens."""
-        return round(self.input_tokens + self.output_tokens) + self.extra_tokens
+        known = self.input_tokens + self.output_tokens
+        return (round(known) if isfinite(known) else 0) + self.extra_tokens
 
 
 NOTHING: Final = Ending()

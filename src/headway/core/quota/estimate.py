@@ -122,10 +122,9 @@ class Estimates:
         A soft claim is not in doubt where text was counted: what is missing is estimated.
         """
         if is_soft and tally.known != "unknown":
-            if not tally.input_tokens + tally.cache_read_tokens:
-                tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-                tally = replace(tally, input_tokens=tokens_in)
-            tally = replace(tally, known="reported")
+            unread = sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens)
+            tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
+            tally = replace(tally, input_tokens=tokens_in, known="reported")
         return spend_of(sketch.model, claim, tally, self._prices)
 
     def statistics(self) -> EstimatesStatistics:
