@@ -23,7 +23,7 @@ from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
 from headway.core.quota.purse import Purse, PurseStatistics
 from headway.core.quota.quota import Settlement
-from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
+from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory, Spend
 from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
 from headway.core.values import Fault, Reading, SettledAs, Tally
 
@@ -132,7 +132,7 @@ class Book:
         ran, tally = outcome.how == "used", outcome.tally
         if entry.request.is_soft:
             entry.claim = self._growth.owed(entry, tally.output_tokens)
-        spend = self._estimates.spend(sketch, entry.claim, tally)
+        spend = self._estimates.spend(sketch, entry.claim, tally, entry.request.is_soft)
         usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
         is_whole = ran and outcome.fault is None
         self._estimates.ended(entry.number, sketch, tally if is_whole else None)
@@ -166,6 +166,9 @@ class Book:
         """The user's terms for an account, one `account/group` of it, or every account (``)."""
         self.lanes.configure(key, terms, now)
         if self.purse.budget(key, terms.budget):
+            for entry in self._entries.values():
+                if entry.permit is not None:
+                    self._claim_anew(entry)
             self._waiting.reconsider(now)
 
     def memory(self, now: float) -> Memory:
@@ -189,6 +192,13 @@ class Book:
         entry = Entry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
         self._entries[request.id] = entry
         return entry
+
+    def _claim_anew(self, entry: Entry) -> None:
+        """A budget in money is new: calls in flight were claimed without their price."""
+        request, claim = entry.request, entry.claim
+        whole = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+        entry.claim = Spend(max(claim.tokens, whole.tokens), max(claim.microusd, whole.microusd))
+        self.purse.claim(Claim(request.id, request.account, entry.claim))
 
     def _close(self, entry: Entry) -> None:
         del self._entries[entry.request.id]
