@@ -17,9 +17,16 @@ from typing import Final
 from headway.core.engine.record import Entry, Header, Row
 from headway.errors import JournalError
 from headway.runtime import journal_space, owner
-from headway.runtime.journal_check import examine, placed, spoilt
+from headway.runtime.journal_check import (
+    QUICK_BYTES_MAX,
+    UNREADABLE,
+    examine,
+    placed,
+    size_bytes,
+    spoilt,
+)
 from headway.runtime.journal_file import JournalFile, connect, make, path_of
-from headway.runtime.journal_reader import JournalReader
+from headway.runtime.journal_reader import JournalReader, verify
 from headway.runtime.journal_writer import JournalWriter, WriterStatistics, in_words
 
 NAMED_MAX: Final = 5
@@ -79,11 +86,14 @@ class Journal:
         lock = owner.take(folder)
         try:
             examine(folder)
+            if size_bytes(folder) <= QUICK_BYTES_MAX:
+                with JournalReader(folder) as reader:
+                    verify(reader)
             return cls(folder, lock)
         except JournalError as fault:
             owner.drop(lock)
             raise placed(folder, fault) from None
-        except (OSError, sqlite3.Error) as fault:
+        except UNREADABLE as fault:
             owner.drop(lock)
             raise spoilt(folder, in_words(fault)) from None
 

@@ -223,7 +223,7 @@ class JournalWriter:
                 self._loop.call_soon_threadsafe(what, *args)
 
 
-def in_words(fault: sqlite3.Error | OSError) -> str:
+def in_words(fault: Exception) -> str:
     """Why the disk did not take it."""
     if isinstance(fault, OSError):
         return fault.strerror or str(fault)

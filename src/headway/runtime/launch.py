@@ -33,7 +33,7 @@ from headway.runtime.keeping import Memory, Record
 from headway.runtime.machine import own_overhead
 from headway.runtime.senders import Send
 from headway.runtime.shapes import keep_shape
-from headway.runtime.takeover import Saved
+from headway.runtime.takeover import Saved, readable_rows
 from headway.runtime.work import Attempt, Work
 
 EXIT_FAILED: Final = 1
@@ -109,9 +109,10 @@ async def launch(
 
     `began` is told the driver before anything starts.
     """
-    rows = {row.key: row for row in journal.rows()} if journal is not None else {}
+    rows: dict[bytes, Row] = {}
     saved = Saved()
     if journal is not None:
+        rows = readable_rows(journal.reader)
         saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or Memory()
     outbox = _outbox(run.sharing, journal, record)
