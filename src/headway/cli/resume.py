@@ -191,7 +191,11 @@ def _say_in_flight(journal: Journal) -> None:
         shown = ", ".join(started[:5]) + (
             f" and {len(started) - 5} more" if len(started) > 5 else ""
         )
-        print(f"in flight when it ended, so tried again: {shown}", file=sys.stderr)
+        print(
+            f"in flight when it ended, so tried again: {shown}; calls that were sent may be billed "
+            "twice, `headway report` counts them",
+            file=sys.stderr,
+        )
 
 
 def _say_agents(journal: Journal) -> None:

@@ -45,6 +45,7 @@ class MoneyReserved:
     at_s: float
     microusd: int
     """In all for this attempt: what was set aside before is part of it."""
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
