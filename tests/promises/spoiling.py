@@ -280,6 +280,19 @@ def flip_text(folder: Path, chance: random.Random) -> str:
     return f"{path.name} at {place}"
 
 
+def flip_definitions(folder: Path, chance: random.Random) -> str:
+    """A letter of the first page, which defines the tables."""
+    path = folder / "journal.db"
+    data = bytearray(path.read_bytes())
+    places = [n for n, byte in enumerate(data[100:4096], 100) if chr(byte).isalpha()]
+    if not places:
+        return ""
+    place = chance.choice(places)
+    data[place] = ord("z") if data[place] != ord("z") else ord("y")
+    path.write_bytes(data)
+    return f"{path.name} at {place}"
+
+
 def zero_pages(folder: Path, chance: random.Random) -> str:
     path = _pick(folder, chance, *BOTH)
     if path is None:
@@ -360,7 +373,7 @@ def spoil_twice(folder: Path, chance: random.Random) -> str:
 
 
 WAYS: Final[tuple[Callable[[Path, random.Random], str], ...]] = (
-    truncate_journal, truncate_journal, flip, flip_text, flip_text, zero_pages, zero_pages,
-    swap_pages, drop_log, drop_log, drop_index, replace_journal, cut_command_log, spoil_beside,
-    spoil_twice,
+    truncate_journal, truncate_journal, flip, flip_text, flip_text, flip_definitions, zero_pages,
+    zero_pages, swap_pages, drop_log, drop_log, drop_index, replace_journal, cut_command_log,
+    spoil_beside, spoil_twice,
 )  # fmt: skip

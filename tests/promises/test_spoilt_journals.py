@@ -128,9 +128,9 @@ def test_what_is_spoilt_is_noticed_and_done_again(
     forks: Warm, sim: Provider, tmp_path: Path
 ) -> None:
     """A slice of the campaign below."""
-    kinds = [("commands", 5), ("state", 4), ("each", 0)]
-    outcomes = played(bench(forks, sim, tmp_path, kinds), range(9))
-    assert outcomes["saved"] >= 3
+    kinds = [("commands", 5), ("each", 0)]
+    outcomes = played(bench(forks, sim, tmp_path, kinds), range(6))
+    assert outcomes["saved"] > 1
 
 
 @pytest.mark.soak

@@ -156,6 +156,9 @@ def read_meta(database: sqlite3.Connection) -> dict[str, object]:
             detail=f"this one reads versions up to {SCHEMA}",
             hint="use the headway that wrote it, or a newer one",
         )
+    tables = [f"{sql};" for (sql,) in database.execute("SELECT sql FROM sqlite_master")]
+    if "\n".join(tables) != TABLES.strip():
+        raise JournalError("the definition of its tables is spoilt")
     return dict(database.execute("SELECT name, value FROM meta"))
 
 

@@ -126,7 +126,8 @@ async def launch(
     )  # fmt: skip
     if journal is not None:
         keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
-        journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
+        loop = asyncio.get_running_loop()
+        journal.start(loop, lambda reason: _disk(driver, reason), driver.break_off)
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
     try:
