@@ -22,6 +22,7 @@ from headway.runtime.journal import Journal
 from headway.runtime.journal_check import wal_bug
 from headway.runtime.journal_file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
 from headway.runtime.journal_reader import BULK_MIN, JournalReader
+from headway.runtime.owner import look
 from tests.integration.journal_scene import (
     HEADER,
     began,
@@ -272,12 +273,12 @@ def test_a_spoilt_body_among_many_is_noticed(folder: str) -> None:
 def test_a_second_owner_is_told_who_the_first_is(folder: str, journal: Journal) -> None:
     with pytest.raises(JournalError, match=f"owned by process {os.getpid()}"):
         Journal.open(folder)
-    with JournalReader(folder) as reader:
-        owner = reader.owner()
+    with JournalReader(folder):
+        owner = look(folder)
         assert owner is not None
         assert (owner.pid, owner.is_alive) == (os.getpid(), True)
         journal.close()
-        owner = reader.owner()
+        owner = look(folder)
         assert owner is not None
         assert not owner.is_alive
     again = Journal.open(folder)
@@ -361,9 +362,9 @@ def test_a_journal_is_made_once_and_found_only_where_it_is(folder: str, journal:
     journal.close()
     with pytest.raises(JournalError, match="there already"):
         Journal.create(folder, HEADER)
-    for look in (Journal.open, JournalReader):
+    for opened in (Journal.open, JournalReader):
         with pytest.raises(JournalError, match="no journal"):
-            look(os.path.join(folder, "elsewhere"))
+            opened(os.path.join(folder, "elsewhere"))
 
 
 def test_a_newer_journal_is_refused(folder: str) -> None:

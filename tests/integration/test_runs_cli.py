@@ -326,7 +326,9 @@ def test_a_spoilt_journal_is_saved_and_old_runs_are_removed(shell: Shell) -> Non
     found = shell("doctor", "--salvage", run)
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(f"{run}: saved ")
-    assert len(shell("results", run).stdout.splitlines()) == 4
+    left = shell("results", run)
+    assert (left.returncode, left.stdout) == (1, ""), "all results were on the spoilt page"
+    assert '"state": "interrupted"' in shell("status", run, "--json").stdout
     assert shell.json("doctor", "--prune", "1d", "--json") == {"removed": [run]}
     assert "No runs yet" in shell().stdout
 

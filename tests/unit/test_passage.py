@@ -25,7 +25,7 @@ from headway.core.engine.events import (
     TaskStale,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved
+from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.core.passage import Passage, Passages, Taken
 from headway.core.values import Fault
 
@@ -254,3 +254,30 @@ def test_the_time_of_a_run_never_goes_back(at_s: float) -> None:
     assert time.at(RunStopping(at_s, "")) == 1.0
     assert time.statistics() == 1.0
     assert repr(time) == "<Elapsed 1.0 s in 0 parts>"
+
+
+def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:
+    admitted = (
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "")),
+        (A, MoneyReserved(0, 1, 10.1, 5, 700)),
+        (A, CallAdmitted(0, 10.2)),
+        (B, TaskStarted(1, 1, 10.0, "")),
+        (B, CallAdmitted(1, 10.2)),
+        (B, ReplyKept(1, 1, 11.0, b"r")),
+    )
+    killed = heard(*admitted, (b"", RunBegan(20.0, "adaptive")))
+    assert (killed.tasks[A].cut_calls, killed.tasks[A].cut_tokens) == (1, 700)
+    assert killed.tasks[B].cut_calls == 0, "its call was answered"
+    again = heard(
+        *admitted,
+        (b"", RunBegan(20.0, "adaptive")),
+        (A, TaskStarted(0, 1, 21.0, "")),
+        (A, TaskFinished(0, 1, 22.0)),
+        (b"", RunFinished(23.0, 1, 0)),
+    )
+    assert (again.tasks[A].cut_calls, again.tasks[A].cut_tokens) == (1, 700)
+    gone, live = heard(*admitted), heard(*admitted)
+    gone.close(2.0, is_live=False)
+    live.close(2.0)
+    assert (gone.tasks[A].cut_calls, live.tasks[A].cut_calls) == (1, 0)

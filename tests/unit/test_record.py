@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import pytest
+
 from headway.core.digest import digest
 from headway.core.engine.events import (
     NOTHING,
@@ -17,7 +19,15 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept, Row, fold
+from headway.core.engine.record import (
+    Fact,
+    MoneyReserved,
+    ReplyKept,
+    Row,
+    TaskState,
+    fold,
+    without_lost,
+)
 from headway.core.values import Fault
 
 KEY = b"k" * 16
@@ -115,3 +125,36 @@ def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
 def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
     assert len(digest(b"a")) == 16
     assert digest(b"a") != digest(b"b")
+
+
+def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> Row:
+    return Row(b"k", "task", state, 1, 1.0, 2.0, ending, kept=kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "has", "state"),
+    [
+        (row_of("finished", Ending(b"result")), {b"result"}, "finished"),
+        (row_of("finished", Ending(b"result")), set(), "delayed"),
+        (row_of("finished", NOTHING), set(), "delayed"),
+        (row_of("finished", Ending(b"result", access=b"touched")), {b"result"}, "delayed"),
+        (row_of("proposed", Ending(b"result", access=b"touched")), {b"touched"}, "delayed"),
+        (row_of("proposed", NOTHING), set(), "proposed"),
+        (row_of("started", Ending(b"result")), set(), "started"),
+        (row_of("failed", NOTHING), set(), "failed"),
+    ],
+)
+def test_a_task_whose_result_is_lost_is_not_finished(
+    row: Row, has: set[bytes], state: TaskState
+) -> None:
+    found = without_lost(row, has.__contains__)
+    assert found.state == state
+    assert not found.ending.body or found.ending.body in has
+    assert not found.ending.access or found.ending.access in has
+    assert (found == row) == (found.state == row.state and found.ending == row.ending)
+
+
+def test_replies_behind_a_lost_one_are_forgotten() -> None:
+    row = row_of("started", NOTHING, (b"1", b"2", b"3"))
+    assert without_lost(row, {b"1", b"3"}.__contains__).kept == (b"1",)
+    assert without_lost(row, {b"1", b"2", b"3"}.__contains__) is row

@@ -65,7 +65,8 @@ def _salvage(parsed: argparse.Namespace) -> int:
         return print_json({"run": place.id, **asdict(saved)})
     print(
         f"{place.id}: saved {saved.rows} tasks, {saved.events} events, {saved.bodies} results; "
-        f"{saved.missing_events} events are lost. The old file is {saved.kept_as}"
+        f"{saved.missing_events} events are lost. Tasks without a result run again: "
+        f"{saved.lost_results} that had finished. The old file is {saved.kept_as}"
     )
     print(f"hint: headway resume {place.id}", file=sys.stderr)
     return 0

@@ -48,11 +48,12 @@ def _resume(parsed: argparse.Namespace) -> int:
     from headway.runtime.control import tell
     from headway.runtime.folders import folders
     from headway.runtime.journal_reader import JournalReader
+    from headway.runtime.owner import look
     from headway.runtime.runs import find_run
 
     place = find_run(folders(os.environ).state, parsed.run_id)
     with JournalReader(place.folder) as reader:
-        owner, header = reader.owner(), reader.header
+        owner, header = look(place.folder), reader.header
         if owner is not None and owner.is_alive:
             told = tell(reader, place.id, "continue")
             print(told.words, file=sys.stderr)
@@ -190,7 +191,11 @@ def _say_in_flight(journal: Journal) -> None:
         shown = ", ".join(started[:5]) + (
             f" and {len(started) - 5} more" if len(started) > 5 else ""
         )
-        print(f"in flight when it ended, so tried again: {shown}", file=sys.stderr)
+        print(
+            f"in flight when it ended, so tried again: {shown}; calls that were sent may be billed "
+            "twice, `headway report` counts them",
+            file=sys.stderr,
+        )
 
 
 def _say_agents(journal: Journal) -> None:

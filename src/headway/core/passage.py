@@ -33,7 +33,7 @@ from headway.core.engine.events import (
     TaskStale,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, TaskState
+from headway.core.engine.record import Fact, MoneyReserved, TaskState
 from headway.core.story import TURNED_AWAY
 
 Kind = Literal[
@@ -108,6 +108,15 @@ class Passage:
     """Why the last attempt failed that did."""
     is_paid: bool = False
     """What the present attempt took is counted."""
+    is_sent: bool = False
+    """A call has its permit, and no end of it is recorded."""
+    reserved_tokens: int = 0
+    """What the calls of the present attempt can use at most, as far as that is recorded."""
+    cut_calls: int = 0
+    """Calls without a recorded end when a process of the run ended: they may be billed, and were
+    or are sent again."""
+    cut_tokens: int = 0
+    """What they can have used at most, as far as that is recorded."""
 
     @property
     def is_active(self) -> bool:
@@ -189,8 +198,11 @@ class Passages:
         self._of_a_task(passage, event, now_s)
         (self._active.add if passage.is_active else self._active.discard)(key)
 
-    def close(self, now_s: float) -> None:
-        """Nothing more is heard: what has no end lasts until now."""
+    def close(self, now_s: float, is_live: bool = True) -> None:
+        """Nothing more is heard: what has no end lasts until now, or was cut off."""
+        if not is_live:
+            for key in self._active:
+                _count_cut(self.tasks[key])
         for passage in self.tasks.values():
             if passage.ended_s is None:
                 self._work(passage)
@@ -219,17 +231,23 @@ class Passages:
         """Nobody performs the run any more: what was in flight is lost."""
         for key in self._active:
             passage = self.tasks[key]
+            _count_cut(passage)
             _waste(passage, now_s, "idle")
             passage.state = None
         self._active.clear()
 
     def _of_a_task(self, passage: Passage, event: Fact, now_s: float) -> None:
+        if isinstance(event, MoneyReserved):
+            passage.reserved_tokens = event.tokens
+            return
+        passage.is_sent = isinstance(event, CallAdmitted)
         match event:
             case TaskStarted(task=number):
                 passage.move("start", now_s)
                 passage.number, passage.state, passage.ended_s = number, "started", None
                 passage.attempt_from = len(passage.pieces)
                 passage.has_asked = passage.is_paid = False
+                passage.reserved_tokens = 0
             case CallWaited(refused=refused):
                 self._work(passage)
                 passage.move("refused" if refused else "quota", now_s)
@@ -294,6 +312,14 @@ class Passages:
         else:
             _waste(passage, now_s, "idle")
             passage.state, passage.ended_s = "failed", now_s
+
+
+def _count_cut(passage: Passage) -> None:
+    """The process of the run has ended: whether its call was answered is not known."""
+    if passage.is_sent:
+        passage.cut_calls += 1
+        passage.cut_tokens += passage.reserved_tokens
+    passage.is_sent = False
 
 
 def _pay(passage: Passage, ending: Ending) -> None:

@@ -98,9 +98,9 @@ class Supplies:
         attempt = _Attempt(self, active, state, feed, now)
         if active.row is not None and active.row.kept:
             given = active.inputs
-            replies = map(self._results.body, active.row.kept)
+            replies = map(self._results.find, active.row.kept)
             attempt.kept = tuple(
-                reply[len(given) :] for reply in replies if reply.startswith(given)
+                reply[len(given) :] for reply in replies if reply and reply.startswith(given)
             )
         return attempt
 

@@ -5,6 +5,7 @@ Laws:
   is never taken for another one's.
 - A good end is taken whenever it is found. A bad one only if the journal does not know of it: it
   was counted, and what follows is another try.
+- An end whose output is not there any more, or not all of it, is executed again.
 - What the shim itself ended, because headway was gone, is no end: it is executed again.
 """
 
@@ -54,6 +55,7 @@ class Adopted:
         if not self._ends:
             return None
         for ended in reversed(self._ends.pop(shim_key(attempt), [])):
-            if ended.code == 0 or ended.attempt > attempt.journalled:
+            is_known = ended.code != 0 and ended.attempt <= attempt.journalled
+            if not is_known and ended.stdout.is_there and ended.stderr.is_there:
                 return ended
         return None

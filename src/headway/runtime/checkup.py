@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from headway.core.numbers import short
 from headway.errors import HeadwayError
+from headway.runtime import owner
 from headway.runtime.configuration import CONFIG_HOME, configuration_path, read_configuration
 from headway.runtime.folders import (
     RUNTIME_DIR,
@@ -29,7 +30,8 @@ from headway.runtime.folders import (
     folders,
     prepare,
 )
-from headway.runtime.journal_check import wal_bug
+from headway.runtime.journal_check import QUICK_BYTES_MAX, size_bytes, wal_bug
+from headway.runtime.journal_reader import JournalReader, verify
 from headway.runtime.runs import list_runs
 
 Judgement = Literal["ok", "warn", "fail"]
@@ -46,6 +48,9 @@ FILES_MIN: Final = 1024
 SKEW_S_MAX: Final = 2.0
 EARLIEST_S: Final = 1_735_689_600.0
 """2025-01-01: a clock before it was never set."""
+
+JOURNALS_MAX: Final = 20
+"""The newest runs, whose journals are read."""
 
 KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"))
@@ -72,7 +77,7 @@ def check_up(environ: Mapping[str, str]) -> list[Finding]:
         _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
         lambda: _runtime_folder(place), lambda: _config_folder(environ),
         lambda: _folder("state folder", place.state, place.state_by),
-        lambda: _disk(place), _files_open, lambda: _broker(place),
+        lambda: _disk(place), lambda: _journals(place), _files_open, lambda: _broker(place),
         lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
     )  # fmt: skip
     return [look() for look in looks]
@@ -162,6 +167,23 @@ def _disk(place: Folders) -> Finding:
     return Finding("disk", "warn", detail, fix) if free < DISK_WARN_BYTES else Finding(
         "disk", "ok", detail
     )  # fmt: skip
+
+
+def _journals(place: Folders) -> Finding:
+    """Whether the newest runs can be gone on with; large journals and live ones are left out."""
+    try:
+        runs = list_runs(place.state, JOURNALS_MAX)
+    except HeadwayError as error:
+        return Finding("journals", "fail", error.message, error.hint or "")
+    for run in runs:
+        try:
+            with JournalReader(run.folder) as reader:
+                found = owner.look(run.folder)
+                if not (found and found.is_alive) and size_bytes(run.folder) <= QUICK_BYTES_MAX:
+                    verify(reader)
+        except HeadwayError as error:
+            return Finding("journals", "fail", error.message, error.hint or "")
+    return Finding("journals", "ok", f"of {len(runs)} runs, the newest")
 
 
 def _files_open() -> Finding:

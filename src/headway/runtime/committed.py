@@ -94,4 +94,6 @@ def _touched(reader: JournalReader) -> dict[bytes, bytes]:
             committed[key] = latest.get(key, b"")
         elif isinstance(event, TaskStale | TaskFailed):
             committed.pop(key, None)
+    # A saved journal may have lost events of tasks whose rows are whole.
+    committed |= {row.key: row.ending.access for row in reader.rows(state="finished")}
     return committed

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headway.runtime.journal_reader import JournalReader
+from headway.runtime.owner import look
 
 SIGNALS: Final = {
     "stop": signal.SIGINT,
@@ -36,7 +37,7 @@ class Told:
 
 def tell(reader: JournalReader, run: str, word: str) -> Told:
     """Tell the owner of a run; the word is one of `SIGNALS`."""
-    owner = reader.owner()
+    owner = look(reader.folder)
     if owner is None or not owner.is_alive:
         return _nobody(run, word)
     if not _heeds(owner.pid, SIGNALS[word]):

@@ -132,7 +132,9 @@ class Driver:
         self.saved = setup.saved
         self.clock = setup.clock
         self.resting = setup.resting
-        self.results = Results(setup.graph, setup.saved.fetch)
+        # Without kept bodies nothing can be fetched: all that is needed stays in memory.
+        fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
+        self.results = Results(setup.graph, fetch)
         self._roster = Roster(self.state, setup.works, setup.saved)
         self.failures = self._roster.failures
         self._attempts = Attempts(self, setup, self._roster)

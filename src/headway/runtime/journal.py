@@ -17,9 +17,16 @@ from typing import Final
 from headway.core.engine.record import Entry, Header, Row
 from headway.errors import JournalError
 from headway.runtime import journal_space, owner
-from headway.runtime.journal_check import examine, placed, spoilt
+from headway.runtime.journal_check import (
+    QUICK_BYTES_MAX,
+    UNREADABLE,
+    examine,
+    placed,
+    size_bytes,
+    spoilt,
+)
 from headway.runtime.journal_file import JournalFile, connect, make, path_of
-from headway.runtime.journal_reader import JournalReader
+from headway.runtime.journal_reader import JournalReader, verify
 from headway.runtime.journal_writer import JournalWriter, WriterStatistics, in_words
 
 NAMED_MAX: Final = 5
@@ -30,7 +37,8 @@ class Journal:
     """The one writer of a run, for one event loop; `write` may be called from any thread."""
 
     __slots__ = (
-        "_file", "_flushing", "_lock", "_on_fault", "_told", "_writer", "folder", "reader",
+        "_file", "_flushing", "_lock", "_on_end", "_on_fault", "_told", "_writer", "folder",
+        "reader",
     )  # fmt: skip
 
     def __init__(self, folder: str, lock: int) -> None:
@@ -48,6 +56,7 @@ class Journal:
         self._writer = JournalWriter(self._file, folder, self._faulted)
         self._told = ""
         self._on_fault: Callable[[str], None] | None = None
+        self._on_end: Callable[[JournalError], None] | None = None
         self._flushing: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
@@ -79,11 +88,14 @@ class Journal:
         lock = owner.take(folder)
         try:
             examine(folder)
+            if size_bytes(folder) <= QUICK_BYTES_MAX:
+                with JournalReader(folder) as reader:
+                    verify(reader)
             return cls(folder, lock)
         except JournalError as fault:
             owner.drop(lock)
             raise placed(folder, fault) from None
-        except (OSError, sqlite3.Error) as fault:
+        except UNREADABLE as fault:
             owner.drop(lock)
             raise spoilt(folder, in_words(fault)) from None
 
@@ -110,10 +122,13 @@ class Journal:
         return self.reader.body(digest)
 
     def start(
-        self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None
-    ) -> None:
-        """Begin to write. `on_fault(reason)` is called in the loop, with "" when it is over."""
+        self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
+        on_end: Callable[[JournalError], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to write. `on_fault(reason)` is called in the loop, with "" when it is over;
+        `on_end`, if nothing can be written any more."""
         self._on_fault = on_fault
+        self._on_end = on_end
         self._writer.start(loop)
 
     def write(self, entries: Sequence[Entry], then: Callable[[], None] | None = None) -> None:
@@ -160,7 +175,15 @@ class Journal:
             for done in self._flushing:
                 if not done.done():
                     done.set_exception(JournalError(f"what happened is not on the disk: {reason}"))
-        if self._on_fault is not None and reason != self._told:
+        if self._writer.is_over and self._on_end is not None:
+            self._on_end(
+                JournalError(
+                    f"nothing more can be written to the journal: {reason}",
+                    where=path_of(self.folder),
+                    hint="`headway doctor` says whether it is spoilt",
+                )
+            )
+        elif self._on_fault is not None and reason != self._told:
             self._told = reason
             self._on_fault(reason)
 

@@ -14,10 +14,21 @@ from contextlib import closing, suppress
 from typing import Final
 
 from headway.errors import JournalError
-from headway.runtime.journal_file import connect, number_in, path_of, read_mark, read_meta
+from headway.runtime.journal_file import (
+    BODIES,
+    connect,
+    number_in,
+    path_of,
+    read_mark,
+    read_meta,
+)
 
 QUICK_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What is larger is not searched for damage before a resume, which is to take two seconds."""
+"""A larger journal is not read to its end before a resume, which is to take two seconds: each of
+its results is checked when it is read."""
+
+UNREADABLE: Final = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""What reading a spoilt file raises; SQLite's own messages can hold bytes of it."""
 
 WAL_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
@@ -37,7 +48,7 @@ def examine(folder: str) -> None:
     try:
         with closing(connect(path)) as database:
             _examine(folder, database, kept if has_log else "")
-    except (JournalError, sqlite3.Error):
+    except (JournalError, *UNREADABLE):
         if has_log:
             os.replace(kept, log)
         raise
@@ -78,7 +89,7 @@ def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
         lost = commits_after(log, frames)
         if lost > 1:
             raise spoilt(folder, f"{lost} commits lie behind a bad place in its log of changes")
-    if not meta.get("is_clean") and os.path.getsize(path_of(folder)) <= QUICK_BYTES_MAX:
+    if size_bytes(folder) <= QUICK_BYTES_MAX:
         (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise spoilt(folder, str(found).replace("\n", " "))
@@ -91,6 +102,14 @@ def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
         (last,) = database.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()
         if last < count:
             raise spoilt(folder, f"it had {count} {table} and has {last}")
+
+
+def size_bytes(folder: str) -> int:
+    """How much a journal is on disk, with its log of changes and its large results."""
+    paths = [path_of(folder), f"{path_of(folder)}-wal"]
+    with suppress(OSError):
+        paths += (entry.path for entry in os.scandir(os.path.join(folder, BODIES)))
+    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
 
 def commits_after(log: str, frames: int) -> int:

@@ -52,6 +52,8 @@ RECENT_MAX: Final = 4096
 """Digests remembered, so that a result that many tasks give is kept once."""
 CHECKPOINT_PAGES: Final = 4096
 """The log of changes is copied into the file when it is so long: 16 MiB."""
+PAGE_BYTES: Final = 4096
+"""Of the file, whatever the default: so that its pages are found without its header."""
 VARIABLES_MAX: Final = 999
 """Of one statement, in the oldest SQLite that is met."""
 STEP: Final = 16
@@ -127,6 +129,7 @@ def settle(folder: str) -> None:
 def begin(database: sqlite3.Connection, header: Header) -> None:
     """The tables, and what the run is."""
     text = codec.encode(header).decode()
+    database.execute(f"PRAGMA page_size={PAGE_BYTES}")
     database.execute("PRAGMA journal_mode=WAL")
     database.executescript(
         f"BEGIN IMMEDIATE;{TABLES}PRAGMA application_id={APPLICATION};PRAGMA user_version={SCHEMA};"
@@ -153,6 +156,9 @@ def read_meta(database: sqlite3.Connection) -> dict[str, object]:
             detail=f"this one reads versions up to {SCHEMA}",
             hint="use the headway that wrote it, or a newer one",
         )
+    tables = [f"{sql};" for (sql,) in database.execute("SELECT sql FROM sqlite_master")]
+    if "\n".join(tables) != TABLES.strip():
+        raise JournalError("the definition of its tables is spoilt")
     return dict(database.execute("SELECT name, value FROM meta"))
 
 
@@ -372,7 +378,7 @@ class JournalFile:
 def write_body(folder: str, name: bytes, body: bytes) -> None:
     """A text as a file of its own: whole and on the disk, or not there."""
     path = body_path(folder, name)
-    if os.path.exists(path):
+    if is_body(path, name):
         return
     parent = os.path.dirname(path)
     os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -380,6 +386,15 @@ def write_body(folder: str, name: bytes, body: bytes) -> None:
     write_file(path, body)
     synced(parent)
     synced(folder)
+
+
+def is_body(path: str, name: bytes) -> bool:
+    """Whether the text of this digest is in a file, whole."""
+    try:
+        with open(path, "rb") as file:
+            return digest(file.read()) == name
+    except OSError:
+        return False
 
 
 def write_file(path: str, data: bytes, is_synced: bool = True) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from headway.runtime.journal_file import PAGE_BYTES
+
 Record = tuple[object, ...]
 
-PAGE_BYTES: Final = 4096
-"""When the header does not say."""
 LOG_HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 TABLE_LEAF: Final = 0x0D
@@ -29,7 +29,6 @@ _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
 class Pages:
     """The images of all pages, in the order in which they were written as far as is known."""
 
-    page_bytes: int
     images: list[tuple[int, bytes]]
     latest: dict[int, bytes]
 
@@ -43,29 +42,35 @@ class Found:
 
 
 def read_pages(path: str, log: str) -> Pages:
-    """Of the file, then of its log; either may be missing or cut short."""
+    """Of the file, then of its log; either may be missing or cut short.
+
+    Frames of an earlier round of the log, which lie behind those of the present one, are older
+    than the file. Frames behind the last commit count too: their records have their own checks.
+    """
     data, frames = _whole(path), _whole(log)
-    size = int.from_bytes(data[16:18], "big") if len(data) > 100 else PAGE_BYTES
-    size = 65536 if size == 1 else size
-    if size < 512 or size & (size - 1):
-        size = PAGE_BYTES
-    images = [(at // size + 1, data[at : at + size]) for at in range(0, len(data), size)]
+    size = PAGE_BYTES
+    file = [(at // size + 1, data[at : at + size]) for at in range(0, len(data), size)]
+    older: list[tuple[int, bytes]] = []
+    newer: list[tuple[int, bytes]] = []
+    salts = frames[LOG_HEADER_BYTES + 8 : LOG_HEADER_BYTES + 16]
     step = FRAME_HEADER_BYTES + size
     for at in range(LOG_HEADER_BYTES, len(frames) - step + 1, step):
         (number,) = struct.unpack_from(">I", frames, at)
-        images.append((number, frames[at + FRAME_HEADER_BYTES : at + step]))
-    return Pages(size, images, dict(images))
+        image = (number, frames[at + FRAME_HEADER_BYTES : at + step])
+        (newer if frames[at + 8 : at + 16] == salts else older).append(image)
+    images = [*older, *file, *newer]
+    return Pages(images, dict(images))
 
 
 def records(pages: Pages) -> Iterator[Found]:
     """Everything that can be read as a record of a table or an index."""
     for number, image in pages.images:
         start = 100 if number == 1 else 0
-        if len(image) != pages.page_bytes or image[start] not in (TABLE_LEAF, INDEX_LEAF):
+        if len(image) != PAGE_BYTES or image[start] not in (TABLE_LEAF, INDEX_LEAF):
             continue
         has_number = image[start] == TABLE_LEAF
         (cells,) = struct.unpack_from(">H", image, start + 3)
-        for cell in range(min(cells, (pages.page_bytes - start - 8) // 2)):
+        for cell in range(min(cells, (PAGE_BYTES - start - 8) // 2)):
             try:
                 (at,) = struct.unpack_from(">H", image, start + 8 + 2 * cell)
                 yield _found(pages, image, at, has_number)
@@ -85,7 +90,7 @@ def _found(pages: Pages, image: bytes, at: int, has_number: bool) -> Found:
 
 def _payload(pages: Pages, image: bytes, at: int, size: int, has_number: bool) -> bytes:
     """The bytes of a record, gathered from the pages that it runs over into."""
-    usable = pages.page_bytes
+    usable = PAGE_BYTES
     most = usable - 35 if has_number else (usable - 12) * 64 // 255 - 23
     if size <= most:
         return image[at : at + size]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,10 +19,9 @@ from urllib.parse import quote
 from headway.core.digest import digest as digest_of
 from headway.core.engine.record import Fact, Header, Row, TaskState
 from headway.errors import JournalError
-from headway.runtime.journal_check import placed, spoilt
-from headway.runtime.journal_file import body_path, header_of, path_of, read_meta
+from headway.runtime.journal_check import UNREADABLE, placed, spoilt
+from headway.runtime.journal_file import body_path, header_of, path_of, read_mark, read_meta
 from headway.runtime.journal_rows import EVENT_COLUMNS, ROW_READ_COLUMNS, read_event, read_row
-from headway.runtime.owner import Owner, look
 from headway.runtime.runs import RunPlace
 
 BULK_MIN: Final = 64
@@ -144,26 +143,31 @@ class JournalReader:
         before, self._seen = self._seen, int(last or 0)
         return before != self._seen
 
-    def body(self, digest: bytes) -> bytes | None:
-        """A text by its digest; None if it is not kept."""
+    def places(self) -> Mapping[bytes, int]:
+        """The digests of all texts in the file, with their numbers; large ones are files."""
         with self._guarded():
-            number = self._bodies.get(digest)
-            if number is None:
-                # Places of what came since last time: an index would cost a page per body.
-                for place, name in self._database.execute(_PLACES, (self._bodies_to,)):
-                    self._bodies[name] = self._bodies_to = place
-                number = self._bodies.get(digest)
+            # Those that came since last time: an index would cost a page per body.
+            for place, name in self._database.execute(_PLACES, (self._bodies_to,)):
+                self._bodies[name] = self._bodies_to = place
+        return self._bodies
+
+    def body(self, digest: bytes) -> bytes | None:
+        """A text by its digest; None if the run keeps no results, JournalError if it is lost."""
+        number = self._bodies.get(digest) or self.places().get(digest)
+        with self._guarded():
             if number is not None:
-                (data,) = self._database.execute(
-                    "SELECT data FROM bodies WHERE id=?", (number,)
-                ).fetchone()
-            else:
-                try:
-                    with open(body_path(self.folder, digest), "rb") as file:
-                        data = file.read()
-                except FileNotFoundError:
+                row = self._database.execute("SELECT data FROM bodies WHERE id=?", (number,))
+                return _checked(digest, *(row.fetchone() or (None,)))
+            try:
+                with open(body_path(self.folder, digest), "rb") as file:
+                    return _checked(digest, file.read())
+            except FileNotFoundError:
+                if not self.header.keeps_bodies:
                     return None
-            return _checked(digest, data)
+                raise JournalError(
+                    f"the result {digest.hex()} is missing",
+                    hint=f"headway resume {self.header.run}: what is missing is done again",
+                ) from None
 
     def bodies(self, digests: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """These texts with their digests, as far as they are kept, in no order; many at once."""
@@ -174,10 +178,11 @@ class JournalReader:
                     if name in left:
                         left.discard(name)
                         yield name, _checked(name, data)
-        for name in left:  # Few, or large ones that are files.
-            data = self.body(name)
-            if data is not None:
-                yield name, data
+        # Few, or large ones that are files.
+        places = self.places()
+        for name in left:
+            if name in places or os.path.exists(body_path(self.folder, name)):
+                yield name, self.body(name) or b""
 
     def summary(self) -> Summary:
         """A run in a few numbers."""
@@ -196,10 +201,6 @@ class JournalReader:
             totals[2], totals[3], first or 0.0, last or 0.0, events or 0,
         )  # fmt: skip
 
-    def owner(self) -> Owner | None:
-        """Who owns the run, or did last."""
-        return look(self.folder)
-
     def close(self) -> None:
         self._database.close()
 
@@ -213,13 +214,28 @@ class JournalReader:
             yield
         except JournalError as fault:
             raise placed(self.folder, fault) from None
-        except (sqlite3.Error, OSError) as fault:
+        except UNREADABLE as fault:
             raise spoilt(self.folder, str(fault)) from None
 
 
-def _checked(name: bytes, data: object) -> bytes:
+def verify(reader: JournalReader) -> None:
+    """Read everything once with its check; JournalError if something is spoilt, or events are gone.
+
+    A result that is missing is no error here: its task runs again.
+    """
+    texts = {row.ending.body for row in reader.rows() if row.ending.body}
+    events = sum(1 for _ in reader.events())
+    for _ in reader.bodies(texts.union(reader.places())):
+        pass
+    known = read_mark(reader.folder)
+    if events < known:
+        raise spoilt(reader.folder, f"it had {known} events and has {events}")
+
+
+def _checked(name: object, data: object) -> bytes:
     if not isinstance(data, bytes) or digest_of(data) != name:
-        raise JournalError(f"the body {name.hex()} is spoilt: its digest does not fit")
+        shown = name.hex() if isinstance(name, bytes) else name
+        raise JournalError(f"the result {shown} is spoilt: its digest does not fit")
     return data
 
 

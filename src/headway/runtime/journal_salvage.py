@@ -3,6 +3,7 @@
 Laws:
 - Nothing is taken that does not fit its check, and nothing that does is left behind.
 - A row is brought up to date by the events that are newer than it.
+- A task whose result is lost is not finished: it runs again, or the shim's log has its end.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, cast
 
 from headway.core.digest import digest
-from headway.core.engine.record import Fact, Header, Row, fold
+from headway.core.engine.events import RunFinished
+from headway.core.engine.record import LOST, Fact, Header, Row, fold, without_lost
 from headway.errors import JournalError
 from headway.runtime import owner
 from headway.runtime.journal_file import (
     MARK,
+    body_path,
     connect,
     header_of,
+    is_body,
     make,
     path_of,
     read_header_copy,
@@ -56,6 +61,8 @@ class Salvaged:
     bodies: int
     missing_events: int
     """So many more are known to have been there."""
+    lost_results: int
+    """Tasks that had finished and run again."""
     kept_as: str
     """The old file."""
 
@@ -66,7 +73,9 @@ class Wreck:
     def __init__(self) -> None:
         self.meta: dict[str, object] = {}
         self.rows: dict[int, Row] = {}
-        self.events: dict[int, tuple[bytes, Fact]] = {}
+        self.events: set[tuple[int, bytes, Fact]] = set()
+        """Two with one number are both kept: the log may hold what a killed process began to
+        write, behind what its successor wrote."""
         self.bodies: dict[bytes, bytes] = {}
 
     def __repr__(self) -> str:
@@ -83,24 +92,34 @@ class Wreck:
                 self.bodies[name] = data
             case (None, int() | float() as at_s, version, kind, bytes(key), text, crc):
                 values = (found.number, float(at_s), version, kind, key, text, crc)
-                self.events[found.number] = (key, read_event(values))
+                self.events.add((found.number, key, read_event(values)))
             case (None, bytes(key), name, state, *_, data) if len(found.record) == len(ROW_COLUMNS):
                 row = read_row(cast(RowValues, (found.number, key, name, state, data)))
                 old = self.rows.get(found.number)
                 if old is None or _age(row) >= _age(old):
                     self.rows[found.number] = row
+            case ("epoch", int(epoch)):
+                self.meta["epoch"] = max(epoch, cast(int, self.meta.get("epoch", 0)))
             case (str(name), value):
                 self.meta[name] = value
 
     def brought_up_to_date(self) -> list[Row]:
         """Rows by number, with the events that are newer than they are."""
         rows = {row.key: row for _, row in sorted(self.rows.items())}
-        for _, (key, event) in sorted(self.events.items()):
+        named = set(rows)
+        for _, key, event in self.in_order():
             old = rows.get(key)
             if key and (old is None or event.at_s > max(old.started_s, old.ended_s)):
-                # A name is not in the events; the next attempt gives it back.
                 rows[key] = fold(old, event, key, old.name if old else f"task {key.hex()[:8]}")
-        return list(rows.values())
+        # No event has the name of its task. The next attempt gives it back, and takes the result.
+        return [
+            row if row.key in named or row.state != "finished" else replace(row, state="delayed")
+            for row in rows.values()
+        ]
+
+    def in_order(self) -> list[tuple[int, bytes, Fact]]:
+        """Events as they happened."""
+        return sorted(self.events, key=lambda one: (one[0], one[2].at_s))
 
 
 def salvage(folder: str) -> Salvaged:
@@ -123,8 +142,16 @@ def _salvage(folder: str) -> Salvaged:
         except JournalError:
             continue  # Its check does not fit: a page that was read as what it is not.
     header = _header(folder, wreck)
-    rows, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
-    events = [wreck.events[seq] for seq in sorted(wreck.events)]
+    had, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
+    has = partial(_has, folder, wreck) if header.keeps_bodies else lambda _: True
+    rows = [without_lost(row, has) for row in had]
+    lost = sum(row.fault == LOST for row in rows)
+    events = wreck.in_order()
+    numbers = {number for number, _, _ in events}
+    missing = max(max(numbers, default=0), read_mark(folder)) - len(numbers)
+    if missing or lost:
+        # The run is not over: a task of it runs again, or is not known to have ended.
+        events = [one for one in events if not isinstance(one[2], RunFinished)]
     epoch = wreck.meta.get("epoch")
     # Made beside the old one, which stays in its place until the new one is whole.
     draft = os.path.join(folder, DRAFT)
@@ -134,7 +161,7 @@ def _salvage(folder: str) -> Salvaged:
         database.execute("BEGIN IMMEDIATE")
         # Numbers have no gaps, so what is there is counted anew.
         _fill(database, "events", EVENT_COLUMNS, [
-            event_values(seq, key, event) for seq, (key, event) in enumerate(events, 1)
+            event_values(seq, key, event) for seq, (_, key, event) in enumerate(events, 1)
         ])  # fmt: skip
         _fill(database, "tasks", ROW_COLUMNS, [
             row_values(number, row) for number, row in enumerate(rows, 1)
@@ -143,15 +170,18 @@ def _salvage(folder: str) -> Salvaged:
         say(database, epoch=epoch if isinstance(epoch, int) else 0)
         say(database, tasks=len(rows), events=len(events))
         database.execute("COMMIT")
-    known = read_mark(folder)
     kept_as = _move_aside(folder)
     os.rename(path_of(draft), path)
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, MARK))
     shutil.rmtree(draft)
     synced(folder)
-    missing = max(max(wreck.events, default=0), known) - len(events)
-    return Salvaged(len(rows), len(events), len(bodies), missing, kept_as)
+    return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)
+
+
+def _has(folder: str, wreck: Wreck, name: bytes) -> bool:
+    """Whether a text was saved, or is whole in a file of its own."""
+    return name in wreck.bodies or is_body(body_path(folder, name), name)
 
 
 def _header(folder: str, wreck: Wreck) -> Header:

@@ -29,6 +29,11 @@ from headway.runtime.journal_file import JournalFile, settle
 
 RETRY_S: Final = 1.0
 """How often a full disk is looked at again."""
+PASSING: Final = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+)  # fmt: skip
+"""Faults of SQLite that may pass."""
 BATCH_ENTRIES_MAX: Final = 4096
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """A transaction is no larger, so that the first in it need not wait for a long one."""
@@ -81,7 +86,7 @@ class JournalWriter:
         self._is_ending = False
         self._waiting: deque[Writing] = deque()
         self._fault = ""
-        self._is_over = False
+        self.is_over = False
         """Something is wrong that trying again does not help."""
         self._entries = 0
         self._commits = 0
@@ -138,7 +143,7 @@ class JournalWriter:
             self._failed(in_words(fault), is_stuck=True)
         while not is_last:
             is_last = self._collect()
-            while self._waiting and not self._is_over:
+            while self._waiting and not self.is_over:
                 if not self._write(self._batch()):
                     break
             if self._fault and not self._waiting and space.hold(self._folder):
@@ -183,16 +188,13 @@ class JournalWriter:
                 if entries:
                     self._file.commit(entries)
                     self._commits += 1
-            except (sqlite3.Error, OSError) as fault:
-                has_room = space.give(self._folder)
+            except Exception as fault:
+                # The thread's boundary: whatever it is, its entries are kept and it is said.
+                self.is_over = not may_pass(fault)
+                has_room = not self.is_over and space.give(self._folder)
                 self._failed(in_words(fault), is_stuck=not has_room)
                 if has_room:
                     continue
-                return False
-            except Exception as fault:
-                # The thread's boundary: whatever it is, its entries are kept and it is said.
-                self._is_over = True
-                self._failed(f"{fault}", is_stuck=True)
                 return False
             break
         self._entries += len(entries)
@@ -223,7 +225,14 @@ class JournalWriter:
                 self._loop.call_soon_threadsafe(what, *args)
 
 
-def in_words(fault: sqlite3.Error | OSError) -> str:
+def may_pass(fault: Exception) -> bool:
+    """Whether the same may be written later: the disk is full, say, and the file is not spoilt."""
+    if isinstance(fault, sqlite3.Error):
+        return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in PASSING
+    return isinstance(fault, OSError)
+
+
+def in_words(fault: Exception) -> str:
     """Why the disk did not take it."""
     if isinstance(fault, OSError):
         return fault.strerror or str(fault)

@@ -33,7 +33,7 @@ from headway.runtime.keeping import Memory, Record
 from headway.runtime.machine import own_overhead
 from headway.runtime.senders import Send
 from headway.runtime.shapes import keep_shape
-from headway.runtime.takeover import Saved
+from headway.runtime.takeover import Saved, readable_rows
 from headway.runtime.work import Attempt, Work
 
 EXIT_FAILED: Final = 1
@@ -109,9 +109,10 @@ async def launch(
 
     `began` is told the driver before anything starts.
     """
-    rows = {row.key: row for row in journal.rows()} if journal is not None else {}
+    rows: dict[bytes, Row] = {}
     saved = Saved()
     if journal is not None:
+        rows = readable_rows(journal.reader)
         saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or Memory()
     outbox = _outbox(run.sharing, journal, record)
@@ -125,7 +126,8 @@ async def launch(
     )  # fmt: skip
     if journal is not None:
         keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
-        journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
+        loop = asyncio.get_running_loop()
+        journal.start(loop, lambda reason: _disk(driver, reason), driver.break_off)
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
     try:

@@ -15,6 +15,7 @@ from typing import Final
 
 from headway.core.digest import DIGEST_BYTES
 from headway.core.plan.graph import Graph, Need, Numbering
+from headway.errors import JournalError
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Results in memory; beyond it they are read from the journal when they are needed."""
@@ -74,11 +75,18 @@ class Results:
         return self.body(self._digests[group, member])
 
     def body(self, digest: bytes) -> bytes:
-        """The body of a digest; empty if nobody kept it."""
+        """The body of a digest; JournalError if it is lost."""
+        body = self.find(digest)
+        if body is None:
+            raise JournalError(f"the result {digest.hex()} is lost")
+        return body
+
+    def find(self, digest: bytes) -> bytes | None:
+        """The body of a digest; None if it was not kept."""
         body = self._bodies.get(digest)
         if body is None and self._fetch is not None:
             body = self._fetch(digest)
-        return body or b""
+        return body
 
     def has(self, needs: tuple[Need, ...], member: int, numbers: Numbering) -> bool:
         """Whether the results of a member's own blocks are there, where it needs blocks."""

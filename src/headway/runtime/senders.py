@@ -3,6 +3,8 @@
 Laws:
 - A function is given the payload and the key, a command the payload on stdin and the key in its
   environment; what it returns, or writes to stdout, is the receipt.
+- The payload is in a file before a command starts: if headway is killed at any moment, the command
+  reads all of it or has not started.
 - An effect that happened is never called a failure because of what its receipt looks like.
 - A command that is not waited for any more is ended with all that it started.
 """
@@ -19,6 +21,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
+from tempfile import TemporaryFile
 from typing import Final
 
 from headway.core.engine.channels import Channels, canonical
@@ -88,12 +91,15 @@ def by_command(command: str, folder: str | None = None) -> Send:
 
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            SHELL, "-c", command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder,
-            env={**os.environ, KEY_VARIABLE: key}, start_new_session=True,
-        )  # fmt: skip
+        with TemporaryFile() as source:
+            source.write(payload)
+            source.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                SHELL, "-c", command, stdin=source, stdout=pipe, stderr=pipe, cwd=folder,
+                env={**os.environ, KEY_VARIABLE: key}, start_new_session=True,
+            )  # fmt: skip
         try:
-            stdout, stderr = await process.communicate(payload)
+            stdout, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):

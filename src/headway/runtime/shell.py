@@ -73,6 +73,16 @@ class Output:
     text: bytes | None
     path: str
 
+    @property
+    def is_there(self) -> bool:
+        """Whether all of it can be read."""
+        if self.text is not None:
+            return True
+        try:
+            return os.path.getsize(self.path) >= self.size_bytes
+        except OSError:
+            return False
+
     def read(self) -> bytes:
         """All of it; OutputTooLongError above the limit."""
         if self.size_bytes > OUTPUT_BYTES_MAX:

@@ -8,13 +8,16 @@ Laws:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.engine.engine import State
-from headway.core.engine.record import Row
+from headway.core.engine.record import Row, without_lost
 from headway.core.engine.restore import restore
 from headway.core.plan.graph import Graph
+from headway.runtime.journal_file import body_path
+from headway.runtime.journal_reader import JournalReader
 from headway.runtime.results import Results
 from headway.runtime.work import Needed, Work
 
@@ -59,6 +62,17 @@ class Saved:
             body = (self.fetch(name) if self.fetch is not None else None) or b""
             for member, label in tasks:
                 yield Needed(work.name, member, label, body)
+
+
+def readable_rows(reader: JournalReader) -> dict[bytes, Row]:
+    """The rows of a run by content key; where the result is lost, the task is not finished."""
+    places = reader.places()
+
+    def has(name: bytes) -> bool:
+        return name in places or os.path.exists(body_path(reader.folder, name))
+
+    is_there = has if reader.header.keeps_bodies else lambda _: True
+    return {row.key: without_lost(row, is_there) for row in reader.rows()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,10 @@ class Afterwards:
     refusals: Mapping[str, int]
     taken: Taken
     lost: Taken
+    cut_calls: int
+    """Calls without a recorded end when a process of the run ended."""
+    cut_tokens: int
+    """What they can have used at most; 0 if that is not recorded."""
     retries: int
     stale: int
     groups: Mapping[str, GroupAfter]
@@ -110,7 +114,7 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     now_s = ways.statistics().elapsed_s
     if glance.verdict.is_live and recorded:
         now_s += max(0.0, time.time() - recorded[-1].event.at_s)
-    ways.close(now_s)
+    ways.close(now_s, glance.verdict.is_live)
     kin = lineage(ways.tasks.values(), graph, group_of)
     seen = Seen(
         kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
@@ -134,6 +138,8 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
         Serial(work_s, kin.critical_path_s, now_s), kin, story.statistics().submitted,
         effective_width(story, lines, now_s), where, ways.statistics(), ways.is_measured,
         dict(sorted(ways.refusals.items())), taken, lost,
+        sum(one.cut_calls for one in ways.tasks.values()),
+        sum(one.cut_tokens for one in ways.tasks.values()),
         sum(one.retries for one in ways.tasks.values()),
         sum(one.stale for one in ways.tasks.values()), groups,
         slowest(ways.tasks.values(), SLOW_MAX), _earlier(reader.header),

@@ -17,6 +17,7 @@ from headway.core.story import Standing, stand
 from headway.core.verdict import Verdict, verdict
 from headway.runtime.folders import folders
 from headway.runtime.journal_reader import JournalReader, Summary
+from headway.runtime.owner import look as look_owner
 from headway.runtime.runs import FOLDER, RunPlace, find_run, kept_source
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def look(reader: JournalReader) -> Glance:
     standing = Standing()
     for recorded in reader.events(key=b""):
         standing = stand(standing, recorded.event)
-    owner = reader.owner()
+    owner = look_owner(reader.folder)
     now_s = time.time()
     is_owned = owner is not None and owner.is_alive
     summary = reader.summary()

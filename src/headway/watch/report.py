@@ -165,11 +165,14 @@ def _overhead_words(run: Afterwards) -> str:
 
 
 def _twice_words(run: Afterwards) -> str:
-    lost = run.lost
-    if not (lost.tokens or lost.microusd):
-        return "nothing was paid twice"
-    cost = f", {usd(lost.microusd)}" if lost.microusd else ""
-    return f"{short(lost.tokens)} tokens{cost} paid for attempts that gave nothing"
+    lost, words = run.lost, []
+    if lost.tokens or lost.microusd:
+        cost = f", {usd(lost.microusd)}" if lost.microusd else ""
+        words.append(f"{short(lost.tokens)} tokens{cost} paid for attempts that gave nothing")
+    if run.cut_calls:
+        most = f"up to {short(run.cut_tokens)} tokens" if run.cut_tokens else "their tokens"
+        words.append(f"{count(run.cut_calls, 'call')} cut off, {most} may be billed twice")
+    return "; ".join(words) or "no call was cut off, no attempt was paid for nothing"
 
 
 def _groups(run: Afterwards) -> Iterator[Text]:
@@ -270,6 +273,10 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "retries": run.retries,
         "stale": run.stale,
         "lost": {"tokens": round(run.lost.tokens), "usd": run.lost.microusd / 1e6},
+        "cut_off": {
+            "calls": run.cut_calls,
+            "tokens": None if run.cut_calls and not run.cut_tokens else run.cut_tokens,
+        },
         "groups": [_group_json(group) for group in run.groups.values()],
         "slowest": [
             {"task": run.names.get(one.key, ""), "seconds": one.took_s, "mostly": one.kind,

@@ -10,7 +10,9 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final, Literal
 
 from headway.core.engine.events import (
@@ -147,6 +149,9 @@ class Header:
     """Off: results are not kept, only that they were there."""
 
 
+LOST: Final = "lost: its result cannot be read"
+"""Why a task that had finished runs again."""
+
 _ENDS: Final[dict[type, TaskState]] = {
     TaskFinished: "finished",
     TaskProposed: "proposed",
@@ -175,6 +180,24 @@ def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:
             return _settled(row, name, event)
         case _:
             return row  # It says nothing of where the task is.
+
+
+def without_lost(row: Row, has: Callable[[bytes], bool]) -> Row:
+    """The row without references to texts that are lost. A task without its result runs again.
+
+    A task that touched the shared state also runs again if the record of what it touched is lost.
+    """
+    end = row.ending
+    kept = tuple(takewhile(has, row.kept))
+    is_whole = has(end.body) and (not end.access or has(end.access)) if end.body else False
+    if is_whole or (not end.body and row.state != "finished"):
+        return row if len(kept) == len(row.kept) else replace(row, kept=kept)
+    has_ended = row.state in ("finished", "proposed")
+    return replace(
+        row, kept=kept, ending=replace(end, body=b"", access=b""),
+        state="delayed" if has_ended else row.state,
+        fault=LOST if has_ended else row.fault,
+    )  # fmt: skip
 
 
 def _started(old: Row, name: str, event: TaskStarted) -> Row:

@@ -128,7 +128,7 @@ def _note(expanded: Expanded, group: GroupPlan, early: list[GroupPlan], is_free:
     message = f"`{silent.name}` does not say what it {key} of the shared state"
     detail = f"if `{group.name}` reads before {names} {have} written, it runs again"
     hint = f"add `{key}: {SCHEME}KEY` to `{silent.name}`, or `needs: {needs}` to "
-    hint += f"`{group.name}`, and nothing is paid twice"
+    hint += f"`{group.name}`, and no attempt is paid twice"
     return Remark(
         "note", "runs again", silent.name, message, detail, hint, (),
         where(expanded.spec.file, silent.task.place),
@@ -143,7 +143,7 @@ def _siblings(expanded: Expanded, group: GroupPlan, key: str) -> Remark:
         group.name,
         f"members of `{group.name}` read `{SCHEME}{shown(key)}`, which others of them write",
         "those that read too early run again, until each has seen what those before it wrote",
-        f"add `queue: {group.name}`, so that they run one at a time and nothing is paid twice",
+        f"add `queue: {group.name}`, so that they run one at a time and no attempt is paid twice",
         (Fix("add", task.body, "queue", group.name),),
         where(expanded.spec.file, task.spot("reads").value),
     )
