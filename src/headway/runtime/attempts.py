@@ -129,7 +129,7 @@ class Attempts:
             if work.timeout_s is None:
                 result = await work.perform(attempt)
             else:
-                async with asyncio.timeout(work.timeout_s):
+                async with attempt.clock.limit(work.timeout_s):
                     result = await work.perform(attempt)
         except AttemptError as lost:
             self._lost(active, lost.fault, lost.result or NO_RESULT, lost.is_in_doubt)

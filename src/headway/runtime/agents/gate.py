@@ -96,7 +96,8 @@ class Gate:
         calling = CALLING.get()
         before = calling.outcome.fault if calling.outcome is not None else None
         calling.attempt.waits("" if before is None else refusal_words(before))
-        held, waited = await self._asked(replace(call, path=calling.path))
+        with calling.attempt.clock.stopped(is_refused=before is not None):
+            held, waited = await self._asked(replace(call, path=calling.path))
         try:
             calling.attempt.goes(waited)
         except BaseException:
