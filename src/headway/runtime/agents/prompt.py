@@ -242,7 +242,7 @@ class PromptAgent:
             raise AttemptError(Fault("request", detail=unpriced(call.model).render()))
         ceiling = ceiling_of(question, price)
         await attempt.reserve(ceiling.microusd, ceiling.tokens)
-        calling = Calling(attempt, (self.settings.run, attempt.name))
+        calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
         token = CALLING.set(calling)
         self._in_flight += 1
         try:
