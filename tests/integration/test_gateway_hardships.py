@@ -343,6 +343,9 @@ class Payer:
         if self.asked > 1:
             raise StateFileError("the disk is full")
 
+    def rests(self, seconds: float) -> None:
+        """Its time is not measured."""
+
     def spares(self, microusd: int, tokens: int, /) -> None: ...
 
     def window(self, resets_at_s: float, detail: str) -> None: ...

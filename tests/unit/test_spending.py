@@ -33,6 +33,9 @@ class Purse:
 
     async def reserve(self, microusd: int, tokens: int, /) -> None: ...
 
+    def rests(self, seconds: float) -> None:
+        """Its time is not measured."""
+
     def spares(self, microusd: int, tokens: int, /) -> None:
         self.spared.append(Cost(microusd, tokens))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from headway.core.values import Fault
 from headway.errors import BadValueError
 from headway.runtime.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.runtime.context import Commons, lent
-from headway.runtime.work import TELL_WAIT, Attempt, AttemptError, Needed, Result
+from headway.runtime.work import Attempt, AttemptError, Needed, Result, tell_waits_of
 
 PLAIN: Final = (str, int, float, bytes, NoneType)
 """Values that are what they are written as."""
@@ -118,7 +117,7 @@ class FunctionWork:
         """Results of functions are returned, not shown."""
 
     async def perform(self, attempt: Attempt) -> Result:
-        TELL_WAIT.set(partial(_tell, asyncio.get_running_loop(), attempt))
+        tell_waits_of(attempt)
         try:
             given, function = self._given(attempt), self.function
             if function is None:
@@ -213,12 +212,6 @@ def _own(value: object) -> object:
     except Exception:
         # The boundary: a client, a lock, whatever the user's own `__deepcopy__` raises.
         return value
-
-
-def _tell(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool, why: str) -> None:
-    """From whatever thread the call is made in; a run that is over need not know."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(attempt.waits if waits else attempt.goes, why)
 
 
 def decoded(body: bytes) -> object:

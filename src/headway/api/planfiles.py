@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ENDED: Final = {
     "halt": "halted",
     "journal": "the run cannot be written down",
+    "account": "the account refuses all calls",
 }
 
 

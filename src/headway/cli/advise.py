@@ -85,6 +85,10 @@ def _advise(parsed: argparse.Namespace) -> int:
     from headway.core.foresight.width import width_curve
     from headway.runtime.advising import foreseen_options, planned_situation
 
+    if "/" in (parsed.model or ""):
+        from headway.runtime.agents.endpoint import endpoint_of
+
+        endpoint_of(parsed.model, os.environ)
     loaded, prospect = _loaded(parsed), None
     situation, guess = _told(parsed, _situation(parsed))
     if loaded is not None:
@@ -120,8 +124,11 @@ def _loaded(parsed: argparse.Namespace) -> Loaded | None:
     if parsed.plan is None:
         return None
     from headway.planfile import load_plan
+    from headway.runtime.agentwork import must_have_providers
 
-    return load_plan(Path(parsed.plan), parsed.plan)
+    loaded = load_plan(Path(parsed.plan), parsed.plan)
+    must_have_providers(loaded.expanded, os.environ)
+    return loaded
 
 
 def _situation(parsed: argparse.Namespace) -> Situation:

@@ -57,7 +57,7 @@ def _check(parsed: argparse.Namespace) -> int:
     from headway.core.plan.check import check
     from headway.errors import PlanError
     from headway.planfile import absent, in_one_go, load_plan
-    from headway.runtime.agentwork import must_be_known
+    from headway.runtime.agentwork import must_be_known, must_have_providers
     from headway.runtime.configuration import read_configuration
     from headway.runtime.named_code import check_named
 
@@ -66,6 +66,7 @@ def _check(parsed: argparse.Namespace) -> int:
             loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
             must_be_known(loaded.expanded.spec, read_configuration(os.environ).values)
             remarks = check_named(loaded.expanded, str(loaded.folder))
+            must_have_providers(loaded.expanded, os.environ)
             report = check(loaded.survey, partial(absent, loaded.folder))
             report = replace(report, remarks=(*report.remarks, *remarks))
     except PlanError as error:

@@ -185,7 +185,7 @@ def _parser() -> Parser:
     add("--tag", action="store_true", help="begin each line of output with its input")
     add("--dry-run", action="store_true", help="print the commands, run nothing")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
-    add("--timeout", metavar="TIME", help="end a command after 90s, 10m ...")
+    add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
     add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
     add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")

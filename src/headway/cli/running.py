@@ -37,6 +37,7 @@ CLOSED: Final = {
     "interrupted": "interrupted",
     "halt": "halted",
     "journal": "the run cannot be written down",
+    "account": "stopped early",
 }
 
 

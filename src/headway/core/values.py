@@ -28,6 +28,7 @@ FaultKind = Literal[
     "overload",  # the provider, not the account, is out of capacity
     "spend_cap",  # the account's own spending limit: waiting does not help
     "billing",  # no credit: waiting does not help
+    "access",  # the key, the model's name or the address is wrong: true of every such call
     "request",  # this call is wrong and stays wrong; nobody else is affected
     "broken",  # the answer began and did not end
     "server",  # the provider failed before it answered

@@ -26,7 +26,7 @@ from headway.errors import HeadwayError, QueueDeadlineError
 from headway.gateway import hold
 from headway.gateway.canonical import Asked as Form
 from headway.gateway.ledger import Ledger
-from headway.gateway.places import Admitting, Places, name_of
+from headway.gateway.places import KEPT_S, Admitting, Places, name_of
 from headway.gateway.recordfile import CUT_OFF, NOT_SENT
 from headway.gateway.recording import Recorder, Recording
 from headway.gateway.reply import Reply
@@ -279,6 +279,9 @@ class Call:
             try:
                 ticket = await in_line(self._means, self._wanted, self._exchange)
                 waited = waited_for(ticket.permit.reason)
+            except asyncio.CancelledError:
+                payer.rests(KEPT_S)
+                raise
             finally:
                 payer.goes(waited)
         is_resent = bool(self._exchange.statistics().resends)
@@ -317,6 +320,9 @@ class Call:
                 return await self._unreachable(error, was_sent=True)
             if exchange.refused():
                 return None
+            fault = self._noted.outcome.fault if self._noted and self._noted.outcome else None
+            if fault is not None:
+                self._sent_away(fault.retry_after_s)
         try:
             ended = await self._reply.open(response, head)
             return await self._handed_on(response) if ended is None else ended
@@ -324,6 +330,11 @@ class Call:
             # The provider's are dealt with where it is read: this is a client that has gone.
             exchange.closed()
             raise
+
+    def _sent_away(self, after_s: float | None) -> None:
+        """The client was refused and calls again after this: its task only waits until then."""
+        if self._payer is not None and after_s is not None:
+            self._payer.rests(min(after_s, hold.RETRY_AFTER_S_MAX))
 
     async def _handed_on(self, response: aiohttp.ClientResponse) -> web.StreamResponse:
         """Every byte as it comes. A reply that is recorded is on the disk before its last one."""
@@ -393,7 +404,10 @@ class Call:
             empty = window_of(error, time.time())
             if empty is not None:
                 self._payer.window(empty.resets_at_s, empty.detail)
-        return await self._reply.tell(*hold.given_up(error, self._exchange.asked))
+        status, headers, body = hold.given_up(error, self._exchange.asked)
+        if after_s := headers.get("retry-after"):
+            self._sent_away(float(after_s))
+        return await self._reply.tell(status, headers, body)
 
     async def _unreachable(self, error: BaseException, was_sent: bool) -> web.StreamResponse:
         url = self._wanted.upstream.url

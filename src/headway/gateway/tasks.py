@@ -64,14 +64,18 @@ Window = Callable[[float, str], bool]
 class _Payer:
     """What the calls of one attempt ask of its run."""
 
-    __slots__ = ("_attempt", "_is_doomed", "_stop", "_waiting", "_window", "empty", "is_ended",
-                 "pocket")  # fmt: skip
+    __slots__ = (
+        "_attempt", "_is_doomed", "_rest", "_stop", "_waiting", "_window", "empty", "is_ended",
+        "pocket",
+    )  # fmt: skip
 
     def __init__(self, attempt: Attempt, stop: Callable[[], object], window: Window | None) -> None:
         self._attempt = attempt
         self._stop = stop
         self._window = window
         self._waiting = 0
+        self._rest: asyncio.TimerHandle | None = None
+        """Set while a client that was sent away has not called again."""
         self._is_doomed = False
         """The run does not wait for the window that is empty: the next call has no answer."""
         self.pocket = Pocket(attempt, self._end)
@@ -91,7 +95,9 @@ class _Payer:
         return self._waiting > 0
 
     def waits(self, why: str = "", /) -> None:
+        self._end_rest()
         self._waiting += 1
+        self._attempt.clock.stop(is_refused=bool(why))
         if self._waiting == 1:
             self._attempt.waits(why)
         if self._is_doomed:
@@ -99,8 +105,20 @@ class _Payer:
 
     def goes(self, why: str = "", /) -> None:
         self._waiting -= 1
+        self._attempt.clock.start()
         if not self._waiting:
             self._attempt.goes(why)
+
+    def rests(self, seconds: float) -> None:
+        self._end_rest()
+        self._attempt.clock.stop()
+        self._rest = asyncio.get_running_loop().call_later(seconds, self._end_rest)
+
+    def _end_rest(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+            self._attempt.clock.start()
 
     def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
         self.pocket.want(Cost(microusd, tokens))

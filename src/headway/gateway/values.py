@@ -43,6 +43,9 @@ class Payer(Protocol):
     def goes(self, why: str = "", /) -> None:
         """A call has its permit, or waits no longer; what it waited for."""
 
+    def rests(self, seconds: float) -> None:
+        """A client was sent away, or left: it calls again within so many seconds."""
+
     def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
         """Set aside so much more for this task; raises OverBudgetError."""
 

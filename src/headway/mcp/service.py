@@ -28,6 +28,7 @@ from headway.mcp.pages import Page, page
 from headway.mcp.settings import NEEDS_BUDGET, Settings
 from headway.planfile import Loaded, absent
 from headway.planfile.foreign import load_foreign
+from headway.runtime.agentwork import must_have_providers
 from headway.runtime.configuration import read_configuration
 from headway.runtime.control import tell
 from headway.runtime.declared import declared
@@ -72,6 +73,7 @@ class Service:
         place, model = self.settings.folder(folder), self.settings.model(model)
         try:
             loaded = load_foreign(plan, place, self.settings.allowance())
+            must_have_providers(loaded.expanded, self.settings.environment())
         except PlanError as error:
             return {
                 "accepted": False,

@@ -38,7 +38,7 @@ from headway.planfile import Loaded
 from headway.planner.draft import Draft, examined, plan_in
 from headway.planner.project import Listing, listed
 from headway.planner.request import goal_text, system_text
-from headway.runtime.agents.endpoint import must_be_ready
+from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.agents.prompt import (
     PromptAgent,
     PromptCall,
@@ -148,6 +148,8 @@ async def drafted(
     `settings` say how models are reached, `waits_until_s` how long an empty usage window is waited
     for, by the wall clock; `tell` hears in a line what goes on.
     """
+    for model in (goal.model, *goal.models):
+        endpoint_of(model, goal.environment)
     must_be_ready((goal.model,), goal.environment)
     is_priced = goal.budget is not None and goal.budget.microusd is not None
     if is_priced:

@@ -20,7 +20,7 @@ from headway.core.plan.ready import DONE
 from headway.runtime.crash import crash_point
 from headway.runtime.keeping import Record
 from headway.runtime.results import Results, needed_members
-from headway.runtime.work import Attempt, Needed, OverBudgetError, Result, Work
+from headway.runtime.work import Attempt, AttemptClock, Needed, OverBudgetError, Result, Work
 
 
 @dataclass(slots=True)
@@ -147,7 +147,12 @@ class Supplies:
         return spent
 
     async def reserve(
-        self, active: Active, now: Callable[[], float], microusd: int, tokens: int
+        self,
+        active: Active,
+        clock: AttemptClock,
+        now: Callable[[], float],
+        microusd: int,
+        tokens: int,
     ) -> None:
         """Set money aside, and make that durable before it can be spent.
 
@@ -160,7 +165,8 @@ class Supplies:
             while isinstance(answer := purse.reserve(active.task, microusd, tokens, name), Later):
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiters.append(waiter)
-                await waiter
+                with clock.stopped():
+                    await waiter
             if isinstance(answer, Never):
                 raise OverBudgetError(answer.reason)
         reserved = active.reserved = active.reserved.plus(Cost(microusd, tokens))
@@ -207,6 +213,7 @@ class _Attempt(Attempt):
         self.charged = active.charged
         self.kept = ()
         self.snapshot = active.snapshot
+        self.clock = AttemptClock()
         self.lock = supplies.lock
         self._supplies = supplies
         self._active = active
@@ -228,7 +235,7 @@ class _Attempt(Attempt):
         self._feed(Admitted(self.task, why))
 
     def reserve(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]:
-        return self._supplies.reserve(self._active, self._now, microusd, tokens)
+        return self._supplies.reserve(self._active, self.clock, self._now, microusd, tokens)
 
     def keep(self, reply: bytes) -> Awaitable[None]:
         return self._supplies.keep(self._active, self._now, reply)

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Final
 from headway.core.plan.remark import where
 from headway.core.plan.spec import LOOP, Agent, PlanSpec, Prompt, TaskSpec
 from headway.core.plan.tools import better_agent
-from headway.errors import Fix, PlanError, PlanValueError, UsageError, did_you_mean
+from headway.errors import (
+    BadValueError,
+    Fix,
+    PlanError,
+    PlanValueError,
+    UsageError,
+    did_you_mean,
+)
+from headway.runtime.agents.endpoint import endpoint_of
 from headway.runtime.configuration import Configuration, read_configuration
+from headway.runtime.filling import filled
 from headway.runtime.work import AGENT_VARIABLE, Result
 
 if TYPE_CHECKING:
+    from headway.core.plan.expand import Expanded, GroupPlan
     from headway.runtime.agents.cli.custom import AgentSetting
     from headway.runtime.crew import Crew
     from headway.runtime.filling import Filling
@@ -118,6 +128,35 @@ def must_be_known(spec: PlanSpec, configuration: Configuration) -> None:
     errors = [*_unknown(spec, configuration)]
     if errors:
         raise PlanError.together(errors)
+
+
+def must_have_providers(expanded: Expanded, environ: Mapping[str, str]) -> None:
+    """Refuse a plan that names a model of a provider that headway does not know."""
+    spec, errors = expanded.spec, dict[tuple[str, str], PlanError]()
+    for group in expanded.groups:
+        work = group.task.work
+        if not isinstance(work, Prompt) or group.task.is_command:
+            continue
+        place = spec.file
+        if work.model:
+            place = where(spec.file, group.task.spot("model").value)
+        for model in models_in(group, work.model or spec.model):
+            try:
+                endpoint_of(model, environ)
+            except BadValueError as error:
+                found = PlanValueError(error.message, where=place, hint=error.hint)
+                errors.setdefault((place, model), found)
+    if errors:
+        raise PlanError.together([*errors.values()])
+
+
+def models_in(group: GroupPlan, model: str) -> Iterator[str]:
+    """The models that the members of a group ask, as far as they are known before the run."""
+    if "{{" not in model:
+        yield from (model,) if model else ()
+    elif group.count is not None:
+        members = map(group.known.member, range(group.count))
+        yield from dict.fromkeys(filled(group, model, one) for one in members)
 
 
 def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:

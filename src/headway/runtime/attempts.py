@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.digest import digest
@@ -133,7 +134,7 @@ class Attempts:
             if work.timeout_s is None:
                 result = await work.perform(attempt)
             else:
-                async with asyncio.timeout(work.timeout_s):
+                async with attempt.clock.limit(work.timeout_s):
                     result = await work.perform(attempt)
         except AttemptError as lost:
             self._lost(active, lost.fault, lost.result or NO_RESULT, lost.is_in_doubt)
@@ -236,6 +237,8 @@ class Attempts:
 
     def _lost(self, active: Active, fault: Fault, result: Result, is_in_doubt: bool) -> None:
         crash_point("lost")
+        if fault.retry_after_s == inf:
+            self._driver.put_off(fault.detail)
         self._in_doubt += is_in_doubt
         spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)

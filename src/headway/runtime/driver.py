@@ -64,7 +64,7 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 RESET_S: Final = 1.0
 """A usage window is tried this long after its reset: clocks differ."""
 
-Cause = Literal["", "budget", "window", "interrupted", "halt", "journal"]
+Cause = Literal["", "budget", "window", "interrupted", "halt", "journal", "account"]
 """Why a run ended before everything was done; empty if it did not."""
 
 
@@ -143,6 +143,7 @@ class Driver:
         self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
         self._is_stopping_now = False
         self._is_over = False
+        self._is_put_off = False
         self._done: asyncio.Future[RunFinished] | None = None
         self._inbox: deque[Input | list[Event]] = deque()
         """What happened, and facts that are durable."""
@@ -224,6 +225,12 @@ class Driver:
             self.feed(Held(until_s, detail))
         return True
 
+    def put_off(self, why: str) -> None:
+        """An account refuses all calls: tasks that need it are left, and the others go on."""
+        if not self._outcome[0]:
+            self._outcome = ("account", why, 0.0)
+        self._is_put_off = True
+
     def feed(self, happened: Input | list[Event]) -> None:
         """Report what need not be durable before it is acted upon, or facts that are."""
         if self._is_over:
@@ -248,6 +255,9 @@ class Driver:
             self.break_off(error)
         finally:
             self._is_feeding = False
+        if self._is_put_off and not state.active and not isinstance(happened, Ticked):
+            # After groups were expanded that have just become known.
+            asyncio.get_running_loop().call_soon(self.feed, Ticked())
 
     def break_off(self, error: Exception) -> None:
         """Something is wrong with headway itself: the run ends here, with this error."""

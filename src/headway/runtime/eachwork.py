@@ -47,7 +47,7 @@ class EachWork:
         """`adopted` are ends that an interrupted process did not come to journal."""
         self.plan = plan
         self.timeout_s: float | None = None
-        """The shim keeps the time: it knows when a command really began."""
+        """A command ends itself in time: its output until then is kept."""
         self.ended: dict[int, Ended] = {}
         """By member, until somebody takes it to show it."""
         self._folder = folder
@@ -96,7 +96,7 @@ class EachWork:
             timeout_s=self._command_s,
         )  # fmt: skip
         try:
-            ended = await self._shim.run(command)
+            ended = await self._shim.run(command, attempt.clock)
         except ShimGoneError as gone:
             raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
         return self._judged(attempt, ended)

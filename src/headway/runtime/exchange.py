@@ -53,7 +53,13 @@ ASK_S: Final = 0.1
 RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
 """The call did not run and will when there is room."""
 
-REFUSED_KINDS: Final[tuple[FaultKind, ...]] = (*RESENT_KINDS, "spend_cap", "billing", "request")
+REFUSED_KINDS: Final[tuple[FaultKind, ...]] = (
+    *RESENT_KINDS,
+    "spend_cap",
+    "billing",
+    "access",
+    "request",
+)
 """The call did not run."""
 
 NOT_SENT: Final = frozenset(

@@ -37,7 +37,14 @@ from headway.runtime.takeover import Saved, readable_rows
 from headway.runtime.work import Attempt, Work
 
 EXIT_FAILED: Final = 1
-EXITS: Final = {"budget": 4, "window": 75, "interrupted": 130, "halt": 1, "journal": 2}
+EXITS: Final = {
+    "budget": 4,
+    "window": 75,
+    "interrupted": 130,
+    "halt": 1,
+    "journal": 2,
+    "account": 1,
+}
 """By why a run ended early. The first three can be resumed as they are."""
 
 

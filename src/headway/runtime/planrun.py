@@ -26,7 +26,12 @@ from headway.core.plan.sharing import channels_of
 from headway.core.plan.spec import Budget, PlanSpec, Prompt
 from headway.errors import SourceError, UsageError
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
-from headway.runtime.agentwork import has_programs, must_be_there
+from headway.runtime.agentwork import (
+    has_programs,
+    models_in,
+    must_be_there,
+    must_have_providers,
+)
 from headway.runtime.crew import Crew
 from headway.runtime.launch import Launch, Sharing
 from headway.runtime.lessons import hints_for, recall
@@ -211,6 +216,7 @@ def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
     must_be_there(run.plans.expanded.spec, environment)
     check_named(run.plans.expanded, run.crew.folder)
+    must_have_providers(run.plans.expanded, environment)
     models = list(models_of(run.plans.expanded))
     must_be_ready(models, environment)
     if run.crew.must_be_priced:
@@ -230,8 +236,7 @@ def models_of(expanded: Expanded) -> Iterator[str]:
                     f"`{group.name}` does not say which model to ask",
                     hint="add `model: openai/gpt-5-mini` to it or to the plan, or pass --model",
                 )
-            if "{{" not in model:
-                yield model
+            yield from models_in(group, model)
 
 
 def price_guess(expanded: Expanded, environment: Mapping[str, str]) -> PriceGuess:

@@ -36,7 +36,7 @@ from headway.runtime.metering import metered
 from headway.runtime.newfile import publish_new, put_within
 from headway.runtime.reduction import gathered, missing_of
 from headway.runtime.share import in_a_line, share_of
-from headway.runtime.work import Attempt, AttemptError, Needed, Result
+from headway.runtime.work import Attempt, AttemptError, Needed, Result, tell_waits_of
 
 if TYPE_CHECKING:
     from headway.runtime.schemas import Schema
@@ -87,8 +87,7 @@ class TaskWork:
         self.is_idle_until_sent = isinstance(task.work, Prompt) and not self.is_local
         self.publishes = bool(task.output)
         self._work_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
-        # The shim keeps a command's time: it knows when it really began, and what it wrote. A loop
-        # keeps its own: it knows what was paid.
+        # Commands and loops with tools end themselves in time: they know what was written and paid.
         keeps_time = self.is_local or agent_of(task) is not None
         self.timeout_s = None if keeps_time else self._work_s
         self._schemas: dict[str, Schema] = {}
@@ -239,6 +238,7 @@ class TaskWork:
             if name in own or takes(self._function, name)
         }  # fmt: skip
         function = partial(self._function, **{**told, **named})
+        tell_waits_of(filling.attempt)
         agent = await self._crew.functions()
         lent = None if filling.share is None else filling.share.loan
         with within(self._crew.folder):
@@ -290,7 +290,7 @@ def verifier(
             text.encode("utf-8", "replace"), timeout_s
         )
         try:
-            await perform_command(crew.shim(), command.apart(crew.next_number()))
+            await perform_command(crew.shim(), command.apart(crew.next_number()), attempt.clock)
         except AttemptError as lost:
             said = text_in(lost.result.body).strip() if lost.result is not None else ""
             said = said or lost.fault.detail or "it is not right"
@@ -333,11 +333,11 @@ async def executed(
     command = crew.command(attempt, work.command, filling.environment(crew.run))
     command = command.given(stdin, timeout_s)
     if filling.share is None:
-        return await perform_command(crew.shim(), command)
+        return await perform_command(crew.shim(), command, attempt.clock)
     if ended is not None and ended.attempt > attempt.journalled:
         crew.notes.append(AGAIN.format(attempt.name))
     async with filling.share.shown(crew.run_folder, attempt) as view:
-        result = await perform_command(crew.shim(), command.knowing(view.told))
+        result = await perform_command(crew.shim(), command.knowing(view.told), attempt.clock)
         await view.take(result)
     return result
 
@@ -349,6 +349,7 @@ def asking(attempt: Attempt, prompt: bytes) -> Attempt:
         attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
         attempt.waits, attempt.goes, attempt.reserve, lambda reply: attempt.keep(prompt + reply),
         attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock, attempt.missing,
+        clock=attempt.clock,
     )  # fmt: skip
 
 

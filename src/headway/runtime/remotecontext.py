@@ -34,10 +34,11 @@ from headway.runtime.context import (
 class RemoteReach:
     """The shared state, at the other end of a pipe."""
 
-    def __init__(self, pipe: Connection, name: str) -> None:
+    def __init__(self, pipe: Connection, name: str, lock: Lock | None = None) -> None:
+        """`lock` is held by every thread that writes to the pipe."""
         self._pipe = pipe
         self._name = name
-        self._lock = Lock()
+        self._lock = Lock() if lock is None else lock
         self._is_over = False
         self._reads = self._writes = self._acts = 0
         self.is_cut = False

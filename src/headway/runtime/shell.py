@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, cast
 
 from headway.runtime.shim import LAUNCH, pack, unpack
 from headway.runtime.shimlog import LOG_NAME, output_path, unsealed
+from headway.runtime.work import AttemptClock
 
 Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
 """By itself; by its timeout; by us; because headway was gone; or it could not be started."""
@@ -163,14 +164,19 @@ class Shim:
             pid=link.process.pid if link is not None else None,
         )
 
-    async def run(self, command: Command) -> Ended:
-        """Execute it; cancelling ends all of its processes first. Raises ShimGoneError."""
+    async def run(self, command: Command, clock: AttemptClock | None = None) -> Ended:
+        """Execute it; cancelling ends all of its processes first. Raises ShimGoneError.
+
+        `clock` measures its `timeout_s`; without one, all time counts.
+        """
         link = await self._open()
+        clock = AttemptClock() if clock is None else clock
         self._started += 1
         number = self._started
         waiter = link.ask(number, self._start_message(number, command))
         try:
-            values = await asyncio.shield(waiter)
+            with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
+                values = await asyncio.shield(waiter)
         except asyncio.CancelledError:
             link.send(("cancel", number))
             # A second cancellation does not wait; the shim goes on ending it all the same.
@@ -208,7 +214,6 @@ class Shim:
             environment,
             command.folder if command.folder is not None else self._here,
             command.stdin,
-            command.timeout_s,
         )
         return ("start", number, command.key.hex(), command.attempt, what)
 

@@ -112,7 +112,6 @@ class Shim:
         self.by_id: dict[int, Running] = {}
         self.ending: dict[int, Running] = {}
         self.refused: list[Running] = []
-        self.due_s = float("inf")
         self.buffer = bytearray()
         self.is_open = True
         self.give_up_s = float("inf")
@@ -142,7 +141,7 @@ class Shim:
                     # What has ended by itself before is kept as that, not as ended by us.
                     self._reap()
                     self.end_all()
-            self._end_what_is_due(time.monotonic())
+            self._kill_what_is_due(time.monotonic())
             self._reap()
 
     def end_all(self) -> None:
@@ -164,12 +163,13 @@ class Shim:
             if message[0] == "start":
                 self._start(*message[1:])
             elif message[1] in self.by_id:
-                self._end([self.by_id[message[1]]], CANCELLED, time.monotonic())
+                reason = TIMEOUT if message[0] == "late" else CANCELLED
+                self._end([self.by_id[message[1]]], reason, time.monotonic())
         return bool(data)
 
     def _start(self, id: int, key: str, attempt: int, what: tuple[Any, ...]) -> None:
-        argv, environment, folder, stdin, timeout_s = what
-        command = Running(id, key, attempt, timeout_s)
+        argv, environment, folder, stdin = what
+        command = Running(id, key, attempt)
         try:
             if folder != self.here:
                 os.chdir(folder)
@@ -181,7 +181,6 @@ class Shim:
             return
         self.running[command.pid] = command
         self.by_id[id] = command
-        self.due_s = min(self.due_s, command.deadline_s)
         self._put(command.place, command.pid)
 
     def _spawn(
@@ -280,12 +279,7 @@ class Shim:
             send(command.pid, command.family, signal.SIGTERM)
             send(command.pid, command.family, signal.SIGCONT)
 
-    def _end_what_is_due(self, now: float) -> None:
-        if self.due_s <= now:
-            waiting = [command for command in self.running.values() if command.reason == EXIT]
-            self._end([command for command in waiting if command.deadline_s <= now], TIMEOUT, now)
-            later = [command.deadline_s for command in waiting if command.deadline_s > now]
-            self.due_s = min(later, default=float("inf"))
+    def _kill_what_is_due(self, now: float) -> None:
         for command in self.ending.values():
             if command.kill_s <= now:
                 command.family |= family(command.pid)
@@ -293,12 +287,10 @@ class Shim:
                 send(leader, command.family, signal.SIGKILL)
 
     def _patience_ms(self) -> float | None:
-        """Until when there is nothing to do; None is for ever."""
-        if self.ending or self.refused:
-            return LOOK_AGAIN_S * 1000 if self.ending else 0
-        if self.due_s == float("inf"):
-            return None
-        return max(0.0, (self.due_s - time.monotonic()) * 1000 + 1)
+        """How long there is nothing to do; None is until a message or the end of a command."""
+        if self.ending:
+            return LOOK_AGAIN_S * 1000
+        return 0 if self.refused else None
 
     def _tell(self, messages: list[tuple[Any, ...]]) -> None:
         data = b"".join(pack(message) for message in messages)

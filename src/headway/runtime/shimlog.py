@@ -48,7 +48,7 @@ def output_path(folder: str, key: str, attempt: int, stream: str) -> str:
 class Running:
     """A command that was started."""
 
-    def __init__(self, id: int, key: str, attempt: int, timeout_s: float | None) -> None:
+    def __init__(self, id: int, key: str, attempt: int) -> None:
         self.id = id
         self.key = key
         self.attempt = attempt
@@ -56,7 +56,6 @@ class Running:
         self.place = 0
         self.started_s = time.monotonic()
         self.started_ms = time.time_ns() // 1_000_000
-        self.deadline_s = float("inf") if timeout_s is None else self.started_s + timeout_s
         self.reason = EXIT
         self.kill_s = float("inf")
         self.family: dict[int, int] = {}

@@ -6,10 +6,12 @@ Each group of the graph has one `Work`; a task is a member of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import RLock
 from typing import Final, Protocol
 
@@ -115,6 +117,102 @@ def _none_missing(_group: str) -> list[str]:
     return []
 
 
+@dataclass(slots=True, eq=False)
+class _Alarm:
+    """What happens when the attempt's own time reaches `due_s`."""
+
+    due_s: float
+    ring: Callable[[], object]
+    timer: asyncio.TimerHandle | None = None
+
+
+class AttemptClock:
+    """Measures an attempt's own time, which is what `timeout` limits. Used on the run's loop.
+
+    Laws:
+    - It stands still while any call of the attempt waits: for its permit, after a refusal, or for
+      money that other attempts may give back.
+    - A refused call took no time: what passed since it was sent is not counted.
+    """
+
+    __slots__ = ("_alarms", "_own_s", "_since_s", "_waiting")
+
+    def __init__(self) -> None:
+        self._own_s = 0.0
+        """The own time when the clock was last started or stopped."""
+        self._since_s: float | None = None
+        """When it was last started, by the loop's clock. It starts when it is first used."""
+        self._waiting = 0
+        self._alarms: list[_Alarm] = []
+
+    def __repr__(self) -> str:
+        return f"<AttemptClock at {self.own_s:.3f} s, {self._waiting} calls wait>"
+
+    @property
+    def own_s(self) -> float:
+        """The attempt's own time so far."""
+        if self._waiting:
+            return self._own_s
+        now_s = asyncio.get_running_loop().time()
+        if self._since_s is None:
+            self._since_s = now_s
+        return self._own_s + now_s - self._since_s
+
+    def stop(self, *, is_refused: bool = False) -> None:
+        """A call begins to wait: before it is sent, or because it was refused."""
+        if not self._waiting and not is_refused:
+            self._own_s = self.own_s
+        self._waiting += 1
+        for alarm in self._alarms:
+            if alarm.timer is not None:
+                alarm.timer.cancel()
+
+    def start(self) -> None:
+        """A call waits no longer. Time counts again if no other call waits."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._since_s = asyncio.get_running_loop().time()
+            for alarm in self._alarms:
+                self._set(alarm)
+
+    @contextmanager
+    def stopped(self, *, is_refused: bool = False) -> Iterator[None]:
+        """Stand still while the block waits."""
+        self.stop(is_refused=is_refused)
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
+    def alarm(self, after_s: float | None, ring: Callable[[], object]) -> Iterator[None]:
+        """Call `ring` if the block takes more of the attempt's own time than this."""
+        if after_s is None:
+            yield
+            return
+        alarm = _Alarm(self.own_s + after_s, ring)
+        self._alarms.append(alarm)
+        if not self._waiting:
+            self._set(alarm)
+        try:
+            yield
+        finally:
+            self._alarms.remove(alarm)
+            if alarm.timer is not None:
+                alarm.timer.cancel()
+
+    @asynccontextmanager
+    async def limit(self, timeout_s: float | None) -> AsyncIterator[None]:
+        """Raise TimeoutError if the block takes more of the attempt's own time than this."""
+        async with asyncio.timeout(None) as limit:
+            with self.alarm(timeout_s, lambda: limit.reschedule(0.0)):
+                yield
+
+    def _set(self, alarm: _Alarm) -> None:
+        after_s = max(0.0, alarm.due_s - self.own_s)
+        alarm.timer = asyncio.get_running_loop().call_later(after_s, alarm.ring)
+
+
 @dataclass(slots=True)
 class Attempt:
     """One try of a task, as its work sees it. The driver makes it and provides the verbs."""
@@ -153,6 +251,8 @@ class Attempt:
     of those that this task needs, where a need is lenient."""
     charged: Cost = NOTHING
     """What an interrupted attempt of this task had set aside: it is charged already."""
+    clock: AttemptClock = field(default_factory=AttemptClock)
+    """Its own time: whoever lets a call of it wait stops the clock meanwhile."""
 
 
 TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(
@@ -176,11 +276,32 @@ def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
     `refused` is why the call was turned away; what it gives is to be told the permit's reason.
     """
     tell, reasons = TELL_WAIT.get(), [""]
-    if tell is not None:
-        tell(True, refused)
-    yield reasons.append
-    if tell is not None:
+    if tell is None:
+        yield reasons.append
+        return
+    tell(True, refused)
+    try:
+        yield reasons.append
+    finally:
         tell(False, waited_for(reasons[-1]))
+
+
+def tell_waits_of(attempt: Attempt) -> None:
+    """Let paced clients that are used from here on say when they wait, from any thread."""
+    TELL_WAIT.set(partial(_tell_wait, asyncio.get_running_loop(), attempt))
+
+
+def _tell_wait(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool, why: str) -> None:
+    def tell() -> None:
+        if waits:
+            attempt.clock.stop(is_refused=bool(why))
+            attempt.waits(why)
+        else:
+            attempt.clock.start()
+            attempt.goes(why)
+
+    with suppress(RuntimeError):  # The loop is closed: the run is over.
+        loop.call_soon_threadsafe(tell)
 
 
 class Work(Protocol):

@@ -27,6 +27,7 @@ from headway.watch.words import clock, count, duration, fault_line, one_line
 NAME_CELLS_MAX: Final = 60
 
 ADVICE: Final = {
+    "access": "the key, the model's name or the address is wrong: correct it, then resume",
     "request": "the call itself is wrong: change the task, then resume",
     "billing": "the account has no credit: pay, then resume",
     "spend_cap": "the account's own spending limit is reached: raise it, then resume",

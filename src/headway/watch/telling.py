@@ -85,8 +85,10 @@ def _ended(event: TaskFinished | TaskReused | TaskDelayed | TaskFailed | TaskSki
         case TaskReused():
             return "finished before: its result still holds"
         case TaskDelayed(attempt=attempt, fault=fault):
-            again = duration(max(0.0, event.again_s - event.at_s))
             words = _fault(fault)
+            if event.again_s == inf:
+                return f"not sent: {words}"
+            again = duration(max(0.0, event.again_s - event.at_s))
             return f"attempt {attempt} failed, again in {again}: {words}"
         case TaskFailed(attempt=attempt, fault=fault):
             words = _fault(fault)

@@ -17,6 +17,8 @@ Laws:
 - A task starts when its own needs are finished; there is no barrier between stages.
 - While a run is held or stopping nothing starts. A run that began ends exactly once.
 - A throttled task waits, it never fails: refusals do not reach the engine, or find it held.
+- A task whose account refuses all calls is delayed for good, and the others go on: a run ends with
+  it left when nothing else can start.
 - Pending tasks are bytes in arrays, not objects. Nothing here looks at tasks one by one: an input
   costs what it changes.
 """
@@ -62,6 +64,7 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStale,
     TaskStarted,
+    Ticked,
     Waiting,
     WakeAt,
     WaveBegan,
@@ -319,7 +322,15 @@ def _about_the_run(state: State, happened: Input, now: float) -> list[Event]:
         return [RunHeld(now, happened.until_s, happened.reason)] if is_news else []
     if isinstance(happened, Continued):
         return _continuation(state, now)
+    if isinstance(happened, Ticked) and _is_put_off(state, now):
+        return [RunStopping(now, "no other task can start", is_now=False)]
     return []
+
+
+def _is_put_off(state: State, now: float) -> bool:
+    """Whether nothing runs or can start, and every delayed task is delayed for good."""
+    is_idle = not state.active and not state.line.ready and may_start(state, now)
+    return is_idle and bool(state.wakes) and state.wakes[0][0] == inf
 
 
 def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:

@@ -8,6 +8,7 @@ Laws:
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from headway.core.engine.coherence import Breach, Coherence, Early
@@ -93,6 +94,9 @@ def _abandonment(state: State, happened: Abandoned, now: float) -> Event:
 
 def _failure(state: State, happened: Failed, now: float) -> Event:
     task, attempt, fault = happened.task, happened.attempt, happened.fault
+    if fault.retry_after_s == inf:
+        # Nothing was sent, and nothing will be in this run: the task is neither done nor failed.
+        return TaskDelayed(task, attempt, now, inf, fault, happened.ending)
     group = state.graph.groups[state.ready_set.numbers.group_of(task)]
     retries = state.rules.retries if group.retries is None else group.retries
     tries = attempt - state.earlier.get(task, 0)

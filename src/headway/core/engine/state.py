@@ -213,7 +213,7 @@ def delay(state: State, event: TaskDelayed) -> None:
     state.tried[task] = event.attempt
     state.delayed[task] = event.again_s
     heapq.heappush(state.wakes, (event.again_s, task))
-    if is_put_back(state, event.fault, event.at_s):
+    if event.again_s == inf or is_put_back(state, event.fault, event.at_s):
         state.earlier[task] = state.earlier.get(task, 0) + 1
 
 

@@ -235,7 +235,12 @@ class UnpacedDoor:
     def _retry(self, call_id: int, fault: Fault, now: float) -> bool:
         tries = self._tries.get(call_id, 0) + 1
         self._tries[call_id] = tries
-        if tries > self._rule.retries or fault.kind in ("request", "spend_cap", "billing"):
+        if tries > self._rule.retries or fault.kind in (
+            "request",
+            "access",
+            "spend_cap",
+            "billing",
+        ):
             return False
         luck = uniform(self._seed, JITTER_STREAM, call_id * 1009 + tries)
         heapq.heappush(self._again, (now + self._rule.delay_s(tries, fault, luck), call_id))

@@ -161,6 +161,8 @@ _SIDES: Final[dict[str, Resource]] = {
 _PERIOD_OF: Final = {"sec": 1.0, "min": MINUTE_S, "hou": HOUR_S, "day": DAY_S}
 """By the first three letters: providers write `sec`, `min`, `minute`, `Minute`."""
 _MONEY_STATUSES: Final = (None, 400, 403, 429)
+_NO_ACCESS: Final = (401, 403, 404, 405)
+"""A wrong key, a key without rights, and a model or an address that is not there."""
 
 # Anthropic answers 400 for limits that the user set ("You have reached your specified API usage
 # limits") and for an empty balance ("Your credit balance is too low"), with no word of their own.
@@ -200,6 +202,8 @@ def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault
     if retry_after_s is None:
         retry_after_s = _refusing_window_s(reading)
     detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
+    if kind == "access":
+        detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
     return Fault(kind, resource, retry_after_s, detail)
 
 
@@ -245,7 +249,9 @@ def _status_kind(status: int, kinds: set[FaultKind]) -> FaultKind:
         return "timeout"
     # 409 is a lock that timed out inside the provider: both SDKs send such a call again.
     # A redirect means a wrong base address: no provider moves its inference paths.
-    if 300 <= status < 500 and status != 409:
+    if status in _NO_ACCESS or status < 400:
+        return "access"
+    if status < 500 and status != 409:
         return "request"
     return "server"
 

@@ -13,17 +13,19 @@ from headway.runtime.shell import (
     Shim,
     ShimGoneError,
 )
-from headway.runtime.work import AttemptError, Result
+from headway.runtime.work import AttemptClock, AttemptError, Result
 
 DETAIL_BYTES_MAX: Final = 2_000
 DETAIL_LINES_MAX: Final = 5
 """Of what a failed command said: enough to see why, little enough to read in a table."""
 
 
-async def perform_command(shim: Shim, command: Command) -> Result:
+async def perform_command(
+    shim: Shim, command: Command, clock: AttemptClock | None = None
+) -> Result:
     """Execute one attempt; raises AttemptError if it does not end with 0."""
     try:
-        ended = await shim.run(command)
+        ended = await shim.run(command, clock)
     except ShimGoneError as gone:
         raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
     return judged(ended)

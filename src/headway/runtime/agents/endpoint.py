@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -14,6 +15,26 @@ from headway.wire.values import WireName
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
+
+PROVIDERS: Final = ("anthropic", "openai", "openai-responses")
+"""What a model's name can begin with: each has its own key, which goes to no other."""
+
+OWN_NAMES: Final = re.compile(r"(gpt|chatgpt|codex|o[1-9])([-.:]|$)|gpt|ft:")
+"""Names that are OpenAI's without a provider before them."""
+
+COMPATIBLE: Final = {
+    "deepseek": "https://api.deepseek.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "groq": "https://api.groq.com/openai/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "ollama": "http://localhost:11434/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together": "https://api.together.xyz/v1",
+    "vllm": "http://localhost:8000/v1",
+    "xai": "https://api.x.ai/v1",
+}
+"""Where providers answer that speak Chat Completions, for the hint that says how to use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +67,17 @@ class Endpoint:
 
 
 def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
-    """`anthropic/claude-sonnet-4`, `openai/gpt-5-mini`; without a prefix, `claude*` is Anthropic's.
+    """Of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`. Any other provider is refused.
 
-    Everything else speaks Chat Completions, which most providers and local servers do. Loops with
-    tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
+    A name without a provider is Anthropic's or OpenAI's if it looks like theirs; where
+    OPENAI_BASE_URL names a server, every other one is that server's. Loops with tools ask
+    `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
     """
     prefix, slash, name = model.partition("/")
-    if not slash or prefix not in ("anthropic", "openai", "openai-responses"):
-        prefix, name = ("anthropic" if model.startswith("claude") else "openai"), model
+    if not slash:
+        prefix, name = _bare_provider(model, environment), model
+    elif prefix not in PROVIDERS:
+        raise _unknown_provider(model, prefix, name, environment)
     if not name:
         raise BadValueError(f"`model: {model}` names no model", hint="write openai/gpt-5-mini")
     found = _anthropic(name, environment) if prefix == "anthropic" else _openai(name, environment)
@@ -63,6 +87,33 @@ def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
             f"{variable} is not the address of a server", hint=f"export {variable}=http://HOST:PORT"
         )
     return found
+
+
+def _bare_provider(model: str, environment: Mapping[str, str]) -> str:
+    if model.startswith("claude"):
+        return "anthropic"
+    if OWN_NAMES.match(model) or environment.get("OPENAI_BASE_URL") or not model:
+        return "openai"
+    raise BadValueError(
+        f"`model: {model}` names no provider, and could be any provider's",
+        hint=f"write openai/{model} or anthropic/{model}",
+    )
+
+
+def _unknown_provider(
+    model: str, prefix: str, name: str, environment: Mapping[str, str]
+) -> BadValueError:
+    server = environment.get("OPENAI_BASE_URL")
+    url = COMPATIBLE.get(prefix, "https://HOST/v1")
+    said = f"`model: {model}` names the provider `{prefix}`, which headway does not know"
+    if server:
+        hint = f"write openai/{name} or openai/{model}, as {server} calls it"
+    else:
+        hint = (
+            f"known: {', '.join(PROVIDERS)}; for a server that speaks OpenAI's Chat Completions, "
+            f"write openai/{name} and export OPENAI_BASE_URL={url} OPENAI_API_KEY=..."
+        )
+    return BadValueError(said, hint=hint)
 
 
 def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None:

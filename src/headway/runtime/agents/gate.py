@@ -4,6 +4,8 @@ Laws:
 - Every call is asked for under the path of its own attempt, whichever connection it goes through.
 - Whoever waits behind an empty usage window learns that within seconds, and does not go on waiting.
 - What admission says for good becomes the attempt's own error; nothing here makes a response of it.
+- After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
+  or address, no credit), no more calls are sent to it in this run.
 
 The transport asks for a permit inside the task of the attempt, so that a context variable says
 whose call it is. A wait is cut into slices: after each, admission says what the call waited for.
@@ -15,12 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from headway.core.quota.book import Outcome
 from headway.core.quota.quota import waited_for
 from headway.core.quota.waiting import wait_in
-from headway.core.values import Fault, Permit, Reading
+from headway.core.values import Fault, FaultKind, Permit, Reading
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -41,8 +44,21 @@ SLICE_S: Final = 60.0
 USAGE: Final = "usage/"
 """How the resource of a usage window begins."""
 
+FATAL: Final[tuple[FaultKind, ...]] = ("access", "billing", "spend_cap")
+FATAL_MAX: Final = 3
+"""One answer may be an accident of the provider, as a 404 while a model is being deployed is."""
+
+MENDS: Final = {
+    "access": "check {key}, {url} and the model's name",
+    "billing": "the account has no credit: pay",
+    "spend_cap": "the account's own spending limit is reached: raise it",
+}
+
 FULL: Final = 1.0
 """The share of a usage window at which its provider answers nothing more."""
+
+Use = tuple[str, str]
+"""The account, which is an address and a key, and the model."""
 
 Window = Callable[[float, str], object]
 """Told at once that a usage window is empty: until when by the wall clock, and in words."""
@@ -54,6 +70,8 @@ class Calling:
 
     attempt: Attempt
     path: tuple[str, ...]
+    key_variable: str
+    """Where its key comes from, for whoever has to correct it."""
     outcome: Outcome | None = None
     """How the exchange with the provider ended, as it told admission."""
     sent: int = 0
@@ -74,7 +92,7 @@ class GateStatistics:
 class Gate:
     """Stands between the transport and whoever admits."""
 
-    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows")
+    __slots__ = ("_admitted", "_fatal", "_inner", "_wall", "_window", "_windows")
 
     def __init__(
         self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
@@ -84,6 +102,8 @@ class Gate:
         self._window = window
         self._wall = wall
         self._admitted = self._windows = 0
+        self._fatal: dict[Use, list[Fault]] = {}
+        """Fatal answers in a row, by what was used: all that are not about one call alone."""
 
     def __repr__(self) -> str:
         return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
@@ -93,11 +113,14 @@ class Gate:
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> Held:  # noqa: ARG002 - attempts have timeouts of their own
         """A permit for the call of the attempt that runs here."""
-        calling = CALLING.get()
+        calling, use = CALLING.get(), (call.account, call.sketch.model)
+        self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
         calling.attempt.waits("" if before is None else refusal_words(before))
-        held, waited = await self._asked(replace(call, path=calling.path))
+        with calling.attempt.clock.stopped(is_refused=before is not None):
+            held, waited = await self._asked(replace(call, path=calling.path))
         try:
+            self._must_be_open(use, calling)
             calling.attempt.goes(waited)
         except BaseException:
             # Whoever is told may be ending everything: the permit is not for them to keep.
@@ -106,13 +129,33 @@ class Gate:
         calling.outcome = None
         calling.sent += 1
         self._admitted += 1
-        return _Watched(held, calling, self)
+        return _Watched(held, calling, self, use)
 
     def read(self, reading: Reading) -> None:
         """A response spoke of limits: a usage window that is used up is everybody's business."""
         if reading.limits:
             for empty in emptied(reading, self._wall()):
                 self._closed(empty.resets_at_s, empty.detail)
+
+    def ended(self, use: Use, outcome: Outcome) -> None:
+        """A call ended: whether its answer is about all calls like it, and how many were so."""
+        fault = outcome.fault
+        if fault is None or fault.kind == "request":
+            self._fatal.pop(use, None)
+        elif fault.kind in FATAL:
+            row = self._fatal.setdefault(use, [])
+            if row and row[-1].kind != fault.kind:
+                row.clear()
+            row.append(fault)
+
+    def _must_be_open(self, use: Use, calling: Calling) -> None:
+        """Raises AttemptError, for this run, once every call is answered with the same fault."""
+        row = self._fatal.get(use, ())
+        if len(row) >= FATAL_MAX:
+            account, model = use
+            host, last, key = account.partition("#")[0], row[-1], calling.key_variable
+            mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
+            raise put_off(f"{host} refuses every call to `{model}`: {last.detail}; {mend}")
 
     def statistics(self) -> GateStatistics:
         return GateStatistics(self._admitted, self._windows)
@@ -150,10 +193,11 @@ class Gate:
 class _Watched:
     """A permit in use, of which the attempt wants to know how it ends."""
 
-    __slots__ = ("_calling", "_gate", "_held")
+    __slots__ = ("_calling", "_gate", "_held", "_use")
 
-    def __init__(self, held: Held, calling: Calling, gate: Gate) -> None:
+    def __init__(self, held: Held, calling: Calling, gate: Gate, use: Use) -> None:
         self._held = held
+        self._use = use
         self._calling = calling
         self._gate = gate
 
@@ -182,6 +226,7 @@ class _Watched:
         self._calling.outcome = outcome
         self._held.settle(outcome)
         self._gate.read(outcome.reading)
+        self._gate.ended(self._use, outcome)
 
     def statistics(self) -> Outcome | None:
         """How it ended."""
@@ -210,13 +255,18 @@ def limit_in(error: QueueDeadlineError) -> str:
     return waited_for(error.detail or "").partition(" (")[0]
 
 
+def put_off(why: str) -> AttemptError:
+    """Nothing was sent, and nothing will be in this run: no fault of the task."""
+    return AttemptError(Fault("access", retry_after_s=inf, detail=why))
+
+
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
     """What admission refuses for good, as what it means for the attempt."""
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)
     if isinstance(error, AccountClosedError):
-        return AttemptError(Fault("billing", detail=said))
+        return put_off(said)
     if isinstance(error, DemandTooLargeError):
         return AttemptError(Fault("request", detail=said))
     if isinstance(error, BrokerUnavailableError):

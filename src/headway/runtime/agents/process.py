@@ -20,11 +20,13 @@ from inspect import isawaitable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import HeadwayError
 from headway.runtime.agents.passing import call
+from headway.runtime.work import TELL_PROMPT, TELL_WAIT
 
 if TYPE_CHECKING:
     from headway.runtime.context import Circumstances
@@ -38,7 +40,9 @@ MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 ASKED: Final = "asked"
 GAVE: Final = "gave"
 RAISED: Final = "raised"
-"""What a message of the process is: a question, or how its call ended."""
+WAITED: Final = "waited"
+"""What a message of the process is: a question, how its call ended, or whether a call to a model
+waits for its permit now."""
 
 Answers = Callable[[tuple[object, ...], Callable[[bytes], None]], bytes | None]
 """Answers what a function asks in its middle: at once, or later by what it is given."""
@@ -108,7 +112,10 @@ class Worker:
             return
         try:
             kind, told = pickle.loads(self._here.recv_bytes(MESSAGE_BYTES_MAX))
-            if kind != ASKED or answers is None:
+            if kind == WAITED:
+                if (tell := TELL_WAIT.get()) is not None:
+                    tell(*told)
+            elif kind != ASKED or answers is None:
                 ended.set_result((kind, told))
             elif (answer := answers(told, self._tell)) is not None:
                 self._here.send_bytes(answer)
@@ -143,13 +150,20 @@ def serve(there: Connection) -> None:
     """The life of the process: one call after another until the pipe closes."""
     # Whether an interrupt ends a run is decided in the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lock = Lock()
+
+    def tell_wait(waits: bool, why: str) -> None:
+        with lock:
+            there.send_bytes(pickle.dumps((WAITED, (waits, why))))
+
+    TELL_WAIT.set(tell_wait)
     while True:
         try:
             data = there.recv_bytes()
         except (EOFError, OSError):
             return
         try:
-            answer = pickle.dumps((GAVE, _given(data, there)))
+            answer = pickle.dumps((GAVE, _given(data, there, lock)))
             if len(answer) > MESSAGE_BYTES_MAX:
                 raise ValueError(f"what it gave has {len(answer):,} bytes: write it into a file")
         except CutError:
@@ -158,22 +172,22 @@ def serve(there: Connection) -> None:
         except BaseException as error:
             answer = pickle.dumps((RAISED, tail_of(error)))
         try:
-            there.send_bytes(answer)
+            with lock:
+                there.send_bytes(answer)
         except OSError:
             return
 
 
-def _given(data: bytes, there: Connection) -> object:
+def _given(data: bytes, there: Connection, lock: Lock) -> object:
     """What a call gives."""
     function, arguments, lent = pickle.loads(data)
     if lent is None:
         return _awaited(function(*arguments))
     from headway.runtime.context import Context, compare
     from headway.runtime.remotecontext import RemoteReach
-    from headway.runtime.work import TELL_PROMPT
 
     place, at = lent
-    reach = RemoteReach(there, at.name)
+    reach = RemoteReach(there, at.name, lock)
     TELL_PROMPT.set(reach.prompted)
     try:
         context = Context(reach, at)

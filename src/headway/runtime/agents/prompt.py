@@ -223,7 +223,7 @@ class PromptAgent:
         body = body_of(endpoint.wire, question)
         ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
         await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
-        calling = Calling(attempt, (self.settings.run, attempt.name))
+        calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
         token = CALLING.set(calling)
         self._in_flight += 1
         try:

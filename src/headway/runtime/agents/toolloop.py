@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -118,7 +117,7 @@ async def perform_loop(call: LoopCall, attempt: Attempt, means: Means) -> Result
     ended: Exception | None = None
     result = Result(b"")
     try:
-        async with asyncio.timeout(call.timeout_s):
+        async with attempt.clock.limit(call.timeout_s):
             await load()
             # Sessions wrap what is raised within them: it is raised when they have ended.
             async with AsyncExitStack() as stack:

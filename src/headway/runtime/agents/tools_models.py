@@ -158,7 +158,8 @@ class Models:
         attempt took before is not counted."""
         model = await self._model(asking.model)
         endpoint = self._agent.endpoint(asking.model)
-        calling = Calling(outlay.attempt, (self._agent.settings.run, outlay.attempt.name))
+        path = (self._agent.settings.run, outlay.attempt.name)
+        calling = Calling(outlay.attempt, path, endpoint.key_variable)
         sending = _Sending(endpoint, outlay, calling)
         tokens = CALLING.set(calling), _SENDING.set(sending)
         try:

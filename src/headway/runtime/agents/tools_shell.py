@@ -83,7 +83,7 @@ class Shell:
             self.folder, None, float(timeout_s),
         )  # fmt: skip
         try:
-            ended = await self.shim().run(command)
+            ended = await self.shim().run(command, attempt.clock)
         except ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))

@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -156,7 +155,7 @@ class _Program:
         """Ask, examine, and tell it what is wrong, as often as the call allows."""
         call = self._call
         if call.timeout_s is not None:
-            self._until_s = asyncio.get_running_loop().time() + call.timeout_s
+            self._until_s = self._attempt.clock.own_s + call.timeout_s
         await in_thread(self._begin)
         goes_on = self._outset.how == "session"
         prompt = GO_ON if goes_on else call.prompt
@@ -298,7 +297,7 @@ class _Program:
         start = await in_thread(partial(self._kind.start, errand))
         left_s = None
         if self._until_s is not None:
-            left_s = max(0.001, self._until_s - asyncio.get_running_loop().time())
+            left_s = max(0.001, self._until_s - self._attempt.clock.own_s)
         command = Command(
             shim_key(self._attempt), self._attempt.number, start.argv,
             {**call.environment, **start.told}, crew.folder, start.stdin, left_s,
@@ -307,7 +306,7 @@ class _Program:
         if self._commands > 1:
             command = command.apart(crew.next_number())
         try:
-            ended = await crew.shim().run(command)
+            ended = await crew.shim().run(command, self._attempt.clock)
         except ShimGoneError as gone:
             fault = Fault("broken", detail=str(gone))
             raise AttemptError(fault, self._spent(), is_in_doubt=True) from None
