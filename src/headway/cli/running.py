@@ -12,11 +12,12 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld
+from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.core.engine.record import Header
 from headway.core.plan.ready import DONE
 from headway.core.progress import Cast
 from headway.errors import BadValueError, UsageError
+from headway.interrupts import say_on_interrupt
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
 from headway.watch.words import one_line
@@ -113,6 +114,7 @@ def conduct(
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
 
+    say_on_interrupt(f"headway resume {journal.header.run}")
     try:
         launched = asyncio.run(perform())
         stopped = _stopped(launched, journal)
@@ -148,11 +150,11 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
 
 
 def _say_holds(events: Sequence[Event]) -> None:
-    """A run that starts nothing for a while must not look as if it hung."""
+    """A run that starts nothing more, or nothing for a while, must not look as if it hung."""
     from headway.watch.telling import told
 
     for event in events:
-        if isinstance(event, RunHeld | RunContinued):
+        if isinstance(event, RunHeld | RunContinued | RunStopping):
             print(told(event, ""), file=sys.stderr, flush=True)
 
 

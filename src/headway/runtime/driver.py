@@ -33,6 +33,7 @@ from headway.core.engine.events import (
     LocalRoom,
     Release,
     RunFinished,
+    RunStopping,
     Start,
     Stopping,
     TaskFailed,
@@ -193,9 +194,16 @@ class Driver:
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
         self.feed(Stopping(reason, is_now and not self._attempts.ending))
+        if self.state.over:
+            # Effects are still being performed: the journal has its end, the user a word.
+            self.tell((RunStopping(self.clock(), reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
             call_back(self._roster, self._setup.works, detail)
+
+    def end_now(self) -> None:
+        """End what is started, also what has a result that cannot be written."""
+        self.feed(Stopping(self._outcome[1], is_now=True))
 
     def hold(self, reason: str, until_s: float = inf) -> None:
         """Start nothing more for now."""

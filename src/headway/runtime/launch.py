@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -24,6 +24,7 @@ from headway.core.engine.local import Resting
 from headway.core.engine.record import Row
 from headway.core.plan.graph import Graph
 from headway.core.plan.spec import Budget
+from headway.interrupts import heeding
 from headway.runtime.clock import wall_s
 from headway.runtime.context import Commons, Watch
 from headway.runtime.driver import Driver, RunOutcome, Setup
@@ -39,6 +40,11 @@ from headway.runtime.work import Attempt, Work
 EXIT_FAILED: Final = 1
 EXITS: Final = {"budget": 4, "window": 75, "interrupted": 130, "halt": 1, "journal": 2}
 """By why a run ended early. The first three can be resumed as they are."""
+
+WRITE_S: Final = 1.0
+"""How long a stop waits for results that are being written: longer only where the disk is full."""
+CLOSE_S: Final = 1.0
+"""How long a stop waits for each of those who perform tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +134,15 @@ async def launch(
         journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
-    try:
-        with _signals(driver, outbox, run.heeds_signals):
+    with _signals(driver, outbox, run.heeds_signals) as stopping:
+        try:
             return Launched(await driver.run(), driver, saved, outbox)
-    finally:
-        for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
-            await close()
+        finally:
+            for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
+                # After a stop, what hangs (a thread with a user's function) is not waited for.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S if stopping.is_now else None):
+                        await close()
 
 
 def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) -> Outbox | None:
@@ -178,36 +187,41 @@ def _disk(driver: Driver, reason: str) -> None:
         driver.go_on()
 
 
+@dataclass(slots=True)
+class _Stopping:
+    """How a run is stopped by signals."""
+
+    driver: Driver
+    outbox: Outbox | None
+    is_now: bool = False
+
+    def stop(self, why: str, is_now: bool) -> None:
+        """Start nothing more; with `is_now` end what has started, written down or not."""
+        self.is_now = self.is_now or is_now
+        self.driver.stop("interrupted", why, is_now=is_now)
+        if self.outbox is not None:
+            (self.outbox.end_now if is_now else self.outbox.halt)()
+        if is_now:
+            asyncio.get_running_loop().call_later(WRITE_S, self.driver.end_now)
+
+
 @contextmanager
-def _signals(driver: Driver, outbox: Outbox | None, heeds: bool) -> Iterator[None]:
+def _signals(driver: Driver, outbox: Outbox | None, heeds: bool) -> Iterator[_Stopping]:
     """One interrupt drains, two stop now; a run can be paused from elsewhere."""
+    stopping = _Stopping(driver, outbox)
     if not heeds or threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopping
         return
     loop = asyncio.get_running_loop()
-    interrupts = 0
-
-    def stop(why: str, is_now: bool) -> None:
-        driver.stop("interrupted", why, is_now=is_now)
-        if outbox is not None:
-            (outbox.end_now if is_now else outbox.halt)()
-
-    def interrupted() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        stop("interrupted", interrupts > 1)
-
     handlers: dict[signal.Signals, Callable[[], None]] = {
-        signal.SIGINT: interrupted,
-        signal.SIGTERM: lambda: stop("terminated", True),
-        signal.SIGHUP: lambda: stop("the terminal is gone", True),
         signal.SIGUSR1: lambda: driver.hold("paused by the user"),
         signal.SIGUSR2: driver.go_on,
     }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
-        yield
+        with heeding(partial(loop.call_soon_threadsafe, stopping.stop)):
+            yield stopping
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
