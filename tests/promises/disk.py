@@ -63,18 +63,24 @@ def _in_namespace(request: pytest.FixtureRequest) -> None:
     pytest.skip("passed in a namespace of its own")
 
 
+def filling(place: Path) -> subprocess.Popen[str]:
+    """A process that takes all room of a file system; it has done so when this returns."""
+    filler = subprocess.Popen(
+        [sys.executable, "-S", "-c", FILLER, str(place / "ballast")],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert filler.stdout is not None
+    assert filler.stdout.readline() == "full\n"
+    return filler
+
+
 @contextmanager
 def filled(place: Path) -> Iterator[None]:
     """Take all room of a file system, and what becomes free, until the end of the block."""
-    path = place / "ballast"
-    filler = subprocess.Popen(
-        [sys.executable, "-S", "-c", FILLER, str(path)], stdout=subprocess.PIPE, text=True
-    )
+    filler = filling(place)
     try:
-        assert filler.stdout is not None
-        assert filler.stdout.readline() == "full\n"
         yield
     finally:
         filler.kill()
         filler.communicate()
-        path.unlink()
+        (place / "ballast").unlink()

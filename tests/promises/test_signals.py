@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.promises.disk import filled, mounted
+from tests.promises.disk import filling, mounted
 from tests.promises.user import SOON_S, User, openai_at, provider, until, user
 
 WITHIN_S: Final = 5.0
@@ -170,11 +170,12 @@ def simulated(someone: User) -> Process:
 
 
 def disk_full(someone: User) -> Process:
-    """The disk of the run takes nothing more, and commands have ended since."""
-    script = "echo >> begun; until [ -e go ]; do sleep .05; done; seq 9999"
+    """The disk of the run takes nothing more, and two commands have ended since."""
+    script = "echo 1 >> begun; until [ -e go ]; do sleep .05; done; seq 999"
     process = begun(someone, start(someone, "each", "-j2", script, ":::", "1", "2", "3"), 2)
+    someone.started.append(filling(Path(someone.env["HEADWAY_STATE_DIR"])))
     someone.write("go", "")
-    until(lambda: in_state(someone, "paused"))
+    until(lambda: "the disk of" in said(someone))
     return process
 
 

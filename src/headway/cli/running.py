@@ -16,7 +16,7 @@ from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld, R
 from headway.core.engine.record import Header
 from headway.core.plan.ready import DONE
 from headway.core.progress import Cast
-from headway.errors import BadValueError, UsageError
+from headway.errors import BadValueError, JournalError, UsageError
 from headway.interrupts import say_on_interrupt
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
@@ -57,11 +57,18 @@ class Show:
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     """The journal of a new run; `header` is told its id and the time."""
     from headway.runtime.folders import folders
+    from headway.runtime.journal_space import LEAST_BYTES, free_bytes, full_words
     from headway.runtime.runs import new_run
 
     now_s = time.time()
-    place = new_run(folders(os.environ).state, now_s)
-    return Journal.create(place.folder, header(place.id, now_s))
+    state = folders(os.environ).state
+    try:
+        place = new_run(state, now_s)
+        return Journal.create(place.folder, header(place.id, now_s))
+    except JournalError as fault:
+        if os.path.isdir(state) and free_bytes(state) < LEAST_BYTES:
+            fault.hint = full_words(state)
+        raise
 
 
 def meter_of(
@@ -115,6 +122,7 @@ def conduct(
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
 
     say_on_interrupt(f"headway resume {journal.header.run}")
+    launched: Launched | None = None
     try:
         launched = asyncio.run(perform())
         stopped = _stopped(launched, journal)
@@ -123,7 +131,7 @@ def conduct(
             ended()
         if watcher is not None:
             watcher.close()
-        journal.close()
+        _close(journal, launched)
     added = adds() if adds is not None else {}
     if show.is_json:
         print(json.dumps({**_summary(launched, journal.header), **_stopped_json(stopped), **added}))
@@ -131,6 +139,16 @@ def conduct(
         _say(launched, journal.header, run.budget)
         _say_stopped(stopped)
     return launched.exit_code
+
+
+def _close(journal: Journal, launched: Launched | None) -> None:
+    """Close the journal; what is not on the disk does not change how an interrupted run ended."""
+    try:
+        journal.close()
+    except JournalError as fault:
+        if launched is None or launched.outcome.cause != "interrupted":
+            raise
+        print(fault.render(), file=sys.stderr)
 
 
 def aside_of(watcher: Watcher | None):  # type: ignore[no-untyped-def]

@@ -44,7 +44,7 @@ from headway.core.engine.local import Load, LocalLaw, Resting
 from headway.core.engine.record import Entry
 from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.graph import Graph
-from headway.errors import HeadwayError, InternalError
+from headway.errors import HeadwayError, InternalError, JournalError
 from headway.runtime.alarm import Alarm
 from headway.runtime.attempts import Attempts, abandon, call_back
 from headway.runtime.keeping import Record
@@ -86,6 +86,8 @@ class Setup:
     """The shared state and the order of its commits, for plans whose tasks touch it."""
     outbox: Outbox | None = None
     """Performs effects on the world; without one they are asked for in vain."""
+    full_disk: Callable[[], str] = str
+    """Which disk of the run is full, in words; while one is, nothing starts."""
     overhead: Callable[[], Overhead] | None = None
     """What headway itself takes of the machine, for whoever wants to know when the run ends."""
 
@@ -180,7 +182,12 @@ class Driver:
             finished = replace(finished, at_s=setup.clock(), effects=left)
             setup.record.write((Entry(finished),))
             self.tell((finished,))
-        await setup.record.flush()
+        try:
+            await setup.record.flush()
+        except JournalError:
+            # Closing the journal says what is not on the disk; the user wants to leave now.
+            if self._outcome[0] != "interrupted":
+                raise
         if self.error is not None:
             raise self.error
         return RunOutcome(finished, *self._outcome)
@@ -193,8 +200,9 @@ class Driver:
             self._outcome = (cause, detail, until_s)
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
+        was_over = self.state.over
         self.feed(Stopping(reason, is_now and not self._attempts.ending))
-        if self.state.over:
+        if was_over:
             # Effects are still being performed: the journal has its end, the user a word.
             self.tell((RunStopping(self.clock(), reason, is_now),))
         if not is_now and cause != "budget":

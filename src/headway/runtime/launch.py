@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +32,7 @@ from headway.runtime.context import Commons, Watch
 from headway.runtime.driver import Driver, RunOutcome, Setup
 from headway.runtime.effects import Outbox
 from headway.runtime.journal import Journal
+from headway.runtime.journal_space import Disks
 from headway.runtime.keeping import Memory, Record
 from headway.runtime.machine import own_overhead
 from headway.runtime.senders import Send
@@ -43,6 +46,8 @@ EXITS: Final = {"budget": 4, "window": 75, "interrupted": 130, "halt": 1, "journ
 
 WRITE_S: Final = 1.0
 """How long a stop waits for results that are being written: longer only where the disk is full."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether a full disk has room again."""
 CLOSE_S: Final = 1.0
 """How long a stop waits for each of those who perform tasks."""
 
@@ -121,20 +126,24 @@ async def launch(
         saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or Memory()
     outbox = _outbox(run.sharing, journal, record)
+    folder = os.getcwd() if journal is None else journal.header.folder
+    kept = () if journal is None else (journal.folder,)
+    pauses = _Pauses(Disks((*kept, folder, tempfile.gettempdir())))
     driver = Driver(
         Setup(
             run.graph, run.works, run.rules, record, wall_s, saved,
             _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
-            None if run.sharing is None else run.sharing.coherence, outbox,
+            None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
             None if journal is None else own_overhead(),
         )
     )  # fmt: skip
+    pauses.driver = driver
     if journal is not None:
         keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
-        journal.start(asyncio.get_running_loop(), lambda reason: _disk(driver, reason))
+        journal.start(asyncio.get_running_loop(), partial(pauses.set, "journal"))
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
-    with _signals(driver, outbox, run.heeds_signals) as stopping:
+    with _signals(_Stopping(driver, outbox), pauses, run.heeds_signals) as stopping:
         try:
             return Launched(await driver.run(), driver, saved, outbox)
         finally:
@@ -179,12 +188,39 @@ def _purse(run: Launch, rows: Iterable[Row]) -> Purse | None:
     return purse
 
 
-def _disk(driver: Driver, reason: str) -> None:
-    """A disk that takes nothing more holds the run: what cannot be kept must not be bought."""
-    if reason:
-        driver.hold(f"the journal cannot be written: {reason}")
-    else:
-        driver.go_on()
+@dataclass(slots=True)
+class _Pauses:
+    """Why a run is paused: by its user, or by disks that are full. It goes on when no reason is
+    left: what cannot be kept must not be bought."""
+
+    disks: Disks
+    driver: Driver | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def set(self, who: str, reason: str) -> None:
+        """Pause the run, or take the reason back with an empty one."""
+        self.reasons.pop(who, None)
+        if reason:
+            self.reasons[who] = reason
+        if self.driver is not None:
+            if self.reasons:
+                self.driver.hold([*self.reasons.values()][-1])
+            else:
+                self.driver.go_on()
+
+    def full_disk(self) -> str:
+        """Which disk has become full since the run began; the run is paused until it has room."""
+        words = self.disks.full()
+        if words and "disk" not in self.reasons:
+            self.set("disk", words)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        return words
+
+    def _look(self) -> None:
+        if self.disks.full():
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        else:
+            self.set("disk", "")
 
 
 @dataclass(slots=True)
@@ -206,16 +242,15 @@ class _Stopping:
 
 
 @contextmanager
-def _signals(driver: Driver, outbox: Outbox | None, heeds: bool) -> Iterator[_Stopping]:
+def _signals(stopping: _Stopping, pauses: _Pauses, heeds: bool) -> Iterator[_Stopping]:
     """One interrupt drains, two stop now; a run can be paused from elsewhere."""
-    stopping = _Stopping(driver, outbox)
     if not heeds or threading.current_thread() is not threading.main_thread():
         yield stopping
         return
     loop = asyncio.get_running_loop()
     handlers: dict[signal.Signals, Callable[[], None]] = {
-        signal.SIGUSR1: lambda: driver.hold("paused by the user"),
-        signal.SIGUSR2: driver.go_on,
+        signal.SIGUSR1: partial(pauses.set, "user", "paused by the user"),
+        signal.SIGUSR2: partial(pauses.set, "user", ""),
     }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
