@@ -23,10 +23,10 @@ from typing import Any, Final, NoReturn
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
+from headway.interrupts import EXIT_INTERRUPTED, last_words, listening
 from headway.watch.terminal import guard_terminals
 
 EXIT_OK: Final = 0
-EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 
 DEBUG_VARIABLE: Final = "HEADWAY_DEBUG"
@@ -116,12 +116,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     guard_terminals()
     try:
-        code = _run(arguments)
+        with listening():
+            code = _run(arguments)
         # What is still buffered meets a closed pipe here, inside the boundary.
         sys.stdout.flush()
     except HeadwayError as error:
         return _tell(error, debug)
     except KeyboardInterrupt:
+        _say(last_words())
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _discard_output()
@@ -200,12 +202,16 @@ def _tell(error: HeadwayError, debug: bool) -> int:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
+    _say(f"{error.render()}\n")
+    return error.exit_code
+
+
+def _say(words: str) -> None:
     try:
-        print(error.render(), file=sys.stderr, flush=True)
+        print(words, end="", file=sys.stderr, flush=True)
     except OSError:
         # Nobody reads it, or nothing can be written: the exit code still tells.
         _discard_output()
-    return error.exit_code
 
 
 def _as_full(error: OSError) -> StateFileError:

@@ -12,11 +12,12 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld
+from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
 from headway.core.engine.record import Header
 from headway.core.plan.ready import DONE
 from headway.core.progress import Cast
-from headway.errors import BadValueError, UsageError
+from headway.errors import BadValueError, JournalError, UsageError
+from headway.interrupts import say_on_interrupt
 from headway.runtime.journal import Journal
 from headway.runtime.launch import Launch, Launched, launch
 from headway.watch.words import one_line
@@ -57,11 +58,18 @@ class Show:
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     """The journal of a new run; `header` is told its id and the time."""
     from headway.runtime.folders import folders
+    from headway.runtime.journal_space import LEAST_BYTES, free_bytes, full_words
     from headway.runtime.runs import new_run
 
     now_s = time.time()
-    place = new_run(folders(os.environ).state, now_s)
-    return Journal.create(place.folder, header(place.id, now_s))
+    state = folders(os.environ).state
+    try:
+        place = new_run(state, now_s)
+        return Journal.create(place.folder, header(place.id, now_s))
+    except JournalError as fault:
+        if os.path.isdir(state) and free_bytes(state) < LEAST_BYTES:
+            fault.hint = full_words(state)
+        raise
 
 
 def meter_of(
@@ -114,6 +122,8 @@ def conduct(
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)
 
+    say_on_interrupt(f"headway resume {journal.header.run}")
+    launched: Launched | None = None
     try:
         launched = asyncio.run(perform())
         stopped = _stopped(launched, journal)
@@ -122,7 +132,7 @@ def conduct(
             ended()
         if watcher is not None:
             watcher.close()
-        journal.close()
+        _close(journal, launched)
     added = adds() if adds is not None else {}
     if show.is_json:
         print(json.dumps({**_summary(launched, journal.header), **_stopped_json(stopped), **added}))
@@ -130,6 +140,16 @@ def conduct(
         _say(launched, journal.header, run.budget)
         _say_stopped(stopped)
     return launched.exit_code
+
+
+def _close(journal: Journal, launched: Launched | None) -> None:
+    """Close the journal; what is not on the disk does not change how an interrupted run ended."""
+    try:
+        journal.close()
+    except JournalError as fault:
+        if launched is None or launched.outcome.cause != "interrupted":
+            raise
+        print(fault.render(), file=sys.stderr)
 
 
 def aside_of(watcher: Watcher | None):  # type: ignore[no-untyped-def]
@@ -149,11 +169,11 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
 
 
 def _say_holds(events: Sequence[Event]) -> None:
-    """A run that starts nothing for a while must not look as if it hung."""
+    """A run that starts nothing more, or nothing for a while, must not look as if it hung."""
     from headway.watch.telling import told
 
     for event in events:
-        if isinstance(event, RunHeld | RunContinued):
+        if isinstance(event, RunHeld | RunContinued | RunStopping):
             print(told(event, ""), file=sys.stderr, flush=True)
 
 

@@ -37,6 +37,7 @@ FaultKind = Literal[
     "command",  # a command ended with a non-zero exit code
     "function",  # the user's function raised
     "unfit",  # an answer came and is not what was asked for
+    "disk",  # a disk was full: wait until it has room, then do the same again
 ]
 
 Known = Literal["reported", "estimated", "unknown"]

@@ -32,7 +32,7 @@ from headway.core.engine.events import (
     TaskProposed,
 )
 from headway.core.engine.record import Entry, Row, fold
-from headway.core.values import Fault
+from headway.core.values import Fault, FaultKind
 from headway.runtime.active import Active, Supplies
 from headway.runtime.commits import Commits
 from headway.runtime.crash import crash_point
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from headway.runtime.driver import Driver, Setup
 
 NO_RESULT: Final = Result(b"")
+LOCAL: Final[frozenset[FaultKind]] = frozenset(
+    ("command", "function", "request", "broken", "timeout")
+)
+"""Faults that a full disk may cause."""
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
 
@@ -239,6 +243,8 @@ class Attempts:
         crash_point("lost")
         if fault.retry_after_s == inf:
             self._driver.put_off(fault.detail)
+        if fault.kind in LOCAL and (full := self._setup.full_disk()):
+            fault = Fault("disk", detail=f"{full}; {fault.detail}")
         self._in_doubt += is_in_doubt
         spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)

@@ -34,6 +34,7 @@ from headway.core.engine.events import (
     LocalRoom,
     Release,
     RunFinished,
+    RunStopping,
     Start,
     Stopping,
     TaskFailed,
@@ -44,7 +45,7 @@ from headway.core.engine.local import Load, LocalLaw, Resting
 from headway.core.engine.record import Entry
 from headway.core.engine.strategy import Fixed, Waves
 from headway.core.plan.graph import Graph
-from headway.errors import HeadwayError, InternalError
+from headway.errors import HeadwayError, InternalError, JournalError
 from headway.runtime.alarm import Alarm
 from headway.runtime.attempts import Attempts, abandon, call_back
 from headway.runtime.keeping import Record
@@ -89,6 +90,8 @@ class Setup:
     """The shared state and the order of its commits, for plans whose tasks touch it."""
     outbox: Outbox | None = None
     """Performs effects on the world; without one they are asked for in vain."""
+    full_disk: Callable[[], str] = str
+    """Which disk of the run is full, in words; while one is, nothing starts."""
     overhead: Callable[[], Overhead] | None = None
     """What headway itself takes of the machine, for whoever wants to know when the run ends."""
 
@@ -186,7 +189,12 @@ class Driver:
             finished = replace(finished, at_s=setup.clock(), effects=left)
             setup.record.write((Entry(finished),))
             self.tell((finished,))
-        await setup.record.flush()
+        try:
+            await setup.record.flush()
+        except JournalError:
+            # Closing the journal says what is not on the disk; the user wants to leave now.
+            if self._outcome[0] != "interrupted":
+                raise
         if self.error is not None:
             raise self.error
         return RunOutcome(finished, *self._outcome)
@@ -199,10 +207,18 @@ class Driver:
             self._outcome = (cause, detail, until_s)
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
+        was_over = self.state.over
         self.feed(Stopping(reason, is_now and not self._attempts.ending))
+        if was_over:
+            # Effects are still being performed: the journal has its end, the user a word.
+            self.tell((RunStopping(self.clock(), reason, is_now),))
         if not is_now and cause != "budget":
             # What holds a part of the budget may use it; what waits for a window would wait long.
             call_back(self._roster, self._setup.works, detail)
+
+    def end_now(self) -> None:
+        """End what is started, also what has a result that cannot be written."""
+        self.feed(Stopping(self._outcome[1], is_now=True))
 
     def hold(self, reason: str, until_s: float = inf) -> None:
         """Start nothing more for now."""

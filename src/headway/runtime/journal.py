@@ -162,7 +162,7 @@ class Journal:
         except sqlite3.Error:
             pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
         finally:
-            journal_space.give(self.folder)
+            journal_space.drop(self.folder)
             owner.drop(lock)
         if left:
             raise _not_durable(self.folder, left, self.fault)
@@ -183,7 +183,7 @@ class Journal:
                     hint="`headway doctor` says whether it is spoilt",
                 )
             )
-        elif self._on_fault is not None and reason != self._told:
+        elif self._on_fault is not None and bool(reason) != bool(self._told):
             self._told = reason
             self._on_fault(reason)
 
@@ -195,5 +195,6 @@ def _not_durable(folder: str, left: list[Entry], fault: str) -> JournalError:
         f"{len(left)} events of this run are not on the disk: {fault}",
         where=path_of(folder),
         detail=f"tasks: {', '.join(names[:NAMED_MAX])}{more}" if names else None,
-        hint="make room on the disk, then resume the run: what is missing is done again",
+        hint="make room there, then `headway resume`: ends of commands are in a log of their own; "
+        "other tasks that are named here are done again",
     )

@@ -7,12 +7,13 @@ starts now may also end now, and then both are one commit.
 Laws:
 - Entries become durable in the order in which they were given, and nobody is told before.
 - Nothing is dropped: what cannot be written is kept and tried again, and said at the end.
-- The first failure gives the reserved room back, so that what is in flight still has a place.
+- A failure gives reserved room back, step by step, so that what is in flight still has a place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 import threading
 from collections import deque
@@ -120,7 +121,7 @@ class JournalWriter:
         self._loop = loop
         self._owner = threading.get_ident()
         if not space.hold(self._folder):
-            self._failed("the disk is full", is_stuck=False)
+            self._failed(space.full_words(self._folder), is_stuck=False)
         self._thread.start()
 
     def stop(self) -> list[Entry]:
@@ -140,7 +141,7 @@ class JournalWriter:
         try:
             settle(self._folder)
         except OSError as fault:
-            self._failed(in_words(fault), is_stuck=True)
+            self._failed(self._in_words(fault), is_stuck=True)
         while not is_last:
             is_last = self._collect()
             while self._waiting and not self.is_over:
@@ -192,7 +193,7 @@ class JournalWriter:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
                 self.is_over = not may_pass(fault)
                 has_room = not self.is_over and space.give(self._folder)
-                self._failed(in_words(fault), is_stuck=not has_room)
+                self._failed(self._in_words(fault), is_stuck=not has_room)
                 if has_room:
                     continue
                 return False
@@ -204,6 +205,12 @@ class JournalWriter:
         if thens:
             self._tell(self._settle, thens)
         return True
+
+    def _in_words(self, fault: sqlite3.Error | OSError) -> str:
+        words = in_words(fault)
+        is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        return space.full_words(self._folder) if is_full else words
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
         self._fault = reason

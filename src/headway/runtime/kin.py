@@ -31,6 +31,12 @@ def family(root: int) -> dict[int, int]:
     return {pid: begins[pid] for pid in found if pid in begins}
 
 
+def children(parent: int) -> list[int]:
+    """The processes that a process has started and that are not reaped."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
+    return [pid for pid in pids if (fields := stat_of(pid)) and int(fields[1]) == parent]
+
+
 def stat_of(pid: int) -> list[bytes]:
     """What the kernel says of a process from its state on; nothing if it is gone."""
     try:

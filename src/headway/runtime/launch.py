@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -24,11 +26,13 @@ from headway.core.engine.local import Resting
 from headway.core.engine.record import Row
 from headway.core.plan.graph import Graph
 from headway.core.plan.spec import Budget
+from headway.interrupts import heeding
 from headway.runtime.clock import wall_s
 from headway.runtime.context import Commons, Watch
 from headway.runtime.driver import Driver, RunOutcome, Setup
 from headway.runtime.effects import Outbox
 from headway.runtime.journal import Journal
+from headway.runtime.journal_space import Disks
 from headway.runtime.keeping import Memory, Record
 from headway.runtime.machine import own_overhead
 from headway.runtime.senders import Send
@@ -46,6 +50,13 @@ EXITS: Final = {
     "account": 1,
 }
 """By why a run ended early. The first three can be resumed as they are."""
+
+WRITE_S: Final = 1.0
+"""How long a stop waits for results that are being written: longer only where the disk is full."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether a full disk has room again."""
+CLOSE_S: Final = 1.0
+"""How long a stop waits for each of those who perform tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +134,33 @@ async def launch(
         saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or Memory()
     outbox = _outbox(run.sharing, journal, record)
+    folder = os.getcwd() if journal is None else journal.header.folder
+    kept = () if journal is None else (journal.folder,)
+    pauses = _Pauses(Disks((*kept, folder, tempfile.gettempdir())))
     driver = Driver(
         Setup(
             run.graph, run.works, run.rules, record, wall_s, saved,
             _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
-            None if run.sharing is None else run.sharing.coherence, outbox,
+            None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
             None if journal is None else own_overhead(),
         )
     )  # fmt: skip
+    pauses.driver = driver
     if journal is not None:
         keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
         loop = asyncio.get_running_loop()
-        journal.start(loop, lambda reason: _disk(driver, reason), driver.break_off)
+        journal.start(loop, partial(pauses.set, "journal"), driver.break_off)
     for meet in (*run.meets, *([began] if began is not None else [])):
         meet(driver)
-    try:
-        with _signals(driver, outbox, run.heeds_signals):
+    with _signals(_Stopping(driver, outbox), pauses, run.heeds_signals) as stopping:
+        try:
             return Launched(await driver.run(), driver, saved, outbox)
-    finally:
-        for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
-            await close()
+        finally:
+            for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
+                # After a stop, what hangs (a thread with a user's function) is not waited for.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S if stopping.is_now else None):
+                        await close()
 
 
 def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) -> Outbox | None:
@@ -179,44 +197,75 @@ def _purse(run: Launch, rows: Iterable[Row]) -> Purse | None:
     return purse
 
 
-def _disk(driver: Driver, reason: str) -> None:
-    """A disk that takes nothing more holds the run: what cannot be kept must not be bought."""
-    if reason:
-        driver.hold(f"the journal cannot be written: {reason}")
-    else:
-        driver.go_on()
+@dataclass(slots=True)
+class _Pauses:
+    """Why a run is paused: by its user, or by disks that are full. It goes on when no reason is
+    left: what cannot be kept must not be bought."""
+
+    disks: Disks
+    driver: Driver | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def set(self, who: str, reason: str) -> None:
+        """Pause the run, or take the reason back with an empty one."""
+        self.reasons.pop(who, None)
+        if reason:
+            self.reasons[who] = reason
+        if self.driver is not None:
+            if self.reasons:
+                self.driver.hold([*self.reasons.values()][-1])
+            else:
+                self.driver.go_on()
+
+    def full_disk(self) -> str:
+        """Which disk has become full since the run began; the run is paused until it has room."""
+        words = self.disks.full()
+        if words and "disk" not in self.reasons:
+            self.set("disk", words)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        return words
+
+    def _look(self) -> None:
+        if self.disks.full():
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        else:
+            self.set("disk", "")
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """How a run is stopped by signals."""
+
+    driver: Driver
+    outbox: Outbox | None
+    is_now: bool = False
+
+    def stop(self, why: str, is_now: bool) -> None:
+        """Start nothing more; with `is_now` end what has started, written down or not."""
+        self.is_now = self.is_now or is_now
+        self.driver.stop("interrupted", why, is_now=is_now)
+        if self.outbox is not None:
+            (self.outbox.end_now if is_now else self.outbox.halt)()
+        if is_now:
+            asyncio.get_running_loop().call_later(WRITE_S, self.driver.end_now)
 
 
 @contextmanager
-def _signals(driver: Driver, outbox: Outbox | None, heeds: bool) -> Iterator[None]:
+def _signals(stopping: _Stopping, pauses: _Pauses, heeds: bool) -> Iterator[_Stopping]:
     """One interrupt drains, two stop now; a run can be paused from elsewhere."""
     if not heeds or threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopping
         return
     loop = asyncio.get_running_loop()
-    interrupts = 0
-
-    def stop(why: str, is_now: bool) -> None:
-        driver.stop("interrupted", why, is_now=is_now)
-        if outbox is not None:
-            (outbox.end_now if is_now else outbox.halt)()
-
-    def interrupted() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        stop("interrupted", interrupts > 1)
-
     handlers: dict[signal.Signals, Callable[[], None]] = {
-        signal.SIGINT: interrupted,
-        signal.SIGTERM: lambda: stop("terminated", True),
-        signal.SIGHUP: lambda: stop("the terminal is gone", True),
-        signal.SIGUSR1: lambda: driver.hold("paused by the user"),
-        signal.SIGUSR2: driver.go_on,
+        signal.SIGUSR1: partial(pauses.set, "user", "paused by the user"),
+        signal.SIGUSR2: partial(pauses.set, "user", ""),
     }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
-        yield
+        with heeding(partial(loop.call_soon_threadsafe, stopping.stop)):
+            yield stopping
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)

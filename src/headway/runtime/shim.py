@@ -2,7 +2,8 @@
 
 Laws:
 - What `ended` says is durable first: the record in `shim.log`, with the output in it or synced
-  beside it. Everything that ended together is synced once.
+  beside it. Everything that ended together is synced once. A command starts only if the log has
+  room for its end.
 - When headway's end of the socket closes, every running command is ended with all of its
   processes: TERM, a grace, KILL. When this process is killed itself, its guard does that.
 - Commands inherit 0, 1, 2, the environment, the umask, and default signals; nothing else. Each is
@@ -22,6 +23,7 @@ import select
 import sys
 import time
 
+from headway.runtime.capture import READ_BYTES, Capture
 from headway.runtime.kin import HAS_PROC, family, is_alive, send
 from headway.runtime.shimlog import (
     CANCELLED,
@@ -57,11 +59,17 @@ GRACE_S = 2.0
 """Between TERM and KILL."""
 LOOK_AGAIN_S = 0.02
 """How often it is seen whether the rest of a family has ended, within the grace."""
-GIVE_UP_S = 5.0
+GIVE_UP_S = 1.5
 """A process that does not die of KILL is stuck in the kernel: nobody waits longer for it."""
+RETRY_S = 0.5
+"""How often a full disk is tried again."""
 RUNNING_MAX = 16_384
 """Places in the table that the guard reads; far above what a machine can run at once."""
-READ_BYTES = 262_144
+
+REFUSALS = (
+    errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ENOSPC, errno.EDQUOT,
+)  # fmt: skip
+"""The system would not start it now, whatever it is."""
 
 RESET_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ)
 
@@ -106,6 +114,8 @@ class Shim:
     def __init__(self, control: int, folder: str, table: mmap.mmap) -> None:
         self.control = control
         self.log = Log(folder)
+        self.poll = select.poll()
+        self.capture = Capture(self.poll)
         self.table = table
         self.free = list(range(RUNNING_MAX - 1, -1, -1))
         self.running: dict[int, Running] = {}
@@ -129,20 +139,24 @@ class Shim:
 
     def serve(self) -> None:
         """Until headway's end is closed and everything has ended."""
-        poll = select.poll()
+        poll = self.poll
         poll.register(self.control, select.POLLIN)
         poll.register(self.woken, select.POLLIN)
         while self.is_open or (self.running and time.monotonic() < self.give_up_s):
             for fd, _ in poll.poll(self._patience_ms()):
                 if fd == self.woken:
                     os.read(self.woken, READ_BYTES)
+                elif fd != self.control:
+                    self.capture.hear(fd)
                 elif not self._listen():
                     poll.unregister(self.control)
                     # What has ended by itself before is kept as that, not as ended by us.
                     self._reap()
                     self.end_all()
+            self.capture.retry()
             self._kill_what_is_due(time.monotonic())
             self._reap()
+        self.log.close()
 
     def end_all(self) -> None:
         """Headway is gone, or the system wants this process gone: nothing is left behind."""
@@ -174,6 +188,7 @@ class Shim:
             if folder != self.here:
                 os.chdir(folder)
                 self.here = folder
+            self.log.must_have_room()
             command.pid = self._spawn(command, argv, environment, stdin)
             command.place = self.free.pop()
         except (OSError, ValueError) as fault:
@@ -182,6 +197,7 @@ class Shim:
         self.running[command.pid] = command
         self.by_id[id] = command
         self._put(command.place, command.pid)
+        self.capture.started(command.pid, command.streams)
 
     def _spawn(
         self, command: Running, argv: list[bytes], more: dict[bytes, bytes], stdin: bytes | None
@@ -193,15 +209,17 @@ class Shim:
             source = output_path(self.log.folder, command.key, command.attempt, "in")
             with open(source, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(stdin)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-        out = output_path(self.log.folder, command.key, command.attempt, "out")
-        err = output_path(self.log.folder, command.key, command.attempt, "err")
+        command.streams = self.capture.open(
+            [output_path(self.log.folder, command.key, command.attempt, name)
+             for name in ("out", "err")]
+        )  # fmt: skip
+        out, err = command.streams
         environment = {**self.environment, **more} if more else self.environment
         options: dict[str, Any] = {
             "file_actions": (
                 (os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, out, flags, 0o600),
-                (os.POSIX_SPAWN_OPEN, 2, err, flags, 0o600),
+                (os.POSIX_SPAWN_DUP2, out.theirs, 1),
+                (os.POSIX_SPAWN_DUP2, err.theirs, 2),
             ),
             "setsid": True,
             "setsigmask": (),
@@ -224,16 +242,14 @@ class Shim:
         """What cannot be started ends as a shell would say: 127 if not found, 126 otherwise."""
         number = fault.errno if isinstance(fault, OSError) else errno.EAGAIN
         code = 127 if number == errno.ENOENT else 126
-        if number in (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ENOSPC):
+        if number in REFUSALS:
             command.reason = REFUSED
-        path = output_path(self.log.folder, command.key, command.attempt, "err")
-        try:
-            with open(path, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                name = fault.filename if isinstance(fault, OSError) else b""
-                shown = os.fsdecode(name) if isinstance(name, bytes) else str(name)
-                file.write(f"{shown}: {os.strerror(number or 0)}\n".encode(errors="replace"))
-        except OSError:
-            command.reason = REFUSED
+        name = fault.filename if isinstance(fault, OSError) and fault.filename else b""
+        shown = os.fsdecode(name) if isinstance(name, bytes) else str(name)
+        said = f"{shown}: {os.strerror(number or 0)}\n".encode(errors="replace")
+        for stream in command.streams:
+            self.capture.drop(stream)
+        command.ends = [(0, b""), (len(said), said)]
         command.status = code << 8
         self.refused.append(command)
 
@@ -263,6 +279,7 @@ class Shim:
 
     def _forget(self, command: Running) -> Running:
         del self.running[command.pid], self.by_id[command.id]
+        command.ends = [self.capture.end(stream) for stream in command.streams]
         self.ending.pop(command.pid, None)
         self._put(command.place, 0)
         self.free.append(command.place)
@@ -288,9 +305,9 @@ class Shim:
 
     def _patience_ms(self) -> float | None:
         """How long there is nothing to do; None is until a message or the end of a command."""
-        if self.ending:
-            return LOOK_AGAIN_S * 1000
-        return 0 if self.refused else None
+        if self.ending or self.refused:
+            return LOOK_AGAIN_S * 1000 if self.ending else 0
+        return RETRY_S * 1000 if self.capture.waiting else None
 
     def _tell(self, messages: list[tuple[Any, ...]]) -> None:
         data = b"".join(pack(message) for message in messages)
@@ -329,6 +346,9 @@ def main(control: int, folder: str) -> None:
     os.set_inheritable(control, False)
     table = mmap.mmap(-1, 4 * RUNNING_MAX)
     guard(table)
-    Shim(control, folder, table).serve()
+    try:
+        Shim(control, folder, table).serve()
+    except OSError:
+        os._exit(1)  # A full disk: headway sees that nobody is there.
     # Taking the interpreter apart in order would only take time.
     os._exit(0)

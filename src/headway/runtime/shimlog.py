@@ -1,12 +1,15 @@
 """The record of what commands gave, kept by the shim: durable before anybody hears of it.
 
-A line for each attempt, with a checksum: a torn one is no line. Imports only what is imported
-anyway, like `shim.py`, and for its reason.
+A line for each attempt, with a checksum: a torn one is no line. A command starts only if the log
+has room for its end, whatever happens to the disk meanwhile: zeros that are there already.
+
+Imports only what is imported anyway, like `shim.py`, and for its reason.
 """
 
 from __future__ import annotations
 
 import binascii
+import errno
 import os
 import time
 
@@ -14,8 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-INLINE_BYTES_MAX = 16_384
-"""Output up to this size is kept in the log itself: one sync for all that ended together."""
+    from headway.runtime.capture import Stream
+
+ROOM_BYTES = 4 * 1024 * 1024
+"""Set aside for the ends of what runs: a hundred usual answers of agents."""
 LOG_NAME = "shim.log"
 OUT_NAME = "out"
 LOG_VERSION = b"1"
@@ -61,6 +66,9 @@ class Running:
         self.family: dict[int, int] = {}
         self.status: int | None = None
         self.usage = (0, 0)
+        self.streams: list[Stream] = []
+        self.ends: list[tuple[int, bytes | None]] = []
+        """Of stdout and stderr: the size, and the text unless a file has it."""
 
     def __repr__(self) -> str:
         return f"Running({self.key}.{self.attempt}, pid {self.pid}, {self.reason})"
@@ -73,29 +81,31 @@ class Log:
         self.folder = folder
         path = f"{folder}/{LOG_NAME}"
         os.makedirs(f"{folder}/{OUT_NAME}", mode=0o700, exist_ok=True)
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        size = os.fstat(self.fd).st_size
-        self.is_torn = size > 0 and os.pread(self.fd, 1, size - 1) != b"\n"
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.at = written_bytes(self.fd)
+        self.room_end = 0
+        self.is_torn = self.at > 0 and os.pread(self.fd, 1, self.at - 1) != b"\n"
         sync_folder(folder)
+
+    def must_have_room(self) -> None:
+        """OSError if the disk has no room for the ends of commands."""
+        if self.room_end - self.at >= ROOM_BYTES // 2:
+            return
+        try:
+            set_aside(self.fd, self.at, ROOM_BYTES)
+        except OSError as fault:
+            if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        self.room_end = self.at + ROOM_BYTES
 
     def keep(self, ended: list[Running]) -> list[tuple[Any, ...]]:
         """Make durable what these gave; the messages that may be sent now."""
         lines: list[bytes] = []
         messages: list[tuple[Any, ...]] = []
-        paths: list[str] = []
         is_long = False
         for command in ended:
-            texts: list[bytes | None] = []
-            sizes: list[int] = []
-            for stream in ("out", "err"):
-                path = output_path(self.folder, command.key, command.attempt, stream)
-                size, text = take(path)
-                sizes.append(size)
-                texts.append(text)
-                if text is None:
-                    is_long = True
-                else:
-                    paths.append(path)
+            sizes, texts = [end[0] for end in command.ends], [end[1] for end in command.ends]
+            is_long = is_long or None in texts
             facts = self._facts(command)
             lines.append(self._line(command, facts, sizes, texts))
             messages.append(("ended", command.id, *facts, *sizes, *texts))
@@ -104,12 +114,16 @@ class Log:
                 sync_folder(f"{self.folder}/{OUT_NAME}")
             self._append(b"".join(lines))
         except OSError:
-            # A full disk: the outputs stay as files, and headway's journal is told all the same.
+            # No room was left in the log either: headway's journal is told all the same.
             self.is_torn = True
-            return messages
-        for path in paths:
-            unlink(path)
         return messages
+
+    def close(self) -> None:
+        """Give back the room that was not used."""
+        try:
+            os.ftruncate(self.fd, self.at)
+        except OSError:
+            return
 
     def _facts(self, command: Running) -> tuple[str, int, int, int, int, int]:
         wall_ms = int((time.monotonic() - command.started_s) * 1000)
@@ -134,26 +148,35 @@ class Log:
     def _append(self, lines: bytes) -> None:
         if self.is_torn:
             lines = b"\n" + lines
+        at = self.at
         while lines:
-            lines = lines[os.write(self.fd, lines) :]
+            written = os.pwrite(self.fd, lines, at)
+            at, lines = at + written, lines[written:]
         os.fsync(self.fd)
-        self.is_torn = False
+        self.at, self.is_torn = at, False
 
 
-def take(path: str) -> tuple[int, bytes | None]:
-    """The size of an output and, if it is short, the output; a long one is synced where it is."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return 0, b""
-    try:
-        text = os.read(fd, INLINE_BYTES_MAX + 1)
-        if len(text) <= INLINE_BYTES_MAX:
-            return len(text), text
-        os.fsync(fd)
-        return os.fstat(fd).st_size, None
-    finally:
-        os.close(fd)
+def written_bytes(fd: int) -> int:
+    """The size of a log without the zeros that were set aside at its end."""
+    end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - 65_536)
+        text = os.pread(fd, end - start, start).rstrip(b"\0")
+        if text:
+            return start + len(text)
+        end = start
+    return 0
+
+
+def set_aside(fd: int, start: int, size: int) -> None:
+    """Take room on the disk for a part of a file; what it has is kept."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, start, size)
+        return
+    # Where room cannot be asked for, zeros are written after the end.
+    end = os.fstat(fd).st_size
+    while end < start + size:
+        end += os.pwrite(fd, b"\0" * min(65_536, start + size - end), end)
 
 
 def unlink(path: str) -> None:

@@ -28,7 +28,7 @@ from headway.core.engine.state import State, is_put_back
 from headway.core.values import Fault, FaultKind
 
 RETRIED: Final[frozenset[FaultKind]] = frozenset(
-    ("overload", "broken", "server", "timeout", "connection", "rate", "concurrency")
+    ("overload", "broken", "server", "timeout", "connection", "rate", "concurrency", "disk")
 )
 """Faults that another attempt may not meet. Waiting does not mend a request, a cap or a bill."""
 

@@ -132,8 +132,10 @@ def is_held(state: State, now: float) -> bool:
 
 
 def is_put_back(state: State, fault: Fault, now: float) -> bool:
-    """An attempt that came too late for a hold or a stop, and was refused, was no try at all."""
-    return fault.kind == "rate" and (is_held(state, now) or state.is_stopping)
+    """An attempt that came too late for a hold or a stop, and was refused, was no try at all;
+    neither was one that met a full disk."""
+    is_late = fault.kind == "rate" and (is_held(state, now) or state.is_stopping)
+    return fault.kind == "disk" or is_late
 
 
 def offer(state: State, freed: list[range]) -> None:

@@ -7,7 +7,8 @@ Laws:
 - A function that has a parameter named `ctx` is given the shared state, wherever it runs.
 - What a function raises is its task's fault and nobody else's; so is the death of its process,
   which is replaced.
-- Nothing outlives `aclose`. A thread cannot be ended from outside: it is waited for. A process can.
+- Nothing outlives `aclose`. A thread cannot be ended from outside: it is waited for, unless
+  `aclose` is cancelled, and does not keep the process from ending. A process can be ended.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, signature
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Final, Literal
 
@@ -41,6 +44,7 @@ THREADS_MAX: Final = 64
 """Synchronous functions that run at once; more of them mostly wait for the interpreter."""
 
 Where = Literal["loop", "thread", "process"]
+_Call = tuple[Future[object], Callable[[], object]]
 
 _ENCODER: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -64,7 +68,8 @@ class FunctionAgent:
         """At most so many of each at once; they are made when they are needed."""
         self._threads_max = max(1, threads)
         self._processes_max = max(1, processes)
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: list[Thread] = []
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._running: set[Future[object]] = set()
         self._free: asyncio.LifoQueue[Worker | None] | None = None
         """A process, or the right to start one, for each that may run."""
@@ -143,13 +148,14 @@ class FunctionAgent:
             worker = free.get_nowait()
             if worker is not None:
                 worker.kill()
-        pool, self._threads = self._threads, None
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
-            running = [asyncio.wrap_future(one) for one in list(self._running)]
-            await asyncio.gather(*running, return_exceptions=True)
-            # Nothing runs in them any more, so that this does not block.
-            pool.shutdown(wait=True)
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(None)
+        running = [one for one in list(self._running) if not one.cancel()]
+        await asyncio.gather(*map(asyncio.wrap_future, running), return_exceptions=True)
+        for thread in threads:
+            # It has nothing to do any more, so that this does not block.
+            thread.join()
 
     def statistics(self) -> FunctionStatistics:
         return FunctionStatistics(len(self._running), self._busy, self._died)
@@ -157,11 +163,14 @@ class FunctionAgent:
     async def _in_thread(
         self, function: Callable[..., object], arguments: tuple[object, ...]
     ) -> object:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._threads_max, "headway-function")
-        running = self._threads.submit(copy_context().run, called, function, *arguments)
+        running: Future[object] = Future()
         self._running.add(running)
         running.add_done_callback(self._running.discard)
+        if len(self._threads) < min(len(self._running), self._threads_max):
+            # A daemon: the interpreter does not wait for it when the process ends.
+            self._threads.append(Thread(target=_serve, args=(self._calls,), daemon=True))
+            self._threads[-1].start()
+        self._calls.put((running, partial(copy_context().run, called, function, *arguments)))
         # Cancelled before it began, it never begins; after that it goes on unheard until `aclose`.
         return await asyncio.wrap_future(running)
 
@@ -202,6 +211,21 @@ class FunctionAgent:
                 worker.kill()
             free.put_nowait(spare)
         return value
+
+
+def _serve(calls: SimpleQueue[_Call | None]) -> None:
+    """The life of a thread: one call after another, until there are no more."""
+    while (call := calls.get()) is not None:
+        future, function = call
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            # The boundary of the thread: it is raised where the value is awaited.
+            future.set_exception(error)
+        # What it gave is not kept until the next call.
+        del call, future, function
 
 
 def where_of(function: Callable[..., object]) -> Where:

@@ -1,0 +1,116 @@
+"""Signals of a command, from its first line to its last.
+
+Laws:
+- SIGTERM, SIGHUP and a second SIGINT end the process within `END_S`, with all that it started,
+  whatever it does: a thread of its own sees to it.
+- While a run is performed, the first SIGINT only drains it. Before and after, it ends the process.
+- A SIGHUP that was ignored from the start (`nohup`) stays ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+EXIT_INTERRUPTED: Final = 130
+
+END_S: Final = 4.0
+"""A command that ignores TERM is killed after 2 s; what takes much longer than that hangs."""
+
+WHY: Final = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal is gone",
+}
+
+Heed = Callable[[str, bool], None]
+"""Stops a run: why, and whether what has started is ended now."""
+
+
+class _Listener:
+    """What this process does about signals; there is one, because signals are the process's."""
+
+    def __init__(self) -> None:
+        self.heed: Heed | None = None
+        self.hint = ""
+        self.count = 0
+        self.is_timed = False
+
+    def __repr__(self) -> str:
+        return f"<_Listener after {self.count} signals>"
+
+    def hear(self, number: int, _frame: object) -> None:
+        is_now = number != signal.SIGINT or self.count > 0
+        self.count += 1
+        if (is_now or self.heed is None) and not self.is_timed:
+            from threading import Timer
+
+            self.is_timed = True
+            timer = Timer(END_S, end_process)
+            timer.daemon = True
+            timer.start()
+        if self.heed is not None:
+            self.heed(WHY[signal.Signals(number)], is_now)
+        elif self.count == 1:
+            # Once: what is cleaned up meanwhile is not interrupted again.
+            raise KeyboardInterrupt
+
+
+_LISTENER: Final = _Listener()
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Heed signals in this block, which is all that a process does; in the main thread only."""
+    _LISTENER.__init__()  # type: ignore[misc]
+    before = {}
+    try:
+        for number in WHY:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, _LISTENER.hear)
+    except ValueError:
+        pass  # Another thread than the main one: its process heeds signals as it likes.
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def heeding(heed: Heed) -> Iterator[None]:
+    """While a run is performed it is stopped by signals, instead of being cut off."""
+    _LISTENER.heed = heed
+    try:
+        yield
+    finally:
+        _LISTENER.heed = None
+
+
+def say_on_interrupt(hint: str) -> None:
+    """What the user can do after an interrupt from here on."""
+    _LISTENER.hint = hint
+
+
+def last_words() -> str:
+    """What is said of an interrupt."""
+    return f"interrupted\nhint: {_LISTENER.hint}\n" if _LISTENER.hint else "interrupted\n"
+
+
+def end_process() -> None:
+    """End this process now, and its children; a shim's guard ends what ran under it."""
+    from select import select
+
+    from headway.runtime.kin import children
+
+    for pid in children(os.getpid()):
+        for kill in (os.killpg, os.kill):
+            with suppress(OSError):
+                kill(pid, signal.SIGKILL)
+    # A terminal or pipe that takes nothing must not hold this up.
+    if select([], [2], [], 0)[1]:
+        os.write(2, last_words().encode())
+    os._exit(EXIT_INTERRUPTED)
