@@ -115,24 +115,6 @@ def test_an_agent_has_a_name_and_maybe_tools() -> None:
     assert only(task("run: x", "agent: claude")).code == "HW008"
 
 
-def test_permissions_are_those_of_the_task_or_else_of_the_plan() -> None:
-    agent = ("prompt: x", "agent: claude")
-    for lines, top, given in (
-        (agent, "", ""),
-        (agent, "permissions: edit\n", "edit"),
-        ((*agent, "permissions: all"), "permissions: edit\n", "all"),
-        (("prompt: x", "agent: tools(files)"), "permissions: all\n", ""),
-        (("prompt: x",), "permissions: all\n", ""),
-    ):
-        spec = plan(task(*lines, top=top))
-        assert spec.permissions_of(spec.tasks[-1]) == given
-        assert spec.permissions_of(spec.tasks[0]) == "", "a command has no agent"
-    assert only(task(*agent, "permissions: most")).code == "HW007"
-    assert only(task("run: x", top="permissions: most\n")).code == "HW007"
-    assert only(task("prompt: x", "permissions: all")).code == "HW008"
-    assert only(task("prompt: x", "agent: tools(files)", "permissions: all")).code == "HW007"
-
-
 def test_a_quorum_is_a_count_or_a_part() -> None:
     counted = plan(task("prompt: x", "reduce: a", "quorum: 40")).tasks[-1].quorum
     part = plan(task("prompt: x", "reduce: a", "quorum: 80%")).tasks[-1].quorum

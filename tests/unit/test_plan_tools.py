@@ -45,3 +45,43 @@ def test_an_agent_with_tools_that_it_cannot_have_is_refused(
 def test_an_agent_with_tools_that_there_are_is_accepted(text: str) -> None:
     source = f"headway: 1\nmodel: m\ntasks:\n  a:\n    prompt: x\n    agent: {text}\n"
     assert plan_of(parse_document(source, "plan.yaml")).tasks[0].is_sound
+
+
+@pytest.mark.parametrize(
+    ("lines", "top", "given"),
+    [
+        ("agent: claude", "", ""),
+        ("agent: claude", "permissions: edit\n", "edit"),
+        ("agent: claude, permissions: all", "permissions: edit\n", "all"),
+        ("agent: tools(files)", "permissions: all\n", ""),
+        ("max_tokens: 1", "permissions: all\n", ""),
+    ],
+)
+def test_permissions_are_those_of_the_task_or_else_of_the_plan(
+    lines: str, top: str, given: str
+) -> None:
+    text = f"headway: 1\n{top}tasks:\n  a: {{prompt: x, {lines}}}\n  b: {{run: x}}\n"
+    spec = plan_of(parse_document(text, "plan.yaml"))
+    assert spec.permissions_of(spec.tasks[0]) == given
+    assert spec.permissions_of(spec.tasks[1]) == "", "a command has no agent"
+
+
+@pytest.mark.parametrize(
+    ("lines", "top", "code"),
+    [
+        ("agent: claude, permissions: most", "", "HW007"),
+        ("agent: claude", "permissions: most\n", "HW007"),
+        ("agent: tools(files), permissions: all", "", "HW007"),
+        ("permissions: all", "", "HW008"),
+    ],
+)
+def test_other_permissions_are_refused_and_their_fix_gives_none(
+    lines: str, top: str, code: str
+) -> None:
+    text = f"headway: 1\n{top}tasks:\n  a: {{prompt: x, {lines}}}\n"
+    with pytest.raises(PlanError) as caught:
+        plan_of(parse_document(text, "plan.yaml"))
+    assert caught.value.code == code
+    mended = apply_fixes(text, caught.value.fixes)
+    assert "permissions" not in mended
+    plan_of(parse_document(mended, "plan.yaml"))

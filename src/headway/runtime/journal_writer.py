@@ -206,7 +206,7 @@ class JournalWriter:
             self._tell(self._settle, thens)
         return True
 
-    def _in_words(self, fault: sqlite3.Error | OSError) -> str:
+    def _in_words(self, fault: Exception) -> str:
         words = in_words(fault)
         is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
         is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
