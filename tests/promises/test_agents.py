@@ -60,6 +60,8 @@ for turn in range(int(env.get("TURNS", "1"))):
     turns.append(f"turn {turn}")
 print(home)
 sys.stdout.flush()
+if env.get("WAIT"):
+    open(env["WAIT"] + ".answered", "w").close()
 while env.get("WAIT") and not os.path.exists(env["WAIT"]):
     time.sleep(0.01)
 """
@@ -296,3 +298,32 @@ def test_of_a_client_that_was_not_measured_it_is_said_before_its_calls_are_paid(
     someone.env["TURNS"] = "2"
     other = someone.headway("gateway", "--replay", "calls.rec", "--", path)
     assert "codex 0.888.0: replay was measured with 0.166.0; " in other.stderr
+
+
+@pytest.mark.parametrize("version", ["0.166.0", "0.999.0"])
+def test_before_an_agent_is_resumed_it_is_said_whether_its_replay_was_measured(
+    someone: User, behind: Provider, version: str
+) -> None:
+    """Killed in the middle, it is started again: what it was answered is not paid again."""
+    key, done = f"sk-resumed-{version}", someone.root / "done"
+    set_up_codex(someone, behind, key)
+    told = (
+        '\nprint(json.dumps({"type": "item.completed", "item": {"type": "agent_message", '
+        '"text": "done"}}))\nprint(json.dumps({"type": "turn.completed", "usage": {}}))\n'
+    )
+    program(someone, "codex", CODEX + told, "bin")
+    someone.env["PATH"] = f"{someone.root / 'bin'}{os.pathsep}{someone.env['PATH']}"
+    someone.env |= {"TURNS": "3", "WAIT": str(done), "AGENT": f"codex_exec/{version} (Linux)"}
+    someone.write("plan.yaml", "headway: 1\ntasks:\n  ask: {agent: codex, prompt: hello}\n")
+    process = someone.start("run", "plan.yaml", "--yes")
+    until(Path(f"{done}.answered").exists)
+    someone.close()
+    process.communicate()
+    done.touch()
+    ended = someone.headway("resume")
+    assert ended.returncode == 0, ended.stderr
+    assert calls(behind, key) == 3, ended.stderr
+    notice = ended.stderr.find(f"codex {version}: replay was measured with 0.166.0; ")
+    began = ended.stderr.find("ask began again, its recorded calls replayed")
+    assert (notice >= 0) == (version != "0.166.0")
+    assert notice < began, ended.stderr
