@@ -47,6 +47,8 @@ class Sums:
     cache_read_tokens: float = 0.0
     output_tokens: float = 0.0
     spend_microusd: int = 0
+    unpriced: int = 0
+    """Calls that took tokens and whose price is unknown: not in `spend_microusd`."""
     refusals_absorbed: int = 0
     """Refusals and overloads that no client saw."""
     kept_alive: int = 0
@@ -66,7 +68,8 @@ class Sums:
         self.input_tokens += call.tally.input_tokens
         self.cache_read_tokens += call.tally.cache_read_tokens
         self.output_tokens += call.tally.output_tokens
-        self.spend_microusd += call.microusd
+        self.spend_microusd += call.microusd or 0
+        self.unpriced += call.microusd is None
 
     def add(self, other: Sums) -> None:
         """Those of another, too."""

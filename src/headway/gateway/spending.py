@@ -120,20 +120,24 @@ class Spending:
         self._output = ceil(output_tokens) + step
         return self._more()
 
-    def cost(self, tally: Tally, how: SettledAs = "used") -> int:
-        """The call is over: what it cost, in micro-dollars. What was set aside is free again."""
-        used = NOTHING
+    def cost(self, tally: Tally, how: SettledAs = "used") -> int | None:
+        """The call is over: what it cost, in micro-dollars, where its price is known.
+
+        What was set aside is free again.
+        """
+        used, is_priced = NOTHING, True
         if how == "used":
             if tally.known != "reported":
                 tally = self._at_least_expected(tally)
             read = tally.input_tokens + tally.cache_read_tokens
             price = self._price_at(ceil(read))
+            is_priced = price is not None
             money = 0 if price is None else price.cost_of(tally)
             used = Cost(money, ceil(read + tally.output_tokens))
         left, self._reserved = self._reserved.minus(used), NOTHING
         if self._payer is not None:
             self._payer.spares(left.microusd, left.tokens)
-        return used.microusd
+        return used.microusd if is_priced else None
 
     def _at_least_expected(self, tally: Tally) -> Tally:
         """What nobody reported is taken to be what was expected, or what could be counted."""

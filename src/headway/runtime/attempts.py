@@ -276,5 +276,5 @@ def _ending(
     return Ending(
         body, inputs, result.input_tokens, result.output_tokens,
         result.spend_microusd if spent is None else spent,
-        result.calls, result.exit_code, is_in_doubt,
+        result.calls, result.exit_code, is_in_doubt, unpriced=result.unpriced,
     )  # fmt: skip

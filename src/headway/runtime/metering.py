@@ -44,7 +44,10 @@ class Taken:
 
     def on(self, result: Result) -> Result:
         """What a command gave, with what its calls took."""
-        taken = Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls)
+        taken = Result(
+            b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
+            unpriced=self.unpriced,
+        )  # fmt: skip
         return charged(result, taken) if self.calls else result
 
     in_flight: int = 0
@@ -54,6 +57,8 @@ class Taken:
     paid: int = 0
     """In a recording: all calls that were answered and paid, also beside the conversation itself.
     Tokens and money are theirs."""
+    unpriced: int = 0
+    """Calls whose price is unknown."""
 
 
 class Metered(Protocol):

@@ -36,6 +36,8 @@ class Result:
     exit_code: int | None = None
     is_durable: bool = True
     """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
 
 
 def charged(result: Result, taken: Result) -> Result:
@@ -46,6 +48,7 @@ def charged(result: Result, taken: Result) -> Result:
         output_tokens=result.output_tokens + taken.output_tokens,
         spend_microusd=result.spend_microusd + taken.spend_microusd,
         calls=result.calls + taken.calls,
+        unpriced=result.unpriced + taken.unpriced,
     )
 
 

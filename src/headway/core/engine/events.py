@@ -34,6 +34,8 @@ class Ending:
     """It was sent and its answer was lost: charged at its ceiling."""
     access: bytes = b""
     """The digest of what it touched of the shared state; empty if it has nothing to do with it."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
 
 
 NOTHING: Final = Ending()

@@ -110,6 +110,8 @@ class Row:
     """By all attempts."""
     kept: tuple[bytes, ...] = ()
     """Digests of replies, in order, that are not to be paid again by the next attempt."""
+    unpriced: int = 0
+    """Calls of all attempts whose price is unknown."""
 
 
 @quick
@@ -177,7 +179,7 @@ def _started(old: Row, name: str, event: TaskStarted) -> Row:
     """What the attempt before left behind stays until this one ends: it may be taken instead."""
     return Row(
         old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
-        old.spent_microusd + old.reserved_microusd, old.kept,
+        old.spent_microusd + old.reserved_microusd, old.kept, old.unpriced,
     )  # fmt: skip
 
 
@@ -193,6 +195,7 @@ def _ended(
         old.spent_microusd + (0 if is_paid else ending.spend_microusd),
         # After a delay the replies that were paid are still good; a new beginning has none.
         old.kept if state == "delayed" else (),
+        old.unpriced + (0 if is_paid else ending.unpriced),
     )  # fmt: skip
 
 
@@ -202,14 +205,14 @@ def _settled(old: Row, name: str, event: TaskReused | TaskSkipped) -> Row:
     return Row(
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
         old.ended_s if is_reused else event.at_s, old.ending,
-        spent_microusd=old.spent_microusd + old.reserved_microusd,
+        spent_microusd=old.spent_microusd + old.reserved_microusd, unpriced=old.unpriced,
     )  # fmt: skip
 
 
 def _amended(old: Row, reserved_microusd: int, kept: tuple[bytes, ...]) -> Row:
     return Row(
         old.key, old.name, old.state, old.attempt, old.started_s, old.ended_s, old.ending,
-        old.fault, reserved_microusd, old.spent_microusd, kept,
+        old.fault, reserved_microusd, old.spent_microusd, kept, old.unpriced,
     )  # fmt: skip
 
 

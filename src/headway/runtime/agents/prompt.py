@@ -91,6 +91,8 @@ class Ceiling:
 
     tokens: int
     microusd: int
+    is_priced: bool = True
+    """Whether the price is known; otherwise `microusd` is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,14 @@ class _Reply:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
+    is_priced: bool = True
 
     @property
     def taken(self) -> Result:
-        return Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, 1)
+        return Result(
+            b"", None, self.input_tokens, self.output_tokens, self.microusd, 1,
+            unpriced=not self.is_priced,
+        )  # fmt: skip
 
     def encoded(self) -> bytes:
         return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
@@ -259,7 +265,7 @@ class PromptAgent:
         price = await self.price(endpoint.model, int(read))
         reply = _Reply(
             reader.text, reader.finish == "length", read, tally.output_tokens,
-            cost_of(price, tally, ceiling),
+            cost_of(price, tally, ceiling), price is not None,
         )  # fmt: skip
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
@@ -304,7 +310,7 @@ class PromptAgent:
         tally = outcome.tally
         taken = Result(
             b"", None, tally.input_tokens + tally.cache_read_tokens, tally.output_tokens,
-            ceiling.microusd, calling.sent,
+            ceiling.microusd, calling.sent, unpriced=not ceiling.is_priced,
         )  # fmt: skip
         return AttemptError(fault, taken, is_in_doubt=True)
 
@@ -366,7 +372,7 @@ def ceiling_of(question: Question, price: Price | None) -> Ceiling:
     most_in = most_input(question)
     amounts = Amounts(float(most_in), float(question.max_tokens))
     cost = 0 if price is None else price.cost_microusd(amounts)
-    return Ceiling(most_in + question.max_tokens, cost)
+    return Ceiling(most_in + question.max_tokens, cost, price is not None)
 
 
 def cost_of(price: Price | None, tally: Tally, ceiling: Ceiling) -> int:

@@ -368,6 +368,8 @@ def _late(call: LoopCall, outlay: Outlay) -> AttemptError:
     """The time is over; a call that is in flight may have been answered, and costs the most."""
     spent, ceiling = outlay.spent, outlay.lost()
     if ceiling is not None:
-        spent = charged(spent, Result(b"", spend_microusd=ceiling.microusd, calls=1))
+        unpriced = int(not ceiling.is_priced)
+        lost = Result(b"", spend_microusd=ceiling.microusd, calls=1, unpriced=unpriced)
+        spent = charged(spent, lost)
     fault = Fault("timeout", detail=f"it took more than {call.timeout_s} s")
     return AttemptError(fault, spent, is_in_doubt=ceiling is not None)

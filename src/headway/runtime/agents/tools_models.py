@@ -213,7 +213,10 @@ class Models:
         price = await self._agent.price(sending.endpoint.model, int(read))
         cost = cost_of(price, tally, sending.ceiling)
         sending.outlay.in_flight = None
-        sending.outlay.pay(Result(b"", None, read, tally.output_tokens, cost, sending.calling.sent))
+        taken = Result(
+            b"", None, read, tally.output_tokens, cost, sending.calling.sent, unpriced=price is None
+        )
+        sending.outlay.pay(taken)
 
     def _lost(self, error: Exception, sending: _Sending) -> AttemptError:
         """A call that gave no answer: why, as whoever sent it saw it."""
@@ -313,4 +316,5 @@ def _parameters(tools: Sequence[Tool]) -> Any:
 
 def _ceiling(most_in: int, max_tokens: int, price: Price | None) -> Ceiling:
     amounts = Amounts(float(most_in), float(max_tokens))
-    return Ceiling(most_in + max_tokens, 0 if price is None else price.cost_microusd(amounts))
+    cost = 0 if price is None else price.cost_microusd(amounts)
+    return Ceiling(most_in + max_tokens, cost, price is not None)

@@ -74,6 +74,8 @@ class Account:
     is_done: bool = True
     number: int = 1
     """Which of the sessions of its home it was."""
+    metered_unpriced: int = 0
+    """Of the calls that the gateway saw, those whose price is unknown."""
 
     @property
     def words(self) -> str:
