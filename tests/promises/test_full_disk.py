@@ -87,7 +87,9 @@ def test_a_disk_that_becomes_full_loses_nothing(
         expected = plan(someone, chance)
         said = tmp_path / "said"
         with said.open("w") as file:
-            process = someone.start("run", "plan.yaml", "-j3", "--yes", stdout=subprocess.DEVNULL, stderr=file)
+            process = someone.start(
+                "run", "plan.yaml", "-j3", "--yes", stdout=subprocess.DEVNULL, stderr=file
+            )
         moment = chance.randrange(TASKS)
         until(lambda: count(someone, "begin") > moment)
         time.sleep(chance.uniform(0.0, 0.2))
@@ -110,7 +112,7 @@ def test_a_disk_that_becomes_full_loses_nothing(
             again = someone.headway("resume", "-q")
             assert again.returncode == 0, (err, again.stderr)
         got = {one["task"]: one.get("output") for one in someone.json("results")}
-        calls = (sim.account("key") or {})
+        calls = sim.account("key") or {}
     print(f"seed {seed}: full after {moment} began, exit {code}: {err!r}")
     assert "Traceback" not in err
     assert "exit code" not in err

@@ -163,9 +163,7 @@ def for_window(someone: User) -> Process:
 
 def simulated(someone: User) -> Process:
     """`--sim` has a provider of its own, which is a child."""
-    someone.write(
-        "plan.yaml", f"headway: 1\ntasks:\n  one:\n    run: {SLEEPS}\n"
-    )
+    someone.write("plan.yaml", f"headway: 1\ntasks:\n  one:\n    run: {SLEEPS}\n")
     return begun(someone, start(someone, "run", "plan.yaml", "--sim"))
 
 

@@ -46,7 +46,8 @@ class PlanResults:
     """By label, why."""
     calls: int = 0
     tokens: float = 0.0
-    spend_microusd: int = 0
+    spend_microusd: int | None = 0
+    """None if the price of any call is unknown."""
 
     def __repr__(self) -> str:
         return f"<PlanResults of {self.run}: {', '.join(self.results)}>"
@@ -170,10 +171,12 @@ def _results(run: PlanRun, folder: str, name: str) -> PlanResults:
                 if row is not None and row.state == "failed":
                     failed[work.label(member)] = row.fault
             results[group.name] = values if group.task.is_group else next(iter(values), None)
-        spent = [(row.ending, row.spent_microusd) for row in reader.rows()]
+        rows = list(reader.rows())
+        spent = [(row.ending, row.spent_microusd) for row in rows]
+        unpriced = sum(row.unpriced for row in rows)
     return PlanResults(
         name, results, failed,
         sum(ending.calls for ending, _ in spent),
         sum(ending.input_tokens + ending.output_tokens for ending, _ in spent),
-        sum(microusd for _, microusd in spent),
+        None if unpriced else sum(microusd for _, microusd in spent),
     )  # fmt: skip

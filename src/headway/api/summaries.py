@@ -69,7 +69,8 @@ class Summary:
     trace: Part
     calls: int = 0
     tokens: float = 0.0
-    spend_microusd: int = 0
+    spend_microusd: int | None = 0
+    """None if the price of any call is unknown."""
 
     def __str__(self) -> str:
         return self.text

@@ -160,6 +160,7 @@ def _say(
     from headway.core.plan.check import check
     from headway.planfile import absent
     from headway.watch.checked import print_check
+    from headway.watch.words import known_usd, unknown_cost
 
     guess, took = draft.price(environment), draft.took
     report = check(draft.loaded.survey, partial(absent, draft.loaded.folder))
@@ -167,10 +168,12 @@ def _say(
         told = {
             "plan": str(path), "text": draft.text, "tasks": report.tasks,
             "groups": [group.name for group in report.groups], "is_single": draft.is_single,
-            "expected_usd": guess.expected_microusd / 1e6,
-            "ceiling_usd": guess.ceiling_microusd / 1e6, "unpriced": guess.unpriced,
+            "expected_usd": known_usd(guess.expected_microusd, len(guess.unpriced)),
+            "ceiling_usd": known_usd(guess.ceiling_microusd, len(guess.unpriced)),
+            "unpriced": guess.unpriced,
             "took": {"calls": took.calls, "input_tokens": took.input_tokens,
-                     "output_tokens": took.output_tokens, "usd": took.spend_microusd / 1e6},
+                     "output_tokens": took.output_tokens,
+                     "usd": known_usd(took.spend_microusd, took.unpriced)},
         }  # fmt: skip
         print(json.dumps(told))
     if parsed.quiet or parsed.json:
@@ -183,8 +186,9 @@ def _say(
         f"about ${guess.expected_microusd / 1e6:.2f}, at most ${guess.ceiling_microusd / 1e6:.2f}"
     )
     if guess.unpriced:
-        cost = f"nobody knows: there is no price for {', '.join(guess.unpriced)}"
-    print(f"its calls will cost: {cost}", file=sys.stderr)
+        print(unknown_cost(guess.unpriced), file=sys.stderr)
+    else:
+        print(f"its calls will cost: {cost}", file=sys.stderr)
     tokens = round(took.input_tokens + took.output_tokens)
     print(f"{path} is written, in {took.calls} calls and {tokens:,} tokens", file=sys.stderr)
     if not parsed.goes_on:

@@ -69,6 +69,8 @@ class Taken:
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown: `microusd` does not contain their cost."""
 
     @property
     def tokens(self) -> float:
@@ -78,6 +80,7 @@ class Taken:
         self.calls += ending.calls
         self.input_tokens += ending.input_tokens
         self.output_tokens += ending.output_tokens
+        self.unpriced += ending.unpriced
         self.microusd += ending.spend_microusd if isinstance(ending, Ending) else ending.microusd
 
 

@@ -145,6 +145,8 @@ class ProgressStatistics:
     """Attempts that were for nothing: what they had read has changed."""
     stale_s: float = 0.0
     stale_microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown: `spent_microusd` does not contain their cost."""
 
 
 class Progress:
@@ -162,7 +164,7 @@ class Progress:
         self._waiting = 0
         self._reused = self._retries = self._refused = self._calls = 0
         self._input = self._output = self._busy_s = 0.0
-        self._spent = self._wasted = 0
+        self._spent = self._wasted = self._unpriced = 0
         self._performed = 0
         self._proposed: dict[int, float] = {}
         """How long the attempts took whose tasks wait to be committed."""
@@ -199,6 +201,7 @@ class Progress:
             len(self.running), self._waiting, len(self._delayed), self._retries, self._refused,
             self._input, self._output, self._spent, self._wasted,
             len(self._proposed), self._stale, self._stale_s, self._stale_microusd,
+            self._unpriced,
         )  # fmt: skip
 
     def rest(self, limits: Sequence[LimitView], now_s: float) -> Rest:
@@ -333,6 +336,7 @@ class Progress:
         self._input += ending.input_tokens
         self._output += ending.output_tokens
         self._spent += ending.spend_microusd
+        self._unpriced += ending.unpriced
         self._calls += ending.calls
 
     def _sample(self, at_s: float) -> None:

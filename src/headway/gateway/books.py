@@ -49,6 +49,8 @@ class Sums:
     spend_microusd: int = 0
     held: int = 0
     """Calls that waited for a permit, or again after a refusal."""
+    unpriced: int = 0
+    """Calls that took tokens and whose price is unknown: not in `spend_microusd`."""
     refusals_absorbed: int = 0
     """Refusals and overloads that no client saw."""
     kept_alive: int = 0
@@ -69,7 +71,8 @@ class Sums:
         self.input_tokens += call.tally.input_tokens
         self.cache_read_tokens += call.tally.cache_read_tokens
         self.output_tokens += call.tally.output_tokens
-        self.spend_microusd += call.microusd
+        self.spend_microusd += call.microusd or 0
+        self.unpriced += call.microusd is None
 
     def add(self, other: Sums) -> None:
         """Those of another, too."""

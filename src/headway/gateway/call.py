@@ -424,7 +424,9 @@ class Call:
             tally, outcome = Tally(), Outcome("unused")
         else:
             tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
-        fault, microusd = outcome.fault, 0
+        fault = outcome.fault
+        # Prices are looked up for the calls of tasks only.
+        microusd = None if outcome.how == "used" else 0
         if self._spending is not None:
             microusd = self._spending.cost(tally)
         key = wanted.passed.key
@@ -433,7 +435,8 @@ class Call:
             calls=key.totals.calls + (outcome.how == "used"),
             input_tokens=key.totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
             output_tokens=key.totals.output_tokens + tally.output_tokens,
-            spend_microusd=key.totals.spend_microusd + microusd,
+            spend_microusd=key.totals.spend_microusd + (microusd or 0),
+            unpriced=key.totals.unpriced + (microusd is None),
             failed=key.totals.failed + (fault is not None),
         )
         ended = CallEnded(

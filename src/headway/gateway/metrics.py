@@ -46,6 +46,8 @@ def written(books: Books, gauges: Mapping[str, tuple[str, float]], resent: int) 
     spent = [(labels, value / MICRO) for labels, value in _by_row(books, "spend_microusd")]
     parts += [
         _counter("spend_usd_total", "What calls cost, where prices are known.", spent),
+        _counter("unpriced_calls_total", "Calls whose cost is unknown.",
+                 _by_row(books, "unpriced")),
         _counter("resent_total", "Calls sent again by their client while held.", [((), resent)]),
         _counter("answers_total", "Calls by the status that their client was sent.",
                  _counts(books.answers, "upstream", "status")),

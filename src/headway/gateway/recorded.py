@@ -92,6 +92,7 @@ def _sum(calls: list[_Call]) -> Taken:
         sum(_cost(model, tally) for model, tally in paid),
         in_flight=in_flight,
         paid=len(paid),
+        unpriced=sum(price_at(model, 0) is None for model, _ in paid),
     )
 
 

@@ -116,16 +116,20 @@ class Spending:
         self._output = ceil(output_tokens) + step
         return self._more()
 
-    def cost(self, tally: Tally) -> int:
-        """The call is over: what it cost, in micro-dollars. What was set aside is free again."""
+    def cost(self, tally: Tally) -> int | None:
+        """The call is over: what it cost, in micro-dollars, where its price is known.
+
+        What was set aside is free again.
+        """
         read = tally.input_tokens + tally.cache_read_tokens
         price = self._price_at(ceil(read))
+        is_priced = price is not None or not (read or tally.output_tokens)
         money = 0 if price is None else price.cost_of(tally)
         used = Cost(money, ceil(read + tally.output_tokens))
         left, self._reserved = self._reserved.minus(used), NOTHING
         if self._payer is not None:
             self._payer.spares(left.microusd, left.tokens)
-        return used.microusd
+        return used.microusd if is_priced else None
 
     def _more(self) -> Cost:
         """What is not set aside yet of what is expected now; it is, when this returns."""

@@ -180,6 +180,7 @@ class _Metered:
             totals.output_tokens + carried.output_tokens,
             totals.spend_microusd + carried.microusd, replayed=totals.replayed,
             charged_tokens=carried.charged_tokens,
+            unpriced=totals.unpriced + carried.unpriced,
         )  # fmt: skip
 
     def known_as(self, name: str) -> None:

@@ -66,6 +66,8 @@ class Totals:
     """Those read from the prompt cache included."""
     output_tokens: float = 0.0
     spend_microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown."""
     replayed: int = 0
     """Calls that were answered from a recording and cost nothing."""
     failed: int = 0
@@ -144,7 +146,8 @@ class CallEnded:
     """What the client was sent; 499 when it had gone."""
     tally: Tally
     fault: Fault | None
-    microusd: int
+    microusd: int | None
+    """None if its price is unknown."""
     queued_s: float
     """Until it was sent upstream for the last time."""
     first_byte_s: float

@@ -41,6 +41,7 @@ from headway.watch.harvest import as_json, harvest
 from headway.watch.outlook import outlook, source_of
 from headway.watch.status import count_words, state_words
 from headway.watch.terminal import clean
+from headway.watch.words import known_usd
 
 Told = dict[str, object]
 """What JSON can hold."""
@@ -260,8 +261,8 @@ class Service:
             return {"price_unknown": error.message}
         return {
             "calls": guess.calls,
-            "expected_usd": guess.expected_microusd / 1e6,
-            "ceiling_usd": guess.ceiling_microusd / 1e6,
+            "expected_usd": known_usd(guess.expected_microusd, len(guess.unpriced)),
+            "ceiling_usd": known_usd(guess.ceiling_microusd, len(guess.unpriced)),
             "unpriced_models": guess.unpriced,
         }
 
@@ -276,7 +277,8 @@ def _counted(glance: Glance, source: PlanSource | None) -> Told:
     return {
         "tasks": {"total": glance.total, **{str(s): n for s, n in summary.counts.items()}},
         "spent": {
-            "usd": summary.spent_microusd / 1e6,
+            "usd": known_usd(summary.spent_microusd, summary.unpriced),
+            "known_usd": summary.spent_microusd / 1e6,
             "reserved_usd": summary.reserved_microusd / 1e6,
             "input_tokens": round(summary.input_tokens),
             "output_tokens": round(summary.output_tokens),

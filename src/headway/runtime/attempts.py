@@ -300,5 +300,5 @@ def _ending(
         extra = spent.tokens - counted
     return Ending(
         body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
-        result.exit_code, is_in_doubt, extra_tokens=extra,
+        result.exit_code, is_in_doubt, extra_tokens=extra, unpriced=result.unpriced,
     )  # fmt: skip

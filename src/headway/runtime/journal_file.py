@@ -64,7 +64,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, started_s REAL, ended_s REAL,
     input_tokens REAL, output_tokens REAL, spent_microusd INTEGER, reserved_microusd INTEGER,
-    data BLOB
+    unpriced INTEGER, data BLOB
 );
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY, at_s REAL, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER

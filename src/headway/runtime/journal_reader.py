@@ -57,6 +57,8 @@ class Summary:
     """When its first event was."""
     last_s: float
     events: int
+    unpriced: int = 0
+    """Calls whose price is unknown: `spent_microusd` does not contain their cost."""
 
 
 class JournalReader:
@@ -189,16 +191,17 @@ class JournalReader:
         with self._guarded():
             states = self._database.execute(
                 "SELECT state, count(*), sum(input_tokens), sum(output_tokens),"
-                " sum(spent_microusd), sum(reserved_microusd) FROM tasks GROUP BY state"
+                " sum(spent_microusd), sum(reserved_microusd), sum(unpriced)"
+                " FROM tasks GROUP BY state"
             ).fetchall()
             first, last, events = self._database.execute(
                 "SELECT (SELECT at_s FROM events ORDER BY seq LIMIT 1),"
                 " (SELECT at_s FROM events ORDER BY seq DESC LIMIT 1), max(seq) FROM events"
             ).fetchone()
-        totals = [sum(column) for column in list(zip(*states, strict=True))[2:]] or [0, 0, 0, 0]
+        totals = [sum(column) for column in list(zip(*states, strict=True))[2:]] or [0, 0, 0, 0, 0]
         return Summary(
             {found[0]: found[1] for found in states}, float(totals[0]), float(totals[1]),
-            totals[2], totals[3], first or 0.0, last or 0.0, events or 0,
+            totals[2], totals[3], first or 0.0, last or 0.0, events or 0, totals[4],
         )  # fmt: skip
 
     def close(self) -> None:

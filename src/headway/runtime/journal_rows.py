@@ -22,7 +22,7 @@ RowValues = tuple[int, bytes, str | bytes, TaskState, bytes]
 
 ROW_COLUMNS: Final = (
     "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",
-    "spent_microusd", "reserved_microusd", "data",
+    "spent_microusd", "reserved_microusd", "unpriced", "data",
 )  # fmt: skip
 """What people may want to ask SQLite for, and `data`, which has all that is not in the first four:
 a row is read a third as fast column by column."""
@@ -30,11 +30,11 @@ ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data")
 EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
 
-_numbers: Final = struct.Struct("<qqddddqqqqqqqqBBBB16s16s")
+_numbers: Final = struct.Struct("<qqddddqqqqqqqqqqBBBB16s16s")
 """Row number, attempt, times, tokens, spend, calls, exit code, money reserved and spent, extra
-tokens, tokens reserved and spent, whether it is in doubt and has an exit code, and two digests with
-their lengths. A row of a task that touched the shared state has 2 more in the mark of doubt, and
-another digest behind the others."""
+tokens, tokens reserved and spent, unpriced calls of the last attempt and of all, whether it is in
+doubt and has an exit code, and two digests with their lengths. A row of a task that touched the
+shared state has 2 more in the mark of doubt, and another digest behind the others."""
 _crc: Final = struct.Struct("<I")
 _count: Final = struct.Struct("<I")
 _MANY: Final = 255
@@ -50,9 +50,9 @@ def row_values(number: int, row: Row) -> Values:
     data = _numbers.pack(
         number, row.attempt, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
         end.spend_microusd, end.calls, end.exit_code or 0, row.reserved_microusd,
-        row.spent_microusd, end.extra_tokens, row.reserved_tokens, row.spent_tokens,
-        end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body), len(end.inputs), end.body,
-        end.inputs,
+        row.spent_microusd, end.extra_tokens, row.reserved_tokens, row.spent_tokens, end.unpriced,
+        row.unpriced, end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body),
+        len(end.inputs), end.body, end.inputs,
     )  # fmt: skip
     data += end.access
     if row.kept or row.fault:
@@ -60,7 +60,7 @@ def row_values(number: int, row: Row) -> Values:
     name = _stored(row.name)
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
-        end.output_tokens, row.spent_microusd, row.reserved_microusd,
+        end.output_tokens, row.spent_microusd, row.reserved_microusd, row.unpriced,
         _crc.pack(_row_crc(data, row.key, name, row.state)) + data,
     )  # fmt: skip
 
@@ -74,8 +74,8 @@ def read_row(found: RowValues) -> Row:
             raise ValueError("its check does not fit")
         (
             own, attempt, started_s, ended_s, input_tokens, output_tokens, spend, calls, exit_code,
-            reserved, spent, extra, tokens_reserved, tokens_spent, marks, has_exit, body_bytes,
-            inputs_bytes, body, inputs,
+            reserved, spent, extra, tokens_reserved, tokens_spent, last_unpriced, unpriced, marks,
+            has_exit, body_bytes, inputs_bytes, body, inputs,
         ) = _numbers.unpack_from(rest)  # fmt: skip
         if own != number:
             raise ValueError(f"it is that of task {own}")
@@ -84,11 +84,11 @@ def read_row(found: RowValues) -> Row:
         kept, fault = _read_tail(tail) if tail else ((), "")
         ending = Ending(
             body[:body_bytes], inputs[:inputs_bytes], input_tokens, output_tokens, spend, calls,
-            exit_code if has_exit else None, marks & 1 == 1, access, extra,
+            exit_code if has_exit else None, marks & 1 == 1, access, extra, last_unpriced,
         )  # fmt: skip
         return Row(
             key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
-            ended_s, ending, fault, reserved, spent, kept, tokens_reserved, tokens_spent,
+            ended_s, ending, fault, reserved, spent, kept, tokens_reserved, tokens_spent, unpriced,
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, struct.error) as why:
         raise JournalError(f"the row of task {found[0]} is spoilt: {why}") from None

@@ -46,7 +46,7 @@ class Taken:
         """What a command gave, with what its calls took."""
         taken = Result(
             b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
-            extra_tokens=-self.charged_tokens,
+            extra_tokens=-self.charged_tokens, unpriced=self.unpriced,
         )  # fmt: skip
         return charged(result, taken) if self.calls else result
 
@@ -59,6 +59,8 @@ class Taken:
     paid: int = 0
     """In a recording: all calls that were answered and paid, also beside the conversation itself.
     Tokens and money are theirs."""
+    unpriced: int = 0
+    """Calls whose price is unknown."""
 
 
 class Metered(Protocol):

@@ -42,6 +42,8 @@ class Result:
     """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
     extra_tokens: int = 0
     """What it counts towards a budget in tokens on top of input and output (see `Ending`)."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
 
 
 def charged(result: Result, taken: Result) -> Result:
@@ -53,6 +55,7 @@ def charged(result: Result, taken: Result) -> Result:
         spend_microusd=result.spend_microusd + taken.spend_microusd,
         calls=result.calls + taken.calls,
         extra_tokens=result.extra_tokens + taken.extra_tokens,
+        unpriced=result.unpriced + taken.unpriced,
     )
 
 

@@ -299,7 +299,7 @@ class _Reader:
             raise BadPresetError("this is neither YAML nor JSON", where=self._name) from error
         if root is None:
             raise BadPresetError("the file is empty", where=self._name)
-        return cast("Node", root)
+        return root
 
     def _pairs(self, node: Node, path: str) -> Iterator[tuple[str, Node, Node]]:
         from yaml.nodes import MappingNode

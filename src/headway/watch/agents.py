@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from headway.runtime.agents.cli.perform import outset_of
 from headway.runtime.configuration import read_configuration
 from headway.runtime.metering import Taken
 from headway.runtime.planrun import CALLS
-from headway.watch.words import count, one_line, usd
+from headway.watch.words import cost, count, known_usd, one_line
 
 NAME_CELLS: Final = 30
 
@@ -78,13 +78,13 @@ def as_json(accounts: list[Account]) -> dict[str, object]:
         "told": {
             "input_tokens": sum(one.input_tokens for one in accounts),
             "output_tokens": sum(one.output_tokens for one in accounts),
-            "usd": sum(one.microusd for one in accounts) / 1e6,
+            "usd": known_usd(*_told_cost(accounts)),
         },
         "metered": {
             "calls": sum(one.metered_calls or 0 for one in seen),
             "input_tokens": sum(one.metered_input_tokens for one in seen),
             "output_tokens": sum(one.metered_output_tokens for one in seen),
-            "usd": sum(one.metered_microusd for one in seen) / 1e6,
+            "usd": known_usd(*_metered_cost(seen)),
         } if seen else None,
         "replayed": sum(one.replayed for one in accounts),
         "calls_again": sum(one.calls_again for one in accounts),
@@ -98,6 +98,18 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
+def _metered_cost(accounts: Sequence[Account]) -> tuple[int, int]:
+    """What the gateway saw: micro-dollars, and calls whose price is unknown."""
+    unpriced = sum(one.metered_unpriced for one in accounts)
+    return sum(one.metered_microusd for one in accounts), unpriced
+
+
+def _told_cost(accounts: Sequence[Account]) -> tuple[int, int]:
+    """What agents say of themselves. Some tell no cost."""
+    silent = sum(one.turns for one in accounts if not one.microusd)
+    return sum(one.microusd for one in accounts), silent
+
+
 def account_lines(folder: str, width: int) -> Iterator[str]:
     """A line for each task that an agent has performed, or tried to."""
     for accounts in accounts_by_key(folder).values():
@@ -109,11 +121,11 @@ def account_lines(folder: str, width: int) -> Iterator[str]:
             calls = sum(one.metered_calls or 0 for one in seen)
             given = sum(one.metered_input_tokens for one in seen)
             gave = sum(one.metered_output_tokens for one in seen)
-            cost = sum(one.metered_microusd for one in seen)
-            words += [count(calls, "call"), f"{short(given)} in", f"{short(gave)} out", usd(cost)]
+            words += [count(calls, "call"), f"{short(given)} in", f"{short(gave)} out"]
+            words.append(cost(*_metered_cost(seen)))
         given = sum(one.input_tokens for one in accounts)
         gave = sum(one.output_tokens for one in accounts)
-        told = f"{short(given)} in, {short(gave)} out, {usd(sum(o.microusd for o in accounts))}"
+        told = f"{short(given)} in, {short(gave)} out, {cost(*_told_cost(accounts))}"
         words.append(f"itself says {told}" if seen else told)
         if last.how != "first":
             words.append(WORDS[last.how])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
 from headway.core.numbers import short
-from headway.watch.words import count, duration, usd
+from headway.watch.words import count, duration, unknown_cost, usd
 
 BINDS = {
     "critical path": "the longest chain of tasks",
@@ -57,7 +57,7 @@ def binding(name: str) -> str:
 def _money(found: Foreseen) -> str:
     cost = found.microusd
     if cost is None:
-        return f"costs what nobody knows the price of ({', '.join(found.unpriced)})"
+        return unknown_cost(found.unpriced)
     low, high = usd(round(cost.low)), usd(round(cost.high))
     return f"costs about {usd(round(cost.mid))} ({low} to {high})"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from headway.core.numbers import short
 from headway.watch.terminal import clean
-from headway.watch.words import count, duration, usd
+from headway.watch.words import cost, count, duration
 
 
 def gateway_lines(told: Mapping[str, object]) -> Iterator[str]:
@@ -42,8 +42,8 @@ def _sums(sums: Mapping[str, object]) -> str:
     cached = f" + {short(read)} from the cache" if read else ""
     parts.append(f"{short(_number(sums['input_tokens']))}{cached} tokens in")
     parts.append(f"{short(_number(sums['output_tokens']))} out")
-    if sums["spend_microusd"]:
-        parts.append(usd(int(_number(sums["spend_microusd"]))))
+    if sums["spend_microusd"] or sums["unpriced"]:
+        parts.append(cost(int(_number(sums["spend_microusd"])), int(_number(sums["unpriced"]))))
     words = (("held", "held"), ("refusals_absorbed", "refusals absorbed"), ("failed", "failed"),
              ("replayed", "replayed"), ("kept_alive", "kept alive"))  # fmt: skip
     parts += [f"{int(_number(sums[key])):,} {word}" for key, word in words if sums[key]]

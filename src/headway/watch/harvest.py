@@ -21,6 +21,7 @@ from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.runtime.agents.cli.accounts import Account
 from headway.runtime.journal_reader import JournalReader
 from headway.watch.agents import as_json as agent_json
+from headway.watch.words import known_usd
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """The beginnings of what spreadsheets evaluate."""
@@ -104,7 +105,7 @@ def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
         "attempts": row.attempt,
         "input_tokens": round(row.ending.input_tokens),
         "output_tokens": round(row.ending.output_tokens),
-        "usd": row.spent_microusd / 1e6,
+        "usd": known_usd(row.spent_microusd, row.unpriced),
         "seconds": round(max(0.0, row.ended_s - row.started_s), 3) if row.started_s else 0.0,
     }
     if row.ending.exit_code is not None:

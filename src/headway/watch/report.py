@@ -20,7 +20,7 @@ from headway.watch.reportwords import (
     width_words,
 )
 from headway.watch.status import LABEL_CELLS, STYLES, count_words
-from headway.watch.words import count, one_line, usd
+from headway.watch.words import cost, count, known_usd, one_line, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,8 +83,8 @@ def _took_words(run: Afterwards) -> str:
     if run.taken.calls or run.taken.tokens:
         words += f", {count(run.taken.calls, 'call')}, {short(run.taken.input_tokens)} tokens in"
         words += f" and {short(run.taken.output_tokens)} out"
-    if run.taken.microusd:
-        words += f", {usd(run.taken.microusd)}"
+    if run.taken.microusd or run.taken.unpriced:
+        words += f", {cost(run.taken.microusd, run.taken.unpriced)}"
     if run.numbers.parts > 1:
         words += f"; resumed {count(run.numbers.parts - 1, 'time')}, the time between left out"
     return words
@@ -167,8 +167,8 @@ def _overhead_words(run: Afterwards) -> str:
 def _twice_words(run: Afterwards) -> str:
     lost, words = run.lost, []
     if lost.tokens or lost.microusd:
-        cost = f", {usd(lost.microusd)}" if lost.microusd else ""
-        words.append(f"{short(lost.tokens)} tokens{cost} paid for attempts that gave nothing")
+        money = f", {cost(lost.microusd, lost.unpriced)}" if lost.microusd or lost.unpriced else ""
+        words.append(f"{short(lost.tokens)} tokens{money} paid for attempts that gave nothing")
     if run.cut_calls:
         most = f"up to {short(run.cut_tokens)} tokens" if run.cut_tokens else "their tokens"
         words.append(f"{count(run.cut_calls, 'call')} cut off, {most} may be billed twice")
@@ -194,13 +194,19 @@ def _groups(run: Afterwards) -> Iterator[Text]:
         yield _labelled("" if index else "groups", Text(line))
 
 
+def _group_cost(group: GroupAfter) -> str:
+    if group.taken.unpriced:
+        return f"{usd(group.taken.microusd)} + ?" if group.taken.microusd else "unknown"
+    return usd(group.taken.microusd)
+
+
 def _group_cells(group: GroupAfter) -> tuple[str, ...]:
     has_times = bool(group.times_s)
     return (
         one_line(group.name, 24), f"{group.tasks:,}",
         brief(group.p50_s) if has_times else "", brief(group.p95_s) if has_times else "",
         f"{group.p95_s / group.p50_s:.1f}" if group.p50_s else "",
-        f"{group.taken.calls:,}", short(group.taken.tokens), usd(group.taken.microusd),
+        f"{group.taken.calls:,}", short(group.taken.tokens), _group_cost(group),
         short(group.lost.tokens),
     )  # fmt: skip
 
@@ -251,7 +257,9 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "calls": run.taken.calls,
         "input_tokens": round(run.taken.input_tokens),
         "output_tokens": round(run.taken.output_tokens),
-        "usd": run.taken.microusd / 1e6,
+        "usd": known_usd(run.taken.microusd, run.taken.unpriced),
+        "known_usd": run.taken.microusd / 1e6,
+        "unpriced_calls": run.taken.unpriced,
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
         "effective": run.effective,
@@ -272,7 +280,10 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "refused": dict(run.refusals),
         "retries": run.retries,
         "stale": run.stale,
-        "lost": {"tokens": round(run.lost.tokens), "usd": run.lost.microusd / 1e6},
+        "lost": {
+            "tokens": round(run.lost.tokens),
+            "usd": known_usd(run.lost.microusd, run.lost.unpriced),
+        },
         "cut_off": {
             "calls": run.cut_calls,
             "tokens": None if run.cut_calls and not run.cut_tokens else run.cut_tokens,
@@ -340,9 +351,9 @@ def _group_json(group: GroupAfter) -> dict[str, object]:
         "calls": group.taken.calls,
         "input_tokens": round(group.taken.input_tokens),
         "output_tokens": round(group.taken.output_tokens),
-        "usd": group.taken.microusd / 1e6,
+        "usd": known_usd(group.taken.microusd, group.taken.unpriced),
         "lost_tokens": round(group.lost.tokens),
-        "lost_usd": group.lost.microusd / 1e6,
+        "lost_usd": known_usd(group.lost.microusd, group.lost.unpriced),
         "p50_s": group.p50_s,
         "p95_s": group.p95_s,
     }

@@ -16,7 +16,7 @@ from headway.core.quota.view import LaneView, LimitView
 from headway.core.story import Standing
 from headway.watch.accounts import PERIODS
 from headway.watch.screen import Glyphs
-from headway.watch.words import clock, count, duration, one_line, usd
+from headway.watch.words import clock, cost, count, duration, one_line, usd
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -127,8 +127,8 @@ def used_words(view: View) -> str:
     if counts.input_tokens or counts.output_tokens or cast.budget_tokens:
         tokens = f"{short(counts.input_tokens)} tokens in, {short(counts.output_tokens)} out"
         words.append(tokens + (f" of {short(cast.budget_tokens)}" if cast.budget_tokens else ""))
-    if counts.spent_microusd or cast.budget_microusd is not None:
-        money = usd(counts.spent_microusd)
+    if counts.spent_microusd or counts.unpriced or cast.budget_microusd is not None:
+        money = cost(counts.spent_microusd, counts.unpriced)
         if cast.budget_microusd is not None:
             money += f" of {usd(cast.budget_microusd)}"
         words.append(money)

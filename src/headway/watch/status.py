@@ -13,7 +13,7 @@ from headway.core.numbers import short
 from headway.runtime.journal_reader import JournalReader
 from headway.watch.doubts import done_words, doubt_lines, known_of
 from headway.watch.glance import LISTED_MAX, Glance, slowest
-from headway.watch.words import clock, count, duration, fault_line, one_line, usd
+from headway.watch.words import clock, cost, count, duration, fault_line, known_usd, one_line, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -139,8 +139,8 @@ def spent_words(glance: Glance) -> str:
     summary, words = glance.summary, []
     if summary.input_tokens or summary.output_tokens:
         words.append(f"{short(summary.input_tokens)} tokens in, {short(summary.output_tokens)} out")
-    if summary.spent_microusd:
-        words.append(usd(summary.spent_microusd))
+    if summary.spent_microusd or summary.unpriced:
+        words.append(cost(summary.spent_microusd, summary.unpriced))
     if summary.reserved_microusd:
         words.append(f"up to {usd(summary.reserved_microusd)} more in flight")
     return ", ".join(words)
@@ -208,7 +208,9 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "reduces": {name: {"finished": n, "total": of} for name, (n, of) in glance.inner.items()},
         "input_tokens": round(summary.input_tokens),
         "output_tokens": round(summary.output_tokens),
-        "usd": summary.spent_microusd / 1e6,
+        "usd": known_usd(summary.spent_microusd, summary.unpriced),
+        "known_usd": summary.spent_microusd / 1e6,
+        "unpriced_calls": summary.unpriced,
         "reserved_usd": summary.reserved_microusd / 1e6,
         "created_s": glance.header.created_s,
         "elapsed_s": glance.elapsed_s,

@@ -35,7 +35,7 @@ from headway.core.engine.record import (
 from headway.core.numbers import short
 from headway.core.values import Fault
 from headway.watch.terminal import clean
-from headway.watch.words import clock, count, duration, fault_line, usd
+from headway.watch.words import clock, cost, count, duration, fault_line, usd
 
 DETAIL_MAX: Final = 300
 """Characters of a provider's or a program's words in one line."""
@@ -158,6 +158,6 @@ def _took(ending: Ending) -> str:
     words = []
     if ending.input_tokens or ending.output_tokens:
         words.append(f"{short(ending.input_tokens)} tokens in, {short(ending.output_tokens)} out")
-    if ending.spend_microusd:
-        words.append(usd(ending.spend_microusd))
+    if ending.spend_microusd or ending.unpriced:
+        words.append(cost(ending.spend_microusd, ending.unpriced))
     return f": {', '.join(words)}" if words else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 from typing import Final
@@ -60,6 +61,24 @@ def usd(microusd: int) -> str:
     """`$1,234.50`; below a dollar with four digits, because a call costs less than a cent."""
     dollars = microusd / MICRO
     return f"${dollars:,.2f}" if abs(dollars) >= 1.0 or not microusd else f"${dollars:.4f}"
+
+
+def cost(microusd: int, unpriced: int) -> str:
+    """`$0.12`, `cost unknown`, `$0.12 + unknown for 3 calls`."""
+    if not unpriced:
+        return usd(microusd)
+    known = f"{usd(microusd)} + unknown for {count(unpriced, 'call')}"
+    return known if microusd else "cost unknown"
+
+
+def unknown_cost(models: Sequence[str]) -> str:
+    """Which prices are missing, and where they come from."""
+    return f"cost unknown: no price for {', '.join(models)} (pip install 'headway[prices]')"
+
+
+def known_usd(microusd: int, unpriced: int) -> float | None:
+    """For JSON: null if the price of any call is unknown."""
+    return None if unpriced else microusd / MICRO
 
 
 def cents(microusd: float) -> str:

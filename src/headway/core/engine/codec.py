@@ -138,6 +138,8 @@ def _ending(ending: Ending) -> str:
             f',"output_tokens":{_number(ending.output_tokens)}'
             f',"spend_microusd":{ending.spend_microusd},"calls":{ending.calls}'
         )
+    if ending.unpriced:
+        said += f',"unpriced":{ending.unpriced}'
     if ending.exit_code is not None:
         said += f',"exit_code":{ending.exit_code}'
     if ending.extra_tokens:

@@ -38,6 +38,8 @@ class Ending:
     extra_tokens: int = 0
     """What it counts towards a budget in tokens on top of input and output: in doubt, up to what
     was set aside for it; less, where an interrupted attempt was charged with the same calls."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
 
     @property
     def spend_tokens(self) -> int:

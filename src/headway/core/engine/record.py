@@ -116,6 +116,8 @@ class Row:
     reserved_tokens: int = 0
     spent_tokens: int = 0
     """The same in tokens, as budgets count them: what is in doubt is part of it."""
+    unpriced: int = 0
+    """Calls of all attempts whose price is unknown."""
 
 
 @quick
@@ -205,7 +207,7 @@ def _started(old: Row, name: str, event: TaskStarted) -> Row:
     return Row(
         old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
         old.spent_microusd + old.reserved_microusd, old.kept, 0,
-        old.spent_tokens + old.reserved_tokens,
+        old.spent_tokens + old.reserved_tokens, old.unpriced,
     )  # fmt: skip
 
 
@@ -222,6 +224,7 @@ def _ended(
         # After a delay the replies that were paid are still good; a new beginning has none.
         old.kept if state == "delayed" else (), 0,
         old.spent_tokens + (0 if is_paid else ending.spend_tokens),
+        old.unpriced + (0 if is_paid else ending.unpriced),
     )  # fmt: skip
 
 
@@ -232,7 +235,7 @@ def _settled(old: Row, name: str, event: TaskReused | TaskSkipped) -> Row:
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
         old.ended_s if is_reused else event.at_s, old.ending,
         spent_microusd=old.spent_microusd + old.reserved_microusd,
-        spent_tokens=old.spent_tokens + old.reserved_tokens,
+        spent_tokens=old.spent_tokens + old.reserved_tokens, unpriced=old.unpriced,
     )  # fmt: skip
 
 

@@ -151,7 +151,8 @@ def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
     if tally.known != "reported" or not read:
         return ceiling
     price = prices(model, ceil(read))
-    return Spend(read + tally.output_tokens, 0 if price is None else price.cost_of(tally))
+    cost = 0 if price is None else price.cost_of(tally)
+    return Spend(read + tally.output_tokens, cost, price is not None)
 
 
 def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
@@ -162,4 +163,4 @@ def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
     price = prices(sketch.model, most_in)
     written = whole.input_tokens if sketch.may_write_cache else 0.0
     cost = 0 if price is None else price.most_microusd(whole, written)
-    return Spend(whole.input_tokens + whole.output_tokens, cost)
+    return Spend(whole.input_tokens + whole.output_tokens, cost, price is not None)

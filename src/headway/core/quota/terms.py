@@ -55,6 +55,8 @@ class Spend:
 
     tokens: float = 0.0
     microusd: int = 0
+    is_priced: bool = True
+    """Whether its price is known: otherwise `microusd` does not contain its cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,10 @@ class PromptAgent:
         spent = spend_of(model, ceiling, tally, self.settings.prices)
         read, output_tokens = tally.input_tokens + tally.cache_read_tokens, tally.output_tokens
         extra = ceil(spent.tokens) - round(read + output_tokens)
-        return Result(b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra))
+        return Result(
+            b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra),
+            unpriced=int(not spent.is_priced),
+        )  # fmt: skip
 
     def http(self) -> httpx2.AsyncClient:
         """The client of all calls, with proxies and certificates as the user has set them."""

@@ -369,8 +369,9 @@ def _late(call: LoopCall, outlay: Outlay) -> AttemptError:
     spent, ceiling = outlay.spent, outlay.lost()
     if ceiling is not None:
         lost = Result(
-            b"", spend_microusd=ceiling.microusd, calls=1, extra_tokens=ceil(ceiling.tokens)
-        )
+            b"", spend_microusd=ceiling.microusd, calls=1, extra_tokens=ceil(ceiling.tokens),
+            unpriced=int(not ceiling.is_priced),
+        )  # fmt: skip
         spent = charged(spent, lost)
     fault = Fault("timeout", detail=f"it took more than {call.timeout_s} s")
     return AttemptError(fault, spent, is_in_doubt=ceiling is not None)

@@ -76,6 +76,8 @@ class Account:
     """Which of the sessions of its home it was."""
     denied: dict[str, int] = field(default_factory=dict)
     """Tools that it was refused for want of permission, and how often."""
+    metered_unpriced: int = 0
+    """Of the calls that the gateway saw, those whose price is unknown."""
 
     @property
     def refusal(self) -> str:

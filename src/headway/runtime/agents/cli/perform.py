@@ -200,6 +200,7 @@ class _Program:
             seen.calls if is_seen else None, round(seen.input_tokens), round(seen.output_tokens),
             seen.microusd + self._charged, seen.replayed, self._before.calls,
             max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
+            seen.unpriced,
         )  # fmt: skip
         add_account(self._crew.run_folder, account)
         if account.denied:
@@ -337,8 +338,9 @@ class _Program:
             return Result(b"")
         heard = self.statistics()
         return Result(
-            b"", None, heard.input_tokens, heard.output_tokens, heard.microusd, heard.turns
-        )
+            b"", None, heard.input_tokens, heard.output_tokens, heard.microusd, heard.turns,
+            unpriced=0 if heard.microusd else heard.turns,
+        )  # fmt: skip
 
 
 def _untold(before: Taken, run_folder: str, session: Session) -> Taken:
@@ -351,7 +353,10 @@ def _untold(before: Taken, run_folder: str, session: Session) -> Taken:
     given = before.input_tokens - sum(one.metered_input_tokens for one in told)
     gave = before.output_tokens - sum(one.metered_output_tokens for one in told)
     cost = before.microusd - sum(one.metered_microusd for one in told)
-    return Taken(calls, max(0.0, given), max(0.0, gave), max(0, cost)) if calls > 0 else Taken()
+    if calls <= 0:
+        return Taken()
+    unpriced = min(calls, before.unpriced)
+    return Taken(calls, max(0.0, given), max(0.0, gave), max(0, cost), unpriced=unpriced)
 
 
 def _heard(kind: Kind, ended: Ended) -> Heard:
