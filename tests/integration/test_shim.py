@@ -19,8 +19,8 @@ import pytest
 
 from headway.runtime.adoption import Adopted, shim_key
 from headway.runtime.agents.command import judged, perform_command
-from headway.runtime.shell import Command, Ended, Shim, read_shim_log
 from headway.runtime.capture import INLINE_BYTES_MAX
+from headway.runtime.shell import Command, Ended, Shim, read_shim_log
 from headway.runtime.shimlog import LOG_NAME
 from headway.runtime.work import Attempt, AttemptError, Result
 

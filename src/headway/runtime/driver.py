@@ -209,10 +209,6 @@ class Driver:
             # What holds a part of the budget may use it; what waits for a window would wait long.
             call_back(self._roster, self._setup.works, detail)
 
-    def end_now(self) -> None:
-        """End what is started, also what has a result that cannot be written."""
-        self.feed(Stopping(self._outcome[1], is_now=True))
-
     def hold(self, reason: str, until_s: float = inf) -> None:
         """Start nothing more for now."""
         self.feed(Held(until_s, reason))
@@ -279,8 +275,8 @@ class Driver:
             if body is not None:
                 work.publish(member, body)
         except OSError as fault:
-            name = work.label(member)
-            self.stop("journal", f"the output of {name} cannot be written: {fault.strerror}")
+            name, why = work.label(member), self._setup.full_disk() or fault.strerror
+            self.stop("journal", f"the output of {name} cannot be written: {why}")
 
     def tell(self, events: Sequence[Event]) -> None:
         """Whoever watches must not be able to break what is being watched in the middle."""

@@ -13,7 +13,6 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import errno
 import sqlite3
 import threading
 from collections import deque
@@ -136,7 +135,7 @@ class JournalWriter:
         try:
             settle(self._folder)
         except OSError as fault:
-            self._failed(self._in_words(fault), is_stuck=True)
+            self._failed(_disk_words(self._folder, fault), is_stuck=True)
         while not is_last:
             is_last = self._collect()
             while self._waiting and not self._is_over:
@@ -186,7 +185,7 @@ class JournalWriter:
                     self._commits += 1
             except (sqlite3.Error, OSError) as fault:
                 has_room = space.give(self._folder)
-                self._failed(self._in_words(fault), is_stuck=not has_room)
+                self._failed(_disk_words(self._folder, fault), is_stuck=not has_room)
                 if has_room:
                     continue
                 return False
@@ -203,12 +202,6 @@ class JournalWriter:
         if thens:
             self._tell(self._settle, thens)
         return True
-
-    def _in_words(self, fault: sqlite3.Error | OSError) -> str:
-        words = in_words(fault)
-        is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
-        is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-        return space.full_words(self._folder) if is_full else words
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
         self._fault = reason
@@ -228,6 +221,13 @@ class JournalWriter:
             # The loop may be closed by now: then nobody is left to be told.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(what, *args)
+
+
+def _disk_words(folder: str, fault: sqlite3.Error | OSError) -> str:
+    """The same; of a full disk, which one."""
+    is_full = isinstance(fault, OSError) and fault.errno in space.FULL
+    is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    return space.full_words(folder) if is_full else in_words(fault)
 
 
 def in_words(fault: sqlite3.Error | OSError) -> str:
