@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -184,7 +185,9 @@ STATES: Final[dict[str, State]] = {
         in_effect, printing, for_permit, for_window, simulated, disk_full,
     )
 }  # fmt: skip
-QUICK: Final = ("loading", "ignoring", "paused", "in_function", "printing")
+TERM: Final = (signal.SIGTERM,)
+TWICE: Final = (signal.SIGINT, signal.SIGINT)
+QUICK: Final = (("loading", TERM), ("ignoring", TERM), ("in_function", TWICE), ("printing", TERM))
 """A slice of them for every run of the tests."""
 WITHOUT_RUN: Final = ("loading", "reading_inputs")
 
@@ -229,6 +232,7 @@ def ends(someone: User, process: Process, *numbers: signal.Signals) -> tuple[str
         process.send_signal(number)
     process.wait(SOON_S)
     took_s = time.monotonic() - began_s
+    process.communicate()
     # The shim ends its commands when headway is gone, should headway not have come to it.
     while left_behind(someone) and time.monotonic() < began_s + WITHIN_S:
         time.sleep(0.02)
@@ -236,10 +240,17 @@ def ends(someone: User, process: Process, *numbers: signal.Signals) -> tuple[str
     return said(someone), took_s
 
 
-@pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
 @pytest.mark.parametrize(
-    "state", [s if s in QUICK else pytest.param(s, marks=pytest.mark.soak) for s in STATES]
-)
+    ("state", "numbers"),
+    [
+        pytest.param(
+            state, numbers, id=f"{state}-{len(numbers)}",
+            marks=() if (state, numbers) in QUICK else pytest.mark.soak,
+        )
+        for state in STATES
+        for numbers in (TERM, TWICE)
+    ],
+)  # fmt: skip
 def test_a_signal_ends_a_run_in_any_state(
     tmp_path: Path,
     state: str,
@@ -255,3 +266,57 @@ def test_a_signal_ends_a_run_in_any_state(
     assert "Traceback" not in err
     assert "interrupted" in err
     assert ("headway resume" in err) == (state not in WITHOUT_RUN), err
+
+
+SCRIPT: Final = """
+import asyncio, time, headway
+
+def begin(number):
+    with open("begun", "a") as file:
+        file.write("1\\n")
+
+def wait(number):
+    begin(number)
+    time.sleep(600)
+
+async def wait_async(number):
+    begin(number)
+    await asyncio.sleep(600)
+
+if __name__ == "__main__":
+    try:
+        headway.map({call})
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "wait, [1, 2]",
+        pytest.param("wait_async, [1, 2], durable='mine'", marks=pytest.mark.soak),
+        pytest.param("wait, [1, 2], in_processes=True", marks=pytest.mark.soak),
+    ],
+)
+def test_two_interrupts_end_a_program_that_maps(tmp_path: Path, call: str) -> None:
+    """Also where functions run in threads, which cannot be ended from outside."""
+    with user(tmp_path / "user") as someone:
+        script = someone.write("program.py", SCRIPT.replace("{call}", call))
+        process = subprocess.Popen(
+            [sys.executable, str(script)], cwd=someone.folder, env=someone.env,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        someone.started.append(process)
+        until(lambda: len(lines(someone, "begun")) >= 1)
+        began_s = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SOON_S)
+        took_s = time.monotonic() - began_s
+        assert not left_behind(someone)
+    print(call, f"{took_s:.2f}", out, err)
+    assert took_s <= WITHIN_S
+    assert "interrupted" in out, err

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-SOON_S: Final = 15.0
+SOON_S: Final = 60.0
 """Long enough on a busy machine for what takes milliseconds on a quiet one."""
 
 OWN_VARIABLES: Final = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from headway.core.engine.events import RunHeld
+from headway.core.engine.events import RunHeld, TaskDelayed
+from headway.core.values import Fault
 from headway.runtime.driver import Driver
 from headway.runtime.launch import Launched
-from headway.runtime.work import Attempt, Result, WindowEmptyError
+from headway.runtime.work import Attempt, AttemptError, Result, WindowEmptyError
 from tests.unit.driven import Scene, flat, passes
 
 FIVE_HOURS_S = 5 * 3600.0
@@ -74,6 +75,23 @@ def test_a_task_that_was_put_back_loses_no_attempt() -> None:
     assert (outcome.finished.finished, outcome.finished.failed) == (4, 0)
     assert outcome.finished.at_s < 4 * FIVE_HOURS_S
     assert len([event for event in scene.told if isinstance(event, RunHeld)]) == 3
+
+
+def test_an_attempt_that_met_a_full_disk_is_no_try() -> None:
+    full = ["the disk is full"] * 3
+
+    async def act(attempt: Attempt) -> Result:
+        if full:
+            raise AttemptError(Fault("command", detail="exit code 1"))
+        return Result(attempt.name.encode())
+
+    graph, work = flat(1, act=act)
+    setup = {"full_disk": lambda: full.pop() if full else ""}
+    scene = Scene(graph, (work,), "fixed:1", retries=0, setup=setup)
+    outcome = scene.run()
+    assert (outcome.finished.finished, outcome.finished.failed) == (1, 0)
+    faults = [event.fault for event in scene.told if isinstance(event, TaskDelayed)]
+    assert faults == [Fault("disk", detail="the disk is full; exit code 1")] * 3
 
 
 def test_a_run_that_may_not_wait_ends_with_the_time_of_the_reset() -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
@@ -116,8 +116,6 @@ def conduct(
         performer = driver
         if show.view and not show.is_json:
             watcher = _watcher(run, journal.header.name, driver, show.foreseen_s)
-
-    from dataclasses import replace
 
     async def perform() -> Launched:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)

@@ -216,10 +216,6 @@ class Driver:
             # What holds a part of the budget may use it; what waits for a window would wait long.
             call_back(self._roster, self._setup.works, detail)
 
-    def end_now(self) -> None:
-        """End what is started, also what has a result that cannot be written."""
-        self.feed(Stopping(self._outcome[1], is_now=True))
-
     def hold(self, reason: str, until_s: float = inf) -> None:
         """Start nothing more for now."""
         self.feed(Held(until_s, reason))
@@ -300,8 +296,8 @@ class Driver:
         except OSError as fault:
             if fault.errno not in FULL:
                 return fault.strerror or str(fault)
-            name = work.label(member)
-            self.stop("journal", f"the output of {name} cannot be written: {fault.strerror}")
+            name, why = work.label(member), self._setup.full_disk() or fault.strerror
+            self.stop("journal", f"the output of {name} cannot be written: {why}")
         except HeadwayError as error:
             return error.message
         return ""

@@ -6,6 +6,7 @@ the next step is tried.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from typing import Final
@@ -19,6 +20,9 @@ STEP_BYTES: Final = 256 * 1024
 """Given back at a time: more than a commit of usual size needs."""
 LEAST_BYTES: Final = 1024 * 1024
 """A disk with less room is full: programs write temporary files of this size."""
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk is called by the system."""
 
 
 def hold(folder: str) -> bool:
@@ -71,14 +75,13 @@ def free_bytes(folder: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def full_words(folder: str, why: str = "", needed_bytes: int = 2 * RESERVE_BYTES) -> str:
+def full_words(folder: str, needed_bytes: int = 2 * RESERVE_BYTES) -> str:
     """Which disk is full, how full, and what to do."""
     try:
         room = f"{free_bytes(folder) / 1e6:.1f} MB free, {needed_bytes / 1e6:.1f} MB needed"
     except OSError:
         room = "its free room is unknown"
-    reason = f" ({why})" if why else ""
-    return f"the disk of {folder} is full{reason}: {room}; make room there, and the run goes on"
+    return f"the disk of {folder} is full: {room}; make room there"
 
 
 class Disks:
@@ -98,7 +101,7 @@ class Disks:
 
     def full(self) -> str:
         """Which of them has become full, in words; empty if none has."""
-        return next((full_words(one, "", LEAST_BYTES) for one in self.statistics()), "")
+        return next((full_words(one, LEAST_BYTES) for one in self.statistics()), "")
 
 
 def _is_full(folder: str) -> bool:

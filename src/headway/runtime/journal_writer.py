@@ -13,7 +13,6 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import errno
 import sqlite3
 import threading
 from collections import deque
@@ -141,7 +140,7 @@ class JournalWriter:
         try:
             settle(self._folder)
         except OSError as fault:
-            self._failed(self._in_words(fault), is_stuck=True)
+            self._failed(_disk_words(self._folder, fault), is_stuck=True)
         while not is_last:
             is_last = self._collect()
             while self._waiting and not self.is_over:
@@ -193,7 +192,7 @@ class JournalWriter:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
                 self.is_over = not may_pass(fault)
                 has_room = not self.is_over and space.give(self._folder)
-                self._failed(self._in_words(fault), is_stuck=not has_room)
+                self._failed(_disk_words(self._folder, fault), is_stuck=not has_room)
                 if has_room:
                     continue
                 return False
@@ -205,12 +204,6 @@ class JournalWriter:
         if thens:
             self._tell(self._settle, thens)
         return True
-
-    def _in_words(self, fault: Exception) -> str:
-        words = in_words(fault)
-        is_full = isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT)
-        is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-        return space.full_words(self._folder) if is_full else words
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
         self._fault = reason
@@ -237,6 +230,13 @@ def may_pass(fault: Exception) -> bool:
     if isinstance(fault, sqlite3.Error):
         return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in PASSING
     return isinstance(fault, OSError)
+
+
+def _disk_words(folder: str, fault: Exception) -> str:
+    """Why the disk did not take it; of a full disk, which one."""
+    is_full = isinstance(fault, OSError) and fault.errno in space.FULL
+    is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    return space.full_words(folder) if is_full else in_words(fault)
 
 
 def in_words(fault: Exception) -> str:

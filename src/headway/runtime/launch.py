@@ -21,7 +21,7 @@ from headway.core.engine.codec import EFFECTS
 from headway.core.engine.coherence import Coherence
 from headway.core.engine.effects import Asker
 from headway.core.engine.engine import Rules
-from headway.core.engine.events import Event
+from headway.core.engine.events import Event, Stopping
 from headway.core.engine.local import Resting
 from headway.core.engine.record import Row
 from headway.core.plan.graph import Graph
@@ -210,7 +210,7 @@ class _Pauses:
         """Pause the run, or take the reason back with an empty one."""
         self.reasons.pop(who, None)
         if reason:
-            self.reasons[who] = reason
+            self.reasons[who] = reason if who == "user" else f"{reason}, and the run goes on"
         if self.driver is not None:
             if self.reasons:
                 self.driver.hold([*self.reasons.values()][-1])
@@ -247,7 +247,9 @@ class _Stopping:
         if self.outbox is not None:
             (self.outbox.end_now if is_now else self.outbox.halt)()
         if is_now:
-            asyncio.get_running_loop().call_later(WRITE_S, self.driver.end_now)
+            # Also what has a result that cannot be written.
+            over = partial(self.driver.feed, Stopping(why, is_now=True))
+            asyncio.get_running_loop().call_later(WRITE_S, over)
 
 
 @contextmanager
@@ -263,8 +265,12 @@ def _signals(stopping: _Stopping, pauses: _Pauses, heeds: bool) -> Iterator[_Sto
     }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
+
+    def heed(why: str, is_now: bool) -> None:
+        loop.call_soon_threadsafe(stopping.stop, why, is_now)
+
     try:
-        with heeding(partial(loop.call_soon_threadsafe, stopping.stop)):
+        with heeding(heed):
             yield stopping
     finally:
         for number in handlers:
