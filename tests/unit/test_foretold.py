@@ -51,7 +51,9 @@ def test_what_binds_is_said_in_words(name: str, words: str) -> None:
 
 def test_what_nobody_knows_the_price_of_is_named() -> None:
     found = lines(replace(FOUND, microusd=None, unpriced=("mine", "yours")))
-    assert found[1].startswith("costs what nobody knows the price of (mine, yours): 40 calls")
+    assert found[1].startswith(
+        "cost unknown: no price for mine, yours (pip install 'headway[prices]'): 40 calls"
+    )
 
 
 def test_what_is_not_is_not_said() -> None:

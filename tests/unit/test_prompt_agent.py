@@ -446,7 +446,7 @@ def test_a_missing_key_is_one_clear_error_before_anything_starts() -> None:
     must_be_ready(["claude-x"], {"ANTHROPIC_BASE_URL": "http://[::1]:8080"})
     must_be_ready(["claude-x"], {"ANTHROPIC_AUTH_TOKEN": "oauth"})
     with pytest.raises(UsageError, match="and 2 more"):
-        must_be_ready([f"m{n}" for n in range(7)], {})
+        must_be_ready([f"openai/m{n}" for n in range(7)], {})
 
 
 def test_a_key_is_never_shown() -> None:
@@ -458,7 +458,7 @@ def test_a_key_is_never_shown() -> None:
     ("anthropic/m", "anthropic", "m", "https://api.anthropic.com/v1/messages"),
     ("gpt-5", "openai-chat", "gpt-5", "https://api.openai.com/v1/chat/completions"),
     ("openai/claude-x", "openai-chat", "claude-x", "https://api.openai.com/v1/chat/completions"),
-    ("meta/llama", "openai-chat", "meta/llama", "https://api.openai.com/v1/chat/completions"),
+    ("openai/meta/x", "openai-chat", "meta/x", "https://api.openai.com/v1/chat/completions"),
 ])  # fmt: skip
 def test_a_models_name_says_where_it_is(model: str, wire: str, name: str, url: str) -> None:
     found = endpoint_of(model, {})

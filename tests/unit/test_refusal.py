@@ -96,10 +96,10 @@ def test_anthropic_names_the_limit_in_its_message(
         (500, "api_error", "server"),
         (504, "timeout_error", "timeout"),
         (400, "invalid_request_error", "request"),
-        (401, "authentication_error", "request"),
+        (401, "authentication_error", "access"),
         (402, "billing_error", "billing"),
-        (403, "permission_error", "request"),
-        (404, "not_found_error", "request"),
+        (403, "permission_error", "access"),
+        (404, "not_found_error", "access"),
         (409, "conflict_error", "server"),
         (413, "request_too_large", "request"),
         (429, "overloaded_error", "overload"),
@@ -270,7 +270,7 @@ def test_gemini_details_that_cannot_be_read_were_not_said() -> None:
         (504, "DEADLINE_EXCEEDED", "timeout"),
         (500, "DEADLINE_EXCEEDED", "timeout"),
         (400, "INVALID_ARGUMENT", "request"),
-        (403, "PERMISSION_DENIED", "request"),
+        (403, "PERMISSION_DENIED", "access"),
     ],
 )
 def test_gemini_statuses(status: int, word: str, expected: FaultKind) -> None:
@@ -297,7 +297,7 @@ def test_cerebras_complains_without_an_object_around_it() -> None:
         (0, "broken"),
         (-1, "broken"),
         (200, "broken"),
-        (302, "request"),
+        (302, "access"),
         (402, "billing"),
         (408, "timeout"),
         (409, "server"),
@@ -315,7 +315,9 @@ def test_html_is_judged_by_its_status(status: int, expected: FaultKind) -> None:
     said = b"<html>\n <h1>Something   happened</h1></html>"
     fault = classify(status, {}, said, PLAIN)
     assert fault.kind == expected
-    assert fault.detail == "<html> <h1>Something happened</h1></html>"
+    assert fault.detail.removeprefix(f"HTTP {status}: ") == said.decode().replace("\n", "").replace(
+        "   ", " "
+    )
 
 
 @pytest.mark.parametrize(

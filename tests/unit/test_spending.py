@@ -132,7 +132,7 @@ def test_without_a_price_tokens_count_all_the_same() -> None:
     purse = Purse()
     call = Spending(purse, lambda _: None)
     assert call.before(1000, 100) == Cost(0, 1100)
-    assert call.cost(Tally(900, 0, 50)) == 0
+    assert call.cost(Tally(900, 0, 50)) is None
     assert purse.spared == [Cost(0, 150)]
 
 

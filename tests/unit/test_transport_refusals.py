@@ -97,7 +97,7 @@ def test_what_a_refusal_says_about_limits_is_told_with_it() -> None:
     ("status", "word", "kind", "how"),
     [
         (400, "invalid_request_error", "request", "throttled"),
-        (401, "authentication_error", "request", "throttled"),
+        (401, "authentication_error", "access", "throttled"),
         (429, "insufficient_quota", "billing", "throttled"),
         (429, "enforced_spend_limit_reached", "spend_cap", "throttled"),
         (500, "api_error", "server", "used"),

@@ -19,7 +19,7 @@ OPENAI_URL: Final = "https://api.openai.com/v1"
 PROVIDERS: Final = ("anthropic", "openai", "openai-responses")
 """What a model's name can begin with: each has its own key, which goes to no other."""
 
-OWN_NAMES: Final = re.compile(r"(gpt|chatgpt|codex|o[1-9])([-.:]|$)|gpt|ft:")
+OWN_NAMES: Final = re.compile(r"gpt|chatgpt-|codex-|o[1-9](-|$)|ft:")
 """Names that are OpenAI's without a provider before them."""
 
 COMPATIBLE: Final = {

@@ -155,7 +155,7 @@ class Gate:
             account, model = use
             host, last, key = account.partition("#")[0], row[-1], calling.key_variable
             mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
-            raise put_off(f"{host} refuses every call to `{model}`: {last.detail}; {mend}")
+            raise put_off(last.kind, f"{host} refuses every call to `{model}`: {last.detail}; {mend}")
 
     def statistics(self) -> GateStatistics:
         return GateStatistics(self._admitted, self._windows)
@@ -255,9 +255,9 @@ def limit_in(error: QueueDeadlineError) -> str:
     return waited_for(error.detail or "").partition(" (")[0]
 
 
-def put_off(why: str) -> AttemptError:
+def put_off(kind: FaultKind, why: str) -> AttemptError:
     """Nothing was sent, and nothing will be in this run: no fault of the task."""
-    return AttemptError(Fault("access", retry_after_s=inf, detail=why))
+    return AttemptError(Fault(kind, retry_after_s=inf, detail=why))
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
@@ -266,7 +266,7 @@ def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)
     if isinstance(error, AccountClosedError):
-        return put_off(said)
+        return put_off("billing", said)
     if isinstance(error, DemandTooLargeError):
         return AttemptError(Fault("request", detail=said))
     if isinstance(error, BrokerUnavailableError):
