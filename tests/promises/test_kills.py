@@ -74,6 +74,7 @@ class Killed:
 
     owner: User
     chance: random.Random
+    process: subprocess.Popen[str] | None = None
 
     @property
     def ledger(self) -> Path:
@@ -90,31 +91,29 @@ class Killed:
         return self.owner.start(*words, **nowhere)
 
     def kill_once(self) -> str:
-        """Start it, and kill at a drawn moment: whom, or nothing if it ended before."""
-        before, process = len(self.lines()), self.start()
+        """Kill at a drawn moment of the run: whom, or nothing if it ended before."""
+        before, process = len(self.lines()), self.process
+        if process is None or process.poll() is not None:
+            process = self.process = self.start()
         lines = self.chance.randint(0, LINES // 4)
         until(lambda: len(self.lines()) - before >= lines or process.poll() is not None)
         sleep(self.chance.uniform(0.0, 0.03 if lines else 0.4))
-        whom = self.chance.choice(VICTIMS)
         if process.poll() is not None:
             return ""
+        whom = self.chance.choice(VICTIMS)
+        mark = {"shim": b"runtime.shim", "effect": b". ./send.sh"}.get(whom)
+        found = list(children(process.pid, mark)) if mark else []
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if found:
+            return whom  # The run goes on without it, or ends by itself.
         if whom == "all":
             self.owner.close()
-        elif whom == "headway":
-            process.kill()
-        else:
-            mark = b"runtime.shim" if whom == "shim" else b". ./send.sh"
-            found = list(children(process.pid, mark))
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            whom = whom if found else ""
-        if whom in ("all", "headway"):
-            process.wait()
-            until(lambda: not list(self.left()))
-        else:
-            process.wait()
-        return whom
+        process.kill()
+        process.wait()
+        until(lambda: not list(self.left()))
+        return whom if whom == "all" else "headway"
 
     def left(self) -> Iterator[int]:
         """Processes of the run that live on: its commands; the effects' end by themselves."""
@@ -128,8 +127,9 @@ class Killed:
 
     def must_be_as_serial(self) -> None:
         """Every effect has its payload and one key, in order; the state is that of a serial run."""
-        end = self.owner.headway("resume", "last", "-q")
-        assert end.returncode == 0, end.stderr
+        if self.process is not None:
+            self.process.wait()
+        assert self.start().wait() == 0
         state = self.owner.headway("results", "last", "--state", "--json").stdout
         (shown,) = map(json.loads, state.splitlines())
         values = shown.get("values", shown)

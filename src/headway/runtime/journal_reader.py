@@ -198,11 +198,16 @@ class JournalReader:
                 "SELECT (SELECT at_s FROM events ORDER BY seq LIMIT 1),"
                 " (SELECT at_s FROM events ORDER BY seq DESC LIMIT 1), max(seq) FROM events"
             ).fetchone()
-        totals = [sum(column) for column in list(zip(*states, strict=True))[2:]] or [0, 0, 0, 0, 0]
-        return Summary(
-            {found[0]: found[1] for found in states}, float(totals[0]), float(totals[1]),
-            totals[2], totals[3], first or 0.0, last or 0.0, events or 0, totals[4],
-        )  # fmt: skip
+            try:
+                columns = list(zip(*states, strict=True))[2:]
+                totals = [sum(map(float, column)) for column in columns] or [0.0] * 5
+                return Summary(
+                    {found[0]: found[1] for found in states}, totals[0], totals[1], int(totals[2]),
+                    int(totals[3]), float(first or 0.0), float(last or 0.0), events or 0,
+                    int(totals[4]),
+                )  # fmt: skip
+            except (TypeError, ValueError):
+                raise JournalError("a number in its tables cannot be read") from None
 
     def close(self) -> None:
         self._database.close()
