@@ -99,3 +99,19 @@ def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
 def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
     assert len(digest(b"a")) == 16
     assert digest(b"a") != digest(b"b")
+
+
+def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
+    unpriced = Ending(input_tokens=10.0, calls=1, unpriced=1)
+    facts: list[Fact] = [
+        TaskStarted(0, 1, 1.0, ""),
+        TaskDelayed(0, 1, 2.0, 3.0, Fault("server"), unpriced),
+        TaskStarted(0, 2, 3.0, ""),
+        TaskFinished(0, 2, 4.0, unpriced),
+    ]
+    row: Row | None = None
+    for fact in facts:
+        row = fold(row, fact, b"key", "ask")
+    assert row is not None
+    assert row.unpriced == 2
+    assert row.spent_microusd == 0

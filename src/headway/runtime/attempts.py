@@ -229,7 +229,7 @@ class Attempts:
     def _lost(self, active: Active, fault: Fault, result: Result, is_in_doubt: bool) -> None:
         crash_point("lost")
         if fault.retry_after_s == inf:
-            self._driver.put_off(fault.detail)
+            self._driver.stop("account", fault.detail)
         self._in_doubt += is_in_doubt
         spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
