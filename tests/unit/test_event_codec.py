@@ -136,3 +136,10 @@ def test_an_older_event_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_field_that_is_not_known_is_passed_over() -> None:
     assert decode("run_continued", 1, 2.0, '{"mood":"good"}') == RunContinued(2.0)
+
+
+def test_calls_without_a_price_are_kept_with_the_ending() -> None:
+    ending = Ending(b"", b"", 10.0, 5.0, 0, 1, unpriced=1)
+    event = TaskFinished(1, 1, 2.0, ending)
+    kind, text = encode(event)
+    assert decode(kind, 1, 2.0, text) == event

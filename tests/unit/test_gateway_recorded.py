@@ -66,7 +66,7 @@ def test_calls_are_counted_by_name_each_once_and_what_may_have_been_paid_with_th
     found = recorded_in(str(tmp_path / "calls.hwr"))
     taken = Taken(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3)
     assert found["a~1"] == taken, "what came again is free"
-    assert found["a~2"] == found["b~1"] == Taken(1, 12.0, 5.0, paid=1)
+    assert found["a~2"] == found["b~1"] == Taken(1, 12.0, 5.0, paid=1, unpriced=1)
 
 
 def test_what_was_recorded_has_the_price_of_its_model(tmp_path: Path) -> None:

@@ -158,3 +158,19 @@ def test_replies_behind_a_lost_one_are_forgotten() -> None:
     row = row_of("started", NOTHING, (b"1", b"2", b"3"))
     assert without_lost(row, {b"1", b"3"}.__contains__).kept == (b"1",)
     assert without_lost(row, {b"1", b"2", b"3"}.__contains__) is row
+
+
+def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
+    unpriced = Ending(input_tokens=10.0, calls=1, unpriced=1)
+    facts: list[Fact] = [
+        TaskStarted(0, 1, 1.0, ""),
+        TaskDelayed(0, 1, 2.0, 3.0, Fault("server"), unpriced),
+        TaskStarted(0, 2, 3.0, ""),
+        TaskFinished(0, 2, 4.0, unpriced),
+    ]
+    row: Row | None = None
+    for fact in facts:
+        row = fold(row, fact, b"key", "ask")
+    assert row is not None
+    assert row.unpriced == 2
+    assert row.spent_microusd == 0

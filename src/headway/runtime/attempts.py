@@ -242,7 +242,7 @@ class Attempts:
     def _lost(self, active: Active, fault: Fault, result: Result, is_in_doubt: bool) -> None:
         crash_point("lost")
         if fault.retry_after_s == inf:
-            self._driver.put_off(fault.detail)
+            self._driver.stop("account", fault.detail)
         if fault.kind in LOCAL and (full := self._setup.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
         self._in_doubt += is_in_doubt

@@ -202,9 +202,15 @@ class Driver:
     def stop(
         self, cause: Cause, detail: str, *, is_now: bool = False, until_s: float = 0.0
     ) -> None:
-        """Start nothing more; with `is_now` end what is started, but never what has a result."""
+        """Start nothing more; with `is_now` end what is started, but never what has a result.
+
+        For the cause `account`, tasks that do not need the account still start.
+        """
         if not self._outcome[0]:
             self._outcome = (cause, detail, until_s)
+        if cause == "account":
+            self._is_put_off = True
+            return
         self._is_stopping_now = self._is_stopping_now or is_now
         reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
         was_over = self.state.over
@@ -236,12 +242,6 @@ class Driver:
         if until_s > max(self._setup.clock(), self.state.held_until_s):
             self.feed(Held(until_s, detail))
         return True
-
-    def put_off(self, why: str) -> None:
-        """An account refuses all calls: tasks that need it are left, and the others go on."""
-        if not self._outcome[0]:
-            self._outcome = ("account", why, 0.0)
-        self._is_put_off = True
 
     def feed(self, happened: Input | list[Event]) -> None:
         """Report what need not be durable before it is acted upon, or facts that are."""

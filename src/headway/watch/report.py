@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.core.afterwards import Compared, GroupAfter
 from headway.core.numbers import short
+from headway.core.passage import Taken
 from headway.watch.afterwards import Afterwards
 from headway.watch.reportwords import (
     advice,
@@ -194,6 +195,14 @@ def _groups(run: Afterwards) -> Iterator[Text]:
         yield _labelled("" if index else "groups", Text(line))
 
 
+def _cost_json(taken: Taken) -> dict[str, object]:
+    return {
+        "usd": known_usd(taken.microusd, taken.unpriced),
+        "known_usd": taken.microusd / 1e6,
+        "unpriced_calls": taken.unpriced,
+    }
+
+
 def _group_cost(group: GroupAfter) -> str:
     if group.taken.unpriced:
         return f"{usd(group.taken.microusd)} + ?" if group.taken.microusd else "unknown"
@@ -257,9 +266,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "calls": run.taken.calls,
         "input_tokens": round(run.taken.input_tokens),
         "output_tokens": round(run.taken.output_tokens),
-        "usd": known_usd(run.taken.microusd, run.taken.unpriced),
-        "known_usd": run.taken.microusd / 1e6,
-        "unpriced_calls": run.taken.unpriced,
+        **_cost_json(run.taken),
         "foreseen": _foreseen_json(run),
         "submitted": run.submitted,
         "effective": run.effective,

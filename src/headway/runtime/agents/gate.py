@@ -155,7 +155,8 @@ class Gate:
             account, model = use
             host, last, key = account.partition("#")[0], row[-1], calling.key_variable
             mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
-            raise put_off(last.kind, f"{host} refuses every call to `{model}`: {last.detail}; {mend}")
+            why = f"{host} refuses every call to `{model}`: {last.detail}; {mend}"
+            raise put_off(last.kind, why)
 
     def statistics(self) -> GateStatistics:
         return GateStatistics(self._admitted, self._windows)
