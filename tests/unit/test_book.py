@@ -31,9 +31,9 @@ def _book(terms: AccountTerms = MANY_AT_ONCE, memory: Memory = Memory(), now: fl
 
 
 def _request(number: int, prefix: str = "", model: str = "model", most: int | None = 1000,
-             client: str = "ann", account: str = "one", size: int = 4000) -> Request:  # fmt: skip
+             client: str = "ann", account: str = "one") -> Request:  # fmt: skip
     sketch = Sketch(
-        model, size_bytes=size, most_input_tokens=size + 100, max_output_tokens=most, prefix=prefix
+        model, size_bytes=4000, most_input_tokens=4100, max_output_tokens=most, prefix=prefix
     )
     return Request((client, number), account, "anthropic", sketch)
 
@@ -183,7 +183,8 @@ def test_a_budget_in_money_counts_what_is_in_flight_when_it_is_set() -> None:
 def test_calls_wait_for_a_budget_in_order_of_arrival() -> None:
     book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=1.3 * CLAIMED)))
     _ask(book, 1, 2)
-    book.ask(_request(3, size=10, most=10), 0.0)
+    small = Sketch("model", size_bytes=10, most_input_tokens=110, max_output_tokens=10)
+    book.ask(replace(_request(3), sketch=small), 0.0)
     assert _granted(book.decide(0.0)) == [1]
     assert book.leave(("ann", 2), 1.0) == BUDGETED
     assert _granted(book.decide(1.0)) == [3]

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from headway.core.quota.demand import Price
+from headway.core.quota.estimate import Prices
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -24,7 +25,6 @@ from headway.errors import (
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.agents.prompt import (
     MAX_TOKENS,
-    Prices,
     PromptAgent,
     PromptCall,
     Settings,

@@ -173,9 +173,6 @@ class Sketch:
     """Everything that the model reads, in bytes of ordinary text of its content: what is dear to a
     vocabulary, like digits, weighs more."""
     messages: int = 1
-    most_input_tokens: int = 0
-    """The most that its text can be counted as: each of its bytes is a token. What is not text, and
-    what the provider adds by itself, is estimated."""
     max_output_tokens: int | None = None
     """The longest answer that the call allows, where it says so; of all choices together."""
     kind: str = ""
@@ -183,10 +180,13 @@ class Sketch:
     prefix: str = ""
     """A digest of the beginning that the provider can keep in its prompt cache, if there is one."""
     prefix_bytes: int = 0
-    may_write_cache: bool = False
-    """Whether the provider may charge its input for being written into a prompt cache."""
     is_whole: bool = False
     """The answer does not stream."""
+    most_input_tokens: int = 0
+    """The most that its text can be counted as: each of its bytes is a token. What is not text, and
+    what the provider adds by itself, is estimated."""
+    may_write_cache: bool = False
+    """Whether the provider may charge its input for being written into a prompt cache."""
 
 
 @dataclass(frozen=True, slots=True)

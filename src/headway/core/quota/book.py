@@ -168,7 +168,15 @@ class Book:
         if self.purse.budget(key, terms.budget):
             for entry in self._entries.values():
                 if entry.permit is not None:
-                    self._claim_anew(entry)
+                    # Where the budget is the first in money, no price was claimed for it.
+                    request, claim = entry.request, entry.claim
+                    most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+                    tokens, money = (
+                        max(claim.tokens, most.tokens),
+                        max(claim.microusd, most.microusd),
+                    )
+                    entry.claim = Spend(tokens, money)
+                    self.purse.claim(Claim(request.id, request.account, entry.claim))
             self._waiting.reconsider(now)
 
     def memory(self, now: float) -> Memory:
@@ -192,13 +200,6 @@ class Book:
         entry = Entry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
         self._entries[request.id] = entry
         return entry
-
-    def _claim_anew(self, entry: Entry) -> None:
-        """A budget in money is new: calls in flight were claimed without their price."""
-        request, claim = entry.request, entry.claim
-        whole = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
-        entry.claim = Spend(max(claim.tokens, whole.tokens), max(claim.microusd, whole.microusd))
-        self.purse.claim(Claim(request.id, request.account, entry.claim))
 
     def _close(self, entry: Entry) -> None:
         del self._entries[entry.request.id]
