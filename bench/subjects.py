@@ -111,7 +111,7 @@ def whole_call(count: int) -> Spread:
 
 def booked_call(count: int) -> Spread:
     """Ask, decide, first byte, settle in a book: what the broker keeps of a call included."""
-    book = Book(Memory(), lambda _: None, 0.0)
+    book = Book(Memory(), lambda *_: None, 0.0)
     book.configure("", AccountTerms(LIMITS), 0.0)
     sketch = Sketch("bench", size_bytes=8000, max_output_tokens=4096)
     outcome = Outcome("used", Tally(2000.0, 0.0, 480.0))

@@ -79,7 +79,7 @@ class Outside(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.book = Book(Memory(month="2026-11"), lambda _: PRICE, self.now)
+        self.book = Book(Memory(month="2026-11"), lambda *_: PRICE, self.now)
         self.terms: dict[str, AccountTerms] = {}
         self.waiting: dict[CallId, Call] = {}
         self.held: dict[CallId, Call] = {}
@@ -261,7 +261,7 @@ class Callers(Outside):
     def replace_the_broker(self, away_s: float, lost: set[str]) -> None:
         memory = self.book.memory(self.now)
         self.now += away_s
-        self.book = Book(memory, lambda _: PRICE, self.now, away_s)
+        self.book = Book(memory, lambda *_: PRICE, self.now, away_s)
         for client in sorted(lost):
             self.bury(client)
         for call in self.held.values():

@@ -46,7 +46,7 @@ class Agents(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.budget = Budget()
-        self.book = Book(Memory(), lambda _: PRICE, 0.0)
+        self.book = Book(Memory(), lambda *_: PRICE, 0.0)
         self.waiting: dict[CallId, Request] = {}
         self.held: dict[CallId, Call] = {}
         self.numbers = 0

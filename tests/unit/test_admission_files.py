@@ -70,7 +70,7 @@ def test_a_memory_from_before_there_were_chronicles_and_days_is_read(tmp_path: P
     (lane,) = kept.memory.lanes
     assert (lane.chronicle, kept.memory.days) == (ChronicleMemory(), ())
     assert dict(kept.memory.spent)[""] == Spend(140.0)
-    book = Book(kept.memory, lambda _: None, 0.0)
+    book = Book(kept.memory, lambda *_: None, 0.0)
     book.purse.turn("2026-11-17")
     view = describe(book, 0.0)
     assert [one.limit.name for one in view.lanes[0].limits] == ["input/60s", "requests/60s"]

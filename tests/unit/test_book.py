@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -18,12 +19,12 @@ PRICE = Price(3_000_000, 15_000_000)
 ONE_AT_ONCE = Limit("concurrency", 1.0, kind="gauge")
 MANY_AT_ONCE = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
 WHOLE = Tally(1000.0, 0.0, 200.0)
-CLAIMED = 1.2 * 1004.0 + 1000.0
+CLAIMED = 4100.0 + 1000.0
 """The most that a call of `_ask` takes in tokens."""
 
 
 def _book(terms: AccountTerms = MANY_AT_ONCE, memory: Memory = Memory(), now: float = 0.0) -> Book:
-    book = Book(memory, lambda model: PRICE if model == "model" else None, now)
+    book = Book(memory, lambda model, _: PRICE if model == "model" else None, now)
     if terms is not MANY_AT_ONCE or not memory.terms:
         book.configure("one", terms, now)
     return book
@@ -31,7 +32,9 @@ def _book(terms: AccountTerms = MANY_AT_ONCE, memory: Memory = Memory(), now: fl
 
 def _request(number: int, prefix: str = "", model: str = "model", most: int | None = 1000,
              client: str = "ann", account: str = "one") -> Request:  # fmt: skip
-    sketch = Sketch(model, size_bytes=4000, max_output_tokens=most, prefix=prefix)
+    sketch = Sketch(
+        model, size_bytes=4000, most_input_tokens=4100, max_output_tokens=most, prefix=prefix
+    )
     return Request((client, number), account, "anthropic", sketch)
 
 
@@ -123,17 +126,17 @@ def test_a_dead_client_is_settled_at_once_at_the_most_it_can_have_cost() -> None
 
 
 def test_a_budget_is_never_exceeded_and_says_so() -> None:
-    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=2.6 * CLAIMED)))
+    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=2.3 * CLAIMED)))
     _ask(book, 1, 2, 3)
     assert (_granted(book.decide(0.0)), book.statistics().parked) == ([1, 2], 1)
     assert book.settle(("ann", 1), Outcome("used", WHOLE), 1.0)
     assert _granted(book.decide(1.0)) == [3]
     for number in (2, 3):
-        book.settle(("ann", number), Outcome("used", Tally(known="unknown")), 1.0)
+        book.settle(("ann", number), Outcome("used", Tally(9.0, 0.0, 9.0, "estimated")), 1.0)
     _ask(book, 4, now=1.0)
     verdict = book.decide(1.0)
     assert _denied(verdict) == [(4, "HW205")]
-    assert verdict.denials[0].message.endswith("a call of up to 2,201 tokens, $0.0186")
+    assert verdict.denials[0].message.endswith("a call of up to 5,100 tokens, $0.0273")
     assert _is_clean(book)
 
 
@@ -141,7 +144,7 @@ def test_a_call_without_a_price_is_measured_in_tokens() -> None:
     book = _book(AccountTerms(budget=Budget(tokens=100.0)))
     book.ask(_request(1, model="new"), 0.0)
     (denied,) = book.decide(0.0).denials
-    assert denied.message.endswith("a call of up to 2,205 tokens")
+    assert denied.message.endswith("a call of up to 5,100 tokens")
     assert "headway limits" in denied.hint
 
 
@@ -154,13 +157,34 @@ def test_with_a_budget_in_money_a_call_has_to_have_a_ceiling(key: str) -> None:
     book.ask(_request(3), 0.0)
     verdict = book.decide(0.0)
     assert (_granted(verdict), _denied(verdict)) == ([3], [(1, "HW205"), (2, "HW205")])
-    assert "max_tokens" in verdict.denials[0].hint
+    assert "known price" in verdict.denials[0].hint
+    assert "max_tokens" in verdict.denials[1].hint
+
+
+def test_with_a_budget_in_tokens_a_call_has_to_limit_its_answer() -> None:
+    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=10.0**9)))
+    book.ask(_request(1, most=None), 0.0)
+    book.ask(replace(_request(2, most=None), is_soft=True), 0.0)
+    verdict = book.decide(0.0)
+    assert (_granted(verdict), _denied(verdict)) == ([2], [(1, "HW205")])
+
+
+def test_a_budget_in_money_counts_what_is_in_flight_when_it_is_set() -> None:
+    prices: list[Price] = []
+    book = Book(Memory(), lambda *_: prices[0] if prices else None, 0.0)
+    _ask(book, 1)
+    book.decide(0.0)
+    prices.append(PRICE)
+    book.configure("one", AccountTerms(budget=Budget(microusd=10**9)), 1.0)
+    ledger = dict(book.purse.statistics().ledgers)["one"]
+    assert ledger.claimed == Spend(CLAIMED, 4100 * 3 + 1000 * 15)
 
 
 def test_calls_wait_for_a_budget_in_order_of_arrival() -> None:
-    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=1.6 * CLAIMED)))
+    book = _book(AccountTerms(MANY_AT_ONCE.limits, budget=Budget(tokens=1.3 * CLAIMED)))
     _ask(book, 1, 2)
-    book.ask(_request(3, most=10), 0.0)
+    small = Sketch("model", size_bytes=10, most_input_tokens=110, max_output_tokens=10)
+    book.ask(replace(_request(3), sketch=small), 0.0)
     assert _granted(book.decide(0.0)) == [1]
     assert book.leave(("ann", 2), 1.0) == BUDGETED
     assert _granted(book.decide(1.0)) == [3]
@@ -253,7 +277,7 @@ def test_a_call_for_which_there_will_never_be_enough_is_denied_by_itself() -> No
 
 
 def test_a_call_for_which_nothing_is_left_is_denied_when_nothing_can_come_back() -> None:
-    book = _book(AccountTerms((Limit("spend", 20_000.0, kind="gauge"),)))
+    book = _book(AccountTerms((Limit("spend", 30_000.0, kind="gauge"),)))
     _ask(book, 1, 2)
     assert _granted(book.decide(0.0)) == [1]
     assert book.decide(1.0) == Verdict((), (), inf)
@@ -338,7 +362,7 @@ def test_a_broker_goes_on_where_the_last_one_stopped() -> None:
     assert _granted(book.decide(1.0)) == [4]
     memory = book.memory(1.0)
     assert (memory.month, {claim.id[1] for claim in memory.claims}) == ("2026-11", {2, 3, 4})
-    heir = Book(memory, lambda _: PRICE, 3.0, age_s=2.0)
+    heir = Book(memory, lambda *_: PRICE, 3.0, age_s=2.0)
     for _ in range(2):
         heir.adopt(_request(2), 3.0, 3.0)
         heir.adopt(_request(3), 3.0, 3.0)
@@ -372,7 +396,7 @@ def test_an_adopted_call_keeps_its_claim_and_pays_it_if_nothing_is_known() -> No
 
 
 def test_headers_teach_limits_and_dialects() -> None:
-    book = Book(Memory(), lambda _: None, 0.0)
+    book = Book(Memory(), lambda *_: None, 0.0)
     book.ask(Request(("ann", 1), "one", "", Sketch("model")), 0.0)
     book.decide(0.0)
     told = Reading((LimitReading("requests", 60.0, 50.0, 49.0, 1.2),))

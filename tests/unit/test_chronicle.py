@@ -175,7 +175,7 @@ def test_spells_are_added_and_taken_away() -> None:
 
 def _book(**sketched: object) -> Book:
     """One call under way, whose first byte has come after half a second."""
-    book = Book(Memory(), lambda _: None, 0.0)
+    book = Book(Memory(), lambda *_: None, 0.0)
     book.lanes.turn(7, 0.0)
     book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
     sketch = Sketch("model", size_bytes=400, max_output_tokens=100, **sketched)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def test_new_terms_leave_the_chronicle_as_it_is() -> None:
     book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 1.0)
     book.configure("", AccountTerms((Limit("requests", 6.0),)), 2.0)
     assert _spell(book, 3.0).answered == 1
-    again = Book(book.memory(3.0), lambda _: None, 3.0)
+    again = Book(book.memory(3.0), lambda *_: None, 3.0)
     assert again.memory(3.0).lanes[0].chronicle == book.memory(3.0).lanes[0].chronicle
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 import pytest
 
 from headway.core.quota.demand import Price
@@ -12,18 +15,21 @@ from headway.core.quota.terms import Spend
 from headway.core.values import Amounts, Demand, Sketch, Tally
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
-CALL = Sketch("known", size_bytes=4000, messages=1, max_output_tokens=1000)
-CACHED = Sketch("known", size_bytes=4000, max_output_tokens=1000, prefix="p", prefix_bytes=3000)
+CALL = Sketch("known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000)
+CACHED = Sketch(
+    "known", size_bytes=4000, most_input_tokens=4100, max_output_tokens=1000, prefix="p",
+    prefix_bytes=3000, may_write_cache=True,
+)  # fmt: skip
 
 
 def _estimates() -> Estimates:
-    return Estimates(lambda model: PRICE if model == "known" else None)
+    return Estimates(lambda model, _: PRICE if model == "known" else None)
 
 
 def test_a_demand_is_expected_and_at_most() -> None:
     demand = _estimates().demand(CALL, ANTHROPIC, is_warm=False)
     assert demand.expected == Amounts(1004.0, OUTPUT_TOKENS_PRIOR, 1004 * 3 + 500 * 15)
-    assert demand.ceiling == Amounts(INPUT_DOUBT * 1004.0, 1000.0, 1205 * 3 + 1000 * 15)
+    assert demand.ceiling == Amounts(INPUT_DOUBT * 1004.0, 1000.0, 4100 * 3 + 1000 * 15)
 
 
 def test_a_call_that_names_no_longest_answer_may_grow_to_the_longest() -> None:
@@ -48,18 +54,35 @@ def test_what_is_in_the_cache_does_not_count_where_it_does_not() -> None:
     assert (cold, warm, counted) == (1004.0, 254.0, 1004.0)
 
 
-def test_a_claim_is_for_the_whole_call_even_if_some_is_cached() -> None:
+def test_a_hard_claim_is_every_byte_as_a_token_and_the_longest_answer() -> None:
     estimates = _estimates()
     demand = estimates.demand(CACHED, ANTHROPIC, is_warm=True)
-    assert estimates.claim(CACHED, demand) == Spend(1204.8 + 1000.0, 1205 * 3 + 1000 * 15)
+    assert estimates.claim(CACHED, demand) == Spend(5100.0, 4100 * 3 + 1000 * 15)
+    many = replace(CALL, max_output_tokens=4 * OUTPUT_TOKENS_MAX)
+    assert estimates.claim(many, demand).tokens == 4100.0 + 4 * OUTPUT_TOKENS_MAX
+
+
+def test_a_claim_is_no_less_than_what_is_expected_of_what_is_not_text() -> None:
+    estimates = _estimates()
+    image = Sketch("known", "media", size_bytes=5000, most_input_tokens=80, max_output_tokens=10)
+    demand = estimates.demand(image, ANTHROPIC, is_warm=False)
+    assert estimates.claim(image, demand).tokens == ceil(INPUT_DOUBT * 1504.0) + 10.0
+
+
+def test_a_long_input_is_claimed_and_paid_at_its_own_price() -> None:
+    estimates = Estimates(lambda _, tokens: Price(2, 2) if tokens <= 1000 else Price(4, 4))
+    demand = estimates.demand(CALL, ANTHROPIC, is_warm=False)
+    assert estimates.claim(CALL, demand).microusd == Price(4, 4).cost_microusd(Amounts(4100, 1000))
+    tally = Tally(900.0, 200.0, 10**6)
+    assert estimates.spend(CALL, Spend(), tally).microusd == Price(4, 4).cost_of(tally)
 
 
 def test_a_claim_is_for_what_writing_into_the_cache_can_cost() -> None:
-    estimates = Estimates(lambda _: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
+    estimates = Estimates(lambda *_: Price(3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000))
     demand = estimates.demand(CACHED, ANTHROPIC, is_warm=False)
     tally = Tally(1004, 0, 1000, cache_write_tokens=750, long_write_tokens=750)
     claim = estimates.claim(CACHED, demand)
-    assert claim.microusd == 305 * 3 + 900 * 6 + 1000 * 15
+    assert claim.microusd == 4100 * 6 + 1000 * 15
     assert estimates.spend(CACHED, claim, tally).microusd == 254 * 3 + 750 * 6 + 1000 * 15
 
 
@@ -74,20 +97,8 @@ def test_a_soft_claim_is_for_the_expected_answer_and_for_something() -> None:
 
 
 @pytest.mark.parametrize(("model", "is_known"), [("known", True), ("new", False)])
-def test_a_soft_claim_needs_a_price_only(model: str, is_known: bool) -> None:
-    assert _estimates().has_ceiling(Sketch(model), is_soft=True) is is_known
-
-
-@pytest.mark.parametrize(
-    ("sketch", "has_ceiling"),
-    [
-        (CALL, True),
-        (Sketch("known"), False),
-        (Sketch("new", max_output_tokens=1), False),
-    ],
-)
-def test_a_ceiling_needs_a_price_and_a_longest_answer(sketch: Sketch, has_ceiling: bool) -> None:
-    assert _estimates().has_ceiling(sketch) is has_ceiling
+def test_a_price_is_known_or_not(model: str, is_known: bool) -> None:
+    assert _estimates().has_price(Sketch(model)) is is_known
 
 
 def test_only_reported_whole_answers_teach() -> None:
@@ -134,7 +145,12 @@ def test_spend_is_the_price_of_what_was_reported_and_in_doubt_all_that_was_kept(
     assert estimates.spend(CALL, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0, cost)
     unpriced = Sketch("new", size_bytes=4000)
     assert estimates.spend(unpriced, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0)
-    counted = estimates.spend(CALL, claim, Tally(0.0, 0.0, 10.0, "estimated"))
+    seen = Tally(0.0, 0.0, 10.0, "estimated")
+    assert estimates.spend(CALL, claim, seen) == claim
+    assert estimates.spend(CALL, claim, Tally(0.0, 0.0, 10.0)) == claim, "no input was reported"
+    assert estimates.spend(CALL, claim, Tally(known="unknown"), is_soft=True) == claim
+    counted = estimates.spend(CALL, claim, seen, is_soft=True)
     assert counted == Spend(1014.0, 1004 * 3 + 10 * 15)
-    cached = estimates.spend(CACHED, claim, Tally(0.0, 750.0, 10.0, "estimated"))
+    partly = Tally(0.0, 750.0, 10.0, "estimated")
+    cached = estimates.spend(CACHED, claim, partly, is_soft=True)
     assert cached.tokens == 254.0 + 750.0 + 10.0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from math import ceil
 
 import httpx2
 import pytest
 
 from headway.core.quota.demand import Price
+from headway.core.quota.estimate import Prices
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -23,18 +25,15 @@ from headway.errors import (
 from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
 from headway.runtime.agents.prompt import (
     MAX_TOKENS,
-    Prices,
     PromptAgent,
     PromptCall,
     Settings,
-    ceiling_of,
     must_have_ceilings,
 )
 from headway.runtime.prices import price_at
 from headway.runtime.schemas import read_schema
 from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 from headway.testing import FakeAdmission, run_virtual
-from headway.wire.ask import Question
 from headway.wire.values import Answer
 from headway.wire.write import error_event
 from tests.unit.attempts import Told
@@ -128,18 +127,18 @@ def test_a_call_asks_for_its_permit_under_the_name_of_its_task() -> None:
 def test_the_most_that_a_call_can_cost_is_set_aside_before_it_is_sent() -> None:
     bench = Bench()
     bench.perform()
-    most = ceiling_of(Question("claude-x", (("user", "say it"),), 100), PRICE)
-    assert bench.told.reserved == [(most.microusd, most.tokens)]
-    assert most.tokens == 6 + 16 + 64 + 100
-    assert most.microusd == (6 + 16 + 64) * 3 + 100 * 15
+    (request,) = bench.provider.requests
+    most_in = len(request.content) + 64
+    assert bench.told.reserved == [(most_in * 3 + 100 * 15, most_in + 100)]
 
 
 def test_a_long_input_is_set_aside_and_charged_at_the_price_of_long_inputs() -> None:
     bench = Bench(said("yes"))
     bench.prices = lambda _, tokens: Price(6, 6) if tokens > 100_000 else Price(3, 3)
     bench.perform(PromptCall("x" * 1_000_000, "claude-x", max_tokens=1))
-    most = ceiling_of(Question("claude-x", (("user", "x" * 1_000_000),), 1), Price(6, 6))
-    assert bench.told.reserved == [(most.microusd, most.tokens)]
+    (request,) = bench.provider.requests
+    most_in = len(request.content) + 64
+    assert bench.told.reserved == [(ceil((most_in + 1) * 6 / 1e6), most_in + 1)]
 
 
 def test_prices_of_long_inputs_are_those_of_their_step() -> None:
@@ -173,7 +172,7 @@ def test_a_call_without_a_price_is_not_made_where_money_counts() -> None:
     assert bench.provider.requests == []
     bench.must_be_priced = False
     assert bench.perform().spend_microusd == 0
-    assert bench.told.reserved == [(0, 6 + 16 + 64 + 100)]
+    assert bench.told.reserved == [(0, len(bench.provider.requests[0].content) + 64 + 100)]
 
 
 def test_what_nobody_reported_costs_its_ceiling() -> None:
@@ -181,7 +180,8 @@ def test_what_nobody_reported_costs_its_ceiling() -> None:
     silent = [*whole[:-1], whole[-1].split(b"\n\n")[0] + b"\n\ndata: [DONE]\n\n"]
     bench = Bench(body=Body(silent))
     result = bench.perform(PromptCall("say it", "gpt-x", max_tokens=100))
-    assert result.spend_microusd == bench.told.reserved[0][0]
+    taken = round(result.input_tokens + result.output_tokens) + result.extra_tokens
+    assert (result.spend_microusd, taken) == bench.told.reserved[0]
 
 
 def test_refusals_are_absorbed_and_the_attempt_says_that_it_waits_again() -> None:

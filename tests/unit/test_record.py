@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from headway.core.digest import digest
 from headway.core.engine.events import (
     NOTHING,
@@ -43,7 +46,9 @@ def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
 
 def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
     row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
-    assert row == Row(KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500)
+    assert row == Row(
+        KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500, spent_tokens=120
+    )
 
 
 def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
@@ -53,6 +58,7 @@ def test_a_delay_says_why_and_its_cost_is_added_to_the_next_attempt() -> None:
     assert (again.state, again.attempt, again.started_s) == ("started", 2, 20.0)
     done = fold(again, TaskFinished(7, 2, 22.0, PAID), KEY, "review[7]")
     assert (done.fault, done.spent_microusd, done.ended_s) == ("", 1000, 22.0)
+    assert done.spent_tokens == 240
 
 
 def test_a_failure_without_a_detail_is_named_by_its_kind() -> None:
@@ -61,15 +67,25 @@ def test_a_failure_without_a_detail_is_named_by_its_kind() -> None:
 
 
 def test_money_is_set_aside_until_the_attempt_ends() -> None:
-    held = folded(FIRST, MoneyReserved(7, 1, 10.5, 900))
+    held = folded(FIRST, MoneyReserved(7, 1, 10.5, 900, 300))
     assert (held.reserved_microusd, held.spent_microusd) == (900, 0)
+    assert (held.reserved_tokens, held.spent_tokens) == (300, 0)
     done = fold(held, TaskFinished(7, 1, 12.0, PAID), KEY, "review[7]")
     assert (done.reserved_microusd, done.spent_microusd) == (0, 500)
+    assert (done.reserved_tokens, done.spent_tokens) == (0, 120)
+
+
+def test_what_is_in_doubt_counts_towards_tokens_beside_what_is_known() -> None:
+    lost = replace(PAID, extra_tokens=180, is_in_doubt=True)
+    row = folded(FIRST, TaskFailed(7, 1, 12.0, Fault("broken"), lost))
+    assert row.spent_tokens == 300
+    assert replace(PAID, input_tokens=inf).spend_tokens == 0
 
 
 def test_an_attempt_that_never_ended_is_charged_with_all_that_was_set_aside() -> None:
-    row = folded(FIRST, MoneyReserved(7, 1, 10.5, 900), TaskStarted(7, 2, 30.0, "again"))
+    row = folded(FIRST, MoneyReserved(7, 1, 10.5, 900, 300), TaskStarted(7, 2, 30.0, "again"))
     assert (row.reserved_microusd, row.spent_microusd) == (0, 900)
+    assert (row.reserved_tokens, row.spent_tokens) == (0, 300)
 
 
 def test_replies_are_kept_for_the_next_attempt_after_a_kill_or_a_delay() -> None:

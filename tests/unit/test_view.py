@@ -9,7 +9,7 @@ from headway.core.values import Limit, LimitReading, Reading, Sketch, Tally
 
 
 def _book() -> Book:
-    book = Book(Memory(month="2026-11"), lambda _: None, 0.0)
+    book = Book(Memory(month="2026-11"), lambda *_: None, 0.0)
     limits = (
         Limit("concurrency", 2.0, kind="gauge"),
         Limit("requests", 5.0, kind="sliding"),

@@ -104,7 +104,7 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
 
 def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() -> None:
     terms = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
-    book = Book(Memory(), lambda _: None, 0.0)
+    book = Book(Memory(), lambda *_: None, 0.0)
     book.configure("one", terms, 0.0)
     sketch = Sketch("model", size_bytes=4000, max_output_tokens=100, prefix="p")
     for number in (1, 2):

@@ -95,7 +95,9 @@ LINES: tuple[tuple[Fact, str], ...] = (
     (TaskStarted(0, 2, 0.0, "again"), "t  started, attempt 2: again"),
     (CallWaited(0, 0.0), "t  waits for a permit"),
     (CallAdmitted(0, 0.0), "t  has its permit"),
-    (MoneyReserved(0, 1, 0.0, 5000), "t  may cost up to $0.0050"),
+    (MoneyReserved(0, 1, 0.0, 5000), "t  may take up to $0.0050"),
+    (MoneyReserved(0, 1, 0.0, 0, 1200), "t  may take up to 1,200 tokens"),
+    (MoneyReserved(0, 1, 0.0, 5000, 1200), "t  may take up to 1,200 tokens, $0.0050"),
     (ReplyKept(0, 1, 0.0, b""), "t  a reply is kept"),
     (EffectIntended(0, 0.0, "mail", 1, "ab12"), "t  effect mail is performed, key ab12"),
     (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
 from headway.core.values import Sketch
 from headway.errors import WireError
-from headway.wire.asked import IMAGE_BYTES, PAGE_BYTES
+from headway.wire.asked import IMAGE_BYTES, OVERHEAD_TOKENS, PAGE_BYTES, TOOLS_TOKENS
 from headway.wire.read import conversation, route, sketch
 from headway.wire.values import Conversation, Route, WireName
 
@@ -114,8 +117,9 @@ def test_text_is_as_large_as_it_is_and_not_as_json_escapes_it(one: Route) -> Non
     key = {"model": "m", "input" if one is RESPONSES else "messages": user(korean)}
     escaped, plain = json.dumps(key), json.dumps(key, ensure_ascii=False)
     assert len(escaped) > 1.3 * len(plain.encode())
-    found = sketch(one, escaped.encode())
-    assert found == sketch(one, plain.encode())
+    found, same = sketch(one, escaped.encode()), sketch(one, plain.encode())
+    assert found == replace(same, most_input_tokens=found.most_input_tokens)
+    assert found.most_input_tokens < len(plain.encode()) + OVERHEAD_TOKENS
     assert found.content == "korean"
     assert found.size_bytes == pytest.approx(len(korean.encode()), rel=0.3)
 
@@ -123,7 +127,52 @@ def test_text_is_as_large_as_it_is_and_not_as_json_escapes_it(one: Route) -> Non
 @pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
 def test_blocks_are_as_large_as_their_text(one: Route) -> None:
     kind = "input_text" if one is RESPONSES else "text"
-    assert ask(one, [{"type": kind, "text": LONG}]) == ask(one, LONG)
+    blocks, text = ask(one, [{"type": kind, "text": LONG}]), ask(one, LONG)
+    assert replace(blocks, most_input_tokens=text.most_input_tokens) == text
+
+
+@pytest.mark.parametrize("one", [MESSAGES, CHAT, RESPONSES])
+@pytest.mark.parametrize(
+    "text", ["hi", LONG, "\ufdfa" * 50, "\ufb03\u00bd" * 9, "\U0001f600\ud800", '\\"\n']
+)
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_the_most_input_is_no_less_than_the_bytes_of_the_text(
+    one: Route, text: str, is_escaped: bool
+) -> None:
+    asked = {"input": text} if one is RESPONSES else {"messages": user(text)}
+    body = json.dumps({"model": "m", **asked}, ensure_ascii=is_escaped)
+    most = sketch(one, body.encode("utf-8", "surrogatepass")).most_input_tokens
+    read = [text, normalize("NFKC", text)]
+    longest = max(len(form.encode("utf-8", "surrogatepass")) for form in read)
+    assert longest + OVERHEAD_TOKENS < most <= 2 * longest + len(body) - len(text) + 200
+
+
+def test_the_most_input_counts_tools_and_takes_what_is_not_text_as_estimated() -> None:
+    plain = ask(MESSAGES, "x").most_input_tokens
+    assert ask(MESSAGES, "x", tools=[TOOL]).most_input_tokens > plain + TOOLS_TOKENS
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * 10**6}
+    image = ask(MESSAGES, [{"type": "image", "source": source}]).most_input_tokens
+    assert IMAGE_BYTES < image < IMAGE_BYTES + 300
+
+
+def test_a_body_that_is_too_deep_to_be_written_again_is_as_large_as_it_came() -> None:
+    for depth in range(800, 1000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        body = f'{{"model":"m","messages":[],"x":"\\u00e9","tool_choice":{deep}}}'.encode()
+        with suppress(WireError):
+            assert sketch(CHAT, body).most_input_tokens >= len(body) - 4
+
+
+def test_input_may_be_written_into_a_cache_where_the_call_or_the_provider_says_so() -> None:
+    marked = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
+    assert not ask(MESSAGES, "x").may_write_cache
+    assert ask(MESSAGES, marked).may_write_cache
+    assert ask(CHAT, "x").may_write_cache
+
+
+def test_the_longest_answer_is_that_of_all_choices_and_of_both_names() -> None:
+    assert ask(CHAT, "x", max_tokens=10, n=200).max_output_tokens == 2000
+    assert ask(CHAT, "x", max_tokens=10, max_completion_tokens=30).max_output_tokens == 30
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ class Sketch:
     vocabulary, like digits, weighs more."""
     messages: int = 1
     max_output_tokens: int | None = None
-    """The longest answer that the call allows, where it says so."""
+    """The longest answer that the call allows, where it says so; of all choices together."""
     kind: str = ""
     """Calls of one kind have answers of similar length."""
     prefix: str = ""
@@ -180,6 +180,11 @@ class Sketch:
     prefix_bytes: int = 0
     is_whole: bool = False
     """The answer does not stream."""
+    most_input_tokens: int = 0
+    """The most that its text can be counted as: each of its bytes is a token. What is not text, and
+    what the provider adds by itself, is estimated."""
+    may_write_cache: bool = False
+    """Whether the provider may charge its input for being written into a prompt cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,7 @@ class _Metered:
             totals.calls + carried.calls, totals.input_tokens + carried.input_tokens,
             totals.output_tokens + carried.output_tokens,
             totals.spend_microusd + carried.microusd, replayed=totals.replayed,
+            charged_tokens=carried.charged_tokens,
         )  # fmt: skip
 
     def known_as(self, name: str) -> None:

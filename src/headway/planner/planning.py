@@ -262,7 +262,7 @@ def _left(budget: Budget | None, took: Result) -> Budget | None:
         return None
     if budget.microusd is not None:
         return Budget(max(1, budget.microusd - took.spend_microusd))
-    tokens = round(took.input_tokens + took.output_tokens)
+    tokens = round(took.input_tokens + took.output_tokens) + took.extra_tokens
     return Budget(tokens=max(1, (budget.tokens or 0) - tokens))
 
 

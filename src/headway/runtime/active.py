@@ -9,7 +9,8 @@ from functools import partial
 from threading import RLock
 
 from headway.core.digest import digest
-from headway.core.engine.budget import Later, Never, Purse
+from headway.core.engine.budget import NOTHING as UNPAID
+from headway.core.engine.budget import Cost, Later, Never, Purse
 from headway.core.engine.engine import State
 from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
 from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, fold
@@ -37,10 +38,10 @@ class Active:
     inputs: bytes = b""
     journalled: int = 0
     """The last attempt of this task whose end the journal knows."""
-    charged_microusd: int = 0
+    charged: Cost = UNPAID
     """What an interrupted attempt had set aside: it counts as spent from now on."""
     runner: asyncio.Task[None] | None = None
-    reserved_microusd: int = 0
+    reserved: Cost = UNPAID
     called_back: str = ""
     """Why it was taken back before it had sent anything."""
     is_sent: bool = False
@@ -129,16 +130,17 @@ class Supplies:
         for one in needed_members(need, member, numbers):
             yield self._works[need.group], need.group, one, states[first + one] == DONE
 
-    def settle(self, active: Active, result: Result, *, is_in_doubt: bool = False) -> int:
+    def settle(self, active: Active, result: Result, *, is_in_doubt: bool = False) -> Cost:
         """An attempt has ended: what it cost, and others may have the rest of its money."""
-        spent = result.spend_microusd
+        tokens = round(result.input_tokens + result.output_tokens) + result.extra_tokens
+        spent = Cost(result.spend_microusd, tokens)
         if is_in_doubt:
-            spent = max(spent, active.reserved_microusd)
+            reserved = active.reserved
+            spent = Cost(max(spent.microusd, reserved.microusd), max(tokens, reserved.tokens))
         if self._purse is None or active.task not in self._holders:
             return spent
-        tokens = round(result.input_tokens + result.output_tokens)
         self._holders.discard(active.task)
-        self._purse.settle(active.task, spent, tokens, is_in_doubt=is_in_doubt)
+        self._purse.settle(active.task, spent.microusd, spent.tokens, is_in_doubt=is_in_doubt)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _fulfil(waiter)
@@ -147,21 +149,25 @@ class Supplies:
     async def reserve(
         self, active: Active, now: Callable[[], float], microusd: int, tokens: int
     ) -> None:
-        """Set money aside, and make that durable before it can be spent."""
+        """Set money aside, and make that durable before it can be spent.
+
+        Without a budget it is noted all the same: the run may be resumed with one.
+        """
         purse = self._purse
-        if purse is None:
-            return
-        self._holders.add(active.task)
-        name = self._graph.groups[active.group].name
-        while isinstance(answer := purse.reserve(active.task, microusd, tokens, name), Later):
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
-        if isinstance(answer, Never):
-            raise OverBudgetError(answer.reason)
-        active.reserved_microusd += microusd
-        fact = MoneyReserved(active.task, active.number, now(), active.reserved_microusd)
-        await self._written(active, fact)
+        if purse is not None:
+            self._holders.add(active.task)
+            name = self._graph.groups[active.group].name
+            while isinstance(answer := purse.reserve(active.task, microusd, tokens, name), Later):
+                waiter = asyncio.get_running_loop().create_future()
+                self._waiters.append(waiter)
+                await waiter
+            if isinstance(answer, Never):
+                raise OverBudgetError(answer.reason)
+        reserved = active.reserved = active.reserved.plus(Cost(microusd, tokens))
+        fact = MoneyReserved(active.task, active.number, now(), reserved.microusd, reserved.tokens)
+        durable = self._written(active, fact)
+        if purse is not None:
+            await durable
         crash_point("reserved")
 
     async def keep(self, active: Active, now: Callable[[], float], reply: bytes) -> None:
@@ -171,14 +177,15 @@ class Supplies:
         await self._written(active, fact, body)
         crash_point("kept")
 
-    async def _written(
+    def _written(
         self, active: Active, fact: MoneyReserved | ReplyKept, *bodies: bytes
-    ) -> None:
-        durable = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[None]:
+        """Write a fact; the future is done when it is durable."""
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         active.row = fold(active.row, fact, active.key, active.name)
         entry = Entry(fact, active.key, active.row, bodies)
         self._record.write((entry,), partial(_fulfil, durable))
-        await durable
+        return durable
 
 
 class _Attempt(Attempt):
@@ -197,7 +204,7 @@ class _Attempt(Attempt):
         self.name = active.name
         self.inputs = active.inputs
         self.journalled = active.journalled
-        self.charged_microusd = active.charged_microusd
+        self.charged = active.charged
         self.kept = ()
         self.snapshot = active.snapshot
         self.lock = supplies.lock

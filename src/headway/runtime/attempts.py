@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headway.core.digest import digest
+from headway.core.engine.budget import Cost
 from headway.core.engine.engine import is_current
 from headway.core.engine.events import (
     NOTHING,
@@ -268,10 +269,13 @@ def _is_cancelled() -> bool:
 
 
 def _ending(
-    result: Result, body: bytes, inputs: bytes, spent: int | None = None, is_in_doubt: bool = False
+    result: Result, body: bytes, inputs: bytes, spent: Cost | None = None, is_in_doubt: bool = False
 ) -> Ending:
+    money, extra = result.spend_microusd, result.extra_tokens
+    if spent is not None:
+        money, counted = spent.microusd, round(result.input_tokens + result.output_tokens)
+        extra = spent.tokens - counted
     return Ending(
-        body, inputs, result.input_tokens, result.output_tokens,
-        result.spend_microusd if spent is None else spent,
-        result.calls, result.exit_code, is_in_doubt,
+        body, inputs, result.input_tokens, result.output_tokens, money, result.calls,
+        result.exit_code, is_in_doubt, extra_tokens=extra,
     )  # fmt: skip

@@ -155,5 +155,5 @@ def _with_access(end: Ending, access: bytes) -> Ending:
     """By hand: this is done once per task."""
     return Ending(
         end.body, end.inputs, end.input_tokens, end.output_tokens, end.spend_microusd, end.calls,
-        end.exit_code, end.is_in_doubt, access,
+        end.exit_code, end.is_in_doubt, access, end.extra_tokens,
     )  # fmt: skip

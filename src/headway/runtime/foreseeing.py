@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from headway.core.engine.strategy import Fixed, Strategy, parse
 from headway.core.foresight.forecast import FULL, ROUGH, Depth, Footing, Knowledge, foresee
 from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
-from headway.core.foresight.outline import INPUT_DOUBT, Outline, Part
+from headway.core.foresight.outline import Outline, Part
 from headway.core.foresight.planned import Facts, outline_of
 from headway.core.plan.expand import Expanded
 from headway.core.plan.spec import Budget
@@ -44,6 +44,9 @@ from headway.runtime.store import Kept, Store
 
 RUN_BUDGET: Final = "the run's budget"
 
+BYTES_PER_TOKEN: Final = 4.0
+"""Of English prose. A budget takes each byte of a call for a token before it is sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
@@ -69,7 +72,7 @@ class Prospect:
         """How many calls the budgets let be in flight: each is claimed at the most it can cost."""
         asking = [part for part in self.outline.parts if part.asks]
         calls = max(1.0, found.calls.mid)
-        tokens_in = INPUT_DOUBT * found.input_tokens.mid / calls
+        tokens_in = BYTES_PER_TOKEN * found.input_tokens.mid / calls
         most_out = max((part.max_tokens for part in asking), default=0.0)
         prices = [part.price for part in asking if part.price is not None]
         cost = max((one.cost_microusd(Amounts(tokens_in, most_out)) for one in prices), default=0)

@@ -30,10 +30,11 @@ ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data")
 EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
 BODY_COLUMNS: Final = ("id", "digest", "data")
 
-_numbers: Final = struct.Struct("<qqddddqqqqqBBBB16s16s")
-"""Row number, attempt, times, tokens, spend, calls, exit code, reserved, spent, whether it is in
-doubt and has an exit code, and two digests with their lengths. Whoever has touched the shared state
-has 2 more where it is said whether he is in doubt, and another digest behind the others."""
+_numbers: Final = struct.Struct("<qqddddqqqqqqqqBBBB16s16s")
+"""Row number, attempt, times, tokens, spend, calls, exit code, money reserved and spent, extra
+tokens, tokens reserved and spent, whether it is in doubt and has an exit code, and two digests with
+their lengths. A row of a task that touched the shared state has 2 more in the mark of doubt, and
+another digest behind the others."""
 _crc: Final = struct.Struct("<I")
 _count: Final = struct.Struct("<I")
 _MANY: Final = 255
@@ -49,8 +50,9 @@ def row_values(number: int, row: Row) -> Values:
     data = _numbers.pack(
         number, row.attempt, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
         end.spend_microusd, end.calls, end.exit_code or 0, row.reserved_microusd,
-        row.spent_microusd, end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body),
-        len(end.inputs), end.body, end.inputs,
+        row.spent_microusd, end.extra_tokens, row.reserved_tokens, row.spent_tokens,
+        end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body), len(end.inputs), end.body,
+        end.inputs,
     )  # fmt: skip
     data += end.access
     if row.kept or row.fault:
@@ -72,7 +74,8 @@ def read_row(found: RowValues) -> Row:
             raise ValueError("its check does not fit")
         (
             own, attempt, started_s, ended_s, input_tokens, output_tokens, spend, calls, exit_code,
-            reserved, spent, marks, has_exit, body_bytes, inputs_bytes, body, inputs,
+            reserved, spent, extra, tokens_reserved, tokens_spent, marks, has_exit, body_bytes,
+            inputs_bytes, body, inputs,
         ) = _numbers.unpack_from(rest)  # fmt: skip
         if own != number:
             raise ValueError(f"it is that of task {own}")
@@ -81,11 +84,11 @@ def read_row(found: RowValues) -> Row:
         kept, fault = _read_tail(tail) if tail else ((), "")
         ending = Ending(
             body[:body_bytes], inputs[:inputs_bytes], input_tokens, output_tokens, spend, calls,
-            exit_code if has_exit else None, marks & 1 == 1, access,
+            exit_code if has_exit else None, marks & 1 == 1, access, extra,
         )  # fmt: skip
         return Row(
             key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
-            ended_s, ending, fault, reserved, spent, kept,
+            ended_s, ending, fault, reserved, spent, kept, tokens_reserved, tokens_spent,
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, struct.error) as why:
         raise JournalError(f"the row of task {found[0]} is spoilt: {why}") from None

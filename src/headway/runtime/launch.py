@@ -164,9 +164,9 @@ def _purse(run: Launch, rows: Iterable[Row]) -> Purse | None:
         return None
     purse = Purse(run.budget or Budget(), run.group_budgets)
     for row in rows:
-        tokens = round(row.ending.input_tokens + row.ending.output_tokens)
-        group = row.name.partition("[")[0]
-        purse.restore(Cost(row.spent_microusd, tokens), Cost(row.reserved_microusd), group)
+        spent = Cost(row.spent_microusd, row.spent_tokens)
+        in_doubt = Cost(row.reserved_microusd, row.reserved_tokens)
+        purse.restore(spent, in_doubt, row.name.partition("[")[0])
     return purse
 
 

@@ -44,13 +44,18 @@ class Taken:
 
     def on(self, result: Result) -> Result:
         """What a command gave, with what its calls took."""
-        taken = Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls)
+        taken = Result(
+            b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
+            extra_tokens=-self.charged_tokens,
+        )  # fmt: skip
         return charged(result, taken) if self.calls else result
 
     in_flight: int = 0
     """Of the calls, those of which nobody knows whether they were answered."""
     replayed: int = 0
     """Calls that were answered from a recording: not among `calls`, and free."""
+    charged_tokens: int = 0
+    """Of the tokens, those that a budget was charged with when the attempt was interrupted."""
     paid: int = 0
     """In a recording: all calls that were answered and paid, also beside the conversation itself.
     Tokens and money are theirs."""

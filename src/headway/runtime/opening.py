@@ -11,15 +11,15 @@ from headway.runtime.store import Kept
 def open_book(kept: Kept, now: float) -> Book:
     """The book of a user, as it was found."""
 
-    def price_of(model: str) -> Price | None:
+    def price_at(model: str, input_tokens: int) -> Price | None:
         """Prices take half a second to import, and nobody needs them without a money budget."""
         if all(ledger.budget.microusd is None for _, ledger in book.purse.statistics().ledgers):
             return None
         from headway.runtime import prices
 
-        return prices.price_of(model)
+        return prices.price_at(model, input_tokens)
 
-    book = Book(kept.memory, price_of, now, kept.age_s)
+    book = Book(kept.memory, price_at, now, kept.age_s)
     turn(book, now)
     return book
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headway.core.engine.budget import Cost
 from headway.core.engine.engine import State
 from headway.core.engine.events import (
     CallAdmitted,
@@ -89,5 +90,5 @@ class Roster:
         active = Active(task, group, member, key, work.label(member), row)
         if row is not None:
             active.journalled = row.attempt - (row.state == "started")
-            active.charged_microusd = row.reserved_microusd
+            active.charged = Cost(row.reserved_microusd, row.reserved_tokens)
         return active

@@ -122,6 +122,8 @@ class Store:
             finally:
                 os.close(handle)
             os.replace(draft, self._path)
+            if is_durable:
+                _sync_folder(os.path.dirname(self._path))
         except OSError as fault:
             return f"{self._path}: {fault.strerror}"
         return ""
@@ -138,3 +140,12 @@ class Store:
                 return f"{self._path} could not be used ({why}); it is kept as {aside}"
         self._stuck = f"{self._path} is spoilt, and so are {ASIDE_MAX:,} files beside it"
         return self._stuck
+
+
+def _sync_folder(path: str) -> None:
+    """Make a new name in a folder outlive the machine."""
+    handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Final, Protocol
 
+from headway.core.engine.budget import NOTHING, Cost
 from headway.core.engine.snapshot import Snapshot
 from headway.core.quota.quota import waited_for
 from headway.core.records import quick
@@ -34,6 +35,8 @@ class Result:
     exit_code: int | None = None
     is_durable: bool = True
     """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
+    extra_tokens: int = 0
+    """What it counts towards a budget in tokens on top of input and output (see `Ending`)."""
 
 
 def charged(result: Result, taken: Result) -> Result:
@@ -44,6 +47,7 @@ def charged(result: Result, taken: Result) -> Result:
         output_tokens=result.output_tokens + taken.output_tokens,
         spend_microusd=result.spend_microusd + taken.spend_microusd,
         calls=result.calls + taken.calls,
+        extra_tokens=result.extra_tokens + taken.extra_tokens,
     )
 
 
@@ -144,7 +148,7 @@ class Attempt:
     missing: Callable[[str], list[str]] = _none_missing
     """The labels of those members of a needed group that failed or were skipped, in declared order:
     of those that this task needs, where a need is lenient."""
-    charged_microusd: int = 0
+    charged: Cost = NOTHING
     """What an interrupted attempt of this task had set aside: it is charged already."""
 
 

@@ -70,8 +70,9 @@ def _going(
             return "waits for a permit"
         case CallAdmitted():
             return "has its permit"
-        case MoneyReserved(microusd=microusd):
-            return f"may cost up to {usd(microusd)}"
+        case MoneyReserved(microusd=microusd, tokens=tokens):
+            words = [f"{tokens:,} tokens"] if tokens else []
+            return f"may take up to {', '.join([*words, *([usd(microusd)] if microusd else [])])}"
         case ReplyKept():
             return "a reply is kept"
 

@@ -49,9 +49,3 @@ def body_of(wire: WireName, question: Question) -> bytes:
             "stream_options": {"include_usage": True},
         }
     )
-
-
-def size_bytes(question: Question) -> int:
-    """What the model reads, in UTF-8."""
-    texts = [question.system, *(text for _, text in question.turns)]
-    return sum(len(text.encode("utf-8", "replace")) for text in texts)

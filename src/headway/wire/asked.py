@@ -8,13 +8,16 @@ Laws:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
+from unicodedata import normalize
 
 from headway.core.values import Sketch
-from headway.wire.loose import Fields, dumped
+from headway.wire.loose import Fields, dumped, parsed
 from headway.wire.text import content_kind
 from headway.wire.values import Conversation
 from headway.wire.weight import weighed_bytes
@@ -36,6 +39,13 @@ MEDIA_SHARE_MIN: Final = 0.1
 
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
+
+OVERHEAD_TOKENS: Final = 64
+"""What a chat template adds to a call beside the turns: up to 70 tokens (gpt-oss). The JSON around
+each turn is longer than the 3 to 8 tokens that mark it."""
+
+TOOLS_TOKENS: Final = 1_000
+"""What providers add about tools and schemas beside their JSON: up to 530 tokens (Anthropic)."""
 
 TOOL: Final = "tool"
 """The role of what a tool gave, on every wire."""
@@ -89,7 +99,7 @@ class Asked:
         return max((part.message for part in self.parts), default=0) + has_system
 
 
-def sketch_of(asked: Asked) -> Sketch:
+def sketch_of(asked: Asked, body: bytes) -> Sketch:
     """Sizes and digests; nothing of the text remains."""
     texts = [part.text for part in asked.parts]
     media_bytes = sum(part.media_bytes for part in asked.parts)
@@ -107,10 +117,12 @@ def sketch_of(asked: Asked) -> Sketch:
         content=content,
         size_bytes=total_bytes,
         messages=max(1, asked.messages),
+        most_input_tokens=_most_input(asked, body),
         max_output_tokens=None if limit is None else limit * asked.choices,
         kind=_kind(asked),
         prefix=prefix,
         prefix_bytes=prefix_bytes,
+        may_write_cache=asked.caches_by_itself or any(part.ends_prefix for part in asked.parts),
         is_whole=not asked.streams,
     )
 
@@ -160,6 +172,27 @@ def document(role: str, data: str, message: int, ends_prefix: bool = False) -> P
     """A file, by its data or address."""
     pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
     return Part(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
+
+
+def _most_input(asked: Asked, body: bytes) -> int:
+    """The most tokens that the input can be counted as.
+
+    No vocabulary has a token of less than a byte. One that normalises its text (NFKC) may read more
+    bytes than were sent.
+    """
+    text = body.decode("utf-8", "replace")
+    if "\\u" in text:
+        # Escaped characters are longer than what the model reads of them.
+        with suppress(RecursionError):
+            text = json.dumps(parsed(body), ensure_ascii=False, separators=(",", ":"))
+    size = len(text)
+    if not text.isascii():
+        forms = (text, normalize("NFKC", text))
+        size = max(len(form.encode("utf-8", "surrogatepass")) for form in forms)
+    for part in asked.parts:
+        if part.media_bytes:
+            size += part.media_bytes - len(part.media)
+    return max(0, size) + OVERHEAD_TOKENS + (TOOLS_TOKENS if asked.tools or asked.schema else 0)
 
 
 def _kind(asked: Asked) -> str:

@@ -20,7 +20,7 @@ from headway.wire.sse import Event, event
 from headway.wire.values import Answer, ToolUse
 
 CANDIDATES_MAX: Final = 8
-"""The most answers that one call can ask for."""
+"""The most answers of one call that are told apart."""
 
 UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
 """How protobuf names the reason of an answer that goes on."""
@@ -72,7 +72,7 @@ def asked(body: Fields, model: str, streams: bool) -> Asked | None:
         model,
         tuple(parts),
         max_output_tokens=_count(_field(settings, "maxOutputTokens")),
-        choices=max(1, min(CANDIDATES_MAX, _count(_field(settings, "candidateCount")) or 1)),
+        choices=_count(_field(settings, "candidateCount")) or 1,
         streams=streams,
         effort=json_text(effort) if any(effort) else "",
         cache_key=kept,

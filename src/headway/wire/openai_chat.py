@@ -16,7 +16,7 @@ DONE: Final = b"[DONE]"
 """The data of the last event, the only one that is not JSON."""
 
 CHOICES_MAX: Final = 128
-"""The most answers that one call can ask for."""
+"""The most answers of one call that are told apart."""
 
 _DELTA: Final = re.compile(
     rb'\{"id": ?"[^"\\]*", ?"object": ?"chat\.completion\.chunk",[^{}\[\]\\]*"choices": ?'
@@ -41,13 +41,13 @@ def asked(body: Fields) -> Asked | None:
         parts.append(Part("tools", json_text(schema)))
     for number, message in enumerate(messages, 1):
         parts += _message_parts(fields(message), number)
-    limit = whole_tokens(body.get("max_completion_tokens"))
+    limits = [whole_tokens(body.get(name)) for name in ("max_tokens", "max_completion_tokens")]
     settings = [body.get(name) for name in ("reasoning_effort", "verbosity", "tool_choice")]
     return Asked(
         model,
         tuple(parts),
-        max_output_tokens=whole_tokens(body.get("max_tokens")) if limit is None else limit,
-        choices=max(1, min(CHOICES_MAX, whole_tokens(body.get("n")) or 1)),
+        max_output_tokens=max((limit for limit in limits if limit is not None), default=None),
+        choices=whole_tokens(body.get("n")) or 1,
         streams=body.get("stream") is True,
         wants_usage=fields(body.get("stream_options")).get("include_usage") is True,
         effort=json_text(settings) if any(settings) else "",

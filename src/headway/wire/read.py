@@ -81,7 +81,7 @@ def sketch(route: Route, body: bytes) -> Sketch:
     if route.purpose == "count":
         kind = f"{asked.model}#count"
         return Sketch(asked.model, size_bytes=0, messages=0, max_output_tokens=0, kind=kind)
-    return sketch_of(asked)
+    return sketch_of(asked, body)
 
 
 def conversation(route: Route, body: bytes) -> Conversation:

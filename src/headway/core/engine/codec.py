@@ -140,6 +140,8 @@ def _ending(ending: Ending) -> str:
         )
     if ending.exit_code is not None:
         said += f',"exit_code":{ending.exit_code}'
+    if ending.extra_tokens:
+        said += f',"extra_tokens":{ending.extra_tokens}'
     if ending.access:
         said += f',"access":"{ending.access.hex()}"'
     return said + (',"is_in_doubt":true}' if ending.is_in_doubt else "}")

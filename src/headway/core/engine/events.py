@@ -7,6 +7,7 @@ a journal names them by their content key, which outlives an edited plan.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Final
 
 from headway.core.engine.access import Act
@@ -34,6 +35,15 @@ class Ending:
     """It was sent and its answer was lost: charged at its ceiling."""
     access: bytes = b""
     """The digest of what it touched of the shared state; empty if it has nothing to do with it."""
+    extra_tokens: int = 0
+    """What it counts towards a budget in tokens on top of input and output: in doubt, up to what
+    was set aside for it; less, where an interrupted attempt was charged with the same calls."""
+
+    @property
+    def spend_tokens(self) -> int:
+        """What it counts towards a budget in tokens."""
+        known = self.input_tokens + self.output_tokens
+        return (round(known) if isfinite(known) else 0) + self.extra_tokens
 
 
 NOTHING: Final = Ending()

@@ -10,7 +10,7 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from headway.core.engine.events import (
@@ -36,13 +36,14 @@ is not committed; what is stale has one that will never be."""
 
 @dataclass(frozen=True, slots=True)
 class MoneyReserved:
-    """All that the attempt may cost from now on is set aside; the engine need not know."""
+    """All that the attempt may take from now on is set aside; the engine need not know."""
 
     task: int
     attempt: int
     at_s: float
     microusd: int
     """In all for this attempt: what was set aside before is part of it."""
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,9 @@ class Row:
     """By all attempts."""
     kept: tuple[bytes, ...] = ()
     """Digests of replies, in order, that are not to be paid again by the next attempt."""
+    reserved_tokens: int = 0
+    spent_tokens: int = 0
+    """The same in tokens, as budgets count them: what is in doubt is part of it."""
 
 
 @quick
@@ -164,9 +168,9 @@ def fold(row: Row | None, event: Fact, key: bytes, name: str) -> Row:
         case TaskFinished() | TaskProposed() | TaskStale() | TaskDelayed() | TaskFailed():
             return _ended(row, name, event)
         case MoneyReserved():
-            return _amended(row, event.microusd, row.kept)
+            return replace(row, reserved_microusd=event.microusd, reserved_tokens=event.tokens)
         case ReplyKept():
-            return _amended(row, row.reserved_microusd, (*row.kept, event.body))
+            return replace(row, kept=(*row.kept, event.body))
         case TaskReused() | TaskSkipped():
             return _settled(row, name, event)
         case _:
@@ -177,7 +181,8 @@ def _started(old: Row, name: str, event: TaskStarted) -> Row:
     """What the attempt before left behind stays until this one ends: it may be taken instead."""
     return Row(
         old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
-        old.spent_microusd + old.reserved_microusd, old.kept,
+        old.spent_microusd + old.reserved_microusd, old.kept, 0,
+        old.spent_tokens + old.reserved_tokens,
     )  # fmt: skip
 
 
@@ -192,7 +197,8 @@ def _ended(
         old.key, name, state, event.attempt, old.started_s, event.at_s, ending, _why(event), 0,
         old.spent_microusd + (0 if is_paid else ending.spend_microusd),
         # After a delay the replies that were paid are still good; a new beginning has none.
-        old.kept if state == "delayed" else (),
+        old.kept if state == "delayed" else (), 0,
+        old.spent_tokens + (0 if is_paid else ending.spend_tokens),
     )  # fmt: skip
 
 
@@ -203,13 +209,7 @@ def _settled(old: Row, name: str, event: TaskReused | TaskSkipped) -> Row:
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
         old.ended_s if is_reused else event.at_s, old.ending,
         spent_microusd=old.spent_microusd + old.reserved_microusd,
-    )  # fmt: skip
-
-
-def _amended(old: Row, reserved_microusd: int, kept: tuple[bytes, ...]) -> Row:
-    return Row(
-        old.key, old.name, old.state, old.attempt, old.started_s, old.ended_s, old.ending,
-        old.fault, reserved_microusd, old.spent_microusd, kept,
+        spent_tokens=old.spent_tokens + old.reserved_tokens,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from headway.core.quota.lanes import Lanes, LanesStatistics
 from headway.core.quota.leader import Leaders, LeadersStatistics
 from headway.core.quota.purse import Purse, PurseStatistics
 from headway.core.quota.quota import Settlement
-from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory
+from headway.core.quota.terms import AccountTerms, CallId, Claim, Memory, Spend
 from headway.core.quota.waiting import Denied, Granted, Verdict, Waiting
 from headway.core.values import Fault, Reading, SettledAs, Tally
 
@@ -132,7 +132,7 @@ class Book:
         ran, tally = outcome.how == "used", outcome.tally
         if entry.request.is_soft:
             entry.claim = self._growth.owed(entry, tally.output_tokens)
-        spend = self._estimates.spend(sketch, entry.claim, tally)
+        spend = self._estimates.spend(sketch, entry.claim, tally, entry.request.is_soft)
         usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
         is_whole = ran and outcome.fault is None
         self._estimates.ended(entry.number, sketch, tally if is_whole else None)
@@ -166,6 +166,17 @@ class Book:
         """The user's terms for an account, one `account/group` of it, or every account (``)."""
         self.lanes.configure(key, terms, now)
         if self.purse.budget(key, terms.budget):
+            for entry in self._entries.values():
+                if entry.permit is not None:
+                    # Where the budget is the first in money, no price was claimed for it.
+                    request, claim = entry.request, entry.claim
+                    most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+                    tokens, money = (
+                        max(claim.tokens, most.tokens),
+                        max(claim.microusd, most.microusd),
+                    )
+                    entry.claim = Spend(tokens, money)
+                    self.purse.claim(Claim(request.id, request.account, entry.claim))
             self._waiting.reconsider(now)
 
     def memory(self, now: float) -> Memory:

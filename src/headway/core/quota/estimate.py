@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final
 
 from headway.core.quota.demand import InputRatio, InputRatioStatistics, Price
@@ -20,13 +21,14 @@ OUTPUT_TOKENS_MAX: Final = 128_000
 """The longest answer of current models; what a call that names no limit may grow to."""
 
 INPUT_DOUBT: Final = 1.2
-"""No input has been seen to exceed its estimate by more, once a few calls were counted."""
+"""Ordinary text rarely exceeds its estimate by more, once a few calls were counted. Rate limits and
+soft claims count on that; a hard claim does not."""
 
 UNDECLARED: Final = 2.0
 """A call that names no longest answer is taken to reserve so many times the expected one."""
 
-Prices = Callable[[str], Price | None]
-"""What a model's tokens cost, where that is known."""
+Prices = Callable[[str, int], Price | None]
+"""What a model's tokens cost in a call whose input has so many, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,8 @@ class Estimates:
         counted = tokens_in
         if is_warm and dialect.input_charge == "uncached":
             counted = max(1.0, tokens_in - self._input_tokens(sketch, sketch.prefix_bytes, 0))
-        price = self._prices(sketch.model)
-        expected = Amounts(counted, tokens_out, _cost(price, tokens_in, tokens_out))
-        kept = self._input_tokens(sketch, sketch.prefix_bytes, 0) if sketch.prefix else 0.0
-        whole = Amounts(INPUT_DOUBT * tokens_in, float(ceiling))
-        dearest = 0 if price is None else price.most_microusd(whole, INPUT_DOUBT * kept)
-        highest = Amounts(INPUT_DOUBT * counted, reserved, dearest)
+        expected = Amounts(counted, tokens_out, self._cost(sketch, tokens_in, tokens_out))
+        highest = Amounts(INPUT_DOUBT * counted, reserved, self._most(sketch).microusd)
         return Demand(expected, highest, sketch.kind, sketch.is_whole)
 
     def claim(self, sketch: Sketch, demand: Demand, is_soft: bool = False) -> Spend:
@@ -76,21 +74,16 @@ class Estimates:
         """
         if is_soft:
             return self.grown(sketch, max(1.0, demand.expected.output_tokens))
-        tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        tokens = tokens_in + demand.ceiling.output_tokens
-        return Spend(tokens, demand.ceiling.spend_microusd)
+        return self._most(sketch)
 
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
         tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        cost = _cost(self._prices(sketch.model), tokens_in, output_tokens)
-        return Spend(tokens_in + output_tokens, cost)
+        return Spend(tokens_in + output_tokens, self._cost(sketch, tokens_in, output_tokens))
 
-    def has_ceiling(self, sketch: Sketch, is_soft: bool = False) -> bool:
-        """Whether it is known what to claim: for a soft claim its price is enough, for a hard one
-        its longest answer has to be known, too."""
-        is_bounded = is_soft or sketch.max_output_tokens is not None
-        return is_bounded and self._prices(sketch.model) is not None
+    def has_price(self, sketch: Sketch) -> bool:
+        """Whether the price of the call is known."""
+        return self._prices(sketch.model, 0) is not None
 
     def began(self, number: int, demand: Demand) -> None:
         """The call was sent; that it has not ended yet is evidence of its length."""
@@ -123,19 +116,16 @@ class Estimates:
             tokens_out = max(tokens_out, demand.expected.output_tokens)
         return Usage(Amounts(tokens_in, tokens_out, spend.microusd), tally.known)
 
-    def spend(self, sketch: Sketch, claim: Spend, tally: Tally) -> Spend:
-        """What the call took of a budget: in doubt, all that was kept for it."""
-        if tally.known == "unknown":
-            return claim
-        tokens_in = tally.input_tokens or self._input_tokens(
-            sketch, sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens),
-            sketch.messages,
-        )  # fmt: skip
-        tokens = tokens_in + tally.cache_read_tokens + tally.output_tokens
-        price = self._prices(sketch.model)
-        if price is None:
-            return Spend(tokens)
-        return Spend(tokens, price.cost_of(replace(tally, input_tokens=tokens_in)))
+    def spend(self, sketch: Sketch, claim: Spend, tally: Tally, is_soft: bool = False) -> Spend:
+        """What the call took of a budget: in doubt, all that was claimed for it.
+
+        A soft claim is not in doubt where text was counted: what is missing is estimated.
+        """
+        if is_soft and tally.known != "unknown":
+            unread = sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens)
+            tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
+            tally = replace(tally, input_tokens=tokens_in, known="reported")
+        return spend_of(sketch.model, claim, tally, self._prices)
 
     def statistics(self) -> EstimatesStatistics:
         return EstimatesStatistics(self._inputs.statistics(), self._outputs.statistics())
@@ -143,6 +133,33 @@ class Estimates:
     def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
+    def _most(self, sketch: Sketch) -> Spend:
+        """The ceiling of the call. What is not text, or is added by the provider, has none: it is
+        taken at what is expected of it."""
+        expected = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        most = max(sketch.most_input_tokens, ceil(expected))
+        return ceiling_of(replace(sketch, most_input_tokens=most), self._prices)
 
-def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> int:
-    return 0 if price is None else price.cost_microusd(Amounts(input_tokens, output_tokens))
+    def _cost(self, sketch: Sketch, input_tokens: float, output_tokens: float) -> int:
+        price = self._prices(sketch.model, ceil(input_tokens))
+        return 0 if price is None else price.cost_microusd(Amounts(input_tokens, output_tokens))
+
+
+def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
+    """What a call took: its ceiling, unless its input and all of its answer were reported."""
+    read = tally.input_tokens + tally.cache_read_tokens
+    if tally.known != "reported" or not read:
+        return ceiling
+    price = prices(model, ceil(read))
+    return Spend(read + tally.output_tokens, 0 if price is None else price.cost_of(tally))
+
+
+def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
+    """The most that a call can take: each byte of its text as a token, at the dearest price of
+    input, and the longest answer."""
+    most_in, most_out = sketch.most_input_tokens, sketch.max_output_tokens
+    whole = Amounts(float(most_in), float(OUTPUT_TOKENS_MAX if most_out is None else most_out))
+    price = prices(sketch.model, most_in)
+    written = whole.input_tokens if sketch.may_write_cache else 0.0
+    cost = 0 if price is None else price.most_microusd(whole, written)
+    return Spend(whole.input_tokens + whole.output_tokens, cost)

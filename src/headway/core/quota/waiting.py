@@ -107,7 +107,7 @@ class Waiting:
         self.size(entry, lane, now)
         entry.claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
         room = self._purse.room(account, entry.claim)
-        refusal = self._unpriced(entry) or (self._too_dear(entry) if room == "never" else None)
+        refusal = self._unbounded(entry) or (self._too_dear(entry) if room == "never" else None)
         if refusal is not None:
             self._unpark(entry)
             self._deny(entry, refusal)
@@ -219,17 +219,23 @@ class Waiting:
         if entry.beginning is not None:
             self._leaders.ended(entry.beginning, call)
 
-    def _unpriced(self, entry: Entry) -> BudgetReachedError | None:
-        """With a budget in money, what a call can cost has to be known before it is sent."""
+    def _unbounded(self, entry: Entry) -> BudgetReachedError | None:
+        """Why a budget has to refuse a call: it has no price, or its answer has no end."""
         request = entry.request
         budgets = self._purse.budgets(request.account)
         in_money = any(budget.microusd is not None for budget in budgets)
-        if not in_money or self._estimates.has_ceiling(request.sketch, request.is_soft):
+        if in_money and not self._estimates.has_price(request.sketch):
+            return BudgetReachedError(
+                f"there is a budget in money, and no price is known for {request.sketch.model}",
+                hint="use a model with a known price, or budget in tokens",
+            )
+        has_budget = in_money or any(budget.tokens is not None for budget in budgets)
+        if not has_budget or request.is_soft or request.sketch.max_output_tokens is not None:
             return None
-        hint = "use a model with a known price, or budget in tokens"
         return BudgetReachedError(
-            f"there is a budget, and nobody knows what a call to {request.sketch.model} can cost",
-            hint=hint if request.is_soft else f"set the call's max_tokens, {hint}",
+            "there is a budget, and this call does not limit the length of its answer",
+            hint="set max_tokens (OpenAI: max_completion_tokens or max_output_tokens; Gemini: "
+            "maxOutputTokens)",
         )
 
     def _too_dear(self, entry: Entry) -> BudgetReachedError:

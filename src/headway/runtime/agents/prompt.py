@@ -20,17 +20,19 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from types import TracebackType
 from typing import Final
 
 import httpx2
 
-from headway.core.quota.demand import Price
-from headway.core.values import Amounts, Fault, FaultKind, Tally
+from headway.core.quota.estimate import Prices, ceiling_of, spend_of
+from headway.core.quota.terms import Spend
+from headway.core.values import Fault, FaultKind, Sketch, Tally
 from headway.errors import BudgetReachedError
 from headway.runtime.agents.endpoint import Endpoint, endpoint_of
 from headway.runtime.agents.gate import CALLING, Calling, Gate, Window
-from headway.runtime.exchange import Port
+from headway.runtime.exchange import UNKNOWN, Port
 from headway.runtime.pacing import Pacing
 from headway.runtime.prices import price_at
 from headway.runtime.schemas import Fitting, Misfit, Schema
@@ -44,7 +46,9 @@ from headway.runtime.work import (
     charged,
 )
 from headway.wire.answer import TextReader
-from headway.wire.ask import Question, body_of, size_bytes
+from headway.wire.ask import Question, body_of
+from headway.wire.read import sketch
+from headway.wire.values import Route
 
 MAX_TOKENS: Final = 4096
 """The longest answer where a plan names none: every current model accepts it."""
@@ -56,14 +60,7 @@ QUIET_S_MAX: Final = 600.0
 KEEPALIVE_MAX: Final = 100
 """Idle connections that are kept. How many are in use is admission's business."""
 
-OVERHEAD_TOKENS: Final = 64
-TURN_TOKENS: Final = 16
-"""What formats add around a conversation and each of its turns; 3 to 8 tokens are usual."""
-
 DETAIL_CHARS: Final = 500
-
-Prices = Callable[[str, int], Price | None]
-"""What a model's tokens cost in a call whose input has so many, where that is known."""
 
 Verify = Callable[[str], Awaitable[str | None]]
 """Looks at an answer: what is wrong with it, or nothing."""
@@ -83,14 +80,6 @@ class PromptCall:
     """How often the model is told what is wrong and asked again."""
     may_be_cut: bool = False
     """Whether an answer that ends at `max_tokens` will do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """The most that a call can take."""
-
-    tokens: int
-    microusd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +119,7 @@ class _Reply:
 
     text: str
     is_cut: bool = False
-    input_tokens: float = 0.0
-    output_tokens: float = 0.0
-    microusd: int = 0
-
-    @property
-    def taken(self) -> Result:
-        return Result(b"", None, self.input_tokens, self.output_tokens, self.microusd, 1)
+    taken: Result = Result(b"")
 
     def encoded(self) -> bytes:
         return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
@@ -237,30 +220,24 @@ class PromptAgent:
             endpoint.model, tuple(turns), call.max_tokens or MAX_TOKENS, call.system,
             endpoint.says_completion,
         )  # fmt: skip
-        price = await self.price(endpoint.model, most_input(question))
-        if price is None and self.settings.must_be_priced:
-            raise AttemptError(Fault("request", detail=unpriced(call.model).render()))
-        ceiling = ceiling_of(question, price)
-        await attempt.reserve(ceiling.microusd, ceiling.tokens)
+        body = body_of(endpoint.wire, question)
+        ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
+        await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
         calling = Calling(attempt, (self.settings.run, attempt.name))
         token = CALLING.set(calling)
         self._in_flight += 1
         try:
-            reader = await self._sent(endpoint, question, calling, ceiling)
+            reader = await self._sent(endpoint, body, calling, ceiling)
         finally:
             self._in_flight -= 1
             self._calls += calling.sent > 0
             CALLING.reset(token)
         outcome = calling.outcome
-        tally = outcome.tally if outcome is not None else Tally(known="unknown")
+        tally = outcome.tally if outcome is not None else UNKNOWN
         if outcome is not None and outcome.fault is not None:
             raise self.lost(outcome.fault, calling, ceiling)
-        read = tally.input_tokens + tally.cache_read_tokens
-        price = await self.price(endpoint.model, int(read))
-        reply = _Reply(
-            reader.text, reader.finish == "length", read, tally.output_tokens,
-            cost_of(price, tally, ceiling),
-        )  # fmt: skip
+        taken = self.taken(endpoint.model, tally, ceiling)
+        reply = _Reply(reader.text, reader.finish == "length", taken)
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
             raise self.lost(fault, calling, ceiling)
@@ -270,13 +247,12 @@ class PromptAgent:
         return reply
 
     async def _sent(
-        self, endpoint: Endpoint, question: Question, calling: Calling, ceiling: Ceiling
+        self, endpoint: Endpoint, body: bytes, calling: Calling, ceiling: Spend
     ) -> TextReader:
         """Send the call when it may be sent, and read all of its answer."""
         headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
         client = self.http()
-        content = body_of(endpoint.wire, question)
-        request = client.build_request("POST", endpoint.url, content=content, headers=headers)
+        request = client.build_request("POST", endpoint.url, content=body, headers=headers)
         try:
             response = await client.send(request, stream=True)
             try:
@@ -295,18 +271,32 @@ class PromptAgent:
             raise self.lost(said, calling, ceiling) from error
         return reader
 
-    def lost(self, fault: Fault, calling: Calling, ceiling: Ceiling) -> AttemptError:
+    def lost(self, fault: Fault, calling: Calling, ceiling: Spend) -> AttemptError:
         """Why there is no answer, and what that costs: nothing, or in doubt the most."""
         outcome = calling.outcome
         if outcome is None or outcome.how != "used":
             return AttemptError(fault, Result(b"", calls=calling.sent))
         self._in_doubt += 1
-        tally = outcome.tally
-        taken = Result(
-            b"", None, tally.input_tokens + tally.cache_read_tokens, tally.output_tokens,
-            ceiling.microusd, calling.sent,
-        )  # fmt: skip
-        return AttemptError(fault, taken, is_in_doubt=True)
+        taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)
+        return AttemptError(fault, replace(taken, calls=calling.sent), is_in_doubt=True)
+
+    async def ceiling(self, call: Sketch, model: str) -> Spend:
+        """The most that a call can take. Raises AttemptError if its price has to be known."""
+        prices = self.settings.prices
+        if call.model not in self._priced:
+            # To load the price data takes half a second, and not on this loop.
+            await asyncio.to_thread(prices, call.model, 0)
+            self._priced.add(call.model)
+        if self.settings.must_be_priced and prices(call.model, 0) is None:
+            raise AttemptError(Fault("request", detail=unpriced(model).render()))
+        return ceiling_of(call, prices)
+
+    def taken(self, model: str, tally: Tally, ceiling: Spend) -> Result:
+        """What a call took: in doubt, its ceiling."""
+        spent = spend_of(model, ceiling, tally, self.settings.prices)
+        read, output_tokens = tally.input_tokens + tally.cache_read_tokens, tally.output_tokens
+        extra = ceil(spent.tokens) - round(read + output_tokens)
+        return Result(b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra))
 
     def http(self) -> httpx2.AsyncClient:
         """The client of all calls, with proxies and certificates as the user has set them."""
@@ -330,13 +320,6 @@ class PromptAgent:
             found = self._endpoints[model] = endpoint_of(model, self.settings.environment)
         return found
 
-    async def price(self, model: str, input_tokens: int) -> Price | None:
-        if model not in self._priced:
-            # To load the price data takes half a second, and not on this loop.
-            await asyncio.to_thread(self.settings.prices, model, 0)
-            self._priced.add(model)
-        return self.settings.prices(model, input_tokens)
-
 
 def must_have_ceilings(
     models: Iterable[str],
@@ -354,26 +337,6 @@ def unpriced(model: str) -> BudgetReachedError:
         f"there is a budget, and nobody knows what a call to `{model}` can cost",
         hint="use a model with a known price, or budget in tokens",
     )
-
-
-def most_input(question: Question) -> int:
-    """The most tokens that an input can have: a token is a byte at least."""
-    return size_bytes(question) + TURN_TOKENS * len(question.turns) + OVERHEAD_TOKENS
-
-
-def ceiling_of(question: Question, price: Price | None) -> Ceiling:
-    """The most that a call can take, whatever the model's vocabulary and however long it speaks."""
-    most_in = most_input(question)
-    amounts = Amounts(float(most_in), float(question.max_tokens))
-    cost = 0 if price is None else price.cost_microusd(amounts)
-    return Ceiling(most_in + question.max_tokens, cost)
-
-
-def cost_of(price: Price | None, tally: Tally, ceiling: Ceiling) -> int:
-    """What a call cost: what nobody reported, its ceiling."""
-    if price is None or tally.known != "reported":
-        return ceiling.microusd
-    return price.cost_of(tally)
 
 
 def asked_for(prompt: str, schema: Schema | None) -> str:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final
 
 from headway.core.values import Fault
@@ -369,6 +369,9 @@ def _late(call: LoopCall, outlay: Outlay) -> AttemptError:
     """The time is over; a call that is in flight may have been answered, and costs the most."""
     spent, ceiling = outlay.spent, outlay.lost()
     if ceiling is not None:
-        spent = charged(spent, Result(b"", spend_microusd=ceiling.microusd, calls=1))
+        lost = Result(
+            b"", spend_microusd=ceiling.microusd, calls=1, extra_tokens=ceil(ceiling.tokens)
+        )
+        spent = charged(spent, lost)
     fault = Fault("timeout", detail=f"it took more than {call.timeout_s} s")
     return AttemptError(fault, spent, is_in_doubt=ceiling is not None)

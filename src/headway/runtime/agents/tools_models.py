@@ -14,24 +14,20 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 
-from headway.core.quota.demand import Price
-from headway.core.values import Amounts, Fault, FaultKind, Tally
+from headway.core.quota.terms import Spend
+from headway.core.values import Fault, FaultKind
 from headway.runtime.agents.endpoint import Endpoint
 from headway.runtime.agents.gate import CALLING, Calling
 from headway.runtime.agents.prompt import (
     CONNECT_S_MAX,
     DETAIL_CHARS,
-    OVERHEAD_TOKENS,
-    TURN_TOKENS,
-    Ceiling,
     PromptAgent,
-    cost_of,
-    unpriced,
 )
 from headway.runtime.agents.tools_box import Tool, missing
 from headway.runtime.work import (
@@ -42,14 +38,12 @@ from headway.runtime.work import (
     WindowEmptyError,
     charged,
 )
-from headway.wire.values import WireName
+from headway.wire.read import route, sketch
+from headway.wire.values import Route, WireName
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model
-
-TOOLS_TOKENS: Final = 1_000
-"""What providers say to a model about tools beside their schemas: some 350 tokens."""
 
 RESPONSES: Final = "openai-responses/"
 """Models that are asked by OpenAI's Responses rather than by Chat Completions."""
@@ -64,15 +58,16 @@ class Outlay:
 
     attempt: Attempt
     spent: Result = field(default_factory=lambda: Result(b""))
-    in_flight: tuple[Calling, Ceiling] | None = None
+    in_flight: tuple[Calling, Spend] | None = None
     """The call that is being made, and the most that it can take."""
     _microusd: int = 0
     _tokens: int = 0
 
-    async def cover(self, ceiling: Ceiling) -> None:
+    async def cover(self, ceiling: Spend) -> None:
         """Set aside what the next call can take beyond what is left of earlier ones."""
         spent = self.spent
-        tokens = round(spent.input_tokens + spent.output_tokens) + ceiling.tokens
+        tokens = round(spent.input_tokens + spent.output_tokens) + spent.extra_tokens
+        tokens += ceil(ceiling.tokens)
         microusd = max(0, spent.spend_microusd + ceiling.microusd - self._microusd)
         tokens = max(0, tokens - self._tokens)
         if microusd or tokens:
@@ -83,7 +78,7 @@ class Outlay:
     def pay(self, result: Result) -> None:
         self.spent = charged(self.spent, result)
 
-    def lost(self) -> Ceiling | None:
+    def lost(self) -> Spend | None:
         """The most that a call took which was sent, and of which nobody knows what became."""
         if self.in_flight is None:
             return None
@@ -101,11 +96,9 @@ class _Sending:
     """One call, from the SDK to the network."""
 
     endpoint: Endpoint
-    max_tokens: int
-    messages: int
     outlay: Outlay
     calling: Calling
-    ceiling: Ceiling = Ceiling(0, 0)
+    ceiling: Spend = Spend()
     ended: Exception | None = None
 
 
@@ -166,7 +159,7 @@ class Models:
         model = await self._model(asking.model)
         endpoint = self._agent.endpoint(asking.model)
         calling = Calling(outlay.attempt, (self._agent.settings.run, outlay.attempt.name))
-        sending = _Sending(endpoint, asking.max_tokens, len(asking.messages), outlay, calling)
+        sending = _Sending(endpoint, outlay, calling)
         tokens = CALLING.set(calling), _SENDING.set(sending)
         try:
             response = await model.request(
@@ -183,7 +176,9 @@ class Models:
         if outcome is None or outcome.fault is not None:
             fault = outcome.fault if outcome is not None else None
             raise self._agent.lost(fault or Fault("broken"), calling, sending.ceiling)
-        await self._paid(sending, outcome.tally)
+        outlay.in_flight = None
+        taken = self._agent.taken(endpoint.model, outcome.tally, sending.ceiling)
+        outlay.pay(replace(taken, calls=calling.sent))
         return response
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
@@ -194,25 +189,15 @@ class Models:
             request.headers.pop(name, None)
         request.headers.update({**endpoint.headers, **settings.headers})
         try:
-            most_in = len(request.content) + TURN_TOKENS * sending.messages
-            most_in += OVERHEAD_TOKENS + TOOLS_TOKENS
-            price = await self._agent.price(endpoint.model, most_in)
-            if price is None and settings.must_be_priced:
-                raise AttemptError(Fault("request", detail=unpriced(endpoint.model).render()))
-            sending.ceiling = _ceiling(most_in, sending.max_tokens, price)
+            asked = route(request.method, request.url.path) or Route(endpoint.wire)
+            call = sketch(asked, request.content)
+            sending.ceiling = await self._agent.ceiling(call, endpoint.model)
             await sending.outlay.cover(sending.ceiling)
             sending.outlay.in_flight = sending.calling, sending.ceiling
             return await self._agent.http().send(request, stream=True)
         except Ended as ended:
             sending.ended = ended
             raise
-
-    async def _paid(self, sending: _Sending, tally: Tally) -> None:
-        read = tally.input_tokens + tally.cache_read_tokens
-        price = await self._agent.price(sending.endpoint.model, int(read))
-        cost = cost_of(price, tally, sending.ceiling)
-        sending.outlay.in_flight = None
-        sending.outlay.pay(Result(b"", None, read, tally.output_tokens, cost, sending.calling.sent))
 
     def _lost(self, error: Exception, sending: _Sending) -> AttemptError:
         """A call that gave no answer: why, as whoever sent it saw it."""
@@ -308,8 +293,3 @@ def _parameters(tools: Sequence[Tool]) -> Any:
             for tool in tools
         ]
     )  # fmt: skip
-
-
-def _ceiling(most_in: int, max_tokens: int, price: Price | None) -> Ceiling:
-    amounts = Amounts(float(most_in), float(max_tokens))
-    return Ceiling(most_in + max_tokens, 0 if price is None else price.cost_microusd(amounts))

@@ -220,8 +220,12 @@ class _Program:
             name = f"{self._attempt.name}~{outset.session.number}"
             self._before = self._crew.meter.known_as(self._attempt, name)
             untold = _untold(self._before, self._crew.run_folder, outset.session)
-            self._charged = min(untold.microusd, self._attempt.charged_microusd)
-            untold = replace(untold, microusd=untold.microusd - self._charged)
+            charged = self._attempt.charged
+            self._charged = min(untold.microusd, charged.microusd)
+            tokens = min(round(untold.input_tokens + untold.output_tokens), charged.tokens)
+            untold = replace(
+                untold, microusd=untold.microusd - self._charged, charged_tokens=tokens
+            )
             self._crew.meter.carry(self._attempt, untold)
         if outset.how == "replay" and self._before.calls == self._before.in_flight:
             outset = replace(outset, how="start")
