@@ -129,7 +129,7 @@ def test_a_run_whose_commands_call_nobody_starts_no_server(tmp_path: Path) -> No
     assert done.cause == (0, "")
     statistics = done.meter.statistics()
     assert (statistics.attempts, statistics.is_serving) == (1, False)
-    assert not (tmp_path / "run" / "homes").exists()
+    assert not list((tmp_path / "run" / "homes").iterdir())
 
 
 def test_a_command_that_fails_has_cost_what_its_calls_cost(tmp_path: Path) -> None:
