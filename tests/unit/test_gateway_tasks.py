@@ -28,6 +28,13 @@ BROKEN = Upstream("x", "http://provider.test:not-a-port")
 ENVIRON = {"ANTHROPIC_BASE_URL": "http://provider.test", "PATH": "/nowhere"}
 
 
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Homes of agents are made below the run's folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @dataclass(slots=True)
 class Opened:
     """One attempt of a gateway that nobody has connected to."""
