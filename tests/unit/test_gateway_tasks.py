@@ -28,7 +28,6 @@ BROKEN = Upstream("x", "http://provider.test:not-a-port")
 ENVIRON = {"ANTHROPIC_BASE_URL": "http://provider.test", "PATH": "/nowhere"}
 
 
-
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Homes of agents are made below the run's folder."""

@@ -168,7 +168,9 @@ class FunctionAgent:
         running.add_done_callback(self._running.discard)
         if len(self._threads) < min(len(self._running), self._threads_max):
             # A daemon: the interpreter does not wait for it when the process ends.
-            self._threads.append(Thread(target=_serve, args=(self._calls,), daemon=True))
+            name = f"headway-function-{len(self._threads)}"
+            serving = Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+            self._threads.append(serving)
             self._threads[-1].start()
         self._calls.put((running, partial(copy_context().run, called, function, *arguments)))
         # Cancelled before it began, it never begins; after that it goes on unheard until `aclose`.
