@@ -15,7 +15,9 @@ from headway.core.quota.terms import AccountTerms
 from headway.core.values import Limit, Sketch, Tally
 from headway.runtime.admission import Admission, CallRequest, Ticket
 
-CALL = CallRequest("api.example#1a2b3c4d", "anthropic", Sketch("model", size_bytes=100))
+CALL = CallRequest(
+    "api.example#1a2b3c4d", "anthropic", Sketch("model", size_bytes=100, max_output_tokens=1000)
+)
 USED = Outcome("used", Tally(20.0, 0.0, 10.0))
 WAIT_S = 30.0
 
