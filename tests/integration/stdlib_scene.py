@@ -286,7 +286,7 @@ class Scene:
 
     def shown(self, number: int) -> int:
         """Tasks that were in flight at a kill, as the resume after it said."""
-        found = re.search(r"^in flight when it ended, so tried again: (.*)$",
+        found = re.search(r"^in flight when it ended, so tried again: ([^;]*)",
                           self._said(number).read_text(), re.M)  # fmt: skip
         if found is None:
             return 0

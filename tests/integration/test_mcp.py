@@ -163,16 +163,6 @@ def test_a_run_outlives_its_client_and_its_server(scene: Scene) -> None:
         assert look(reader).summary.counts == {"finished": 3}
 
 
-async def told_at_the_end(client: Client, run: str) -> str:
-    """What a status says beside the state; a process may still be on its way out."""
-    until_s = time.monotonic() + WAIT_S_MAX
-    while True:
-        status = await client.over(run)
-        if status["waits_for"] or time.monotonic() > until_s:
-            return str(status["waits_for"])
-        await asyncio.sleep(0.1)
-
-
 def test_runs_of_one_plan_do_not_replace_each_others_files(scene: Scene) -> None:
     """All were submitted before there was a file: the first that has its result gets the place."""
 
@@ -186,7 +176,8 @@ def test_runs_of_one_plan_do_not_replace_each_others_files(scene: Scene) -> None
             others = [one["run"] for n, one in enumerate(given) if content != f"said run{n}"]
             assert len(others) == 2
             for run in others:
-                assert "is there already" in await told_at_the_end(client, run)
+                (failed,) = (await client.over(run))["failed"]
+                assert "is there already" in failed["reason"]
 
     asyncio.run(agent())
 
