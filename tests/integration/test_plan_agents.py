@@ -110,7 +110,8 @@ def test_a_plan_of_agents_that_was_killed_goes_on_in_their_own_sessions(scene: S
     assert [row["agent"]["how"] for row in rows] == ["session"] * 3
     for row in rows:
         told, seen = row["agent"]["told"], row["agent"]["metered"]
-        assert row["usd"] == seen["usd"] > 0
+        # What was set aside for calls that the kill cut off counts as spent.
+        assert row["usd"] >= seen["usd"] > 0
         # The program tells what its last process took; the gateway knows of the killed one, too.
         assert told["input_tokens"] <= seen["input_tokens"] == row["input_tokens"]
         assert row["agent"]["turns"] <= seen["calls"]
