@@ -11,16 +11,15 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LLM := $(VENV)/.llm
 AGENTS := $(VENV)/agents/.installed
 
-# Tests of pure logic are traced, and cover the core. Those of processes and sockets would only be
-# slower for it; they wait for each other, so that one worker more than there are processors has
-# something to do, and those of a file share their servers. Those of the wall clock run one at a
-# time, with the machine to themselves.
+# Tests of processes and sockets wait for each other, so that one worker more than there are
+# processors has something to do, and those of a file share their servers. Those of the wall clock
+# run one at a time, with the machine to themselves.
 SHORT := not soak and not llm and not agents
 CORE_TESTS := tests/unit tests/property
 ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
+.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-sharing bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice picture soak clean check-python
 
 help: ## show this list
@@ -31,14 +30,17 @@ run: $(RUNTIME) ## a plan explores 22 modules end to end; then the same race, si
 	@$(BIN)/headway timeline last
 	@$(BIN)/headway sim demo
 
-test: lint ## lint, then all tests but the long ones; the core is covered to the last branch
+test: lint ## lint, then all tests but the long ones
+	@$(BIN)/python -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS)
+	@$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile -m '$(SHORT) and not wallclock' \
+		$(CORE_TESTS:%=--ignore=%)
+	@$(BIN)/python -m pytest -q -m '$(SHORT) and wallclock'
+
+coverage: $(DEV) ## every branch of the core, by the tests of pure logic, traced
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m coverage run -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
-	@$(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadfile -m '$(SHORT) and not wallclock' \
-		$(CORE_TESTS:%=--ignore=%)
-	@$(BIN)/python -m pytest -q -m '$(SHORT) and wallclock'
 
 test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which must be installed
 	@$(BIN)/python -m pytest -q tests/parallel/live.py
