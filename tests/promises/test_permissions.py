@@ -270,6 +270,35 @@ def test_a_plan_by_mcp_gives_no_rights_whatever_the_configuration_allows(someone
     assert starts(someone) == []
 
 
+PROXIES = (
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "npm_config_proxy",
+    "yarn_registry",
+)
+
+
+def test_a_plan_sets_no_variable_by_which_an_agent_calls_elsewhere(someone: User) -> None:
+    pytest.importorskip("mcp")
+    write(someone, ".config/headway/config.toml", 'foreign_agents = "claude"\n')
+    values = "".join(f"  {name}: [x.example]\n" for name in PROXIES)
+    matrix = plan_of("claude", "") + "    matrix:\n" + values.replace("  ", "      ")
+    plans = [plan_of("claude", "", "vars:\n" + values.replace("[x.example]", "x")), matrix]
+    for plan, name in zip(plans, ("vars", "tasks.fix.matrix"), strict=True):
+        someone.write("plan.yaml", plan)
+        refused = someone.headway("run", "plan.yaml", "--yes")
+        assert refused.returncode == 3, refused.stderr
+        for one in PROXIES:
+            assert f"`{name}.{one}` cannot be called so: programs read" in refused.stderr
+        assert "call it `my_http`" in refused.stderr
+    own = plan_of("claude", "", "vars: {http_proxy: x.example}\n")
+    (told,) = called(someone, [("submit_plan", {"plan": own, "budget": "$1"})])
+    assert "vars.http_proxy" in json.dumps(told)
+    assert starts(someone) == []
+
+
 WHOLE = "permissions: all\n"
 
 
