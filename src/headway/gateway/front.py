@@ -81,7 +81,7 @@ async def serve(front: Front, announce: Callable[[daemon.Running], None]) -> Non
         upstreams = front.settings.upstreams
         running = daemon.Running(
             os.getpid(), gateway.url, token, time.time(),
-            {name: one.url for name, one in upstreams.items()},
+            {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
             tuple(name for name, one in upstreams.items() if one.key), front.drain_s,
         )  # fmt: skip
         daemon.publish(front.place, running)
