@@ -219,13 +219,23 @@ def test_a_command_whose_calls_do_not_come_by_is_told(someone: User, behind: Pro
     assert (missing.returncode, "WARNING" in missing.stderr) == (127, False)
 
 
+def test_a_command_that_only_lists_models_made_no_call(someone: User, behind: Provider) -> None:
+    someone.env |= openai_at(behind, "sk-lists")
+    lists = CALLER + 'urllib.request.urlopen(env["OPENAI_BASE_URL"] + "/models")\n'
+    ended = someone.headway("gateway", "--", program(someone, "lists", lists))
+    assert "WARNING: no call came by the gateway" in ended.stderr
+    assert "0 calls" not in ended.stderr
+
+
 def test_a_gateway_of_the_whole_shell_sets_the_same(someone: User, behind: Provider) -> None:
     path = set_up_codex(someone, behind, "sk-shell")
     someone.headway("gateway", "--port", "0", "--detach")
     told = json.loads(someone.headway("gateway", "env", "--json").stdout)
     someone.env |= told
     assert subprocess.run([path], env=someone.env, check=False).returncode == 0
-    assert "WARNING" not in someone.headway("gateway", "--", path).stderr
+    assert summed(someone.headway("gateway", "--", path)) == (1, 0, 0)
+    missing = someone.headway("gateway", "--", "no-such-program")
+    assert (missing.returncode, "WARNING" in missing.stderr) == (127, False)
     quiet = someone.headway("gateway", "--", "true")
     assert "WARNING: no call came by" in quiet.stderr
     assert calls(behind, "sk-shell") == 2
