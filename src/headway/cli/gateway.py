@@ -126,9 +126,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
+    from headway.gateway.homes import shared_home
 
     place = _place()
     front = _front(parsed, place, "4929")
+    home = os.path.realpath(shared_home(place))
+    front = replace(front, settings=replace(front.settings, home=home))
     if not parsed.detach:
         with daemon.claimed(place):
             return _run(front, lambda running: front.say(_where(running)))
@@ -189,14 +192,19 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     recording = settings.replay or settings.record
     wanted = home_in(recording) if recording else ""
     with made_home(place, wanted) as home:
-        name = os.path.basename(home)
-        if wanted and name != wanted:
-            front.say(f"another command has the home of {recording}: calls that name it differ")
+        now = os.path.realpath(home)
+        folder, number = os.path.split(wanted)
+        if wanted != now and folder == os.path.dirname(now) and number.isdigit():
+            name = os.path.basename(recording or "")
+            front.say(
+                f"another command uses home {number} of {name}; calls that contain its path will "
+                "be sent and paid"
+            )
 
         def variables(url: str, token: str) -> Mapping[str, str]:
             return command_environment(url, token, settings.upstreams, os.environ, home)
 
-        front = replace(front, settings=replace(settings, home=name))
+        front = replace(front, settings=replace(settings, home=now))
         return run(accompany(front, command, variables))
 
 

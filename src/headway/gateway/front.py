@@ -24,7 +24,7 @@ from headway.gateway import daemon
 from headway.gateway.books import Sums
 from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
-from headway.gateway.recorded import unmeasured_in
+from headway.gateway.recorded import doubts_of
 from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
 from headway.runtime.folders import Folders
 
@@ -87,7 +87,7 @@ async def serve(front: Front, announce: Callable[[daemon.Running], None]) -> Non
         )  # fmt: skip
         daemon.publish(front.place, running)
         announce(running)
-        for notice in unmeasured_in(front.settings.replay):
+        for notice in doubts_of(front.settings.replay, front.settings.home):
             front.say(notice)
         telling = asyncio.create_task(_tell(gateway.ledger, front.say))
         await over.get()
@@ -109,7 +109,7 @@ async def accompany(
     key = keys.issue("default")
     gateway = Gateway(front.settings, keys)
     await gateway.start()
-    for notice in unmeasured_in(front.settings.replay):
+    for notice in doubts_of(front.settings.replay, front.settings.home):
         front.say(notice)
     try:
         code = await perform(command, variables(gateway.url, key.token))

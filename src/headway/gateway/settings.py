@@ -81,7 +81,7 @@ class GatewaySettings:
     replay: str | None = None
     """The file from which calls are answered while they are the recorded ones."""
     home: str = ""
-    """The name of the command's throw-away home, which recordings keep."""
+    """The path of the throw-away home of its agents, which recordings keep."""
 
 
 @dataclass(frozen=True, slots=True)
