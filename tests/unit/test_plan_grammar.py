@@ -488,15 +488,10 @@ def test_a_document_of_one_value_is_refused_without_a_hint() -> None:
         plan_of(Document("x", parse_document("5", "x").root))
 
 
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [
-        ("http_proxy", "my_http"),
-        ("HTTPS_PROXY", "my_https"),
-        ("npm_config_x", "my_npm_config_x"),
-        ("item", "item_"),
-    ],
-)
+READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}
+
+
+@pytest.mark.parametrize(("name", "better"), [*READ_BY_PROGRAMS.items(), ("item", "item_")])
 def test_a_variable_that_programs_read_is_refused(name: str, better: str) -> None:
     error = only(f"headway: 1\nvars: {{{name}: x}}\ntasks: {{a: {{run: id}}}}\n")
     assert "cannot be called so" in error.message
