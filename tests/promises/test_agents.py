@@ -228,7 +228,7 @@ def test_a_command_that_only_lists_models_made_no_call(someone: User, behind: Pr
 
 
 def test_a_gateway_of_the_whole_shell_sets_the_same(someone: User, behind: Provider) -> None:
-    path = set_up_codex(someone, behind, "sk-shell")
+    path = set_up_codex(someone, behind, "sk-whole-shell")
     someone.headway("gateway", "--port", "0", "--detach")
     told = json.loads(someone.headway("gateway", "env", "--json").stdout)
     someone.env |= told
@@ -238,7 +238,7 @@ def test_a_gateway_of_the_whole_shell_sets_the_same(someone: User, behind: Provi
     assert (missing.returncode, "WARNING" in missing.stderr) == (127, False)
     quiet = someone.headway("gateway", "--", "true")
     assert "WARNING: no call came by" in quiet.stderr
-    assert calls(behind, "sk-shell") == 2
+    assert calls(behind, "sk-whole-shell") == 2
     (lanes,) = (one["lanes"] for one in someone.json("limits"))
     assert sum(lane["granted"] for lane in lanes) == 2
     someone.headway("gateway", "stop", "--now")
