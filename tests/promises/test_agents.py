@@ -220,13 +220,23 @@ def test_a_command_whose_calls_do_not_come_by_is_told(someone: User, behind: Pro
     assert (missing.returncode, "WARNING" in missing.stderr) == (127, False)
 
 
+def test_a_command_that_only_lists_models_made_no_call(someone: User, behind: Provider) -> None:
+    someone.env |= openai_at(behind, "sk-lists")
+    lists = CALLER + 'urllib.request.urlopen(env["OPENAI_BASE_URL"] + "/models")\n'
+    ended = someone.headway("gateway", "--", program(someone, "lists", lists))
+    assert "WARNING: no call came by the gateway" in ended.stderr
+    assert "0 calls" not in ended.stderr
+
+
 def test_a_gateway_of_the_whole_shell_sets_the_same(someone: User, behind: Provider) -> None:
     path = set_up_codex(someone, behind, "sk-whole-shell")
     someone.headway("gateway", "--port", "0", "--detach")
     told = json.loads(someone.headway("gateway", "env", "--json").stdout)
     someone.env |= told
     assert subprocess.run([path], env=someone.env, check=False).returncode == 0
-    assert "WARNING" not in someone.headway("gateway", "--", path).stderr
+    assert summed(someone.headway("gateway", "--", path)) == (1, 0, 0)
+    missing = someone.headway("gateway", "--", "no-such-program")
+    assert (missing.returncode, "WARNING" in missing.stderr) == (127, False)
     quiet = someone.headway("gateway", "--", "true")
     assert "WARNING: no call came by" in quiet.stderr
     assert calls(behind, "sk-whole-shell") == 2
@@ -246,6 +256,32 @@ def test_a_recorded_turn_is_replayed_also_in_a_home_of_headways(
     assert first.stdout == again.stdout
     assert "5 replayed" in again.stderr
     assert "measured" not in again.stderr
+
+
+def test_of_a_recording_of_another_home_it_is_said_before_its_calls_are_paid(
+    someone: User, behind: Provider
+) -> None:
+    """Of another state folder, or of a gateway of the whole shell."""
+    path = set_up_codex(someone, behind, "sk-moved")
+    home = someone.headway("gateway", "--record", "own.rec", "--", path).stdout.strip()
+    someone.headway("gateway", "--port", "0", "--detach", "--record", "shared.rec")
+    told = json.loads(someone.headway("gateway", "env", "--json").stdout)
+    subprocess.run([path], env=someone.env | told, check=True)
+    someone.headway("gateway", "stop")
+    wait, state = someone.root / "wait", someone.env["HEADWAY_STATE_DIR"]
+    at = {"own.rec": (f"{state}2", os.path.dirname(home)), "shared.rec": (state, f"{state}/homes/")}
+    for name, (folder, recorded) in at.items():
+        more = {"HEADWAY_STATE_DIR": folder, "WAIT": str(wait)}
+        process = someone.start("gateway", "--replay", name, "--", path, env=someone.env | more)
+        assert process.stderr is not None
+        before, happens = process.stderr.readline(), process.stderr.readline()
+        assert f"{name} was recorded in {recorded}" in before
+        assert "so its calls will differ and be paid again" in before
+        assert "not as recorded in " in happens, "while the command runs"
+        wait.touch()
+        process.communicate()
+        wait.unlink()
+    assert calls(behind, "sk-moved") == 4
 
 
 def test_recordings_keep_their_homes_when_several_are_made_at_once(

@@ -48,4 +48,4 @@ def test_a_report_counts_the_calls_that_were_cut_off(tmp_path: Path) -> None:
 def test_a_report_of_a_run_that_was_never_cut_off_says_so(tmp_path: Path) -> None:
     with user(tmp_path) as ada:
         assert ada.headway("each", "echo {}", ":::", "1").returncode == 0
-        assert "no call was cut off" in ada.headway("report", "last").stdout
+        assert "no calls cut off; no failed attempts paid" in ada.headway("report", "last").stdout

@@ -78,9 +78,23 @@ def test_the_variables_of_the_system_and_of_headway_choose_folders(
         "state folder": (str(tmp_path / "STATE_HOME" / "headway"), "XDG_STATE_HOME"),
         "config folder": (str(tmp_path / "CONFIG_HOME" / "headway"), "XDG_CONFIG_HOME"),
     }
-    assert "HOME of this user" not in shared(someone)
+    assert "every HOME with the same XDG_RUNTIME_DIR shares this folder" in shared(someone)
     someone.env["HEADWAY_RUNTIME_DIR"] = str(tmp_path / "own")
     someone.env["HEADWAY_STATE_DIR"] = str(tmp_path / "kept")
     found = folders(someone)
     assert found["runtime folder"] == (str(tmp_path / "own"), "HEADWAY_RUNTIME_DIR")
     assert found["state folder"] == (str(tmp_path / "kept"), "HEADWAY_STATE_DIR")
+
+
+def test_the_variable_of_the_temporary_folder_is_the_one_that_is_set(
+    tmp_path: Path, closing: tuple[User, User]
+) -> None:
+    someone, _ = closing
+    del someone.env["TMPDIR"]
+    (tmp_path / "temp").mkdir()
+    someone.env |= {"TEMP": str(tmp_path / "temp"), "TMP": "/nonexistent"}
+    own = f"headway-{os.getuid()}"
+    assert folders(someone)["runtime folder"] == (str(tmp_path / "temp" / own), "TEMP")
+    someone.env["TEMP"] = "/nonexistent"
+    path, by = folders(someone)["runtime folder"]
+    assert (Path(path).name, by) == (own, "the default")

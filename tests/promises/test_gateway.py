@@ -6,11 +6,14 @@ import hashlib
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -293,3 +296,67 @@ def test_a_complete_stream_without_usage_is_counted_by_its_text(gate: Gate) -> N
     after = gate.total
     assert 20 <= after["output_tokens"] - before["output_tokens"] <= 40
     assert after["input_tokens"] - before["input_tokens"] >= 150
+
+
+CALL: Final = """
+import os, urllib.request as u
+base = os.environ.get("OPENAI_BASE_URL") or os.environ["OPENAI_API_BASE"]
+body, kind = b'{"model": "m", "messages": []}', {"content-type": "application/json"}
+u.urlopen(u.Request(base.rstrip("/") + "/chat/completions", body, kind))
+"""
+
+
+@contextmanager
+def paths_seen() -> Iterator[tuple[str, list[str]]]:
+    """A provider that answers at any path, and the paths that it was called at."""
+    seen: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            seen.append(self.path)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+    thread.join(SOON_S)
+
+
+@pytest.mark.parametrize(
+    ("variable", "path"),
+    [
+        ("OPENAI_BASE_URL", ""),
+        ("OPENAI_BASE_URL", "/v1/"),
+        ("OPENAI_BASE_URL", "/api/paas/v4"),
+        ("OPENAI_API_BASE", "/v1beta/openai/"),
+    ],
+)
+def test_an_address_keeps_its_path(tmp_path: Path, variable: str, path: str) -> None:
+    with paths_seen() as (url, seen), user(tmp_path) as someone:
+        someone.env[variable] = f"{url}{path}"
+        ended = someone.headway("gateway", "--", sys.executable, "-c", CALL)
+        assert ended.returncode == 0, ended.stderr
+    assert seen == [f"{path.rstrip('/')}/chat/completions"]
+
+
+def test_an_address_keeps_its_path_behind_the_gateway_of_a_shell(tmp_path: Path) -> None:
+    """Also for another gateway that is started in that shell."""
+    with paths_seen() as (url, seen), user(tmp_path) as someone:
+        someone.env["OPENAI_BASE_URL"] = f"{url}/v4"
+        someone.headway("gateway", "--port", "0", "--detach")
+        someone.env |= json.loads(someone.headway("gateway", "env", "--json").stdout)
+        subprocess.run([sys.executable, "-c", CALL], env=someone.env, check=True)
+        someone.headway("gateway", "--wait", "9s", "--", sys.executable, "-c", CALL)
+        someone.headway("gateway", "stop", "--now")
+    assert seen == ["/v4/chat/completions"] * 2

@@ -203,6 +203,7 @@ permissions: edit
 tasks:
   own: {agent: claude, each: [1, 2, 3], permissions: all, prompt: "Mend {{ item }}."}
   top: {agent: codex, prompt: Mend it.}
+  bare: {agent: codex, permissions: all, prompt: Mend it.}
   loop: {agent: tools(files), prompt: Mend it.}
   answer: {prompt: Hello.}
   command: {run: make}
@@ -214,8 +215,8 @@ def test_check_lists_which_tasks_may_do_what(someone: User) -> None:
     told = someone.headway("check", "plan.yaml", "--no-forecast")
     assert told.returncode == 0, told.stderr
     lines = {line.split(" may do: ")[0]: line for line in told.stdout.splitlines()}
-    assert "commands too" in lines["own (claude)"]
-    assert "permissions: all" in lines["own (claude)"]
+    assert lines["own (claude)"].endswith("everything without a question (permissions: all)")
+    assert lines["bare (codex)"].endswith("(permissions: all); Codex without its sandbox")
     assert "your settings of codex allow, and edit files" in lines["top (codex)"]
     assert lines["loop (tools(files))"].endswith("use tools(files)")
     assert "run with all your rights: command" in told.stdout.splitlines()
@@ -224,6 +225,7 @@ def test_check_lists_which_tasks_may_do_what(someone: User) -> None:
     assert groups == {
         "own": ("claude", "all"),
         "top": ("codex", "edit"),
+        "bare": ("codex", "all"),
         "loop": ("tools(files)", ""),
         "answer": ("", ""),
         "command": ("", ""),
@@ -270,6 +272,35 @@ def test_a_plan_by_mcp_gives_no_rights_whatever_the_configuration_allows(someone
     assert starts(someone) == []
 
 
+PROXIES = (
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "npm_config_proxy",
+    "yarn_registry",
+)
+
+
+def test_a_plan_sets_no_variable_by_which_an_agent_calls_elsewhere(someone: User) -> None:
+    pytest.importorskip("mcp")
+    write(someone, ".config/headway/config.toml", 'foreign_agents = "claude"\n')
+    values = "".join(f"  {name}: [x.example]\n" for name in PROXIES)
+    matrix = plan_of("claude", "") + "    matrix:\n" + values.replace("  ", "      ")
+    plans = [plan_of("claude", "", "vars:\n" + values.replace("[x.example]", "x")), matrix]
+    for plan, name in zip(plans, ("vars", "tasks.fix.matrix"), strict=True):
+        someone.write("plan.yaml", plan)
+        refused = someone.headway("run", "plan.yaml", "--yes")
+        assert refused.returncode == 3, refused.stderr
+        for one in PROXIES:
+            assert f"`{name}.{one}` cannot be called so: programs read" in refused.stderr
+        assert "call it `my_http`" in refused.stderr
+    own = plan_of("claude", "", "vars: {http_proxy: x.example}\n")
+    (told,) = called(someone, [("submit_plan", {"plan": own, "budget": "$1"})])
+    assert "vars.http_proxy" in json.dumps(told)
+    assert starts(someone) == []
+
+
 WHOLE = "permissions: all\n"
 
 
@@ -300,7 +331,10 @@ def test_what_an_agent_was_not_allowed_to_do_is_told(someone: User) -> None:
     someone.write("plan.yaml", plan_of("claude"))
     ended = someone.headway("run", "plan.yaml", "--yes")
     assert ended.returncode == 0, ended.stderr
-    assert "fix was not allowed to use Bash (1)" in ended.stderr
+    assert (
+        "fix was not allowed to use Bash (1). Allow it in your settings of claude, or raise "
+        "`permissions`; a rule that denies it stays in force" in " ".join(ended.stderr.split())
+    )
     (row,) = someone.json("results")
     assert row["agent"]["denied"] == {"Bash": 1}
     assert "not allowed: Bash" in someone.headway("status").stdout

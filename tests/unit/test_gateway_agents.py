@@ -68,7 +68,7 @@ def test_each_client_gets_the_address_that_it_wants(tmp_path: Path) -> None:
     assert told["OPENAI_BASE_URL"] == f"{URL}/{TOKEN}/openai/v1"
     assert told["GOOGLE_GEMINI_BASE_URL"] == f"{URL}/{TOKEN}/gemini"
     assert told[GATEWAY_VARIABLE] == f"{URL}/{TOKEN}"
-    assert json.loads(told[BEHIND_VARIABLE])["openai"] == "https://openai.example"
+    assert json.loads(told[BEHIND_VARIABLE])["openai"] == "https://openai.example/v1"
 
 
 @pytest.mark.parametrize(

@@ -486,3 +486,13 @@ def test_sections_and_faults_tell_what_they_are() -> None:
 def test_a_document_of_one_value_is_refused_without_a_hint() -> None:
     with pytest.raises(PlanValueError, match="keys and values"):
         plan_of(Document("x", parse_document("5", "x").root))
+
+
+READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}
+
+
+@pytest.mark.parametrize(("name", "better"), [*READ_BY_PROGRAMS.items(), ("item", "item_")])
+def test_a_variable_that_programs_read_is_refused(name: str, better: str) -> None:
+    error = only(f"headway: 1\nvars: {{{name}: x}}\ntasks: {{a: {{run: id}}}}\n")
+    assert "cannot be called so" in error.message
+    assert f"call it `{better}`" in (error.hint or "")

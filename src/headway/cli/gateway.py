@@ -14,6 +14,7 @@ from headway.cli.main import Parser
 from headway.errors import BadValueError, GatewayError, UsageError
 
 if TYPE_CHECKING:
+    from headway.gateway.books import Sums
     from headway.gateway.daemon import Running
     from headway.gateway.front import Front
     from headway.gateway.settings import Options
@@ -125,9 +126,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
+    from headway.gateway.homes import shared_home
 
     place = _place()
     front = _front(parsed, place, "4929")
+    home = os.path.realpath(shared_home(place))
+    front = replace(front, settings=replace(front.settings, home=home))
     if not parsed.detach:
         with daemon.claimed(place):
             return _run(front, lambda running: front.say(_where(running)))
@@ -170,31 +174,37 @@ def _run(front: Front, announce: Callable[[Running], None]) -> int:
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     if parsed.detach:
         raise UsageError("a command and `--detach` do not go together")
-    from headway.gateway.front import accompany, nothing_came, perform, run
+    from headway.gateway.front import NOT_STARTED, accompany, last_line, perform, run
     from headway.gateway.homes import command_environment, made_home
     from headway.gateway.recordfile import home_in
 
     place = _place()
     asked = _options(parsed, "0")
-    if not asked.needs_own and _came_by() is not None:
-        before = _came_by()
+    before = None if asked.needs_own else _came_by()
+    if before is not None:
         code = run(perform(command, os.environ))
-        if _came_by() == before:
-            _say(nothing_came(command[0]))
+        after = _came_by()
+        if after is not None and code not in NOT_STARTED:
+            _say(last_line(command[0], after.since(before) if after.calls > before.calls else None))
         return code
     front = _front(parsed, place, "0")
     settings = front.settings
     recording = settings.replay or settings.record
     wanted = home_in(recording) if recording else ""
     with made_home(place, wanted) as home:
-        name = os.path.basename(home)
-        if wanted and name != wanted:
-            front.say(f"another command has the home of {recording}: calls that name it differ")
+        now = os.path.realpath(home)
+        folder, number = os.path.split(wanted)
+        if wanted != now and folder == os.path.dirname(now) and number.isdigit():
+            name = os.path.basename(recording or "")
+            front.say(
+                f"another command uses home {number} of {name}; calls that contain its path will "
+                "be sent and paid"
+            )
 
         def variables(url: str, token: str) -> Mapping[str, str]:
             return command_environment(url, token, settings.upstreams, os.environ, home)
 
-        front = replace(front, settings=replace(settings, home=name))
+        front = replace(front, settings=replace(settings, home=now))
         return run(accompany(front, command, variables))
 
 
@@ -295,16 +305,14 @@ def _options(parsed: argparse.Namespace, port: str) -> Options:
     )  # fmt: skip
 
 
-def _came_by() -> tuple[object, ...] | None:
+def _came_by() -> Sums | None:
     """What has come by the gateway to which this shell's clients go; `None` if none answers."""
+    from headway.gateway.books import Sums
     from headway.gateway.daemon import page
     from headway.runtime.accounts import GATEWAY_VARIABLE
 
     content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
-    if content is None:
-        return None
-    told = json.loads(content)
-    return told["total"]["calls"], told["passed"], told["turned_away"]
+    return None if content is None else Sums(**json.loads(content)["total"])
 
 
 def _place() -> Folders:

@@ -62,9 +62,7 @@ def whole_settings(options: Options, environ: Mapping[str, str], folder: str) ->
 
 def base_urls(base_url: str, token: str, upstreams: Mapping[str, Upstream]) -> dict[str, str]:
     """The address of each upstream, as its clients want it."""
-    return {
-        name: f"{base_url}/{token}/{name}{'/v1' if name == 'openai' else ''}" for name in upstreams
-    }
+    return {name: f"{base_url}/{token}/{name}{one.version}" for name, one in upstreams.items()}
 
 
 def environment(
@@ -81,7 +79,8 @@ def environment(
     found = {VARIABLES[name]: url for name, url in urls.items() if name in VARIABLES}
     for variable, (provider, version) in ALIASES.items():
         at_provider = f"{base_url}/{token}/{provider}{version}"
-        found[variable] = urls.get(alias_name(variable), at_provider)
+        followed = urls.get(provider, at_provider) if version else at_provider
+        found[variable] = urls.get(alias_name(variable), followed)
     for name, variables in KEY_VARIABLES.items():
         if _has_key(upstreams, name):
             found.update(dict.fromkeys(variables, PLACEHOLDER))
@@ -89,7 +88,8 @@ def environment(
         found[variable] = _directly(environ.get(variable) or environ.get("NO_PROXY", ""))
     found[opencode.CONTENT] = opencode.content(urls, upstreams, environ, folder)
     found[GATEWAY_VARIABLE] = f"{base_url}/{token}"
-    found[BEHIND_VARIABLE] = json.dumps({name: one.url for name, one in upstreams.items()})
+    behind = {name: f"{one.url}{one.version}" for name, one in upstreams.items()}
+    found[BEHIND_VARIABLE] = json.dumps(behind)
     return found
 
 

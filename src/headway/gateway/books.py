@@ -79,6 +79,10 @@ class Sums:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+    def since(self, other: Sums) -> Sums:
+        """Without those of an earlier time."""
+        return Sums(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class BooksStatistics:

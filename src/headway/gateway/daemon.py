@@ -26,6 +26,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headway.errors import GatewayError, StateFileError
+from headway.gateway.settings import upstream_at
 from headway.gateway.values import Upstream
 from headway.runtime.folders import Folders, prepare
 
@@ -56,7 +57,7 @@ class Running:
     token: str = field(repr=False)
     started_wall_s: float
     upstreams: Mapping[str, str] = field(default_factory=dict)
-    """The provider's URL of each."""
+    """The address of each as its clients have it."""
     adds_key: tuple[str, ...] = ()
     """The upstreams whose keys the gateway has."""
     drain_s: float = 0.0
@@ -65,7 +66,7 @@ class Running:
     def behind(self) -> dict[str, Upstream]:
         """Its upstreams; their keys are not known here, only whether there is one."""
         return {
-            name: Upstream(name, url, "set" if name in self.adds_key else "")
+            name: upstream_at(name, url, "set" if name in self.adds_key else "")
             for name, url in self.upstreams.items()
         }
 

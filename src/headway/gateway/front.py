@@ -24,7 +24,7 @@ from headway.gateway import daemon
 from headway.gateway.books import Sums
 from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
-from headway.gateway.recorded import unmeasured_in
+from headway.gateway.recorded import doubts_of
 from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
 from headway.runtime.folders import Folders
 
@@ -36,6 +36,7 @@ LINE_S: Final = 60.0
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
+NOT_STARTED: Final = (NOT_FOUND, NOT_EXECUTABLE)
 SIGNALLED: Final = 128
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -81,12 +82,12 @@ async def serve(front: Front, announce: Callable[[daemon.Running], None]) -> Non
         upstreams = front.settings.upstreams
         running = daemon.Running(
             os.getpid(), gateway.url, token, time.time(),
-            {name: one.url for name, one in upstreams.items()},
+            {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
             tuple(name for name, one in upstreams.items() if one.key), front.drain_s,
         )  # fmt: skip
         daemon.publish(front.place, running)
         announce(running)
-        for notice in unmeasured_in(front.settings.replay):
+        for notice in doubts_of(front.settings.replay, front.settings.home):
             front.say(notice)
         telling = asyncio.create_task(_tell(gateway.ledger, front.say))
         await over.get()
@@ -108,14 +109,13 @@ async def accompany(
     key = keys.issue("default")
     gateway = Gateway(front.settings, keys)
     await gateway.start()
-    for notice in unmeasured_in(front.settings.replay):
+    for notice in doubts_of(front.settings.replay, front.settings.home):
         front.say(notice)
     try:
         code = await perform(command, variables(gateway.url, key.token))
         await gateway.stop(0.0)
-        if code not in (NOT_FOUND, NOT_EXECUTABLE):
-            came = gateway.ledger.came
-            front.say(nothing_came(command[0]) if came is None else summary(came))
+        if code not in NOT_STARTED:
+            front.say(last_line(command[0], gateway.ledger.came))
         return code
     finally:
         await gateway.stop(0.0)
@@ -123,16 +123,13 @@ async def accompany(
             front.say(notice)
 
 
-def nothing_came(program: str) -> str:
-    """The warning after a command that made no call through its gateway."""
-    return (
-        f"WARNING: no call came by the gateway while {program} ran; if it called a model, it was "
-        "not paced. Give its client the base URL that `headway gateway env` shows"
-    )
-
-
-def summary(total: Sums) -> str:
-    """One line: what came by while a command ran."""
+def last_line(program: str, total: Sums | None) -> str:
+    """What came by while a program ran; a warning if no call did."""
+    if total is None:
+        return (
+            f"WARNING: no call came by the gateway while {program} ran; if it called a model, it "
+            "was not paced. Give its client the base URL that `headway gateway env` shows"
+        )
     read = total.input_tokens + total.cache_read_tokens
     parts = [
         f"{total.calls:,} call{'s' * (total.calls != 1)}",

@@ -24,7 +24,6 @@ from headway.gateway.values import Upstream
 from headway.runtime.folders import Folders, prepare
 
 SHARED: Final = "shared"
-"""The home of whatever is started from a shell that was pointed at the user's gateway."""
 
 HOMES_MAX: Final = 10_000
 """Commands with a gateway of their own at a time."""
@@ -36,10 +35,13 @@ _NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
 def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
     """A path for the throw-away home of one command; gone with the block.
 
-    `wanted` is the name of the home that is taken if no other command has it.
+    `wanted` is the home of a recording. It is taken if it is of this state folder and no other
+    command has it.
     """
     prepare(place)
-    names = [wanted] if _NAME.fullmatch(wanted) else []
+    folder, name = os.path.split(wanted)
+    is_here = folder == os.path.realpath(_homes(place)) and _NAME.fullmatch(name)
+    names = [name] if is_here else []
     try:
         # Not below a folder for temporary files: Codex warns of homes there.
         os.makedirs(_homes(place), mode=0o700, exist_ok=True)
@@ -89,12 +91,17 @@ def shared_environment(
     """What to set in a shell, so that whatever it starts finds the gateway that runs."""
     upstreams = running.behind()
     found = environment(running.url, running.token, upstreams, environ)
-    shared = os.path.join(_homes(place), SHARED)
+    shared = shared_home(place)
     # In a shell that was told before, the homes to be made would be those to be linked.
     if not environ.get("CODEX_HOME", "").startswith(shared):
         urls = base_urls(running.url, running.token, upstreams)
         found |= write_homes(shared, urls, upstreams, environ)
     return found
+
+
+def shared_home(place: Folders) -> str:
+    """The home of whatever is started from a shell that leads to the user's gateway."""
+    return os.path.join(_homes(place), SHARED)
 
 
 def _homes(place: Folders) -> str:

@@ -148,9 +148,8 @@ class Ledger:
 
     @property
     def came(self) -> Sums | None:
-        """All calls that ended; `None` if not even another request came."""
-        books = self._books
-        return books.total() if self._number or books.passed or books.turned else None
+        """All calls that ended; `None` if no call came."""
+        return self._books.total() if self._number else None
 
 
 def _longest_s(lives: Iterable[_Live], now: float) -> float:

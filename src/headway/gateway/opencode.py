@@ -19,7 +19,7 @@ CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 
 PROVIDERS: Final = {
     "anthropic": ("anthropic", "/v1", ("ANTHROPIC_API_KEY",)),
-    "openai": ("openai", "/v1", ("OPENAI_API_KEY",)),
+    "openai": ("openai", "", ("OPENAI_API_KEY",)),
     "google": ("gemini", "/v1beta", ("GOOGLE_GENERATIVE_AI_API_KEY", "GEMINI_API_KEY")),
 }
 """opencode's name: the upstream's, the version in its address, the variables with its key."""
@@ -52,7 +52,7 @@ def content(
     logins = _logins(environ)
     changes: dict[str, object] = {}
     for name in {**dict.fromkeys(PROVIDERS), **dict.fromkeys(configured), **dict.fromkeys(logins)}:
-        upstream, version, variables = PROVIDERS.get(name, (name, "/v1", ()))
+        upstream, version, variables = PROVIDERS.get(name, (name, "", ()))
         custom = urls.get(f"opencode-{name}")
         has_key = upstream in upstreams and bool(upstreams[upstream].key)
         is_used = (
@@ -61,7 +61,7 @@ def content(
         if is_used and custom is not None:
             changes[name] = custom
         elif is_used and upstream in urls:
-            changes[name] = f"{urls[upstream].removesuffix('/v1')}{version}"
+            changes[name] = f"{urls[upstream]}{version}"
     given = _parsed(environ.get(CONTENT, ""))
     providers = table(given.get("provider"))
     for name, url in changes.items():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from headway.core.values import Tally
 from headway.gateway.canonical import kind_of, unmeasured
-from headway.gateway.recordfile import CUT_OFF, Line, contents
+from headway.gateway.recordfile import CUT_OFF, Line, contents, home_in
 from headway.gateway.tape import parts_of, tally_of
 from headway.runtime.metering import Taken
 from headway.runtime.prices import price_at
 from headway.wire.loose import text_of
+
+CODEX: Final = "codex"
 
 
 @dataclass(slots=True)
@@ -47,14 +51,21 @@ def recorded_in(path: str) -> dict[str, Taken]:
     return {name: _sum(calls) for name, calls in found.items()}
 
 
-def unmeasured_in(path: str | None) -> list[str]:
-    """Of the clients in a recording those whose replay was never measured, in words."""
+def doubts_of(path: str | None, home: str = "") -> list[str]:
+    """Why calls of a recording may not be found again by agents in this home, in words."""
     if path is None:
         return []
+    recorded = home_in(path)
     with open(path, "rb") as file:
         heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
-    return [words for client in clients if (words := unmeasured(*client))]
+    doubts = [words for client in clients if (words := unmeasured(*client))]
+    if recorded and recorded != home and any(caller == CODEX for caller, _ in clients):
+        doubts.append(
+            f"{os.path.basename(path)} was recorded in {recorded}; Codex tells the model its home, "
+            "so its calls will differ and be paid again"
+        )
+    return doubts
 
 
 def _calls(lines: tuple[Line, ...]) -> list[_Call]:

@@ -92,13 +92,13 @@ def unpacked(packed: bytes) -> bytes:
 
 
 def opening(wall_s: float, home: str = "") -> bytes:
-    """The line with which a gateway begins to record; `home` names that of its command."""
+    """The line with which a gateway begins to record; `home` is the path of its agents' home."""
     head: Fields = {"is": "opened", "recording": VERSION, "wall_s": round(wall_s, 3)}
     return sealed({**head, "home": home} if home else head)
 
 
 def home_in(path: str) -> str:
-    """The home in which a recording was made last; nothing if it does not say or is no file."""
+    """The path of the home in which a recording was made last; nothing if it is not known."""
     try:
         with open(path, "rb") as file:
             lines = contents(path, file).lines

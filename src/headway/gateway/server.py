@@ -105,7 +105,7 @@ class Gateway:
             Sender(), admission, self.ledger, Voices(), Places(), settings.wait_s, settings.silent_s
         )
         if settings.replay is not None:
-            self._means.tape = Tape(settings.replay)
+            self._means.tape = Tape(settings.replay, _LOG.warning)
         if settings.record is not None:
             self._means.recorder = Recorder(settings.record, self._not_recorded, settings.home)
         self._relay = Relay(self._means, keys, settings.upstreams, prices)
@@ -197,10 +197,10 @@ class Gateway:
 
     @property
     def notices(self) -> list[str]:
-        """What was found in the recordings, and why replays ended, for people to read."""
+        """What was found at the ends of the recordings, for people to read."""
         recorder, tape = self._means.recorder, self._means.tape
         found = [] if recorder is None else [recorder.notice]
-        found += [] if tape is None else [tape.notice, *tape.endings]
+        found += [] if tape is None else [tape.notice]
         return [notice for notice in found if notice]
 
     def _not_recorded(self, why: str) -> None:

@@ -81,7 +81,7 @@ class GatewaySettings:
     replay: str | None = None
     """The file from which calls are answered while they are the recorded ones."""
     home: str = ""
-    """The name of the command's throw-away home, which recordings keep."""
+    """The path of the throw-away home of its agents, which recordings keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,15 @@ def without_version(url: str) -> str:
     return url.removesuffix(version).rstrip("/")
 
 
+def upstream_at(name: str, address: str, key: str = "") -> Upstream:
+    """The provider that clients call at this address. Only `/v1` is taken off OpenAI's: its SDKs
+    add no version, so what they have is all of it."""
+    if name != "openai":
+        return Upstream(name, without_version(address) if name in DEFAULTS else address, key)
+    url = address.removesuffix("/v1")
+    return Upstream(name, url, key, is_whole=url == address)
+
+
 def _named(texts: tuple[str, ...]) -> Iterator[tuple[str, Upstream]]:
     for text in texts:
         if _BARE.match(text):
@@ -225,7 +234,7 @@ def _of_environment(name: str, environ: Mapping[str, str]) -> Upstream:
                 f"{variable} leads to a headway gateway, and a gateway to itself would be a circle",
                 hint=f"unset {variable}, or add `--upstream {name}={DEFAULTS[name]}`",
             )
-    return Upstream(name, without_version(checked_url(url, variable)))
+    return upstream_at(name, checked_url(url, variable))
 
 
 def alias_name(variable: str) -> str:

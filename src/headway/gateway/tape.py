@@ -25,7 +25,7 @@ import logging
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -137,9 +137,11 @@ class TapeStatistics:
 class Tape:
     """One recording, as it was when it was opened. Bodies are read when they are asked for."""
 
-    def __init__(self, path: str) -> None:
-        """Raises StateFileError if there is no recording, or a damaged one."""
+    def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
+        """Raises StateFileError if there is no recording, or a damaged one. `on_end` is given the
+        first `ENDINGS_MAX` of `endings`, each before its call is sent."""
         self.path = path
+        self._on_end = on_end
         self.endings: deque[str] = deque(maxlen=ENDINGS_MAX)
         """Why streams ended, in words."""
         self._fd = private_file(path, os.O_RDONLY)
@@ -222,8 +224,7 @@ class Tape:
         whole = [one for one in found if one is not None]
         if len(whole) < len(found):
             self._streams[stream] = []
-            self._ended += 1
-            self.endings.append(f"{self.path}:{call.ended}: changed since it was opened")
+            self._say(f"{self.path}:{call.ended}: changed since it was opened")
             return None
         head = whole[0][0]
         return Reply(
@@ -235,7 +236,6 @@ class Tape:
 
     def _end(self, stream: Stream, asked: Asked, places: list[Place]) -> None:
         """Say why: in which parts the call differs from the one that should have come."""
-        self._ended += 1
         name = " ".join(filter(None, stream))
         expected: list[Recorded] = []
         if places:
@@ -247,10 +247,16 @@ class Tape:
             expected = [track.calls[0] for track in same][:1]
         if not expected:
             why = "nothing more is recorded" if places else "nothing is recorded"
-            self.endings.append(f"{name}: {why}")
+            self._say(f"{name}: {why}")
             return
         nearest = min((difference(asked.parts, call.parts) for call in expected), key=len)
-        self.endings.append(f"{name}: not as recorded in {', '.join(nearest)}")
+        self._say(f"{name}: not as recorded in {', '.join(nearest)}")
+
+    def _say(self, why: str) -> None:
+        self._ended += 1
+        self.endings.append(why)
+        if self._on_end is not None and self._ended <= ENDINGS_MAX:
+            self._on_end(why)
 
 
 def tracks_of(lines: Iterable[Line]) -> list[Track]:

@@ -22,6 +22,13 @@ class Upstream:
     """Without a slash at its end."""
     key: str = field(default="", repr=False)
     """The provider's key, where the gateway adds it in place of the client's own."""
+    is_whole: bool = False
+    """Whether the address of OpenAI's clients is `url` itself and not `url/v1`."""
+
+    @property
+    def version(self) -> str:
+        """What clients have behind `url` in their own address."""
+        return "/v1" if self.name == "openai" and not self.is_whole else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def _must_be_the_users(spec: PlanSpec, environ: Mapping[str, str]) -> None:
     if shell and task is not None:
         raise UsageError(
             f"`{task.name}` has `permissions: {spec.permissions_of(task)}`, and an agent started "
-            f"this run (`{shell}` is set): an agent gives no rights",
+            f"this run (`{shell}` is set): agents cannot give permissions",
             where=where(spec.file, task.spot("permissions").value),
             hint="remove `permissions`, or start the run from a terminal of your own",
         )

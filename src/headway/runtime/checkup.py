@@ -24,7 +24,6 @@ from headway.runtime import owner
 from headway.runtime.configuration import CONFIG_HOME, configuration_path, read_configuration
 from headway.runtime.folders import (
     RUNTIME_DIR,
-    TEMPORARY,
     XDG_RUNTIME,
     Folders,
     folders,
@@ -140,14 +139,15 @@ def _folder(about: str, path: str, chosen_by: str, more: str = "", fix: str = ""
 
 
 def _runtime_folder(place: Folders) -> Finding:
-    if place.runtime_by != TEMPORARY:
-        return _folder("runtime folder", place.runtime, place.runtime_by)
-    return _folder(
-        "runtime folder", place.runtime, TEMPORARY,
-        f" and the user id: {XDG_RUNTIME} is not set, so every HOME of this user shares this "
-        "folder and its broker",
-        f"to keep them apart, set {RUNTIME_DIR} to a folder of its own for each",
-    )  # fmt: skip
+    by = place.runtime_by
+    more = f": every HOME with the same {by} shares this folder and its broker"
+    if by not in (RUNTIME_DIR, XDG_RUNTIME):
+        more = (
+            f" and the user id: {XDG_RUNTIME} is not set, so every HOME of this user shares this "
+            "folder and its broker"
+        )
+    fix = f"to keep them apart, set {RUNTIME_DIR} to a folder of its own for each"
+    return _folder("runtime folder", place.runtime, by, more, fix)
 
 
 def _config_folder(environ: Mapping[str, str]) -> Finding:

@@ -35,7 +35,7 @@ class Filling:
     share: Share | None = None
     """What the attempt has of the shared state, if anything."""
     told: Mapping[str, str] = field(default_factory=dict)
-    """What whoever meters a command's calls lets it know; the plan's own variables come first."""
+    """What leads the command's calls to the gateway; no variable of the plan changes it."""
 
     def text(self, source: str) -> str:
         """A template of the plan with everything filled in."""
@@ -72,7 +72,7 @@ class Filling:
                     f"`{name}` has {len(value):,} characters: too many for an environment variable",
                     hint="put it into a file and give the file's name",
                 )
-        return {**self.told, **told}
+        return {**told, **self.told}
 
     def as_file(self, name: str, value: str) -> str:
         """A value in a file of its own: its path."""

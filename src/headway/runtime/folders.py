@@ -19,7 +19,8 @@ from headway.errors import StateFileError
 RUNTIME_DIR: Final = "HEADWAY_RUNTIME_DIR"
 STATE_DIR: Final = "HEADWAY_STATE_DIR"
 XDG_RUNTIME: Final = "XDG_RUNTIME_DIR"
-TEMPORARY: Final = "TMPDIR"
+TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
+DEFAULT: Final = "the default"
 
 SOCKET_PATH_BYTES_MAX: Final = 103
 """The shortest limit of a socket's path among systems: macOS has 104 bytes with the zero."""
@@ -33,7 +34,7 @@ class Folders:
     state: str
     runtime_by: str = field(default="", compare=False)
     state_by: str = field(default="", compare=False)
-    """The variables by which they were chosen; `TMPDIR` is the folder for temporary files."""
+    """The variables by which they were chosen, or `the default`."""
 
     @property
     def socket(self) -> str:
@@ -82,7 +83,7 @@ def prepare(place: Folders) -> None:
 def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
     """The folder, and the variable that it is chosen by.
 
-    The last resort is named by the user's id: all HOMEs of a user share it, and so a broker.
+    HOMEs with the same folder share a broker. The last resort is named by the user's id.
     """
     named = environ.get(RUNTIME_DIR)
     if named:
@@ -92,7 +93,10 @@ def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
         return os.path.join(os.path.abspath(shared), "headway"), XDG_RUNTIME
     import tempfile  # Slow to import, and rarely needed.
 
-    return os.path.join(tempfile.gettempdir(), f"headway-{os.getuid()}"), TEMPORARY
+    temporary = tempfile.gettempdir()
+    named_by = (name for name in TEMPORARY if environ.get(name))
+    by = next((name for name in named_by if os.path.abspath(environ[name]) == temporary), DEFAULT)
+    return os.path.join(temporary, f"headway-{os.getuid()}"), by
 
 
 def _state(environ: Mapping[str, str]) -> tuple[str, str]:

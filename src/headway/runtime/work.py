@@ -135,7 +135,7 @@ class AttemptClock:
     Laws:
     - It stands still while any call of the attempt waits: for its permit, after a refusal, or for
       money that other attempts may give back.
-    - A refused call took no time: what passed since it was sent is not counted.
+    - The time of a refused call does not count.
     """
 
     __slots__ = ("_alarms", "_own_s", "_since_s", "_waiting")

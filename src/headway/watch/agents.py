@@ -11,7 +11,7 @@ from typing import Final
 from headway.core.engine.record import Row
 from headway.core.numbers import short
 from headway.errors import HeadwayError
-from headway.gateway.recorded import recorded_in, unmeasured_in
+from headway.gateway.recorded import doubts_of, recorded_in
 from headway.runtime.agents.cli.accounts import COMING, WORDS, Account, How, accounts_of
 from headway.runtime.agents.cli.homes import sessions_of
 from headway.runtime.agents.cli.known import kind_of
@@ -41,7 +41,7 @@ def coming_lines(folder: str, rows: Iterable[Row], environ: Mapping[str, str]) -
         is_replayed = is_replayed or how == "replay"
         yield _coming(session.task, session.agent, how, made.calls)
     if is_replayed:
-        yield from unmeasured_in(os.path.join(folder, CALLS))
+        yield from doubts_of(os.path.join(folder, CALLS))
 
 
 def _coming(task: str, agent: str, how: How, calls: int) -> str:

@@ -173,7 +173,7 @@ def _twice_words(run: Afterwards) -> str:
     if run.cut_calls:
         most = f"up to {short(run.cut_tokens)} tokens" if run.cut_tokens else "their tokens"
         words.append(f"{count(run.cut_calls, 'call')} cut off, {most} may be billed twice")
-    return "; ".join(words) or "no call was cut off, no attempt was paid for nothing"
+    return "; ".join(words) or "no calls cut off; no failed attempts paid"
 
 
 def _groups(run: Afterwards) -> Iterator[Text]:

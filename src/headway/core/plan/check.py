@@ -186,7 +186,8 @@ def _may(expanded: Expanded, group: GroupPlan) -> str:
         case "edit":
             return f"{own}, and edit files in their folder (permissions: edit)"
         case "all":
-            return "everything, commands too, that those settings do not forbid (permissions: all)"
+            more = "; Codex without its sandbox" if agent == "codex" else ""
+            return f"everything without a question (permissions: all){more}"
     return own
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
@@ -51,6 +51,21 @@ WORK: Final = ("run", "prompt", "prompt_file", "python")
 
 RESERVED: Final = ("item", "index")
 """Names that every command has already."""
+
+OF_PROGRAMS: Final = re.compile(r"\w+_proxy|p?npm_config_\w*|yarn_\w*", re.ASCII)
+"""Variables in lower case that programs read: an agent would send its calls and key elsewhere."""
+
+
+def variable_name(text: str, taken: Iterable[str]) -> str:
+    """A name for a variable, made of this text, that no other value has."""
+    stem = re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")[:40]
+    name = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem}"
+    if OF_PROGRAMS.fullmatch(name):
+        name = f"my_{name.removesuffix('_proxy')}"
+    others = {*taken, *RESERVED}
+    while name in others:
+        name += "_"
+    return name
 
 
 @dataclass(frozen=True, slots=True)

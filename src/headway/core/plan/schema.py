@@ -17,6 +17,7 @@ from typing import Final
 from headway.core.plan.grammar import (
     AGENT,
     NAME_CHARS_MAX,
+    OF_PROGRAMS,
     PERMISSIONS,
     QUORUM,
     RESERVED,
@@ -25,6 +26,7 @@ from headway.core.plan.grammar import (
     TASK_NAME,
     VARIABLE_NAME,
     WORK,
+    variable_name,
 )  # fmt: skip
 from headway.core.plan.links import check_links
 from headway.core.plan.resources import SCHEME
@@ -374,16 +376,15 @@ def _vars(section: Section, path: str, faults: Faults) -> tuple[tuple[str, Value
 def _check_name(key: Leaf, path: str, node: Keyed, faults: Faults) -> None:
     """The name of a variable is the name of an environment variable."""
     text = key.text
-    if VARIABLE_NAME.fullmatch(text) and text not in RESERVED:
+    is_of_programs = OF_PROGRAMS.fullmatch(text.lower()) is not None
+    if VARIABLE_NAME.fullmatch(text) and text not in RESERVED and not is_of_programs:
         return
     message = f"`{path}.{shown(text)}` is no name for a value: lower case, digits and `_`"
     if text in RESERVED:
         message = f"`{path}.{text}` cannot be called so: `{text}` is what `each` gives"
-    taken = {other.text for other, _ in node.pairs} | set(RESERVED)
-    stem = re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")[:40]
-    better = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem}"
-    while better in taken:
-        better += "_"
+    if is_of_programs:
+        message = f"`{path}.{shown(text)}` cannot be called so: programs read settings from it"
+    better = variable_name(text, (other.text for other, _ in node.pairs))
     fix = Fix("rename", key.place, value=better)
     faults.add(PlanValueError, key.place, message, f"call it `{better}`", fix)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from headway.core.plan.grammar import VARIABLE_NAME
+from headway.core.plan.grammar import VARIABLE_NAME, variable_name
 from headway.core.plan.links import links_of, with_need
 from headway.core.plan.resources import SCHEME
 from headway.core.plan.section import Faults, shown
@@ -342,11 +342,7 @@ def _variable(ref: Ref, scope: Scope) -> tuple[str, bool]:
         case ("state", *_):
             return STATE, False
     last = ref.task or ref.names[-1]
-    stem = re.sub(r"[^a-z0-9_]+", "_", last.lower()).strip("_")
-    name = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem[:40]}"
-    while name in (*scope.vars, *scope.matrix, "item", "index"):
-        name += "_"
-    return name, True
+    return variable_name(last, (*scope.vars, *scope.matrix)), True
 
 
 def _quoted(command: str, hole: str, name: str) -> str:

@@ -81,11 +81,11 @@ class Account:
 
     @property
     def refusal(self) -> str:
-        """`fix[3] was refused Bash twice (claude): ...`."""
+        """`fix was not allowed to use Bash (1). Allow it in your settings of claude, or ...`."""
         tools = ", ".join(f"{name} ({times})" for name, times in self.denied.items())
         return (
-            f"{self.task} was not allowed to use {tools}: your settings of {self.agent} would ask; "
-            "allow it there, or add `permissions: edit` or `all` to the task"
+            f"{self.task} was not allowed to use {tools}. Allow it in your settings of "
+            f"{self.agent}, or raise `permissions`; a rule that denies it stays in force"
         )
 
     @property
