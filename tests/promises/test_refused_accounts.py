@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.promises.user import User, user
+from tests.promises.user import User, until, user
 
 HANDFUL = 16
 """Calls that may be sent: three, and those that were in flight before the third answer."""
 
-REASONS = {
+REASONS: dict[int, Any] = {
     401: {"message": "Incorrect API key provided", "type": "invalid_request_error",
           "code": "invalid_api_key"},
     403: {"message": "You have no access", "type": "permission_error"},
@@ -132,7 +134,7 @@ def test_the_same_fatal_answer_stops_the_use_of_the_account(
 
 
 def test_the_end_says_what_is_wrong_and_what_to_do(someone: User, server: Server) -> None:
-    someone.write("plan.yaml", plan(30))
+    someone.write("plan.yaml", plan(60))
     ended = someone.headway("run", "plan.yaml")
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-2:]
@@ -140,6 +142,7 @@ def test_the_end_says_what_is_wrong_and_what_to_do(someone: User, server: Server
     assert "Incorrect API key provided" in last[0]
     assert "OPENAI_API_KEY" in last[0]
     assert last[1].startswith("hint: headway resume ")
+    assert ended.stderr.count("refuses every call") <= 2, ended.stderr
     for verb in ("status", "results", "report", "timeline", "logs"):
         shown = someone.headway(verb)
         assert "Traceback" not in shown.stderr, shown.stderr
@@ -182,6 +185,44 @@ def test_answers_about_one_input_do_not_count(someone: User, server: Server) -> 
     found = ended_run(someone)
     assert found["failed"] == 20
     assert found["left"] == 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_account_was_refused_is_an_interruption(
+    someone: User, server: Server, sent: signal.Signals
+) -> None:
+    someone.write("plan.yaml", plan(20, "  long: {run: touch began; sleep 100}\n"))
+    process = someone.start("run", "plan.yaml")
+    until(lambda: (someone.folder / "began").exists())
+    assert process.stderr is not None
+    assert any("refuses every call" in line for line in process.stderr)
+    os.kill(process.pid, sent)
+    if sent == signal.SIGINT:
+        assert any("stops" in line for line in process.stderr)
+        os.kill(process.pid, sent)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+
+
+WRONG_IN_400 = {
+    "gemini": {"code": 400, "message": "API key not valid. Please pass a valid API key.",
+               "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]},
+    "xai": "Incorrect API key provided: wr***ng.",
+    "openrouter": {"message": "foo is not a valid model ID", "code": 400},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", WRONG_IN_400)
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_wrong_key_or_model_that_is_answered_with_400(
+    someone: User, server: Server, monkeypatch: pytest.MonkeyPatch, whose: str, status: int
+) -> None:
+    server.status = status
+    monkeypatch.setitem(REASONS, status, WRONG_IN_400[whose])
+    someone.write("plan.yaml", plan(40))
+    found = ended_run(someone)
+    assert len(server.calls) <= HANDFUL
+    assert found["left"] >= 40 - HANDFUL
 
 
 def test_a_success_in_between_starts_the_count_again(someone: User, server: Server) -> None:
