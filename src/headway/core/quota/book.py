@@ -173,7 +173,7 @@ class Book:
                     most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
                     tokens = max(claim.tokens, most.tokens)
                     money = max(claim.microusd, most.microusd)
-                    entry.claim = Spend(tokens, money)
+                    entry.claim = Spend(tokens, money, most.unpriced)
                     self.purse.claim(Claim(request.id, request.account, entry.claim))
             self._waiting.reconsider(now)
 
