@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +61,7 @@ class Server:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[Server]:
+def serving(server: Server, port: int = 0) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -77,7 +78,7 @@ def serving(server: Server) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             """Nobody reads it."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{listening.server_address[1]}/v1"
     try:
@@ -202,6 +203,36 @@ def test_a_signal_after_the_account_was_refused_is_an_interruption(
         os.kill(process.pid, sent)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
+
+
+def test_an_address_where_nothing_answers(someone: User) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    someone.env["OPENAI_BASE_URL"] = address
+    text = plan(60, "  free: {run: echo hello}\n").replace("headway: 1", "headway: 1\nretries: 1")
+    someone.write("plan.yaml", text)
+    ended = someone.headway("run", "plan.yaml")
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-2]
+    assert "check the address (OPENAI_BASE_URL)" in last, ended.stderr
+    assert "whether a server listens there" in last
+    (told,) = someone.json("status")
+    assert told["tasks"]["failed"] <= HANDFUL
+    assert told["tasks"]["finished"] == 1
+
+
+def test_an_outage_that_ends_before_the_retries_do_stops_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "right"}
+    with user(tmp_path, env) as ada:
+        ada.write("plan.yaml", plan(12).replace("headway: 1", "headway: 1\nretries: 9"))
+        process = ada.start("run", "plan.yaml")
+        assert process.stderr is not None
+        assert any("failed, again in" in line for line in process.stderr)
+        with serving(Server(200), port):
+            _, said = process.communicate(timeout=100)
+        assert process.returncode == 0, said
 
 
 WRONG_IN_400 = {

@@ -284,7 +284,8 @@ def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:
 
 
 def test_a_call_in_doubt_was_cut_off_and_a_price_that_is_unknown_stays_so() -> None:
-    late = TaskFailed(0, 1, 14.0, Fault("timeout"), Ending(calls=3, is_in_doubt=True, extra_tokens=9))
+    lost = Ending(calls=3, is_in_doubt=True, extra_tokens=9)
+    late = TaskFailed(0, 1, 14.0, Fault("timeout"), lost)
     ways = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "ready")), (A, late))
     assert (ways.tasks[A].cut_calls, ways.tasks[A].cut_tokens) == (1, 9)
     killed = heard(
@@ -292,6 +293,6 @@ def test_a_call_in_doubt_was_cut_off_and_a_price_that_is_unknown_stays_so() -> N
         (A, TaskStarted(0, 1, 10.0, "ready")),
         (A, MoneyReserved(0, 1, 10.1, 0, 700)),
         (A, CallAdmitted(0, 10.2)),
-        (b"", replace(BEGAN, at_s=20.0) if not isinstance(BEGAN, tuple) else BEGAN[1]),
+        (b"", RunBegan(20.0, "adaptive")),
     )
     assert killed.tasks[A].lost.unpriced == killed.tasks[A].taken.unpriced == 1
