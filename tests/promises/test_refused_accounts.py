@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -194,7 +195,7 @@ def test_a_signal_after_the_account_was_refused_is_an_interruption(
 ) -> None:
     someone.write("plan.yaml", plan(20, "  long: {run: touch began; sleep 100}\n"))
     process = someone.start("run", "plan.yaml")
-    until(lambda: (someone.folder / "began").exists())
+    until((someone.folder / "began").exists)
     assert process.stderr is not None
     assert any("refuses every call" in line for line in process.stderr)
     os.kill(process.pid, sent)
@@ -233,6 +234,35 @@ def test_an_outage_that_ends_before_the_retries_do_stops_nothing(tmp_path: Path)
         with serving(Server(200), port):
             _, said = process.communicate(timeout=100)
         assert process.returncode == 0, said
+
+
+CALL = """
+import json, os, urllib.error, urllib.request
+body = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+    {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
+try:
+    urllib.request.urlopen(request, timeout=300)
+except urllib.error.HTTPError as refused:
+    print(refused.code, json.load(refused)["error"]["message"])
+    raise SystemExit(refused.code != 401)
+"""
+
+
+def test_calls_of_commands_are_answered_by_the_run_after_the_third(
+    someone: User, server: Server
+) -> None:
+    someone.write("call.py", CALL)
+    items = ", ".join(map(str, range(20)))
+    text = f"{{each: [{items}], run: {sys.executable} call.py, queue: one}}"
+    someone.write("plan.yaml", f"headway: 1\ntasks:\n  call: {text}\n")
+    found = ended_run(someone)
+    assert len(server.calls) == 3
+    assert found["finished"] == 20  # They start, and are told the same status.
+    said = "".join(path.read_text() for path in someone.folder.rglob("*.txt"))
+    said += someone.headway("results").stdout
+    assert "Incorrect API key provided" in said, said
 
 
 WRONG_IN_400 = {

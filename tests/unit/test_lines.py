@@ -105,4 +105,5 @@ def test_why_tasks_are_put_off_is_written_once(small: Told) -> None:
     why, other = Fault("access", None, inf, "wrong key"), Fault("billing", None, inf, "pay")
     small.hear(TaskDelayed(0, 1, 1.0, inf, why), TaskDelayed(1, 1, 1.0, inf, why))
     told = small.hear(TaskDelayed(2, 1, 1.0, inf, other))
-    assert [line.partition("not sent: ")[2] for line in told] == ["access: wrong key", "billing: pay"]
+    whys = [line.partition("not sent: ")[2] for line in told]
+    assert whys == ["access: wrong key", "billing: pay"]

@@ -91,10 +91,45 @@ class GateStatistics:
     windows: int
 
 
+class Fatal:
+    """Counts answers in a row that are not about one call alone, by account and model."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[Use, list[Fault]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Fatal of {self.statistics()} uses>"
+
+    def statistics(self) -> int:
+        """How many accounts and models were last answered so."""
+        return len(self._rows)
+
+    def last(self, use: Use) -> Fault | None:
+        """What every call is answered with; None while that is not certain."""
+        row = self._rows.get(use, ())
+        return row[-1] if len(row) >= FATAL_MAX else None
+
+    def ended(self, use: Use, outcome: Outcome, *, is_last: bool = False) -> None:
+        """A call ended: whether its answer is about all calls like it, and how many were so.
+
+        That no connection was made may pass: it counts in the last attempt of a task only.
+        """
+        fault = outcome.fault
+        if fault is None or fault.kind == "request":
+            self._rows.pop(use, None)
+        elif fault.kind in FATAL or (fault.kind == "connection" and is_last):
+            row = self._rows.setdefault(use, [])
+            if row and row[-1].kind != fault.kind:
+                row.clear()
+            row.append(fault)
+
+
 class Gate:
     """Stands between the transport and whoever admits."""
 
-    __slots__ = ("_admitted", "_fatal", "_inner", "_wall", "_window", "_windows")
+    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows", "fatal")
 
     def __init__(
         self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
@@ -104,8 +139,7 @@ class Gate:
         self._window = window
         self._wall = wall
         self._admitted = self._windows = 0
-        self._fatal: dict[Use, list[Fault]] = {}
-        """Fatal answers in a row, by what was used: all that are not about one call alone."""
+        self.fatal: Final = Fatal()
 
     def __repr__(self) -> str:
         return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
@@ -139,26 +173,12 @@ class Gate:
             for empty in emptied(reading, self._wall()):
                 self._closed(empty.resets_at_s, empty.detail)
 
-    def ended(self, use: Use, outcome: Outcome, *, is_last: bool) -> None:
-        """A call ended: whether its answer is about all calls like it, and how many were so.
-
-        That no connection was made may pass: it counts in the last attempt of a task only.
-        """
-        fault = outcome.fault
-        if fault is None or fault.kind == "request":
-            self._fatal.pop(use, None)
-        elif fault.kind in FATAL or (fault.kind == "connection" and is_last):
-            row = self._fatal.setdefault(use, [])
-            if row and row[-1].kind != fault.kind:
-                row.clear()
-            row.append(fault)
-
     def _must_be_open(self, use: Use, calling: Calling) -> None:
         """Raises AttemptError, for this run, once every call is answered with the same fault."""
-        row = self._fatal.get(use, ())
-        if len(row) >= FATAL_MAX:
+        last = self.fatal.last(use)
+        if last is not None:
             account, model = use
-            host, last, key = account.partition("#")[0], row[-1], calling.key_variable
+            host, key = account.partition("#")[0], calling.key_variable
             mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
             does = f"refuses every call to `{model}`"
             if last.kind == "connection":
@@ -235,7 +255,7 @@ class _Watched:
         self._calling.outcome = outcome
         self._held.settle(outcome)
         self._gate.read(outcome.reading)
-        self._gate.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
+        self._gate.fatal.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
 
     def statistics(self) -> Outcome | None:
         """How it ended."""
