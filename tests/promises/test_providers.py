@@ -96,7 +96,7 @@ def test_python_refuses_it_too(someone: User, openai: Provider) -> None:
     assert openai.account(someone.env["OPENAI_API_KEY"]) is None
 
 
-@pytest.mark.parametrize("model", ["large", "gemini-2.5-pro", "mistral-large"])
+@pytest.mark.parametrize("model", ["large", "gemini-2.5-pro", "mistral-large", "gpt-oss:20b"])
 def test_a_bare_name_that_could_be_any_providers_is_refused(tmp_path: Path, model: str) -> None:
     with user(tmp_path, {"OPENAI_API_KEY": "key"}) as someone:
         someone.write("plan.yaml", PLAN % model)
@@ -125,3 +125,14 @@ def test_known_providers_and_slashes_in_names_go_where_they_are_named(
         assert ended.returncode == 0, ended.stderr
     account = openai.account(someone.env["OPENAI_API_KEY"])
     assert account is not None
+
+
+def test_the_other_name_of_an_address_is_used_by_prompts_too(
+    someone: User, openai: Provider
+) -> None:
+    someone.env["OPENAI_API_BASE"] = someone.env.pop("OPENAI_BASE_URL")
+    for model in ("openai/echo", "echo"):
+        someone.write("plan.yaml", PLAN % model)
+        ended = someone.headway("run", "plan.yaml")
+        assert ended.returncode == 0, ended.stderr
+    assert openai.account(someone.env["OPENAI_API_KEY"]) is not None

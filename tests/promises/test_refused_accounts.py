@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.promises.user import User, user
+from tests.promises.user import User, until, user
 
 HANDFUL = 16
 """Calls that may be sent: three, and those that were in flight before the third answer."""
 
-REASONS = {
+REASONS: dict[int, Any] = {
     401: {"message": "Incorrect API key provided", "type": "invalid_request_error",
           "code": "invalid_api_key"},
     403: {"message": "You have no access", "type": "permission_error"},
@@ -58,7 +62,7 @@ class Server:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[Server]:
+def serving(server: Server, port: int = 0) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -75,7 +79,7 @@ def serving(server: Server) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             """Nobody reads it."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{listening.server_address[1]}/v1"
     try:
@@ -132,7 +136,7 @@ def test_the_same_fatal_answer_stops_the_use_of_the_account(
 
 
 def test_the_end_says_what_is_wrong_and_what_to_do(someone: User, server: Server) -> None:
-    someone.write("plan.yaml", plan(30))
+    someone.write("plan.yaml", plan(60))
     ended = someone.headway("run", "plan.yaml")
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-2:]
@@ -140,6 +144,7 @@ def test_the_end_says_what_is_wrong_and_what_to_do(someone: User, server: Server
     assert "Incorrect API key provided" in last[0]
     assert "OPENAI_API_KEY" in last[0]
     assert last[1].startswith("hint: headway resume ")
+    assert ended.stderr.count("refuses every call") <= 2, ended.stderr
     for verb in ("status", "results", "report", "timeline", "logs"):
         shown = someone.headway(verb)
         assert "Traceback" not in shown.stderr, shown.stderr
@@ -182,6 +187,103 @@ def test_answers_about_one_input_do_not_count(someone: User, server: Server) -> 
     found = ended_run(someone)
     assert found["failed"] == 20
     assert found["left"] == 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_account_was_refused_is_an_interruption(
+    someone: User, server: Server, sent: signal.Signals
+) -> None:
+    someone.write("plan.yaml", plan(20, "  long: {run: touch began; sleep 100}\n"))
+    process = someone.start("run", "plan.yaml")
+    until((someone.folder / "began").exists)
+    assert process.stderr is not None
+    assert any("refuses every call" in line for line in process.stderr)
+    os.kill(process.pid, sent)
+    if sent == signal.SIGINT:
+        assert any("stops" in line for line in process.stderr)
+        os.kill(process.pid, sent)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+
+
+def test_an_address_where_nothing_answers(someone: User) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    someone.env["OPENAI_BASE_URL"] = address
+    text = plan(60, "  free: {run: echo hello}\n").replace("headway: 1", "headway: 1\nretries: 1")
+    someone.write("plan.yaml", text)
+    ended = someone.headway("run", "plan.yaml")
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-2]
+    assert "check the address (OPENAI_BASE_URL)" in last, ended.stderr
+    assert "whether a server listens there" in last
+    (told,) = someone.json("status")
+    assert told["tasks"]["failed"] <= HANDFUL
+    assert told["tasks"]["finished"] == 1
+
+
+def test_an_outage_that_ends_before_the_retries_do_stops_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "right"}
+    with user(tmp_path, env) as ada:
+        ada.write("plan.yaml", plan(12).replace("headway: 1", "headway: 1\nretries: 9"))
+        process = ada.start("run", "plan.yaml")
+        assert process.stderr is not None
+        assert any("failed, again in" in line for line in process.stderr)
+        with serving(Server(200), port):
+            _, said = process.communicate(timeout=100)
+        assert process.returncode == 0, said
+
+
+CALL = """
+import json, os, urllib.error, urllib.request
+body = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+    {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
+try:
+    urllib.request.urlopen(request, timeout=300)
+except urllib.error.HTTPError as refused:
+    print(refused.code, json.load(refused)["error"]["message"])
+    raise SystemExit(refused.code != 401)
+"""
+
+
+def test_calls_of_commands_are_answered_by_the_run_after_the_third(
+    someone: User, server: Server
+) -> None:
+    someone.write("call.py", CALL)
+    items = ", ".join(map(str, range(20)))
+    text = f"{{each: [{items}], run: {sys.executable} call.py, queue: one}}"
+    someone.write("plan.yaml", f"headway: 1\ntasks:\n  call: {text}\n")
+    found = ended_run(someone)
+    assert len(server.calls) == 3
+    assert found["finished"] == 20  # They start, and are told the same status.
+    said = "".join(path.read_text() for path in someone.folder.rglob("*.txt"))
+    said += someone.headway("results").stdout
+    assert "Incorrect API key provided" in said, said
+
+
+WRONG_IN_400 = {
+    "gemini": {"code": 400, "message": "API key not valid. Please pass a valid API key.",
+               "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]},
+    "xai": "Incorrect API key provided: wr***ng.",
+    "openrouter": {"message": "foo is not a valid model ID", "code": 400},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", WRONG_IN_400)
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_wrong_key_or_model_that_is_answered_with_400(
+    someone: User, server: Server, monkeypatch: pytest.MonkeyPatch, whose: str, status: int
+) -> None:
+    server.status = status
+    monkeypatch.setitem(REASONS, status, WRONG_IN_400[whose])
+    someone.write("plan.yaml", plan(40))
+    found = ended_run(someone)
+    assert len(server.calls) <= HANDFUL
+    assert found["left"] >= 40 - HANDFUL
 
 
 def test_a_success_in_between_starts_the_count_again(someone: User, server: Server) -> None:

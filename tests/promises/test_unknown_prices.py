@@ -69,6 +69,21 @@ def test_every_view_of_a_run_says_unknown(someone: User) -> None:
         assert "unknown" in someone.headway(verb).stdout
 
 
+def test_limits_do_not_say_that_unknown_money_is_nothing(someone: User) -> None:
+    someone.write("plan.yaml", PLAN)
+    assert someone.headway("run", "plan.yaml").returncode == 0
+    (told,) = someone.json("limits")
+    sums = [one["spent"] for _, one in told["ledgers"] if one["spent"]["tokens"]]
+    sums += [day for _, days in told["days"] for day in days]
+    assert len(sums) == 4  # Of the account and of all, this month and today.
+    for one in sums:
+        assert one["microusd"] is None, told
+        assert one["known_microusd"] == 0
+        assert one["unpriced"] == 2
+    assert "is_priced" not in json.dumps(told)
+    assert "$" not in someone.headway("limits").stdout
+
+
 def priced_lines(text: str) -> str:
     """The lines of a view that are about calls: `free` costs nothing, and that is known."""
     return "\n".join(line for line in text.splitlines() if "free" not in line)

@@ -144,9 +144,7 @@ def test_spend_is_the_price_of_what_was_reported_and_in_doubt_all_that_was_kept(
     cost = 100 * 3 + 10 * 15 + 3  # ten tokens from the cache cost three
     assert estimates.spend(CALL, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0, cost)
     unpriced = Sketch("new", size_bytes=4000)
-    assert estimates.spend(unpriced, claim, Tally(100.0, 10.0, 10.0)) == Spend(
-        120.0, is_priced=False
-    )
+    assert estimates.spend(unpriced, claim, Tally(100.0, 10.0, 10.0)) == Spend(120.0, unpriced=1)
     seen = Tally(0.0, 0.0, 10.0, "estimated")
     assert estimates.spend(CALL, claim, seen) == claim
     assert estimates.spend(CALL, claim, Tally(0.0, 0.0, 10.0)) == claim, "no input was reported"

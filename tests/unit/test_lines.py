@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
 from headway.core.engine.events import (
     Event,
     RunFinished,
+    TaskDelayed,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -97,3 +99,11 @@ def test_lines_are_chosen_where_nothing_can_be_drawn() -> None:
             pass
     finally:
         watcher.close()
+
+
+def test_why_tasks_are_put_off_is_written_once(small: Told) -> None:
+    why, other = Fault("access", None, inf, "wrong key"), Fault("billing", None, inf, "pay")
+    small.hear(TaskDelayed(0, 1, 1.0, inf, why), TaskDelayed(1, 1, 1.0, inf, why))
+    told = small.hear(TaskDelayed(2, 1, 1.0, inf, other))
+    whys = [line.partition("not sent: ")[2] for line in told]
+    assert whys == ["access: wrong key", "billing: pay"]

@@ -281,3 +281,18 @@ def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:
     gone.close(2.0, is_live=False)
     live.close(2.0)
     assert (gone.tasks[A].cut_calls, live.tasks[A].cut_calls) == (1, 0)
+
+
+def test_a_call_in_doubt_was_cut_off_and_a_price_that_is_unknown_stays_so() -> None:
+    lost = Ending(calls=3, is_in_doubt=True, extra_tokens=9)
+    late = TaskFailed(0, 1, 14.0, Fault("timeout"), lost)
+    ways = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "ready")), (A, late))
+    assert (ways.tasks[A].cut_calls, ways.tasks[A].cut_tokens) == (1, 9)
+    killed = heard(
+        BEGAN,
+        (A, TaskStarted(0, 1, 10.0, "ready")),
+        (A, MoneyReserved(0, 1, 10.1, 0, 700)),
+        (A, CallAdmitted(0, 10.2)),
+        (b"", RunBegan(20.0, "adaptive")),
+    )
+    assert killed.tasks[A].lost.unpriced == killed.tasks[A].taken.unpriced == 1

@@ -450,7 +450,7 @@ def test_a_missing_key_is_one_clear_error_before_anything_starts() -> None:
 
 
 def test_a_key_is_never_shown() -> None:
-    assert "sk-" not in repr(endpoint_of("claude-x", KEYS)) + repr(endpoint_of("gpt", KEYS))
+    assert "sk-" not in repr(endpoint_of("claude-x", KEYS)) + repr(endpoint_of("gpt-5", KEYS))
 
 
 @pytest.mark.parametrize(("model", "wire", "name", "url"), [
@@ -466,10 +466,10 @@ def test_a_models_name_says_where_it_is(model: str, wire: str, name: str, url: s
 
 
 def test_openai_is_told_organisation_and_project() -> None:
-    found = endpoint_of("gpt", {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p"})
+    found = endpoint_of("gpt-5", {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p"})
     assert dict(found.headers) == {"openai-organization": "o", "openai-project": "p"}
     assert found.says_completion
-    assert not endpoint_of("gpt", {"OPENAI_BASE_URL": "http://localhost:1/v1"}).says_completion
+    assert not endpoint_of("gpt-5", {"OPENAI_BASE_URL": "http://localhost:1/v1"}).says_completion
 
 
 def test_a_model_without_a_name_is_refused() -> None:

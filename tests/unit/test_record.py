@@ -174,3 +174,11 @@ def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
     assert row is not None
     assert row.unpriced == 2
     assert row.spent_microusd == 0
+
+
+def test_a_call_without_a_price_that_was_in_flight_at_an_end_counts() -> None:
+    held = folded(FIRST, MoneyReserved(7, 1, 10.5, 0, 300))
+    assert (held.unpriced, held.unpriced_in_flight) == (0, 1)
+    for event in (TaskStarted(7, 2, 30.0, "again"), TaskReused(7, 30.0)):
+        row = fold(held, event, KEY, "review[7]")
+        assert (row.unpriced, row.unpriced_in_flight) == (1, 0)

@@ -409,3 +409,18 @@ def test_an_error_in_a_stream_is_judged_by_its_body(payload: bytes, expected: Fa
 )
 def test_a_refusal_gives_its_limit_away(said: bytes, reading: LimitReading | None) -> None:
     assert reading_of_refusal(said) == reading
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (gemini(400, "INVALID_ARGUMENT", "no", [{"reason": "API_KEY_INVALID"}]), "access"),
+        (body({"code": "bad", "error": "Incorrect API key provided: wr***ng."}), "access"),
+        (openai("foo is not a valid model ID", None, 400), "access"),
+        (openai("no", "invalid_request_error", "invalid_model"), "access"),
+        (openai("this input is not a valid image", "invalid_request_error", None), "request"),
+    ],
+)
+def test_a_wrong_key_or_model_may_be_answered_with_400(said: bytes, kind: FaultKind) -> None:
+    assert meaning(400, said) == (kind, None)
+    assert meaning(422, said) == (kind, None)

@@ -102,7 +102,7 @@ def _show(parsed: argparse.Namespace) -> int:
 
         found = [outlook_json(one) for one in outlooks(view, _passed())]
         shown = {**asdict(view), "broker": asdict(about), "budgets": found}
-        print(json.dumps(finite(shown), ensure_ascii=False))
+        print(json.dumps(finite(_with_unknown(shown)), ensure_ascii=False))
         return 0
     from headway.watch.accounts import draw_accounts
     from headway.watch.screen import console_for
@@ -255,6 +255,18 @@ def monthly(text: str) -> Budget:
     if amount.startswith("$"):
         return Budget(microusd=round(number * 1e6))
     return Budget(tokens=number)
+
+
+def _with_unknown(value: object) -> object:
+    """Money that does not contain all calls is null; what is known of it is `known_microusd`."""
+    if isinstance(value, list | tuple):
+        return [_with_unknown(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_unknown(one) for key, one in value.items()}
+    if found.get("unpriced"):
+        found |= {"microusd": None, "known_microusd": found["microusd"]}
+    return found
 
 
 def finite(value: object) -> object:

@@ -115,9 +115,11 @@ class Passage:
     """A call has its permit, and no end of it is recorded."""
     reserved_tokens: int = 0
     """What the calls of the present attempt can use at most, as far as that is recorded."""
+    is_unpriced: bool = False
+    """Tokens were set aside for the present attempt and no money: the price is unknown."""
     cut_calls: int = 0
-    """Calls without a recorded end when a process of the run ended: they may be billed, and were
-    or are sent again."""
+    """Calls without a recorded end, when a process of the run ended or their attempt did: they may
+    be billed, and were or are sent again."""
     cut_tokens: int = 0
     """What they can have used at most, as far as that is recorded."""
 
@@ -242,6 +244,7 @@ class Passages:
     def _of_a_task(self, passage: Passage, event: Fact, now_s: float) -> None:
         if isinstance(event, MoneyReserved):
             passage.reserved_tokens = event.tokens
+            passage.is_unpriced = event.tokens > 0 and not event.microusd
             return
         passage.is_sent = isinstance(event, CallAdmitted)
         match event:
@@ -250,7 +253,7 @@ class Passages:
                 passage.number, passage.state, passage.ended_s = number, "started", None
                 passage.attempt_from = len(passage.pieces)
                 passage.has_asked = passage.is_paid = False
-                passage.reserved_tokens = 0
+                passage.reserved_tokens, passage.is_unpriced = 0, False
             case CallWaited(refused=refused):
                 self._work(passage)
                 passage.move("refused" if refused else "quota", now_s)
@@ -293,6 +296,10 @@ class Passages:
         """An attempt was for nothing."""
         _pay(passage, event.ending)
         passage.lost.add(event.ending)
+        if event.ending.is_in_doubt and event.ending.calls:
+            # Of several calls of an attempt the last one was lost; the others are counted tokens.
+            passage.cut_calls += 1
+            passage.cut_tokens += max(0, event.ending.extra_tokens)
         if isinstance(event, TaskStale):
             passage.stale += 1
             _waste(passage, now_s, "idle")
@@ -322,6 +329,8 @@ def _count_cut(passage: Passage) -> None:
     if passage.is_sent:
         passage.cut_calls += 1
         passage.cut_tokens += passage.reserved_tokens
+        passage.taken.unpriced += passage.is_unpriced
+        passage.lost.unpriced += passage.is_unpriced
     passage.is_sent = False
 
 

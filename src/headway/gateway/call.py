@@ -10,6 +10,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -21,11 +22,12 @@ from aiohttp import web
 from headway.core.quota.book import Outcome
 from headway.core.quota.quota import waited_for
 from headway.core.quota.refusal import BODY_BYTES_MAX
-from headway.core.values import Amounts, Permit, Reading, Sketch, Tally
+from headway.core.values import Amounts, Fault, Sketch, Tally
 from headway.errors import HeadwayError, QueueDeadlineError
 from headway.gateway import hold
 from headway.gateway.canonical import Asked as Form
 from headway.gateway.ledger import Ledger
+from headway.gateway.noted import Noted
 from headway.gateway.places import KEPT_S, Admitting, Places, name_of
 from headway.gateway.recordfile import CUT_OFF, NOT_SENT
 from headway.gateway.recording import Recorder, Recording
@@ -43,7 +45,7 @@ from headway.gateway.values import (
     Upstream,
 )
 from headway.runtime.accounts import Voices
-from headway.runtime.agents.gate import FIRST_SLICE_S, emptied, window_of
+from headway.runtime.agents.gate import FIRST_SLICE_S, Fatal, Use, window_of
 from headway.runtime.client import CallRequest
 from headway.runtime.exchange import Asked, Exchange, Held, Port
 from headway.runtime.work import OverBudgetError
@@ -77,6 +79,8 @@ class Means:
     """After how long the first beat is sent; `None` is as long as their callers bear it."""
     recorder: Recorder | None = None
     tape: Tape | None = None
+    fatal: Fatal = field(default_factory=Fatal)
+    """Of the calls of tasks: what is answered with the same fault however often it is called."""
     waiting: set[Admitting] = field(default_factory=set)
     in_flight: int = 0
     """Calls that wait or run."""
@@ -117,64 +121,13 @@ class Wanted:
         return (*whose[:1], hold.size_class(self.sketch), *whose[1:], session)
 
     @property
+    def use(self) -> Use:
+        return self.account, self.sketch.model
+
+    @property
     def name(self) -> bytes:
         """The same for the same call, sent again."""
         return name_of(self.passed, self.caller.session, self.body)
-
-
-class Noted:
-    """A permit, and how it ended: for the books. Whoever pays hears of an empty usage window."""
-
-    __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
-
-    def __init__(self, ticket: Held, payer: Payer | None) -> None:
-        self._ticket = ticket
-        self._payer = payer
-        self.outcome: Outcome | None = None
-        self.output_tokens = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Noted {self._ticket!r}>"
-
-    @property
-    def permit(self) -> Permit:
-        return self._ticket.permit
-
-    @property
-    def cut(self) -> HeadwayError | None:
-        """Why the answer is to be ended here; one that is over is handed on as it is."""
-        return self._ticket.cut if self.outcome is None else None
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether the provider may have seen the call, once that is known."""
-        return self.outcome is not None and self.outcome.how != "unused"
-
-    def began(self, reading: Reading, dialect: str) -> None:
-        self._ticket.began(reading, dialect)
-        self._tell(reading)
-
-    def progressed(self, output_tokens: float) -> None:
-        self.output_tokens = output_tokens
-        self._ticket.progressed(output_tokens)
-
-    def still_alive(self) -> None:
-        self._ticket.still_alive()
-
-    def settle(self, outcome: Outcome) -> None:
-        if self.outcome is None:
-            self.outcome = outcome
-        self._ticket.settle(outcome)
-        self._tell(outcome.reading)
-
-    def statistics(self) -> Outcome | None:
-        """How it ended."""
-        return self.outcome
-
-    def _tell(self, reading: Reading) -> None:
-        if self._payer is not None and reading.limits:
-            for empty in emptied(reading, time.time()):
-                self._payer.window(empty.resets_at_s, empty.detail)
 
 
 @dataclass(slots=True)
@@ -249,6 +202,10 @@ class Call:
         connects = 0
         while True:
             await self._admitted()
+            fault = self._means.fatal.last(self._wanted.use) if self._payer else None
+            if fault is not None and self._noted is not None:
+                self._noted.settle(Outcome("unused"))
+                return await self._reply.turn(_hopeless(fault, self._wanted))
             with self._exchange:
                 try:
                     response = await self._sent()
@@ -425,6 +382,8 @@ class Call:
         else:
             tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
         fault = outcome.fault
+        if self._payer is not None and outcome.how != "unused":
+            self._means.fatal.ended(wanted.use, outcome)
         # Prices are looked up for the calls of tasks only.
         microusd = None if outcome.how == "used" else 0
         if self._spending is not None:
@@ -446,6 +405,15 @@ class Call:
             seen.resends, self._reply.is_committed, was_held=self._was_held,
         )  # fmt: skip
         self._means.ledger.ended(self._number, ended, now)
+
+
+def _hopeless(fault: Fault, wanted: Wanted) -> Turned:
+    """A call that would be answered as those before it were: with the same status, where known."""
+    found = re.match(r"HTTP (\d{3})", fault.detail)
+    status = int(found[1]) if found is not None else 402
+    model, url = wanted.sketch.model, wanted.upstream.url
+    why = f"{url} refuses every call to `{model}`: {fault.detail}; no more are sent in this run"
+    return Turned(status, "fatal", why, "check the key, the address and the model's name")
 
 
 async def in_line(means: Means, wanted: Wanted, exchange: Exchange) -> Held:

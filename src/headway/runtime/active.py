@@ -13,6 +13,7 @@ from headway.core.engine.budget import NOTHING as UNPAID
 from headway.core.engine.budget import Cost, Later, Never, Purse
 from headway.core.engine.engine import State
 from headway.core.engine.events import NOTHING, Admitted, Ending, Input, Waiting
+from headway.core.engine.outcome import is_last
 from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, Row, fold
 from headway.core.engine.snapshot import Snapshot
 from headway.core.plan.graph import Graph
@@ -206,6 +207,7 @@ class _Attempt(Attempt):
         self.task = active.task
         self.member = active.member
         self.number = active.number
+        self.is_last = is_last(state, active.task, active.number)
         self.key = active.key
         self.name = active.name
         self.inputs = active.inputs

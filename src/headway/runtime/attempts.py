@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -246,6 +246,9 @@ class Attempts:
         if fault.kind in LOCAL and (full := self._setup.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
         self._in_doubt += is_in_doubt
+        if is_in_doubt and active.is_sent and not result.calls:
+            # Its work could not say how many it sent. Without a price no money was set aside.
+            result = replace(result, calls=1, unpriced=int(not active.reserved.microusd))
         spent = self.supplies.settle(active, result, is_in_doubt=is_in_doubt)
         ending = _ending(result, b"", active.inputs, spent, is_in_doubt)
         self.commits.note(active)

@@ -206,7 +206,9 @@ class Driver:
 
         For the cause `account`, tasks that do not need the account still start.
         """
-        if not self._outcome[0]:
+        before = self._outcome[0]
+        # What stops the whole run replaces what stopped the use of an account.
+        if not before or (before == "account" and cause != "account"):
             self._outcome = (cause, detail, until_s)
         if cause == "account":
             self._is_put_off = True

@@ -58,7 +58,7 @@ class Summary:
     last_s: float
     events: int
     unpriced: int = 0
-    """Calls whose price is unknown: `spent_microusd` does not contain their cost."""
+    """Calls whose price is unknown, also in flight: neither sum of money contains their cost."""
 
 
 class JournalReader:

@@ -60,7 +60,8 @@ def row_values(number: int, row: Row) -> Values:
     name = _stored(row.name)
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
-        end.output_tokens, row.spent_microusd, row.reserved_microusd, row.unpriced,
+        end.output_tokens, row.spent_microusd, row.reserved_microusd,
+        row.unpriced + row.unpriced_in_flight,
         _crc.pack(_row_crc(data, row.key, name, row.state)) + data,
     )  # fmt: skip
 

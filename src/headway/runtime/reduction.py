@@ -298,7 +298,7 @@ class Reducing:
         return Attempt(
             attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
             voice.waits, voice.goes, self._reserve, attempt.keep, attempt.inputs,
-            clock=attempt.clock,
+            is_last=attempt.is_last, clock=attempt.clock,
         )  # fmt: skip
 
     async def _reserve(self, microusd: int, tokens: int = 0, /) -> None:

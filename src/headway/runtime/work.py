@@ -254,6 +254,8 @@ class Attempt:
     of those that this task needs, where a need is lenient."""
     charged: Cost = NOTHING
     """What an interrupted attempt of this task had set aside: it is charged already."""
+    is_last: bool = False
+    """Whether the task fails with this attempt, if a fault ends it that may pass."""
     clock: AttemptClock = field(default_factory=AttemptClock)
     """Its own time: whoever lets a call of it wait stops the clock meanwhile."""
 

@@ -12,7 +12,7 @@ from headway.core.quota.ledger import LedgerStatistics
 from headway.core.quota.view import BookView, LaneView, LimitView
 from headway.core.values import DAY_S, MINUTE_S
 from headway.watch.budgets import outlook_words
-from headway.watch.words import duration
+from headway.watch.words import cost, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,8 +111,9 @@ def _budgets(view: BookView) -> Iterator[str]:
 
 def _spent(ledger: LedgerStatistics) -> str:
     spent = f"{short(ledger.spent.tokens)} tokens"
-    if ledger.spent.microusd:
-        spent += f", {_usd(ledger.spent.microusd)}"
+    # Without a budget in money the broker looks up no price: then nothing is said of money.
+    if ledger.spent.microusd or ledger.budget.microusd is not None:
+        spent += f", {cost(ledger.spent.microusd, ledger.spent.unpriced)}"
     if ledger.claimed.tokens:
         spent += f" (and up to {short(ledger.claimed.tokens)} in flight)"
     return spent

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from threading import Event as Flag
 from threading import RLock, Thread
 from typing import Final, TextIO
@@ -51,6 +52,8 @@ class Lines:
         self._stream = stream
         self._lock = RLock()
         self._failures = 0
+        self._put_off: set[str] = set()
+        """Why tasks were put off for the rest of the run: each reason is written once."""
         self._written = 0
         self._said_s = time.monotonic()
         self._closing = Flag()
@@ -98,6 +101,10 @@ class Lines:
         if isinstance(event, TaskFailed):
             self._failures += 1
             return self._failures <= FAILURES_MAX
+        if isinstance(event, TaskDelayed) and event.again_s == inf:
+            if event.fault.detail in self._put_off:
+                return False
+            self._put_off.add(event.fault.detail)
         if isinstance(event, TaskFinished | TaskDelayed | TaskProposed | TaskStale):
             # A run that stops tries nothing again.
             is_vain = isinstance(event, TaskDelayed) and self._progress.standing.stopping_for

@@ -92,17 +92,24 @@ def _abandonment(state: State, happened: Abandoned, now: float) -> Event:
     return TaskStale(task, happened.attempt, now, what, because, happened.ending)
 
 
+def is_last(state: State, task: int, attempt: int) -> bool:
+    """Whether the plan allows no attempt after this one for faults that may pass."""
+    group = state.graph.groups[state.ready_set.numbers.group_of(task)]
+    retries = state.rules.retries if group.retries is None else group.retries
+    return attempt - state.earlier.get(task, 0) > retries
+
+
 def _failure(state: State, happened: Failed, now: float) -> Event:
     task, attempt, fault = happened.task, happened.attempt, happened.fault
     if fault.retry_after_s == inf:
         # Nothing was sent, and nothing will be in this run: the task is neither done nor failed.
         return TaskDelayed(task, attempt, now, inf, fault, happened.ending)
     group = state.graph.groups[state.ready_set.numbers.group_of(task)]
-    retries = state.rules.retries if group.retries is None else group.retries
     tries = attempt - state.earlier.get(task, 0)
     is_curable = fault.kind in RETRIED or (fault.kind in OWN and group.retries is not None)
+    is_retried = is_curable and not is_last(state, task, attempt)
     is_refused = state.rules.is_patient and fault.kind in ("rate", "concurrency")
-    if is_refused or (is_curable and tries <= retries) or is_put_back(state, fault, now):
+    if is_refused or is_retried or is_put_back(state, fault, now):
         delay_s = min(RETRY_S_MAX, RETRY_S * 2.0 ** min(tries - 1, DOUBLINGS_MAX))
         delay_s = max(delay_s, fault.retry_after_s or 0.0)
         return TaskDelayed(task, attempt, now, now + delay_s, fault, happened.ending)

@@ -117,7 +117,12 @@ class Row:
     spent_tokens: int = 0
     """The same in tokens, as budgets count them: what is in doubt is part of it."""
     unpriced: int = 0
-    """Calls of all attempts whose price is unknown."""
+    """Calls of all attempts that ended whose price is unknown."""
+
+    @property
+    def unpriced_in_flight(self) -> int:
+        """Whether the attempt in flight calls a model without a price: no money is set aside."""
+        return int(self.reserved_tokens > 0 and not self.reserved_microusd)
 
 
 @quick
@@ -207,7 +212,7 @@ def _started(old: Row, name: str, event: TaskStarted) -> Row:
     return Row(
         old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
         old.spent_microusd + old.reserved_microusd, old.kept, 0,
-        old.spent_tokens + old.reserved_tokens, old.unpriced,
+        old.spent_tokens + old.reserved_tokens, old.unpriced + old.unpriced_in_flight,
     )  # fmt: skip
 
 
@@ -235,7 +240,8 @@ def _settled(old: Row, name: str, event: TaskReused | TaskSkipped) -> Row:
         old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
         old.ended_s if is_reused else event.at_s, old.ending,
         spent_microusd=old.spent_microusd + old.reserved_microusd,
-        spent_tokens=old.spent_tokens + old.reserved_tokens, unpriced=old.unpriced,
+        spent_tokens=old.spent_tokens + old.reserved_tokens,
+        unpriced=old.unpriced + old.unpriced_in_flight,
     )  # fmt: skip
 
 

@@ -171,11 +171,9 @@ class Book:
                     # Where the budget is the first in money, no price was claimed for it.
                     request, claim = entry.request, entry.claim
                     most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
-                    tokens, money = (
-                        max(claim.tokens, most.tokens),
-                        max(claim.microusd, most.microusd),
-                    )
-                    entry.claim = Spend(tokens, money)
+                    tokens = max(claim.tokens, most.tokens)
+                    money = max(claim.microusd, most.microusd)
+                    entry.claim = Spend(tokens, money, most.unpriced)
                     self.purse.claim(Claim(request.id, request.account, entry.claim))
             self._waiting.reconsider(now)
 

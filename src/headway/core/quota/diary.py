@@ -41,8 +41,10 @@ class Diary:
         for key in {account, EVERY_ACCOUNT}:
             days = self._days.setdefault(key, {})
             past = days.get(self.date, DaySpend(self.date))
-            tokens, microusd = past.tokens + spend.tokens, past.microusd + spend.microusd
-            days[self.date] = DaySpend(self.date, tokens, microusd)
+            days[self.date] = DaySpend(
+                self.date, past.tokens + spend.tokens, past.microusd + spend.microusd,
+                past.unpriced + spend.unpriced,
+            )  # fmt: skip
             if len(days) > DAYS_KEPT:
                 del days[min(days)]
 

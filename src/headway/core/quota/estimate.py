@@ -79,7 +79,8 @@ class Estimates:
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
         tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        return Spend(tokens_in + output_tokens, self._cost(sketch, tokens_in, output_tokens))
+        cost = self._cost(sketch, tokens_in, output_tokens)
+        return Spend(tokens_in + output_tokens, cost, int(not self.has_price(sketch)))
 
     def has_price(self, sketch: Sketch) -> bool:
         """Whether the price of the call is known."""
@@ -152,7 +153,7 @@ def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
         return ceiling
     price = prices(model, ceil(read))
     cost = 0 if price is None else price.cost_of(tally)
-    return Spend(read + tally.output_tokens, cost, price is not None)
+    return Spend(read + tally.output_tokens, cost, int(price is None))
 
 
 def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
@@ -163,4 +164,4 @@ def ceiling_of(sketch: Sketch, prices: Prices) -> Spend:
     price = prices(sketch.model, most_in)
     written = whole.input_tokens if sketch.may_write_cache else 0.0
     cost = 0 if price is None else price.most_microusd(whole, written)
-    return Spend(whole.input_tokens + whole.output_tokens, cost, price is not None)
+    return Spend(whole.input_tokens + whole.output_tokens, cost, int(price is None))

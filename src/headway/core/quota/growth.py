@@ -80,7 +80,9 @@ class Growth:
     def owed(self, entry: Entry, output_tokens: float) -> Spend:
         """What is kept for a call, or what it costs with so long an answer if that is more."""
         claim, known = entry.claim, self._estimates.grown(entry.request.sketch, output_tokens)
-        return Spend(max(claim.tokens, known.tokens), max(claim.microusd, known.microusd))
+        return Spend(
+            max(claim.tokens, known.tokens), max(claim.microusd, known.microusd), claim.unpriced
+        )
 
     def ended(self, call: CallId) -> None:
         """A call is over: there is nothing left to cut."""
@@ -101,7 +103,7 @@ class Growth:
         for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
             tokens = max(output_tokens, min(output_tokens + step, longest))
             whole, claim = self.owed(entry, tokens), entry.claim
-            more = Spend(whole.tokens - claim.tokens, whole.microusd - claim.microusd)
+            more = whole.minus(claim)
             if self._purse.room(entry.request.account, more) == "yes":
                 return whole
         return None

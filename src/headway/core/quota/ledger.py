@@ -41,29 +41,29 @@ class Ledger:
 
     def room(self, need: Spend) -> Room:
         """Whether so much more may be claimed."""
-        alone = _plus(self.spent, need)
+        alone = self.spent.plus(need)
         if _exceeds(alone, self.budget):
             return "never"
-        return "later" if _exceeds(_plus(alone, self.claimed), self.budget) else "yes"
+        return "later" if _exceeds(alone.plus(self.claimed), self.budget) else "yes"
 
     def claim(self, call: CallId, need: Spend) -> None:
         """Keep this for a call, in place of what was kept for it."""
         self.drop(call)
         self._claims[call] = need
-        self.claimed = _plus(self.claimed, need)
+        self.claimed = self.claimed.plus(need)
 
     def drop(self, call: CallId) -> None:
         """The call cost nothing."""
         need = self._claims.pop(call, None)
         if need is not None:
             # Sums of floats drift: with nothing in flight, nothing is claimed.
-            left = _plus(self.claimed, Spend(-need.tokens, -need.microusd))
+            left = self.claimed.minus(need)
             self.claimed = left if self._claims else Spend()
 
     def settle(self, call: CallId, used: Spend) -> None:
         """The call cost this."""
         self.drop(call)
-        self.spent = _plus(self.spent, used)
+        self.spent = self.spent.plus(used)
 
     def reset(self) -> None:
         """A new month: nothing is spent; what is in flight will be."""
@@ -71,10 +71,6 @@ class Ledger:
 
     def statistics(self) -> LedgerStatistics:
         return LedgerStatistics(self.budget, self.spent, self.claimed)
-
-
-def _plus(one: Spend, other: Spend) -> Spend:
-    return Spend(one.tokens + other.tokens, one.microusd + other.microusd)
 
 
 def _exceeds(spend: Spend, budget: Budget) -> bool:

@@ -82,7 +82,7 @@ class Purse:
         """A call of a former process goes on, at what that process kept for it if it is known."""
         paid = self._paid.pop(claim.id, None)
         if paid is not None:
-            back = Spend(-paid.spend.tokens, -paid.spend.microusd)
+            back = Spend().minus(paid.spend)
             for ledger in self._of(paid.account):
                 ledger.settle(claim.id, back)
             self.diary.spend(paid.account, back)

@@ -168,6 +168,12 @@ _NO_ACCESS: Final = (401, 403, 404, 405)
 # limits") and for an empty balance ("Your credit balance is too low"), with no word of their own.
 _SPEND_TEXT: Final = re.compile(r"reached your specified (?:workspace )?API usage limits", re.I)
 _CREDIT_TEXT: Final = re.compile(r"credit balance is too low", re.I)
+_NO_ACCESS_TEXT: Final = re.compile(
+    r"\b(?:api_key_invalid|invalid_api_key|api key not valid|incorrect api key|model_not_found"
+    r"|invalid_model|not a valid model)\b",
+    re.I,
+)
+"""Gemini, xAI and OpenRouter answer 400 to a wrong key or model."""
 _CONCURRENCY_TEXT: Final = re.compile(r"concurren|simultaneous|parallel[ _]requests", re.I)
 _TOO_LARGE_TEXT: Final = re.compile(r"request too large", re.I)
 
@@ -221,6 +227,8 @@ def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
         return _refusal_kind(kinds, message)
     if status is None or status < 300:
         return _stream_kind(kinds)
+    if status in (400, 422) and _NO_ACCESS_TEXT.search(" ".join((*complaint.words, message))):
+        return "access"
     return _status_kind(status, kinds)
 
 

@@ -55,8 +55,17 @@ class Spend:
 
     tokens: float = 0.0
     microusd: int = 0
-    is_priced: bool = True
-    """Whether its price is known: otherwise `microusd` does not contain its cost."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `microusd` does not contain their cost."""
+
+    def plus(self, other: Spend) -> Spend:
+        return Spend(
+            self.tokens + other.tokens, self.microusd + other.microusd,
+            self.unpriced + other.unpriced,
+        )  # fmt: skip
+
+    def minus(self, other: Spend) -> Spend:
+        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class DaySpend:
     date: str
     tokens: float = 0.0
     microusd: int = 0
+    unpriced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ OPENAI_URL: Final = "https://api.openai.com/v1"
 PROVIDERS: Final = ("anthropic", "openai", "openai-responses")
 """What a model's name can begin with: each has its own key, which goes to no other."""
 
-OWN_NAMES: Final = re.compile(r"gpt|chatgpt-|codex-|o[1-9](-|$)|ft:")
+OWN_NAMES: Final = re.compile(r"gpt-[0-9]|chatgpt-|codex-|o[1-9](-|$)|ft:")
 """Names that are OpenAI's without a provider before them."""
 
 COMPATIBLE: Final = {
@@ -70,8 +70,8 @@ def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
     """Of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`. Any other provider is refused.
 
     A name without a provider is Anthropic's or OpenAI's if it looks like theirs; where
-    OPENAI_BASE_URL names a server, every other one is that server's. Loops with tools ask
-    `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
+    OPENAI_BASE_URL or OPENAI_API_BASE names a server, every other one is that server's. Loops
+    with tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
     """
     prefix, slash, name = model.partition("/")
     if not slash:
@@ -92,7 +92,7 @@ def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
 def _bare_provider(model: str, environment: Mapping[str, str]) -> str:
     if model.startswith("claude"):
         return "anthropic"
-    if OWN_NAMES.match(model) or environment.get("OPENAI_BASE_URL") or not model:
+    if OWN_NAMES.match(model) or _base("OPENAI", environment) or not model:
         return "openai"
     raise BadValueError(
         f"`model: {model}` names no provider, and could be any provider's",
@@ -103,7 +103,7 @@ def _bare_provider(model: str, environment: Mapping[str, str]) -> str:
 def _unknown_provider(
     model: str, prefix: str, name: str, environment: Mapping[str, str]
 ) -> BadValueError:
-    server = environment.get("OPENAI_BASE_URL")
+    server = _base("OPENAI", environment)
     url = COMPATIBLE.get(prefix, "https://HOST/v1")
     said = f"`model: {model}` names the provider `{prefix}`, which headway does not know"
     if server:
@@ -140,8 +140,14 @@ def _is_address(url: str) -> bool:
         return False
 
 
+def _base(provider: str, environment: Mapping[str, str]) -> str:
+    """The address that is set for a provider. LiteLLM and aider read the second name."""
+    names = (f"{provider}_BASE_URL", f"{provider}_API_BASE")
+    return next(filter(None, map(environment.get, names)), "")
+
+
 def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:
-    base = environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
+    base = _base("ANTHROPIC", environment) or ANTHROPIC_URL
     key, bearer = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     headers = {"anthropic-version": VERSION}
     if key:
@@ -153,7 +159,7 @@ def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:
 
 
 def _openai(model: str, environment: Mapping[str, str]) -> Endpoint:
-    base = environment.get("OPENAI_BASE_URL") or OPENAI_URL
+    base = _base("OPENAI", environment) or OPENAI_URL
     key = environment.get("OPENAI_API_KEY")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     for header, variable in (

@@ -5,7 +5,8 @@ Laws:
 - Whoever waits behind an empty usage window learns that within seconds, and does not go on waiting.
 - What admission says for good becomes the attempt's own error; nothing here makes a response of it.
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
-  or address, no credit), no more calls are sent to it in this run.
+  or address, no credit), no more calls are sent to it in this run. Neither are they after as many
+  tasks in a row that no connection was made for in the last of their attempts.
 
 The transport asks for a permit inside the task of the attempt, so that a context variable says
 whose call it is. A wait is cut into slices: after each, admission says what the call waited for.
@@ -52,6 +53,7 @@ MENDS: Final = {
     "access": "check {key}, {url} and the model's name",
     "billing": "the account has no credit: pay",
     "spend_cap": "the account's own spending limit is reached: raise it",
+    "connection": "check the address ({url}) and whether a server listens there",
 }
 
 FULL: Final = 1.0
@@ -89,10 +91,45 @@ class GateStatistics:
     windows: int
 
 
+class Fatal:
+    """Counts answers in a row that are not about one call alone, by account and model."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[Use, list[Fault]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Fatal of {self.statistics()} uses>"
+
+    def statistics(self) -> int:
+        """How many accounts and models were last answered so."""
+        return len(self._rows)
+
+    def last(self, use: Use) -> Fault | None:
+        """What every call is answered with; None while that is not certain."""
+        row = self._rows.get(use, ())
+        return row[-1] if len(row) >= FATAL_MAX else None
+
+    def ended(self, use: Use, outcome: Outcome, *, is_last: bool = False) -> None:
+        """A call ended: whether its answer is about all calls like it, and how many were so.
+
+        That no connection was made may pass: it counts in the last attempt of a task only.
+        """
+        fault = outcome.fault
+        if fault is None or fault.kind == "request":
+            self._rows.pop(use, None)
+        elif fault.kind in FATAL or (fault.kind == "connection" and is_last):
+            row = self._rows.setdefault(use, [])
+            if row and row[-1].kind != fault.kind:
+                row.clear()
+            row.append(fault)
+
+
 class Gate:
     """Stands between the transport and whoever admits."""
 
-    __slots__ = ("_admitted", "_fatal", "_inner", "_wall", "_window", "_windows")
+    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows", "fatal")
 
     def __init__(
         self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
@@ -102,8 +139,7 @@ class Gate:
         self._window = window
         self._wall = wall
         self._admitted = self._windows = 0
-        self._fatal: dict[Use, list[Fault]] = {}
-        """Fatal answers in a row, by what was used: all that are not about one call alone."""
+        self.fatal: Final = Fatal()
 
     def __repr__(self) -> str:
         return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
@@ -137,25 +173,17 @@ class Gate:
             for empty in emptied(reading, self._wall()):
                 self._closed(empty.resets_at_s, empty.detail)
 
-    def ended(self, use: Use, outcome: Outcome) -> None:
-        """A call ended: whether its answer is about all calls like it, and how many were so."""
-        fault = outcome.fault
-        if fault is None or fault.kind == "request":
-            self._fatal.pop(use, None)
-        elif fault.kind in FATAL:
-            row = self._fatal.setdefault(use, [])
-            if row and row[-1].kind != fault.kind:
-                row.clear()
-            row.append(fault)
-
     def _must_be_open(self, use: Use, calling: Calling) -> None:
         """Raises AttemptError, for this run, once every call is answered with the same fault."""
-        row = self._fatal.get(use, ())
-        if len(row) >= FATAL_MAX:
+        last = self.fatal.last(use)
+        if last is not None:
             account, model = use
-            host, last, key = account.partition("#")[0], row[-1], calling.key_variable
+            host, key = account.partition("#")[0], calling.key_variable
             mend = MENDS[last.kind].format(key=key, url=key.replace("API_KEY", "BASE_URL"))
-            why = f"{host} refuses every call to `{model}`: {last.detail}; {mend}"
+            does = f"refuses every call to `{model}`"
+            if last.kind == "connection":
+                does = "cannot be reached"
+            why = f"{host} {does}: {last.detail}; {mend}"
             raise put_off(last.kind, why)
 
     def statistics(self) -> GateStatistics:
@@ -227,7 +255,7 @@ class _Watched:
         self._calling.outcome = outcome
         self._held.settle(outcome)
         self._gate.read(outcome.reading)
-        self._gate.ended(self._use, outcome)
+        self._gate.fatal.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
 
     def statistics(self) -> Outcome | None:
         """How it ended."""

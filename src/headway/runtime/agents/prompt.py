@@ -298,7 +298,7 @@ class PromptAgent:
         extra = ceil(spent.tokens) - round(read + output_tokens)
         return Result(
             b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra),
-            unpriced=int(not spent.is_priced),
+            unpriced=spent.unpriced,
         )  # fmt: skip
 
     def http(self) -> httpx2.AsyncClient:

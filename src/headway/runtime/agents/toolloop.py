@@ -370,7 +370,7 @@ def _late(call: LoopCall, outlay: Outlay) -> AttemptError:
     if ceiling is not None:
         lost = Result(
             b"", spend_microusd=ceiling.microusd, calls=1, extra_tokens=ceil(ceiling.tokens),
-            unpriced=int(not ceiling.is_priced),
+            unpriced=ceiling.unpriced,
         )  # fmt: skip
         spent = charged(spent, lost)
     fault = Fault("timeout", detail=f"it took more than {call.timeout_s} s")
