@@ -13,7 +13,7 @@ from tests.promises.user import User, user
 
 PROBE = '#!/bin/sh\nfor one in "$@"; do printf \'%s\\n\' "$one"; done\n'
 NASTY = "$(touch canary) `touch canary`; touch canary & 'it' \"is\" a[$(touch canary)] * ~ \\ %s\té"
-SLICE = 9
+SLICE = 15
 """Of so many templates one is tried by default, and all of them in `make soak`."""
 
 

@@ -18,6 +18,10 @@ VALUE: Final = "\0"
 """Stands for a value in a word that is looked at; no template can hold it."""
 SPLIT: Final = f"{VALUE}()"
 """Stands for a value that the shell splits into words: the output of `$(...)`, a bare `$x`."""
+HELD: Final = f"{VALUE}$"
+"""Stands for a value that the template took elsewhere first: `"$(...)"`, `"$x"`."""
+PROCESS: Final = f"{VALUE}<()"
+"""Stands for `<(...)` with a value in it."""
 
 DATA_HINT: Final = (
     "give the value as data: as an argument (sh -c 'wc \"$1\"' sh {}), in a variable "
@@ -87,7 +91,7 @@ OPTIONS: Final = (
     _option(r"ssh|scp|sftp|autossh", r"-o(?:\w*Command)?=?", is_first=False),
 )  # fmt: skip
 """The option stands before the value, at the beginning of its word, or there with a `=`."""
-INTERPRETERS: Final = 6
+INTERPRETERS: Final = 7
 """So many of these read code from stdin if there is nothing else."""
 
 MAKE: Final = re.compile(r"g?make|bmake")
@@ -117,7 +121,8 @@ VARIABLES: Final = re.compile(
     r"(?:BASH_ENV|ENV|PS[0-4]|PROMPT_COMMAND|SHELL|SHELLOPTS|BASHOPTS|LD_\w+|DYLD_\w+|IFS|PATH"
     r"|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_(?:SSH|SSH_COMMAND|PROXY_COMMAND|EXTERNAL_DIFF"
     r"|ASKPASS|CONFIG\w*)|SSH_ASKPASS|RSYNC_RSH|CVS_RSH|LESSOPEN|LESSCLOSE|PERL5OPT|PERL5DB"
-    r"|PYTHONSTARTUP|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAKEFLAGS|TAR_OPTIONS)=.*"
+    r"|PYTHONSTARTUP|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAKEFLAGS|TAR_OPTIONS)=.*",
+    re.DOTALL,
 )
 """Variables whose content programs execute."""
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=.*", re.DOTALL)
@@ -130,11 +135,21 @@ WRAPPERS: Final = frozenset(
 )  # fmt: skip
 """Programs that start another one, which is named further on."""
 
-PRINTS: Final = frozenset(("echo", "printf", "print"))
+RUNNERS: Final = WRAPPERS - {"find", "docker", "podman", "kubectl", "chroot", "flock"}
+"""Those whose first operand is the program."""
+
+PRINTS: Final = frozenset(("echo", "printf", "print", "basename", "dirname", "yes", "expr"))
 STDIN: Final = re.compile(
-    r"at|batch|crontab|ed|ex|psql|mysql|mariadb|sqlite|gdb|gnuplot|dc|parallel|\.|source"
+    r"at|batch|crontab|ed|ex|psql|mysql|mariadb|sqlite|gdb|gnuplot|dc|parallel"
 )
 """What else executes what it reads from stdin."""
+STDIN_FILES: Final = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
+SCRIPT_ON_STDIN: Final = re.compile(
+    r" (?:-\w*f|--(?:make)?file)[= ]?(?:-|/dev/stdin|/dev/fd/0|/proc/self/fd/0)(?: |$)"
+)
+"""`-f -` of awk, sed and make."""
+XARGS_TAKES: Final = "nPILsdEaJ"
+XARGS_REPLACES: Final = re.compile(r" (?:-\w*[IJ] ?|--replace=)(\S+)")
 
 
 def program_of(word: str) -> str:
@@ -151,17 +166,52 @@ def refusal_of(said: Sequence[str], is_fed: bool) -> str:
     for word in said[:at]:
         if VALUE in word and (VARIABLES.fullmatch(word) or VALUE in word.partition("=")[0]):
             return NAME_HINT
+        if word.partition("=")[2] == "eval":
+            return EVAL_HINT
     words = said[at:]
     if not words:
         return ""
-    if SPLIT in words[0]:
+    if is_fed:
+        words = _with_stdin(words)
+    if SPLIT in words[0] or _runs_split(words):
         return EVAL_HINT
     if not is_fed and not any(VALUE in word for word in words):
         return ""
+    if program_of(words[0]) in WRAPPERS and any(
+        VALUE in word and VARIABLES.fullmatch(word) for word in words
+    ):
+        return NAME_HINT
     for program, rest in _commands(words):
-        if hint := _by_program(program, rest, is_fed):
-            return hint
-    return _double_brackets(words) or _by_option(words)
+        hint = _by_program(program, rest) or (is_fed and _by_stdin(program, rest))
+        if hint or (PROCESS in rest and _by_stdin(program, ["-"])):
+            return hint or DATA_HINT
+    return _by_option(words)
+
+
+def prints_value(said: Sequence[str]) -> bool:
+    """Whether a value of this command is in its output."""
+    words = [word for word in said if not ASSIGNMENT.fullmatch(word)]
+    is_printer = bool(words) and any(program in PRINTS for program, _ in _commands(words))
+    return PROCESS in words or (is_printer and VALUE in "".join(words))
+
+
+def _with_stdin(words: Sequence[str]) -> Sequence[str]:
+    """The words with those that xargs makes of a value on stdin."""
+    at = next((i for i, word in enumerate(words, 1) if program_of(word) == "xargs"), len(words))
+    if not _operands(words[at:], XARGS_TAKES):
+        return words
+    found = XARGS_REPLACES.search(" ".join(("", *words[at:])))
+    replaced = [word.replace(found[1], HELD) if found else word for word in words[at:]]
+    return [*words[:at], *replaced, SPLIT]
+
+
+def _runs_split(words: Sequence[str]) -> bool:
+    """Whether a program such as `env` or `sudo` starts what a value was split into."""
+    if program_of(words[0]) not in RUNNERS or "-v" in words:
+        return False
+    is_passed = re.compile(r"[-\d].*|\w+=.*", re.DOTALL)
+    rest = (w for w in words if not is_passed.fullmatch(w) and program_of(w) not in RUNNERS)
+    return next(rest, "").startswith(SPLIT)
 
 
 def _commands(words: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
@@ -172,8 +222,8 @@ def _commands(words: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
             yield program_of(word), words[at + 1 :]
 
 
-def _by_program(program: str, rest: Sequence[str], is_fed: bool) -> str:
-    """Programs and builtins that need no option to read words, or stdin, as code or as names."""
+def _by_program(program: str, rest: Sequence[str]) -> str:
+    """Programs and builtins that need no option to read words as code or as names."""
     hint, code = DATA_HINT, list[str]()
     if program == "eval":
         hint, code = EVAL_HINT, [*rest]
@@ -184,7 +234,7 @@ def _by_program(program: str, rest: Sequence[str], is_fed: bool) -> str:
         code = [] if is_harmless else _operands(rest, TAKES.get(program, ""))
     elif program in NAMES or program in ("printf", "wait", "test", "["):
         named = rest if program in NAMES else _after(rest, ("-v", "-p"))
-        is_number = "-i" in rest
+        is_number = is_integer(rest)
         hint = NAME_HINT
         code = [
             word if is_number or VARIABLES.fullmatch(word) else word.partition("=")[0]
@@ -199,13 +249,36 @@ def _by_program(program: str, rest: Sequence[str], is_fed: bool) -> str:
         code = _operands(rest)[1:]
     elif REMOTE.fullmatch(program):
         hint, code = SSH_HINT, _operands(rest, SSH_TAKES)[1:]
-    if any(VALUE in word for word in code):
-        return hint
-    is_shell = SHELLS.fullmatch(program) is not None
-    is_bare = is_shell and ("-s" in rest or not _operands(rest, "oO"))
-    is_bare |= not rest and any(one.programs.fullmatch(program) for one in OPTIONS[:INTERPRETERS])
-    is_code = is_fed and (is_bare or STDIN.fullmatch(program) is not None)
-    is_code |= (is_shell or program in (".", "source")) and f"{VALUE}<()" in rest
+    return hint if any(VALUE in word for word in code) else ""
+
+
+def _by_stdin(program: str, rest: Sequence[str]) -> str:
+    """Programs that execute what they read from stdin, where a value comes from."""
+    text = " ".join(("", *rest))
+    pairs = pairwise(("", *rest))
+    taken = SHELL_TAKES
+    operands = _operands([word for pair in pairs if taken.isdisjoint(pair) for word in pair[1:]])
+    is_code = STDIN.fullmatch(program) is not None or ("$" in program and not operands)
+    if SHELLS.fullmatch(program):
+        options = rest[: len(rest) - len(operands)]
+        is_code = not operands or operands[0] in STDIN_FILES
+        is_code |= any(re.fullmatch(r"-[a-z]*s[a-z]*", word) for word in options)
+    elif program in (".", "source"):
+        is_code = any(word in STDIN_FILES for word in rest)
+    elif program in ("su", "sudo"):
+        is_code = not re.search(r" (?:-\w*c|--command)", text) and (
+            program == "su" or re.search(r" -\w*[si]", text) is not None
+        )
+    elif REMOTE.fullmatch(program):
+        remote = _operands(rest, SSH_TAKES)[1:]
+        is_code = not remote or _by_stdin(program_of(remote[0]), remote[1:]) != ""
+    elif SCRIPTED.fullmatch(program) or MAKE.fullmatch(program):
+        is_code = SCRIPT_ON_STDIN.search(text) is not None
+    for one in OPTIONS[:INTERPRETERS]:
+        if one.programs.fullmatch(program):
+            named = [word for word in _operands(rest, one.takes) if word != "run"]
+            is_given = any(one.option.match(word) or word.startswith("-m") for word in rest)
+            is_code = named[0] in STDIN_FILES if named else not is_given
     return DATA_HINT if is_code else ""
 
 
@@ -267,17 +340,17 @@ def _after_option(rest: Sequence[str], option: re.Pattern[str], takes: str, is_f
     return False
 
 
-def _double_brackets(words: Sequence[str]) -> str:
-    """`[[ {} -eq 1 ]]`: bash computes with both sides."""
-    # `&&` within the brackets ends a command for the reader.
-    if "[[" not in words and "]]" not in words and VALUE not in words[0]:
-        return ""
-    pairs = pairwise(words)
-    is_number = any(
+def compares_value(words: Sequence[str]) -> bool:
+    """`[[ {} -eq 1 ]]`: whether bash would compute with a value on one side."""
+    return any(
         (word in COMPARES and VALUE in before) or (before in COMPARES and VALUE in word)
-        for before, word in pairs
+        for before, word in pairwise(words)
     )
-    return NUMBER_HINT if is_number else ""
+
+
+def is_integer(words: Sequence[str]) -> bool:
+    """Whether `declare` and the like are given `-i`: bash computes what is assigned."""
+    return any(re.fullmatch(r"-\w*i\w*", word) for word in words)
 
 
 def _after(rest: Sequence[str], options: tuple[str, ...]) -> list[str]:

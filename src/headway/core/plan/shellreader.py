@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headway.core.plan.codewords import ASSIGNMENT, SPLIT, VALUE
+from headway.core.plan.codewords import ASSIGNMENT, HELD, PROCESS, SPLIT, VALUE
 from headway.core.plan.replacement import PATTERN, found_at
 from headway.core.plan.shelltext import ShellText
-from headway.core.plan.shellwords import POSITIONS, Scan
+from headway.core.plan.shellwords import ALL_FED, POSITIONS, Scan
 
 NESTING_MAX: Final = 32
 """`$(` within `$(`: nobody reads more, and the functions below call each other."""
@@ -28,6 +28,12 @@ NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*]")
 FUNCTION: Final = re.compile(r"\w\s*\(\s*\)|\bfunction\s")
 COMPUTED: Final = re.compile(r"\$\{(?:!(?=\w)|\w+\[|\w+:(?=[^-=?+]))")
 """`${!x}`, `${a[x]}`, `${a:x}`: what follows is a name, or a number that bash computes."""
+EVALUATED: Final = re.compile(r"\$\{[^}]*@P\}")
+"""`${x@P}`: bash executes `$(...)` in the content of x."""
+DEFAULT: Final = re.compile(r"\$\{(\w+):?=(.*)", re.DOTALL)
+"""`${x:=y}` assigns."""
+FILTER: Final = re.compile(r"\(\s*(?:<|(?:cat|head|tail|tee|tr|sed|grep|cut|sort|awk|jq)\b)")
+"""A substitution that is likely to print its stdin."""
 BETWEEN_WORDS: Final = frozenset(" \t\n;&|<>()")
 BETWEEN_COMMANDS: Final = frozenset("\n;&|()")
 
@@ -39,15 +45,25 @@ def read(template: str) -> ShellText:
         raise scan.refused("a command cannot hold a zero byte", "leave it out")
     if any(match["place"] for match in PATTERN.finditer(template)):
         raise scan.refused("{%} is not known here", "use {#}, the task's own number")
-    tainted = set(POSITIONS) if FUNCTION.search(template) else set[str]()
+    tainted = {"_", *(POSITIONS if FUNCTION.search(template) else ())}
     while True:
         scan = Scan(template, tainted=set(tainted))
         _plain(scan, is_nested=False)
         words = scan.simple_words()
         scan.end_command("")
+        _read_codes(scan)
         if scan.tainted == tainted:
             return ShellText(tuple(scan.pieces), words)
         tainted = scan.tainted  # In a loop, what stands before may use what is set behind.
+
+
+def _read_codes(scan: Scan) -> None:
+    """Read what `eval` and `trap` will execute: it may use variables that have a value."""
+    for code in scan.codes:
+        inner = Scan(code, tainted=scan.tainted)
+        _plain(inner, is_nested=False)
+        inner.end_command("")
+        _read_codes(inner)
 
 
 def _plain(scan: Scan, is_nested: bool) -> None:
@@ -104,7 +120,8 @@ def _operator(scan: Scan, character: str) -> None:
     if is_process:
         scan.redirects = ""
     elif character in BETWEEN_COMMANDS and not is_redirection:
-        scan.end_command("" if "|" in (before, follows) else character)
+        is_or = character == "|" and "|" in (before, follows)
+        scan.end_command("" if is_or else character)
     is_string = scan.text.startswith("<<<", scan.at)
     if scan.text.startswith("<<", scan.at) and not is_string:
         if PATTERN.search(scan.text, scan.at):
@@ -118,10 +135,14 @@ def _operator(scan: Scan, character: str) -> None:
         scan.redirects = "<<<" if is_string else character
     scan.emit(3 if is_string else 1)
     if character == "(":
-        marks = scan.marks
+        marks, is_fed = scan.marks, scan.is_fed
+        if is_fed and not is_process:
+            scan.tainted.add(ALL_FED)
+        scan.is_fed |= before == ">"
         _nested(scan, is_double=True)
+        scan.is_fed = is_fed
         if is_process:
-            scan.said.append(f"{VALUE}<()" if scan.marks > marks else "<()")
+            scan.said.append(PROCESS if scan.marks > marks and before == "<" else "<()")
         elif array is not None and scan.marks > marks:
             scan.tainted.add(array[1])
 
@@ -138,14 +159,19 @@ def _nested(scan: Scan, is_double: bool) -> None:
     if scan.depth == NESTING_MAX:
         raise scan.refused("parentheses are nested too deep", f"use at most {NESTING_MAX}")
     outer = scan.said, scan.word, scan.is_fed
+    was_printed, was_comparing = scan.is_printed, scan.is_comparing
     marks = scan.marks
-    scan.said, scan.word, scan.is_fed, scan.depth = [], None, False, scan.depth + 1
+    if scan.word is not None:
+        scan.is_comparing = False
+        scan.marks += ALL_FED in scan.tainted and FILTER.match(scan.text, scan.at - 1) is not None
+    scan.said, scan.word, scan.depth = [], None, scan.depth + 1
     _plain(scan, is_nested=True)
     scan.said, scan.word, scan.is_fed = outer
     scan.depth -= 1
     # What a substitution makes of a value is as little a program as the value.
     if scan.word is not None:
-        scan.word += (VALUE if is_double else SPLIT) if scan.marks > marks else "()"
+        scan.is_printed, scan.is_comparing = was_printed, was_comparing
+        scan.word += (HELD if is_double else SPLIT) if scan.marks > marks else "()"
     scan.emit(1)
 
 
@@ -248,6 +274,11 @@ def _braces(scan: Scan, is_double: bool) -> None:
             text = scan.text[scan.at : end]
             if computed := COMPUTED.match(text):
                 _must_hold_no_value(scan, text[computed.end() - 1 :])
+            if EVALUATED.match(text) and scan.has_tainted(text):
+                raise scan.refused("bash would execute a value in ${...@P}", "leave out @P")
+            default = DEFAULT.match(text)
+            if default is not None and scan.has_tainted(default[2]):
+                scan.tainted.add(default[1])
             scan.take(end - scan.at, scan.meaning_of(text, is_double))
             return
     raise scan.refused("${ is not closed", "close it with }")

@@ -3,6 +3,7 @@
 Laws:
 - A word that is read as code (`codewords.py`) has no value in it.
 - A variable that has a value is a value from then on: `x={}; eval "$x"` is refused as `eval {}` is.
+- A value that is piped into a group, a loop or a function is on the stdin of all that follows.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from typing import Final
 
 from headway.core.plan.codewords import (
     ASSIGNMENT,
-    PRINTS,
+    HELD,
+    NAME_HINT,
+    NAMES,
+    NUMBER_HINT,
+    PROCESS,
     SPLIT,
     VALUE,
-    program_of,
+    VARIABLES,
+    compares_value,
+    is_integer,
+    prints_value,
     refusal_of,
 )
 from headway.core.plan.replacement import found_at
@@ -30,11 +38,20 @@ BUILT_IN: Final = re.compile(
     r"|time|times|trap|true|type|typeset|ulimit|umask|unalias|unset|until|wait|while"
 )
 """Names that mean something else to a shell than the program of that name, if there is one."""
-OPENING: Final = frozenset(("if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"))
+OPENING: Final = frozenset(
+    ("if", "then", "else", "elif", "while", "until", "do", "!", "{", "time", "coproc")
+)
 """Words after which a command begins."""
+GROUPS: Final = frozenset(("{", "if", "while", "until", "for", "case", "select"))
+"""Words that begin several commands with one stdin."""
+CLOSING: Final = frozenset(("}", "fi", "done", "esac", "exec"))
+"""Words whose redirections are those of other commands."""
+SUBSCRIPT: Final = re.compile(r"[A-Za-z_]\w*\[([^\]]*)\](?:\+?=.*)?", re.DOTALL)
 
 POSITIONS: Final = frozenset("123456789@*")
 """Names of the parameters of a function or of `set`."""
+ALL_FED: Final = "<"
+"""Stands among the variables that have a value for the stdin of all commands."""
 
 
 @dataclass(slots=True)
@@ -54,6 +71,12 @@ class Scan:
     """The operator before the next word, if it redirects."""
     is_fed: bool = False
     """A value is on the current command's stdin."""
+    is_printed: bool = False
+    """A command before printed a value."""
+    is_comparing: bool = False
+    """Within `[[ ]]`."""
+    codes: list[str] = field(default_factory=list)
+    """What the template gives to `eval` and `trap`."""
     tainted: set[str] = field(default_factory=set)
     """Variables that have a value."""
     marks: int = 0
@@ -110,43 +133,92 @@ class Scan:
         self.parts, self.is_quoted = [], False
         operator, self.redirects = self.redirects, ""
         if operator:
-            self.is_fed |= operator == "<<<" and VALUE in word
+            if operator == "<<<" and VALUE in word:
+                self.is_fed = True
+                if not self.said or self.said[0] in CLOSING:
+                    self.tainted.add(ALL_FED)
             return ""
         is_first = not self.said
-        if not (is_first and word in OPENING):
+        if is_first and (word == "coproc" or (self.is_fed and word in GROUPS)):
+            self.tainted.add(ALL_FED)
+        self.is_comparing = (self.is_comparing or (is_first and word == "[[")) and word != "]]"
+        if word == "{" and self.said[:1] == ["function"]:
+            self.said.clear()
+        elif not (is_first and word in OPENING):
             self.said.append(word)
         return word if is_first else ""
 
     def end_command(self, operator: str) -> None:
         """Judge the command that ends here; with a pipe its output goes to the next one."""
         said, self.said = self.said, []
-        hint = refusal_of(said, self.is_fed)
+        if not said and operator in ("\n", "("):
+            return  # A pipe goes on in the next line, or in a group.
+        is_fed = self.is_fed or ALL_FED in self.tainted
+        hint = refusal_of(said, is_fed) or self._number_hint(said)
         if hint:
             raise self.refused("a value would be read as program text", hint)
-        self._taint(said)
-        prints = bool(said) and program_of(said[0]) in PRINTS and VALUE in "".join(said)
-        self.is_fed = operator == "|" and (prints or self.is_fed)
+        if said and said[0] in ("eval", "trap") and self.has_tainted(" ".join(said)):
+            self.codes += [" ".join(said[1:])] if said[0] == "eval" else said[1:]
+        self._taint(said, is_fed)
+        is_printed = prints_value(said)
+        self.is_printed |= is_printed
+        has_function = self.tainted >= POSITIONS
+        is_group = not said or said[0] in CLOSING
+        if (self.is_fed and has_function) or (is_group and PROCESS in said):
+            self.tainted.add(ALL_FED)
+        is_printed |= self.is_printed and (is_group or has_function)
+        self.is_fed = operator == "|" and (is_printed or is_fed)
 
-    def _taint(self, said: list[str]) -> None:
-        """Remember which variables this command gives a value to."""
+    def _number_hint(self, said: list[str]) -> str:
+        """What to write instead, if bash would compute with a value, or with a variable of one."""
         name = said[0] if said else ""
+        numbers = [VALUE if self.has_tainted(word) else word for word in said]
+        is_code = (self.is_comparing or "]]" in said) and compares_value(numbers)
+        is_code |= name == "let" and VALUE in numbers
+        is_code |= name in NAMES and is_integer(said) and VALUE in numbers
         for word in said:
-            found = ASSIGNMENT.fullmatch(word)
-            if found is not None and VALUE in word:
-                self.tainted.add(found[1])
-        if name == "set" and VALUE in "".join(said):
-            self.tainted |= POSITIONS
-        if name in ("for", "select") and VALUE in "".join(said):
-            self.tainted.add(said[1])
-        if name in ("read", "mapfile", "readarray") and self.is_fed:
-            self.tainted.update(said[1:])
+            found = SUBSCRIPT.fullmatch(word)
+            is_code |= found is not None and self.has_tainted(found[1])
+        return NUMBER_HINT if is_code else ""
+
+    def _taint(self, said: list[str], is_fed: bool) -> None:
+        """Remember which variables this command gives a value to."""
+        words = [word for word in said if word not in ("command", "builtin")]
+        while words and ASSIGNMENT.fullmatch(words[0]):
+            del words[0]
+        name, has_value = words[0] if words else "", VALUE in "".join(words)
+        names = {
+            found[1] for word in said if VALUE in word and (found := ASSIGNMENT.fullmatch(word))
+        }
+        if name == "set" and has_value:
+            names |= POSITIONS
+        has_positions = "@" in self.tainted
+        if name in ("for", "select") and (has_value or (len(words) == 2 and has_positions)):
+            names.add(words[1])
+        if name == "getopts" and (has_value or has_positions):
+            names.add("OPTARG")
+        if name == "printf" and has_value:
+            names.update(re.findall(r" -v ?(\w+)", " ".join(words)))
+        if name in ("read", "mapfile", "readarray") and is_fed:
+            names.update(words[1:], ("REPLY", "MAPFILE"))
+        is_reference = any(re.fullmatch(r"-\w*n\w*", word) for word in words[1:])
+        if name in ("declare", "typeset", "local"):
+            for word in words[1:]:
+                if is_reference and self.has_tainted(word):
+                    names.update(word.split("="))
+                if is_integer(words):
+                    self.tainted.add(f"{word.partition('=')[0]}#")
+        for one in names:
+            if VARIABLES.fullmatch(f"{one}=") or f"{one}#" in self.tainted:
+                raise self.refused("a variable with a value would be executed", NAME_HINT)
+        self.tainted |= names
 
     def meaning_of(self, text: str, is_double: bool) -> str:
         """What an expansion with these names in it stands for: a value, if one of them has one."""
         if not self.has_tainted(text):
             return "$"
         self.marks += 1
-        return VALUE if is_double else SPLIT
+        return HELD if is_double else SPLIT
 
     def has_tainted(self, text: str) -> bool:
         """Whether a variable that has a value is named in a text."""
