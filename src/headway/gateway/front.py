@@ -4,7 +4,8 @@ Laws:
 - One signal drains: no new calls, those that were sent may end, those that wait are told to come
   again. A second one ends it now.
 - A command under a gateway of its own gets every signal that its gateway gets, and its exit code
-  is the gateway's.
+  is the gateway's. One that is there `END_S` after a signal that ends is killed, with all that it
+  started.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from headway.gateway.keys import Keyring
 from headway.gateway.ledger import Ledger
 from headway.gateway.recorded import doubts_of
 from headway.gateway.settings import PORT_DEFAULT, GatewaySettings
+from headway.interrupts import END_S
+from headway.runtime import kin
 from headway.runtime.folders import Folders
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ NOT_STARTED: Final = (NOT_FOUND, NOT_EXECUTABLE)
 SIGNALLED: Final = 128
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 Result = TypeVar("Result")
 Say = Callable[[str], None]
@@ -146,8 +150,12 @@ async def perform(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a command to its end with these variables; its exit code."""
     loop = asyncio.get_running_loop()
     children: list[asyncio.subprocess.Process] = []
+    passed: list[signal.Signals] = []
 
     def pass_on(number: signal.Signals) -> None:
+        if number in ENDING or (number == signal.SIGINT and number in passed):
+            loop.call_later(END_S, kill)
+        passed.append(number)
         for child in children:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
@@ -156,6 +164,13 @@ async def perform(command: Sequence[str], environ: Mapping[str, str]) -> int:
         # A terminal interrupts all that it runs, this process and the command alike.
         if not _is_at_terminal():
             pass_on(signal.SIGINT)
+
+    def kill() -> None:
+        for child in children:
+            if child.returncode is None:
+                kin.send(0, kin.family(child.pid), signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    child.kill()
 
     loop.add_signal_handler(signal.SIGINT, interrupted)
     for number in PASSED_ON:

@@ -30,9 +30,11 @@ NAME: Final = "headway"
 
 def serve(settings: Settings) -> None:
     """Serve until the client closes stdin."""
-    # A thread waits for a line of stdin and cannot be woken: an interrupt ends the process as it
-    # is. Nothing is lost by that, since runs have processes of their own.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A thread waits for a line of stdin and cannot be woken: a signal ends this process as it is,
+    # and not the runs, which are processes of their own.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     asyncio.run(_serve(server_of(Service(settings))))
 
 

@@ -12,15 +12,18 @@ Imports only what is imported anyway, like `shim.py`, and for its reason.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
+import sys
+import termios
 
 INLINE_BYTES_MAX = 16_384
 """Output up to this size needs no file: it is kept in the log itself."""
 HELD_BYTES_MAX = 1_048_576
 """Of one output, what is held in memory while the disk takes nothing: an agent's whole answer."""
 READ_BYTES = 262_144
-"""More than a pipe holds: one read takes all that was written before."""
+"""At once. A pipe may hold more: a command can enlarge its own."""
 
 
 class Stream:
@@ -54,6 +57,15 @@ class Stream:
             self.spill()
         return bool(data)
 
+    def read_rest(self) -> None:
+        """Take what the pipe holds now, and not what background processes add meanwhile."""
+        left = int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        while left:
+            data = os.read(self.fd, left)
+            left -= len(data)
+            self.text += data
+        self.spill()
+
     def spill(self) -> None:
         """Write a long output to its file, as far as the disk takes it."""
         if self.file < 0 and len(self.text) <= INLINE_BYTES_MAX:
@@ -84,6 +96,8 @@ class Stream:
         finally:
             whole = b"" if not self.text else os.pread(self.file, self.size, 0) + self.text
             os.close(self.file)
+            self.file = -1
+            self.text.clear()
         return len(whole), whole
 
 
@@ -157,16 +171,22 @@ class Capture:
         waiting, self.waiting = self.waiting, []
         for stream in waiting:
             stream.spill()
-            if stream.is_full and not stream.is_over:
+            if stream.is_full:
                 self.waiting.append(stream)
-            elif stream.fd in self.streams:
+            else:
                 self.poll.register(stream.fd, select.POLLIN)
 
     def end(self, stream: Stream) -> tuple[int, bytes | None]:
         """A command has ended: its output."""
+        if stream.fd in self.streams:
+            stream.read_rest()
+        output = stream.end()
+        if stream in self.waiting:
+            self.waiting.remove(stream)
+            self.poll.register(stream.fd, select.POLLIN)
         if stream.fd in self.streams and not stream.read():
             self.drop(stream)
-        return stream.end()
+        return output
 
     def drop(self, stream: Stream) -> None:
         """Nothing more comes."""
