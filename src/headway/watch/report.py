@@ -287,14 +287,7 @@ def as_json(run: Afterwards) -> dict[str, object]:
         "refused": dict(run.refusals),
         "retries": run.retries,
         "stale": run.stale,
-        "lost": {
-            "tokens": round(run.lost.tokens),
-            "usd": known_usd(run.lost.microusd, run.lost.unpriced),
-        },
-        "cut_off": {
-            "calls": run.cut_calls,
-            "tokens": None if run.cut_calls and not run.cut_tokens else run.cut_tokens,
-        },
+        **_twice_json(run),
         "groups": [_group_json(group) for group in run.groups.values()],
         "slowest": [
             {"task": run.names.get(one.key, ""), "seconds": one.took_s, "mostly": one.kind,
@@ -348,6 +341,17 @@ def _foreseen_json(run: Afterwards) -> dict[str, object] | None:
             for one in run.compared
         ],
     }  # fmt: skip
+
+
+def _twice_json(run: Afterwards) -> dict[str, object]:
+    lost, tokens = run.lost, run.cut_tokens
+    return {
+        "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
+        "cut_off": {
+            "calls": run.cut_calls,
+            "tokens": None if run.cut_calls and not tokens else tokens,
+        },
+    }
 
 
 def _group_json(group: GroupAfter) -> dict[str, object]:
