@@ -55,6 +55,15 @@ SOURCES = {
     "dynamic.py": "def __getattr__(name): return print\n",
     "made.py": "globals()['x'] = print\n",
     "broken.py": "def f(:\n",
+    "coded.py": "# coding: nowhere\n",
+    "empty.py": "",
+    "annotated.py": "x: int\ny: object = print\ndef f(): pass\n",
+    "deleted.py": "def f(): pass\ndel f\ndef g(): pass\ndel g\ndef g(): pass\n",
+    "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from plain import f\n"
+    "else:\n    from plain import g\n",
+    "imports.py": "import json\nimport sub.mod as mod\nfrom sub import mod as third\n",
+    "long.py": "def f(): pass\n" + "#" * 16_000_000,
+    "placed/__init__.py": "import sys\nsys.modules['placed.x'] = sys\n",
     "sub/__init__.py": "from .mod import deep\nfrom .mod import nowhere\n",
     "sub/mod.py": "def deep(): pass\n",
     "space/mod.py": "def f(): pass\n",
@@ -63,12 +72,17 @@ FOUND = (
     "plain:f", "plain:g", "plain:C", "plain:h", "plain:k", "plain:m", "plain:o", "conditional:f",
     "conditional:g", "conditional:h", "conditional:d", "again:f", "again:renamed", "again:deep",
     "sub:deep", "sub.mod:deep", "space.mod:f", "json:dumps", "headway.files:text",
+    "annotated:y", "deleted:g", "typed:g",
 )  # fmt: skip
 MISSING = (
     "plain:ff", "plain:n", "nowhere:f", "sub.nowhere:f", "again:missing", "sub:nowhere",
-    "broken:f", "space:f", "plain.f:g", "json:dumpz",
+    "broken:f", "space:f", "json:dumpz", "coded:f", "empty:f", "annotated:x", "deleted:f",
+    "typed:f",
 )  # fmt: skip
-UNJUDGED = ("star:x", "dynamic:x", "made:x", "math:sqrt", "sys:exit")
+UNJUDGED = (
+    "star:x", "dynamic:x", "made:x", "math:sqrt", "sys:exit", "os.path:join", "plain.f:g",
+    "imports:json", "imports:mod", "imports:third", "long:f", "placed.x:exit",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -99,6 +113,8 @@ def test_functions_that_are_not_there_are_refused_with_their_places(someone: Use
         for at, target in enumerate(MISSING):
             assert f"plan.yaml:{4 + 2 * at}:13" in ended.stderr, target
             assert f"`{target}`" in ended.stderr
+        assert "line None" not in ended.stderr
+        assert "choose from: \n" not in ended.stderr
 
 
 def test_what_cannot_be_judged_without_importing_is_said_and_not_refused(someone: User) -> None:
