@@ -27,8 +27,23 @@ BAD_SCHEMAS = {
     "a nested reference to nowhere": {"properties": {"a": {"$ref": "#/$defs/b"}}},
     "a reference to the network": {"$ref": "https://example.org/schema.json"},
     "a pattern that is none": {"type": "string", "pattern": "("},
+    "a bound of draft 4": {"minimum": 1, "exclusiveMinimum": True},
+    "a reference to itself": {"$ref": "#"},
+    "a loop of references": {
+        "items": {"$ref": "#/$defs/a"},
+        "$defs": {
+            "a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/b"}]},
+            "b": {"$ref": "#/$defs/a"},
+        },
+    },
     "a list": [],
     "a number": 3,
+}
+UNSUPPORTED = {
+    "an anchor": '{"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}',
+    "deep": '{"not": ' * 200 + "{}" + "}" * 200,
+    "deeper": '{"not": ' * 100_000 + "{}" + "}" * 100_000,
+    "a pattern of other languages": r'{"pattern": "\\p{L}"}',
 }
 GOOD_SCHEMAS: tuple[object, ...] = (
     True,
@@ -39,6 +54,8 @@ GOOD_SCHEMAS: tuple[object, ...] = (
     {"anyOf": [{"const": 3}, {"type": ["string", "null"]}], "minimum": 0, "maximum": 2.5},
     {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "array",
      "prefixItems": [{"type": "string"}], "items": False},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True},
+    {"type": "object", "properties": {"not": {"$ref": "#"}, "$ref": {"type": "string"}}},
 )  # fmt: skip
 
 SOURCES = {
@@ -154,6 +171,16 @@ def test_schemas_that_are_none_are_refused_with_their_places(someone: User) -> N
             assert f"plan.yaml:{5 + 3 * at}:13" in ended.stderr, name
             one_by_one += 1
     assert one_by_one == 2 * (len(BAD_SCHEMAS) - 2)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_a_schema_that_headway_cannot_use_is_not_called_none(someone: User, name: str) -> None:
+    someone.write("s.json", UNSUPPORTED[name])
+    someone.write("plan.yaml", "headway: 1\ntasks:\n  t:\n    run: echo 1\n    schema: s.json\n")
+    ended = someone.headway("check", "plan.yaml")
+    assert ended.returncode == 3, ended.stderr
+    assert "plan.yaml:5:13" in ended.stderr
+    assert "headway cannot use this schema" in ended.stderr
 
 
 def test_schemas_that_are_some_are_accepted(someone: User) -> None:

@@ -82,7 +82,7 @@ def _bad_schemas(expanded: Expanded) -> Iterator[PlanError]:
                 read_schema(expanded.sources.files[path], path)
             except BadValueError as error:
                 at = where(expanded.spec.file, task.spot("schema").value)
-                message = f"`{shown(path)}` in `schema` of `{task.name}` is not a JSON Schema"
+                message = f"`{shown(path)}` in `schema` of `{task.name}`: {error.message}"
                 yield SourceError(message, where=at, detail=error.detail, hint=error.hint)
 
 
