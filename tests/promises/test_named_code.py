@@ -27,8 +27,23 @@ BAD_SCHEMAS = {
     "a nested reference to nowhere": {"properties": {"a": {"$ref": "#/$defs/b"}}},
     "a reference to the network": {"$ref": "https://example.org/schema.json"},
     "a pattern that is none": {"type": "string", "pattern": "("},
+    "a bound of draft 4": {"minimum": 1, "exclusiveMinimum": True},
+    "a reference to itself": {"$ref": "#"},
+    "a loop of references": {
+        "items": {"$ref": "#/$defs/a"},
+        "$defs": {
+            "a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/b"}]},
+            "b": {"$ref": "#/$defs/a"},
+        },
+    },
     "a list": [],
     "a number": 3,
+}
+UNSUPPORTED = {
+    "an anchor": '{"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}',
+    "deep": '{"not": ' * 200 + "{}" + "}" * 200,
+    "deeper": '{"not": ' * 100_000 + "{}" + "}" * 100_000,
+    "a pattern of other languages": r'{"pattern": "\\p{L}"}',
 }
 GOOD_SCHEMAS: tuple[object, ...] = (
     True,
@@ -39,6 +54,8 @@ GOOD_SCHEMAS: tuple[object, ...] = (
     {"anyOf": [{"const": 3}, {"type": ["string", "null"]}], "minimum": 0, "maximum": 2.5},
     {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "array",
      "prefixItems": [{"type": "string"}], "items": False},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True},
+    {"type": "object", "properties": {"not": {"$ref": "#"}, "$ref": {"type": "string"}}},
 )  # fmt: skip
 
 SOURCES = {
@@ -55,6 +72,15 @@ SOURCES = {
     "dynamic.py": "def __getattr__(name): return print\n",
     "made.py": "globals()['x'] = print\n",
     "broken.py": "def f(:\n",
+    "coded.py": "# coding: nowhere\n",
+    "empty.py": "",
+    "annotated.py": "x: int\ny: object = print\ndef f(): pass\n",
+    "deleted.py": "def f(): pass\ndel f\ndef g(): pass\ndel g\ndef g(): pass\n",
+    "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from plain import f\n"
+    "else:\n    from plain import g\n",
+    "imports.py": "import json\nimport sub.mod as mod\nfrom sub import mod as third\n",
+    "long.py": "def f(): pass\n" + "#" * 16_000_000,
+    "placed/__init__.py": "import sys\nsys.modules['placed.x'] = sys\n",
     "sub/__init__.py": "from .mod import deep\nfrom .mod import nowhere\n",
     "sub/mod.py": "def deep(): pass\n",
     "space/mod.py": "def f(): pass\n",
@@ -63,12 +89,17 @@ FOUND = (
     "plain:f", "plain:g", "plain:C", "plain:h", "plain:k", "plain:m", "plain:o", "conditional:f",
     "conditional:g", "conditional:h", "conditional:d", "again:f", "again:renamed", "again:deep",
     "sub:deep", "sub.mod:deep", "space.mod:f", "json:dumps", "headway.files:text",
+    "annotated:y", "deleted:g", "typed:g",
 )  # fmt: skip
 MISSING = (
     "plain:ff", "plain:n", "nowhere:f", "sub.nowhere:f", "again:missing", "sub:nowhere",
-    "broken:f", "space:f", "plain.f:g", "json:dumpz",
+    "broken:f", "space:f", "json:dumpz", "coded:f", "empty:f", "annotated:x", "deleted:f",
+    "typed:f",
 )  # fmt: skip
-UNJUDGED = ("star:x", "dynamic:x", "made:x", "math:sqrt", "sys:exit")
+UNJUDGED = (
+    "star:x", "dynamic:x", "made:x", "math:sqrt", "sys:exit", "os.path:join", "plain.f:g",
+    "imports:json", "imports:mod", "imports:third", "long:f", "placed.x:exit",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -99,6 +130,8 @@ def test_functions_that_are_not_there_are_refused_with_their_places(someone: Use
         for at, target in enumerate(MISSING):
             assert f"plan.yaml:{4 + 2 * at}:13" in ended.stderr, target
             assert f"`{target}`" in ended.stderr
+        assert "line None" not in ended.stderr
+        assert "choose from: \n" not in ended.stderr
 
 
 def test_what_cannot_be_judged_without_importing_is_said_and_not_refused(someone: User) -> None:
@@ -138,6 +171,16 @@ def test_schemas_that_are_none_are_refused_with_their_places(someone: User) -> N
             assert f"plan.yaml:{5 + 3 * at}:13" in ended.stderr, name
             one_by_one += 1
     assert one_by_one == 2 * (len(BAD_SCHEMAS) - 2)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_a_schema_that_headway_cannot_use_is_not_called_none(someone: User, name: str) -> None:
+    someone.write("s.json", UNSUPPORTED[name])
+    someone.write("plan.yaml", "headway: 1\ntasks:\n  t:\n    run: echo 1\n    schema: s.json\n")
+    ended = someone.headway("check", "plan.yaml")
+    assert ended.returncode == 3, ended.stderr
+    assert "plan.yaml:5:13" in ended.stderr
+    assert "headway cannot use this schema" in ended.stderr
 
 
 def test_schemas_that_are_some_are_accepted(someone: User) -> None:

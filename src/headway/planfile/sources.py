@@ -184,10 +184,13 @@ class Library:
         return lines
 
     def _check_schema(self, task: TaskSpec, path: str, faults: Faults) -> None:
+        why = "it is not a JSON Schema"
         try:
             if isinstance(loads(self._texts[path]), dict | bool):
                 return
-        except (ValueError, RecursionError):
+        except RecursionError:
+            why = "headway cannot use this schema: it is nested too deep"
+        except ValueError:
             pass
-        message = f"`{shown(path)}` in `schema` of `{task.name}` is not a JSON Schema"
+        message = f"`{shown(path)}` in `schema` of `{task.name}`: {why}"
         faults.add(SourceError, task.spot("schema").value, message)

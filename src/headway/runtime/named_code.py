@@ -25,12 +25,15 @@ from headway.errors import BadValueError, Place, PlanError, SourceError, did_you
 UNJUDGED: Final = "cannot be judged without importing"
 
 SOURCE_BYTES_MAX: Final = 16_000_000
-"""Of a module: no one writes more."""
+"""Of a module: longer ones are not judged."""
 IMPORTS_MAX: Final = 20
 """How many modules a name is followed through."""
 
 DYNAMIC: Final = frozenset(("globals", "exec", "eval", "vars", "setattr", "locals", "__dict__"))
 """Names by which a module can get others that its source does not show."""
+PLACING: Final = frozenset(("modules", "__path__"))
+"""Names by which a package can get modules that are not in its folder."""
+IMPORT: Final = (ast.Import, ast.ImportFrom)
 NOT_CALLED: Final = (
     ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.JoinedStr, ast.ListComp, ast.DictComp,
     ast.SetComp, ast.GeneratorExp,
@@ -79,7 +82,7 @@ def _bad_schemas(expanded: Expanded) -> Iterator[PlanError]:
                 read_schema(expanded.sources.files[path], path)
             except BadValueError as error:
                 at = where(expanded.spec.file, task.spot("schema").value)
-                message = f"`{shown(path)}` in `schema` of `{task.name}` is not a JSON Schema"
+                message = f"`{shown(path)}` in `schema` of `{task.name}`: {error.message}"
                 yield SourceError(message, where=at, detail=error.detail, hint=error.hint)
 
 
@@ -97,8 +100,8 @@ def doubt_of(target: str, folder: str, imports: int = 0) -> Doubt | None:
     """Why `module:name` may not be a function, as seen from a plan's folder; None if it is one."""
     module, _, name = target.partition(":")
     found = _spec_of(module, [os.path.abspath(folder), *sys.path])
-    if found is None:
-        return Doubt(f"there is no module `{module}`", True, "name it as the plan's folder sees it")
+    if isinstance(found, Doubt):
+        return found
     if not found.has_location and found.submodule_search_locations is not None:
         return Doubt(f"`{module}` is a folder without an __init__.py, and has no `{name}`", True)
     if imports == IMPORTS_MAX:
@@ -108,12 +111,12 @@ def doubt_of(target: str, folder: str, imports: int = 0) -> Doubt | None:
     if isinstance(tree, Doubt):
         return tree
     bindings = [value for bound, value in _bindings(tree.body) if bound == name]
-    if not bindings:
+    if not bindings or (isinstance(bindings[-1], ast.Delete) and bindings[-1] in tree.body):
         return _absent(tree, name, _short(origin, folder))
     if all(isinstance(value, NOT_CALLED) for value in bindings):
         return Doubt(f"`{name}` in {_short(origin, folder)} is no function", True)
     only = bindings[0]
-    if len(bindings) == 1 and isinstance(only, ast.ImportFrom) and only in tree.body:
+    if len(bindings) == 1 and isinstance(only, IMPORT) and only in tree.body:
         return _imported(only, found, name, folder, imports)
     return None
 
@@ -123,37 +126,49 @@ def _parsed(origin: str, folder: str) -> ast.Module | Doubt:
         return Doubt(f"{UNJUDGED}: its module has no source here", False)
     try:
         with open(origin, "rb") as file:
-            return ast.parse(file.read(SOURCE_BYTES_MAX), origin)
+            source = file.read(SOURCE_BYTES_MAX + 1)
+        if len(source) > SOURCE_BYTES_MAX:
+            return Doubt(f"{UNJUDGED}: the source of its module is too long", False)
+        return ast.parse(source, origin)
     except SyntaxError as error:
-        return Doubt(f"line {error.lineno} of {_short(origin, folder)} is not Python", True)
+        line = f"line {error.lineno} of " if error.lineno else ""
+        return Doubt(f"{line}{_short(origin, folder)} is not Python: {error.msg}", True)
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return Doubt(f"{UNJUDGED}: {error}", False)
 
 
 def _imported(
-    statement: ast.ImportFrom, found: ModuleSpec, name: str, folder: str, imports: int
+    statement: ast.Import | ast.ImportFrom, found: ModuleSpec, name: str, folder: str, imports: int
 ) -> Doubt | None:
     """The same for a name that a module has from another one."""
+    if isinstance(statement, ast.Import):
+        return Doubt(f"{UNJUDGED}: `{name}` is imported as a module", False)
     package = found.name if found.submodule_search_locations is not None else found.parent or ""
     parts = package.split(".")[: 1 - statement.level or None] if statement.level else []
     module = ".".join([*parts, *([statement.module] if statement.module else [])])
     real = next(one.name for one in statement.names if (one.asname or one.name) == name)
     if not package and statement.level:
         return None
-    if not module or _spec_of(f"{module}.{real}", [os.path.abspath(folder), *sys.path]) is not None:
-        return None  # A module, or what only an import can resolve.
+    if not module:
+        return None  # Only an import can resolve it.
+    if isinstance(_spec_of(f"{module}.{real}", [os.path.abspath(folder), *sys.path]), ModuleSpec):
+        return Doubt(f"{UNJUDGED}: `{module}.{real}` is a module, or hides one", False)
     return doubt_of(f"{module}:{real}", folder, imports + 1)
 
 
 def _absent(tree: ast.Module, name: str, origin: str) -> Doubt:
-    names = [bound for bound, _ in _bindings(tree.body)]
-    mentioned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
-    mentioned |= {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
+    names = {bound for bound, _ in _bindings(tree.body)} - {name}
     made = {name for one in ast.walk(tree) if isinstance(one, ast.Global) for name in one.names}
-    if "*" in names or "__getattr__" in names or name in made or mentioned & DYNAMIC:
+    if "*" in names or "__getattr__" in names or name in made or _mentioned(tree) & DYNAMIC:
         return Doubt(f"{UNJUDGED}: {origin} makes names at run time", False)
     public = [one for one in names if not one.startswith("_")]
-    return Doubt(f"there is no `{name}` in {origin}", True, did_you_mean(name, public))
+    hint = did_you_mean(name, public) if public else ""
+    return Doubt(f"there is no `{name}` in {origin}", True, hint)
+
+
+def _mentioned(tree: ast.Module) -> set[str]:
+    found = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    return found | {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
 
 
 def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
@@ -166,34 +181,52 @@ def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
             case ast.Import() | ast.ImportFrom():
                 for alias in statement.names:
                     yield alias.asname or alias.name.partition(".")[0], statement
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                yield name, value
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                if value is not None:
+                    yield name, value
                 continue
         for one in ast.iter_child_nodes(statement):
             if not isinstance(one, ast.stmt | ast.excepthandler | ast.match_case):
                 for inner in ast.walk(one):
-                    if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                    if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
                         yield inner.id, statement
-        for field in ("body", "orelse", "finalbody"):
+        for field in ("orelse",) if _is_for_types(statement) else ("body", "orelse", "finalbody"):
             yield from _bindings(getattr(statement, field, ()))
         for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
             yield from _bindings(part.body)
 
 
-def _spec_of(module: str, path: Sequence[str]) -> ModuleSpec | None:
+def _is_for_types(statement: ast.stmt) -> bool:
+    """Whether it is `if TYPE_CHECKING:`, whose body no interpreter executes."""
+    match statement:
+        case ast.If(test=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name == "TYPE_CHECKING"
+    return False
+
+
+def _spec_of(module: str, path: Sequence[str]) -> ModuleSpec | Doubt:
     """Where a module is. Only finders are asked: nothing of it is executed."""
-    found: ModuleSpec | None = None
-    at: Sequence[str] | None = None
-    name = ""
-    for part in module.split("."):
-        name = f"{name}.{part}" if name else part
-        found = PathFinder.find_spec(name, path if at is None else at)
-        if found is None and at is None:
-            specs = (one.find_spec(name, None) for one in sys.meta_path if one is not PathFinder)
-            found = next((one for one in specs if one is not None), None)
+    name, *rest = module.split(".")
+    found = PathFinder.find_spec(name, path)
+    if found is None:
+        specs = (one.find_spec(name, None) for one in sys.meta_path if one is not PathFinder)
+        found = next((one for one in specs if one is not None), None)
+    for part in rest:
         if found is None:
-            return None
-        at = found.submodule_search_locations or ()
+            break
+        above, name = found, f"{name}.{part}"
+        if above.submodule_search_locations is None:
+            return Doubt(f"{UNJUDGED}: `{above.name}` is no package", False)
+        found = PathFinder.find_spec(name, above.submodule_search_locations)
+        if found is None and above.origin:
+            tree = _parsed(above.origin, path[0])
+            if isinstance(tree, Doubt) or _mentioned(tree) & PLACING:
+                return Doubt(f"{UNJUDGED}: `{above.name}` may make it at run time", False)
+    if found is None:
+        return Doubt(f"there is no module `{module}`", True, "name it as the plan's folder sees it")
     return found
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 from headway.errors import BadValueError
 
@@ -21,11 +22,17 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 SHOWN_CHARS: Final = 300
 """Of a message about a value that does not fit."""
 
+NOT_A_SCHEMA: Final = "it is not a JSON Schema"
+UNUSABLE: Final = "headway cannot use this schema"
+
+EXCLUSIVE: Final = ("exclusiveMinimum", "exclusiveMaximum")
+IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+"""Keywords whose schemas are about the same value as the schema that has them."""
+
 _SELF: Final = {"$ref": "#"}
 _SELVES: Final = {"type": "object", "additionalProperties": _SELF}
 _SELF_LIST: Final = {"type": "array", "minItems": 1, "items": _SELF}
 _NUMBER: Final = {"type": "number"}
-_BOUND: Final = {"type": ["number", "boolean"]}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
@@ -40,14 +47,13 @@ META: Final[dict[str, Any]] = {
         **dict.fromkeys(
             ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas"),
             _SELVES),
-        **dict.fromkeys(("minimum", "maximum"), _NUMBER),
+        **dict.fromkeys(("minimum", "maximum", *EXCLUSIVE), _NUMBER),
         **dict.fromkeys(
             ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties",
              "minContains", "maxContains"), _COUNT),
         **dict.fromkeys(
             ("pattern", "format", "title", "description", "$ref", "$id", "$schema", "$comment"),
             _TEXT),
-        **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _BOUND),
         "items": {"anyOf": [_SELF, {"type": "array", "items": _SELF}]},
         "dependencies": {
             "type": "object", "additionalProperties": {"anyOf": [_SELF, _TEXTS]}},
@@ -60,6 +66,11 @@ META: Final[dict[str, Any]] = {
 }  # fmt: skip
 """What the keywords of a schema take, in draft 4 to 2020-12, as far as they have a type: the
 validator itself takes no notice of many that are wrong."""
+META_4: Final[dict[str, Any]] = {
+    **META,
+    "properties": META["properties"] | {key: {"type": "boolean"} for key in EXCLUSIVE},
+}
+"""The same for draft 4, in which a bound is exclusive or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +115,77 @@ def read_schema(text: str, where: str = "") -> Schema:
     """The schema in a file's content."""
     import fastjsonschema
 
+    at = where or None
     try:
         definition = json.loads(text)
         if not isinstance(definition, dict | bool):
             raise ValueError("it is neither an object nor true or false")
-        fastjsonschema.validate(META, definition)
+        is_old = isinstance(definition, dict) and "draft-04" in str(definition.get("$schema"))
+        fastjsonschema.validate(META_4 if is_old else META, definition)
+        _must_end(definition)
         validate = fastjsonschema.compile(definition, handlers=_Nowhere(), use_default=False)
     except fastjsonschema.JsonSchemaValueException as error:
         path, _ = _path_of(error.name or "data", definition)
-        raise BadValueError(
-            "this is not a JSON Schema that can be used", where=where or None,
-            detail=f"{path}: {error.message.removeprefix(error.name or '').strip()}"[:SHOWN_CHARS],
-        ) from error  # fmt: skip
+        detail = f"{path}: {error.message.removeprefix(error.name or '').strip()}"[:SHOWN_CHARS]
+        raise BadValueError(NOT_A_SCHEMA, where=at, detail=detail) from error
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise BadValueError(UNUSABLE, where=at, detail="it is nested too deep") from error
+    except (fastjsonschema.JsonSchemaDefinitionException, _UnusableError, re.error) as error:
+        detail = f"{error}"[:SHOWN_CHARS]
+        hint = "refer to a path, as in #/$defs/name" if '"$anchor"' in text else None
+        raise BadValueError(UNUSABLE, where=at, detail=detail, hint=hint) from error
+    except ValueError as error:
+        raise BadValueError(NOT_A_SCHEMA, where=at, detail=f"{error}"[:SHOWN_CHARS]) from error
     # The validator translates the schema into code, and what is wrong with a schema shows as
     # whatever that code stumbles over.
     except Exception as error:
-        raise BadValueError(
-            "this is not a JSON Schema that can be used", where=where or None,
-            detail=f"{type(error).__name__}: {error}"[:SHOWN_CHARS],
-        ) from error  # fmt: skip
+        detail = f"{type(error).__name__}: {error}"[:SHOWN_CHARS]
+        raise BadValueError(UNUSABLE, where=at, detail=detail) from error
     return Schema(json.dumps(definition, ensure_ascii=False), validate)
+
+
+def _must_end(root: object) -> None:
+    """Refuse references that lead back to themselves: no value would ever be judged."""
+    seen: set[int] = set()
+
+    def follow(schema: object, way: frozenset[int]) -> None:
+        if id(schema) in way:
+            raise _UnusableError("its `$ref` leads back to itself, and judges no value")
+        if not isinstance(schema, dict) or id(schema) in seen:
+            return
+        for one in _of_same_value(schema, root):
+            follow(one, way | {id(schema)})
+        seen.add(id(schema))
+
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        follow(node, frozenset())
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        rest += inner
+
+
+def _of_same_value(schema: Mapping[str, object], root: object) -> Iterator[object]:
+    """The schemas that a value has to be asked about before any part of it."""
+    for key in IN_PLACE:
+        found = schema.get(key)
+        yield from found if isinstance(found, list) else [found]
+    found = schema.get("dependencies")
+    yield from found.values() if isinstance(found, dict) else ()
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        at = root
+        for part in unquote(reference).split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(at, list):
+                at = at[int(name)] if name.isdecimal() and int(name) < len(at) else None
+            else:
+                at = at.get(name) if isinstance(at, dict) else None
+        yield at
+
+
+class _UnusableError(Exception):
+    """A schema that is one, and that headway cannot use."""
 
 
 class _Nowhere(dict[str, Callable[[str], Any]]):
@@ -137,7 +199,7 @@ class _Nowhere(dict[str, Callable[[str], Any]]):
 
 
 def _refuse(address: str) -> object:
-    raise ValueError(f"it refers to {address}, and nothing is fetched: put it into the schema")
+    raise _UnusableError(f"it refers to {address}, and nothing is fetched: put it into the schema")
 
 
 def _json_in(answer: str) -> Fitting | Misfit:
