@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises.disk import mounted
 from tests.promises.user import until, user
 
 LARGE = 300_000
@@ -42,6 +43,23 @@ def test_a_kill_at_the_start_of_an_effect_leaves_its_payload_whole(
         assert len(files) == 2, "the effect in doubt is performed again"
         assert len({path.name.partition(".")[0] for path in files}) == 1, "under the same key"
         assert [json.loads(path.read_text() or '"empty"') for path in files] == ["0" * size] * 2
+
+
+def test_an_effect_without_room_for_its_payload_names_the_disk(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with mounted(tmp_path / "disk", 1, request) as disk, user(tmp_path / "user") as ada:
+        ada.env["TMPDIR"] = str(disk)
+        ada.write(
+            "plan.yaml",
+            "headway: 1\nstate:\n  mail: effect(cat)\ntasks:\n  tell:\n"
+            "    writes: effect:mail\n    run: printf '\"%02000000d\"' 0 > $HEADWAY_PUT/mail\n",
+        )
+        ended = ada.headway("run", "plan.yaml")
+        assert ended.returncode == 1, ended.stderr
+        assert f"the disk of {disk} is full" in ended.stderr
+        ada.env["TMPDIR"] = str(tmp_path)
+        assert ada.headway("resume").returncode == 0
 
 
 def received(folder: Path) -> list[Path]:

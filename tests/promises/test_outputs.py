@@ -33,6 +33,7 @@ BAD = {
     "nul\0byte": "zero byte",
     "../../up": "leads out",
     "folder": "is a folder",
+    "pipe": "not a file",
     "file/below": "is not a folder",
     "way/out": "link leads out",
     "link": "link leads out",
@@ -45,6 +46,7 @@ def test_members_whose_output_cannot_be_written_fail_alone_at_every_resume(someo
     beyond.mkdir()
     (someone.folder / "out" / "folder").mkdir(parents=True)
     someone.write("out/file", "a file")
+    os.mkfifo(someone.folder / "out" / "pipe")
     (someone.folder / "out" / "way").symlink_to(beyond)
     (someone.folder / "out" / "link").symlink_to(beyond / "new")
     someone.write("items.json", json.dumps(["first", *BAD, "한국어", "sub/last"]))

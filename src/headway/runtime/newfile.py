@@ -75,6 +75,8 @@ def _must_be_possible(root: str, parts: tuple[str, ...]) -> None:
     whole = os.path.join(root, *parts)
     if not parts or os.path.isdir(whole):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if os.path.exists(whole) and not os.path.isfile(whole):
+        raise OSError(errno.EINVAL, "it is not a file")
     above = os.path.dirname(whole)
     if max(len(os.fsencode(part)) for part in parts) > NAME_BYTES_MAX:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
@@ -121,8 +123,9 @@ def _link(draft: str, path: str) -> None:
 
 
 def _digest(path: str) -> bytes:
-    """Of what a file has; empty for a link, or what cannot be read."""
-    return b"" if os.path.islink(path) else digest(_content(path))
+    """Of what a file has; empty for a link, a pipe, or what cannot be read."""
+    is_file = os.path.isfile(path) and not os.path.islink(path)
+    return digest(_content(path)) if is_file else b""
 
 
 def _content(path: str) -> bytes:

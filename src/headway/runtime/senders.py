@@ -21,12 +21,13 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from tempfile import TemporaryFile
-from typing import Final
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Final
 
 from headway.core.engine.channels import Channels, canonical
 from headway.core.plan.shelltext import SHELL
 from headway.errors import EffectFailedError, StateError
+from headway.runtime.journal_space import FULL, full_words
 from headway.runtime.raised import called
 
 KEY_VARIABLE: Final = "HEADWAY_EFFECT_KEY"
@@ -91,9 +92,7 @@ def by_command(command: str, folder: str | None = None) -> Send:
 
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE
-        with TemporaryFile() as source:
-            source.write(payload)
-            source.seek(0)
+        with _filed(payload) as source:
             process = await asyncio.create_subprocess_exec(
                 SHELL, "-c", command, stdin=source, stdout=pipe, stderr=pipe, cwd=folder,
                 env={**os.environ, KEY_VARIABLE: key}, start_new_session=True,
@@ -111,6 +110,22 @@ def by_command(command: str, folder: str | None = None) -> Send:
         return stdout
 
     return send
+
+
+def _filed(payload: bytes) -> IO[bytes]:
+    """A file without a name that a command reads from its beginning."""
+    try:
+        # Unbuffered: a full disk is met here, and not again when the file is closed.
+        with TemporaryFile(buffering=0) as source:
+            rest = memoryview(payload)
+            while rest:
+                rest = rest[source.write(rest) :]
+            source.seek(0)
+            return open(os.dup(source.fileno()), "rb")
+    except OSError as fault:
+        if fault.errno not in FULL:
+            raise
+        raise EffectFailedError(full_words(gettempdir(), len(payload))) from None
 
 
 def _receipt(answer: object) -> bytes:
