@@ -180,6 +180,16 @@ EXECUTING: Final[tuple[tuple[str, str], ...]] = (
     ('mapfile -t a <<< {}; eval "${a[0]}"', RUN),
     ('read <<< {}; eval "$REPLY"', RUN),
     (': {}; eval "$_"', RUN),
+    ("echo {} | xargs -i% sh -c '%'", RUN),
+    ("echo {} | xargs -0I % sh -c %", RUN),
+    ('f() { "$@"; }; f eval {}', RUN),
+    ("alias e=eval\ne {}", RUN),
+    ("c='sh -c'; $c {}", RUN),
+    ("e='command eval'; $e {}", RUN),
+    ("x={}; y=x; echo $((y))", SUBSCRIPT),
+    ("exec <<< {}; sh", RUN),
+    ("echo {} | nice -n 5 sh", RUN),
+    ("x={}; trap '$x' EXIT", RUN),
 )
 """With the input that would be executed; after a tab, a second one."""
 
@@ -274,5 +284,7 @@ HARMLESS: Final[tuple[str, ...]] = (
     "command -v probe > /dev/null && probe {}",
     "cat < {} > /dev/null 2>&1; probe {}",
     "eval 'a=1'; probe {} $a",
+    'retry() { "$@" || "$@"; }; retry probe {}',
+    'cmd="grep -c"; $cmd {} /dev/null; probe {}',
 )
 """`probe` prints its arguments, one a line."""

@@ -28,6 +28,7 @@ DATA_HINT: Final = (
     "(V={} sh -c 'wc \"$V\"') or on stdin (printf %s {} | COMMAND)"
 )
 EVAL_HINT: Final = "leave out eval"
+ALIAS_HINT: Final = "write the command itself instead of an alias"
 SSH_HINT: Final = "send the value as data: printf '%s\\0' {} | ssh HOST 'xargs -0 COMMAND'"
 NAME_HINT: Final = "name the variable in the template, and give the value as its content: v={}"
 NUMBER_HINT: Final = "compare with [ {} -eq 1 ], or let a program compute: expr {} + 1"
@@ -104,7 +105,7 @@ SSH_TAKES: Final = "BbcDEeFIiJLlmOopQRSWw"
 UNKNOWN: Final = re.compile(r"-[a-zA-Z]*[ceEr]|--(?:eval|command|exec|run)=?|-exec")
 """What is likely to be followed by code where the program is in a variable."""
 
-ALL_WORDS: Final = re.compile(r"watch|parallel|tmux|socat|concurrently|hyperfine|alias|let|sem")
+ALL_WORDS: Final = re.compile(r"watch|parallel|tmux|socat|concurrently|hyperfine|let|sem")
 """Programs and builtins that read every word as code."""
 HARMLESS: Final = {"watch": ("-x", "--exec"), "hyperfine": ("-N", "--shell=none")}
 """Options after which they do not."""
@@ -125,6 +126,10 @@ VARIABLES: Final = re.compile(
     re.DOTALL,
 )
 """Variables whose content programs execute."""
+EVALUATOR: Final = re.compile(
+    r"(?:^|[\s/])(?:eval|(?:[a-z]*sh|python[\d.]*|perl|ruby|node)(?:\s+-\w+)*\s+-\w*[ce])\s*$"
+)
+"""A command in a variable that executes the word that follows."""
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=.*", re.DOTALL)
 
 WRAPPERS: Final = frozenset(
@@ -149,7 +154,7 @@ SCRIPT_ON_STDIN: Final = re.compile(
 )
 """`-f -` of awk, sed and make."""
 XARGS_TAKES: Final = "nPILsdEaJ"
-XARGS_REPLACES: Final = re.compile(r" (?:-\w*[IJ] ?|--replace=)(\S+)")
+XARGS_REPLACES: Final = re.compile(r" (?:-\w*[IJ] ?|-\w*i|--replace=)(\S+)")
 
 
 def program_of(word: str) -> str:
@@ -163,14 +168,11 @@ def refusal_of(said: Sequence[str], is_fed: bool) -> str:
     `is_fed` says that a value, as it is, comes on stdin.
     """
     at = next((i for i, word in enumerate(said) if not ASSIGNMENT.fullmatch(word)), len(said))
-    for word in said[:at]:
-        if VALUE in word and (VARIABLES.fullmatch(word) or VALUE in word.partition("=")[0]):
-            return NAME_HINT
-        if word.partition("=")[2] == "eval":
-            return EVAL_HINT
-    words = said[at:]
-    if not words:
-        return ""
+    hint, words = _by_assignment(said[:at]), said[at:]
+    if hint or not words:
+        return hint
+    if words[0] == "alias":
+        return ALIAS_HINT
     if is_fed:
         words = _with_stdin(words)
     if SPLIT in words[0] or _runs_split(words):
@@ -182,10 +184,25 @@ def refusal_of(said: Sequence[str], is_fed: bool) -> str:
     ):
         return NAME_HINT
     for program, rest in _commands(words):
-        hint = _by_program(program, rest) or (is_fed and _by_stdin(program, rest))
-        if hint or (PROCESS in rest and _by_stdin(program, ["-"])):
-            return hint or DATA_HINT
+        found = [
+            _by_program(program, rest),
+            _by_stdin(program, rest) if is_fed else "",
+            _by_stdin(program, ["-"]) if PROCESS in rest else "",
+        ]
+        if any(found):
+            return next(filter(None, found))
     return _by_option(words)
+
+
+def _by_assignment(said: Sequence[str]) -> str:
+    """What to write instead of these assignments before a command."""
+    for word in said:
+        name, _, content = word.partition("=")
+        if VALUE in word and (VARIABLES.fullmatch(word) or VALUE in name):
+            return NAME_HINT
+        if EVALUATOR.search(content):
+            return EVAL_HINT
+    return ""
 
 
 def prints_value(said: Sequence[str]) -> bool:
@@ -198,9 +215,12 @@ def prints_value(said: Sequence[str]) -> bool:
 def _with_stdin(words: Sequence[str]) -> Sequence[str]:
     """The words with those that xargs makes of a value on stdin."""
     at = next((i for i, word in enumerate(words, 1) if program_of(word) == "xargs"), len(words))
-    if not _operands(words[at:], XARGS_TAKES):
+    command = _operands(words[at:], XARGS_TAKES)
+    if not command:
         return words
-    found = XARGS_REPLACES.search(" ".join(("", *words[at:])))
+    # The text to replace may be taken for the first operand: `-0I %`.
+    options = words[at : len(words) - len(command) + 1]
+    found = XARGS_REPLACES.search(" ".join(("", *options)))
     replaced = [word.replace(found[1], HELD) if found else word for word in words[at:]]
     return [*words[:at], *replaced, SPLIT]
 

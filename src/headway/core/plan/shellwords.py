@@ -155,6 +155,8 @@ class Scan:
             return  # A pipe goes on in the next line, or in a group.
         is_fed = self.is_fed or ALL_FED in self.tainted
         hint = refusal_of(said, is_fed) or self._number_hint(said)
+        if not hint and self._calls_function(said):
+            hint = refusal_of(said[1:], is_fed)
         if hint:
             raise self.refused("a value would be read as program text", hint)
         if said and said[0] in ("eval", "trap") and self.has_tainted(" ".join(said)):
@@ -168,6 +170,14 @@ class Scan:
             self.tainted.add(ALL_FED)
         is_printed |= self.is_printed and (is_group or has_function)
         self.is_fed = operator == "|" and (is_printed or is_fed)
+
+    def _calls_function(self, said: list[str]) -> bool:
+        """Whether a function of the template is given a command: `f() { "$@"; }; f eval {}`."""
+        if len(said) < 2 or VALUE in said[1]:
+            return False
+        name = re.escape(said[0])
+        pattern = rf"(?<![\w-]){name}\s*\(\s*\)|\bfunction\s+{name}\b"
+        return re.search(pattern, self.text) is not None
 
     def _number_hint(self, said: list[str]) -> str:
         """What to write instead, if bash would compute with a value, or with a variable of one."""
@@ -187,9 +197,7 @@ class Scan:
         while words and ASSIGNMENT.fullmatch(words[0]):
             del words[0]
         name, has_value = words[0] if words else "", VALUE in "".join(words)
-        names = {
-            found[1] for word in said if VALUE in word and (found := ASSIGNMENT.fullmatch(word))
-        }
+        names = _assigned(said, self.tainted)
         if name == "set" and has_value:
             names |= POSITIONS
         has_positions = "@" in self.tainted
@@ -201,13 +209,11 @@ class Scan:
             names.update(re.findall(r" -v ?(\w+)", " ".join(words)))
         if name in ("read", "mapfile", "readarray") and is_fed:
             names.update(words[1:], ("REPLY", "MAPFILE"))
-        is_reference = any(re.fullmatch(r"-\w*n\w*", word) for word in words[1:])
         if name in ("declare", "typeset", "local"):
-            for word in words[1:]:
-                if is_reference and self.has_tainted(word):
-                    names.update(word.split("="))
-                if is_integer(words):
-                    self.tainted.add(f"{word.partition('=')[0]}#")
+            if any(re.fullmatch(r"-\w*n\w*", word) for word in words):
+                names.update(*(word.split("=") for word in words if self.has_tainted(word)))
+            if is_integer(words):
+                self.tainted.update(f"{word.partition('=')[0]}#" for word in words)
         for one in names:
             if VARIABLES.fullmatch(f"{one}=") or f"{one}#" in self.tainted:
                 raise self.refused("a variable with a value would be executed", NAME_HINT)
@@ -233,3 +239,16 @@ class Scan:
     def refused(self, what: str, hint: str) -> UsageError:
         """The error for what is here."""
         return UsageError(what, where=f"column {self.at + 1}", detail=self.text, hint=hint)
+
+
+def _assigned(said: list[str], tainted: set[str]) -> set[str]:
+    """Variables that are assigned a value, or the name of one that has a value.
+
+    In arithmetic, the name of a variable stands for its content.
+    """
+    names = set[str]()
+    for word in said:
+        found, content = ASSIGNMENT.fullmatch(word), word.partition("=")[2]
+        if found and (VALUE in word or (content.isidentifier() and content in tainted)):
+            names.add(found[1])
+    return names
