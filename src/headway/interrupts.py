@@ -9,13 +9,19 @@ Laws:
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 EXIT_INTERRUPTED: Final = 130
+
+NUDGE_S: Final = 0.2
+"""Python notes a signal that comes just before a blocking call, and handles it after that call. One
+that was not handled after this time is sent to the main thread again, which ends the call."""
 
 END_S: Final = 4.0
 """A command that ignores TERM is killed after 2 s; what takes much longer than that hangs."""
@@ -62,6 +68,32 @@ class _Listener:
 _LISTENER: Final = _Listener()
 
 
+def _nudge(signals: int, main: int) -> None:
+    """Read the numbers of signals as they come; end a call that keeps one from being handled."""
+    try:
+        while numbers := os.read(signals, 64):
+            handled = _LISTENER.count
+            time.sleep(NUDGE_S)
+            if _LISTENER.count == handled and numbers[-1] in WHY:
+                signal.pthread_kill(main, numbers[-1])
+    finally:
+        os.close(signals)
+
+
+@contextmanager
+def _nudged() -> Iterator[None]:
+    """Until an event loop takes the place, whose own pipe wakes it."""
+    signals, noted = os.pipe()
+    os.set_blocking(noted, False)
+    before = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
+    _thread.start_new_thread(_nudge, (signals, _thread.get_ident()))
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(noted)
+
+
 @contextmanager
 def listening() -> Iterator[None]:
     """Heed signals in this block, which is all that a process does; in the main thread only."""
@@ -74,7 +106,8 @@ def listening() -> Iterator[None]:
     except ValueError:
         pass  # Another thread than the main one: its process heeds signals as it likes.
     try:
-        yield
+        with _nudged() if before else nullcontext():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
