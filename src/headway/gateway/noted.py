@@ -13,7 +13,7 @@ from headway.runtime.exchange import Held
 
 
 class Noted:
-    """A permit, and how it ended: for the books. Whoever pays hears of an empty usage window."""
+    """A permit and how it ended, for the counters. Tells the payer of an empty usage window."""
 
     __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
 

@@ -51,7 +51,7 @@ class Payer(Protocol):
         """A call has its permit, or waits no longer; what it waited for."""
 
     def rests(self, seconds: float) -> None:
-        """A client was sent away, or left: it calls again within so many seconds."""
+        """A client was sent away, or left: the seconds within which it calls again."""
 
     def reserve(self, microusd: int, tokens: int, /) -> Awaitable[None]:
         """Set aside so much more for this task; raises OverBudgetError."""

@@ -47,7 +47,7 @@ class Stream:
         return len(self.text) > HELD_BYTES_MAX
 
     def read(self) -> bool:
-        """Take what is there; False if nobody can write any more."""
+        """Read what the pipe holds; False if its writing end is closed."""
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:

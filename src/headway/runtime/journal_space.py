@@ -1,6 +1,6 @@
 """Room on disks: what is set aside for results in flight, which disk is full, and in which words.
 
-The room is given back in steps: what becomes free may be taken by whoever filled the disk, and then
+The room is given back in steps: what becomes free may be taken by what filled the disk, and then
 the next step is tried.
 """
 

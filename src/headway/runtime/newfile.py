@@ -1,6 +1,6 @@
 """Puts results under their paths: whole, in one step, within the plan's folder.
 
-A plan that somebody else wrote replaces only files that its own run has written.
+A plan of another author replaces only files that its own run has written.
 """
 
 from __future__ import annotations

@@ -349,6 +349,6 @@ def main(control: int, folder: str) -> None:
     try:
         Shim(control, folder, table).serve()
     except OSError:
-        os._exit(1)  # A full disk: headway sees that nobody is there.
+        os._exit(1)  # A full disk: headway notices that the shim ended.
     # Taking the interpreter apart in order would only take time.
     os._exit(0)

@@ -93,7 +93,7 @@ OPTIONS: Final = (
 )  # fmt: skip
 """The option stands before the value, at the beginning of its word, or there with a `=`."""
 INTERPRETERS: Final = 7
-"""So many of these read code from stdin if there is nothing else."""
+"""The programs of the first rows above read code from stdin if they have no file argument."""
 
 MAKE: Final = re.compile(r"g?make|bmake")
 SCRIPTED: Final = re.compile(r"[gmn]?awk|g?sed")

@@ -28,7 +28,7 @@ UNDECLARED: Final = 2.0
 """A call that names no longest answer is taken to reserve so many times the expected one."""
 
 Prices = Callable[[str, int], Price | None]
-"""What a model's tokens cost in a call whose input has so many, where that is known."""
+"""The price of a model's tokens for a given number of input tokens, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Calling:
     attempt: Attempt
     path: tuple[str, ...]
     key_variable: str
-    """Where its key comes from, for whoever has to correct it."""
+    """The environment variable of its key: named in the message that asks to correct it."""
     outcome: Outcome | None = None
     """How the exchange with the provider ended, as it told admission."""
     sent: int = 0
