@@ -20,27 +20,32 @@ from typing import Final
 
 from bench.markdown import table
 from bench.results import PROCESSES, ROOT, say
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import AllAtOnce, Strategy, Waves
-from headway.core.foresight.account import Terms
-from headway.core.foresight.account_guess import (
+from headway.base.numbers import percentile
+from headway.base.values import MINUTE_S, Limit, LimitKind
+from headway.engine.state import Rules
+from headway.engine.strategy import AllAtOnce, Strategy, Waves
+from headway.report.advise import advise, widths_up_to
+from headway.report.options import (
+    ONE,
     PRICE_GUESS,
     AccountGuess,
+    AccountState,
+    DrawnWork,
+    Prefer,
+    Situation,
+    Way,
     as_it_is_now,
+    cost_of,
     profile_of,
+    rehearsed,
+    waiting_microusd,
+    work_of,
 )
-from headway.core.foresight.advice import advise
-from headway.core.foresight.door import PATIENT, UnpacedDoor
-from headway.core.foresight.draw import lognormal, uniform
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.foresight.options import ONE, Drawn, Way, cost_of, rehearsed, work_of
-from headway.core.foresight.provider import Faults, Latency, Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Setup
-from headway.core.foresight.sample import Workload
-from headway.core.foresight.situation import AccountState, Prefer, Situation, waiting_microusd
-from headway.core.foresight.width import widths_up_to
-from headway.core.ranks import percentile
-from headway.core.values import MINUTE_S, Limit, LimitKind
+from headway.sim.account import Terms
+from headway.sim.clients import PATIENT, UnpacedDoor
+from headway.sim.draw import Neighbour, lognormal, uniform
+from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Workload
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "advice.md"
 
@@ -148,9 +153,9 @@ def _account(draws: _Draws, tokens: float) -> tuple[ProviderSpec, Used]:
     latency = Latency(draws.between(0.4, 3.0), draws.between(0.005, 0.05), kappa=kappa)
     share = 0.1 + 0.4 * draws.share()
     neighbour = Neighbour(share) if draws.share() < 0.2 else None
-    is_hidden, faults, dialect = draws.share() < 0.15, Faults(), "anthropic"
+    is_hidden, faults, dialect = draws.share() < 0.15, FaultModel(), "anthropic"
     if is_hidden:
-        faults, dialect = Faults(retry_after="none"), "plain"
+        faults, dialect = FaultModel(retry_after="none"), "plain"
     terms = Terms(tuple(limits), neighbour=neighbour)
     taken = draws.share() if draws.share() < 0.3 and neighbour is None else 0.0
     used = (("tokens/60s", 0.9 * taken),) if taken else ()
@@ -206,7 +211,7 @@ def _value(case: Case, way: Way) -> float:
     """What a way gives of what was preferred, on average over the truths."""
     total = 0.0
     for seed in TRUTHS:
-        work = work_of(case.truth, way, Drawn(seed))
+        work = work_of(case.truth, way, DrawnWork(seed))
         ran = rehearsed(work, case.account, way.strategy, seed)
         total += _worth(case, work, inf if ran.failed else ran.makespan_s)
     return total / len(TRUTHS)
@@ -216,11 +221,11 @@ def _unpaced(case: Case, strategy: Strategy) -> float:
     """The same for a client that retries until it is let in, as the SDKs do."""
     total = 0.0
     for seed in TRUTHS:
-        work = work_of(case.truth, Way("adaptive"), Drawn(seed))
+        work = work_of(case.truth, Way("adaptive"), DrawnWork(seed))
         provider = Provider(case.account.spec, seed)
         provider.advance(0.0)
         rules = Rules(strategy, retries=0)
-        ran = Rehearsal(Setup(work, provider, UnpacedDoor(PATIENT, seed), rules)).run()
+        ran = Rehearsal(RehearsalSetup(work, provider, UnpacedDoor(PATIENT, seed), rules)).run()
         total += _worth(case, work, inf if ran.failed else ran.makespan_s)
     return total / len(TRUTHS)
 

@@ -9,12 +9,12 @@ import sys
 from typing import Final
 
 from bench.results import ROOT
-from headway.core.outlook import Outlook, outlooks
-from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import Budget, DaySpend, Spend
-from headway.core.quota.view import BookView
-from headway.watch.burndown import svg, terminal
-from headway.watch.screen import Glyphs
+from headway.pacing.admission import BookView
+from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.report.health import BudgetOutlook, outlooks
+from headway.report.text.burndown import svg, terminal
+from headway.report.text.words import Glyphs
 
 PICTURE: Final = ROOT / "docs" / "burn-down.svg"
 BUDGET_TOKENS: Final = 5e6
@@ -29,14 +29,14 @@ REVIEW_TOKENS: Final = 68_000.0
 PASSED: Final = 0.6
 
 
-def example() -> Outlook:
+def example() -> BudgetOutlook:
     """The month on its sixteenth day, in the afternoon."""
     days = tuple(
         DaySpend(f"2026-11-{day + 1:02}", REVIEW_TOKENS * reviews)
         for day, reviews in enumerate(REVIEWS)
     )
     spent = Spend(sum(day.tokens for day in days))
-    ledger = LedgerStatistics(Budget(tokens=BUDGET_TOKENS), spent, Spend())
+    ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=BUDGET_TOKENS), spent, Spend())
     view = BookView("2026-11", (), (("", ledger),), (), days[-1].date, 14, (("", days),))
     (found,) = outlooks(view, PASSED)
     return found

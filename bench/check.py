@@ -7,11 +7,12 @@ from collections.abc import Callable
 from time import process_time
 from typing import Final
 
-from headway.core.plan.check import check
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import examined
-from headway.core.plan.schema import plan_of
-from headway.planfile import in_one_go, parse_document
+from headway.plans.check import check
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.hazards import examined
+from headway.plans.load import in_one_go
+from headway.plans.schema import plan_of
 
 TASKS: Final = 10_000
 ROUNDS: Final = 3

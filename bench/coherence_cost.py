@@ -29,10 +29,9 @@ from bench.markdown import table
 from bench.results import ROOT, say
 from bench.timing import batches
 from headway.api.plans import Run, TaskHow
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.resources import Channel
-from headway.runtime.context import Circumstances, Context, LocalReach
+from headway.plans.resources import Channel
+from headway.state.context import Circumstances, Context, LocalReach
+from headway.state.shared import Channels, Shared, Snapshot
 from headway.testing import VirtualLoop
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "coherence-cost.md"

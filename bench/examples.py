@@ -22,12 +22,11 @@ from bench.markdown import table
 from bench.patterns import between
 from bench.results import ROOT, say
 from bench.sharing_crowd import place_of_its_own
-from headway.core.foresight.account import Terms
-from headway.core.foresight.bound import bound
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.base.values import Limit
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+from headway.sim.server import launched, truth_of
 
 README: Final = ROOT / "README.md"
 PLANS: Final = ROOT / "examples" / "plans"
@@ -131,7 +130,7 @@ def _headway(home: Path, environment: dict[str, str], *arguments: str) -> str:
 def _judged(example: Example, visits: Sequence[dict[str, Any]], status: dict[str, Any]) -> Measured:
     whole = [visit for visit in visits if visit["how"] == "whole"]
     calls = [
-        Call(number, float(visit["input_tokens"]), float(visit["output_tokens"]), 0.0)
+        SimulatedCall(number, float(visit["input_tokens"]), float(visit["output_tokens"]), 0.0)
         for number, visit in enumerate(whole)
     ]
     needs: list[tuple[int, ...]] = [()] * len(calls)

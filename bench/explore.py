@@ -15,11 +15,10 @@ from time import process_time
 from typing import Final
 
 from bench.markdown import table
-from headway.core.foresight.explore import Explored, Explorer, Options
-from headway.core.foresight.subject import Subject, subject_of
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.schema import plan_of
-from headway.planfile import parse_document
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.schema import plan_of
+from headway.report.explore import Explored, ExploreOptions, Explorer, ExploreSubject, subject_of
 
 SCHEDULES: Final = 5_000
 ROUNDS: Final = 5
@@ -52,7 +51,7 @@ KINDS: Final = (
 HEADINGS: Final = ("five tasks that", "schedules/s", "with attempts done again")
 
 
-def subject(kind: Kind) -> Subject:
+def subject(kind: Kind) -> ExploreSubject:
     """The plan, as the verb tries it."""
     lines = ["headway: 1", f"name: {kind.name.replace(' ', '-').replace(',', '')}"]
     lines += [f"state: {{{kind.state}}}"] if kind.state else []
@@ -71,7 +70,7 @@ def measured(
     rates: list[float] = []
     for _ in range(rounds):
         gc.collect()
-        explorer = Explorer(subject(kind), Options(schedules=schedules), lambda *_: None)
+        explorer = Explorer(subject(kind), ExploreOptions(schedules=schedules), lambda *_: None)
         began_s = process_time()
         found = explorer.search(Explored(kind.name, len(NAMES)))
         rates.append(found.schedules / (process_time() - began_s))

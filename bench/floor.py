@@ -26,11 +26,11 @@ from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Final
 
-from headway.core.digest import digest
-from headway.core.engine.events import Ending, TaskFinished, TaskStarted
-from headway.core.engine.record import Entry, Header, fold
-from headway.runtime.journal import Journal
-from headway.runtime.journal_reader import JournalReader
+from headway.base.records import digest
+from headway.engine.events import Ending, TaskFinished, TaskStarted
+from headway.engine.record import Header, JournalEntry, fold
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
 
 TASKS: Final = 50_000
 IN_FLIGHT: Final = 64
@@ -96,12 +96,12 @@ def journal(tasks: int, in_flight: int, folder: str) -> Pace:
         key, name = digest(b"%d" % task), f"review[{task}]"
         started = TaskStarted(task, 1, now_s + task, "ready")
         row = fold(None, started, key, name)
-        book.write((Entry(started, key, row),))
+        book.write((JournalEntry(started, key, row),))
         body = b"the result of %d" % task
         ending = Ending(digest(body), b"", 1200.0, 300.0, 8100, 1)
         finished = TaskFinished(task, 1, now_s + task + 0.5, ending)
         row = fold(row, finished, key, name)
-        book.write((Entry(finished, key, row, (body,)),), then)
+        book.write((JournalEntry(finished, key, row, (body,)),), then)
 
     async def measure() -> Pace:
         book.start(asyncio.get_running_loop())
@@ -115,7 +115,7 @@ def journal(tasks: int, in_flight: int, folder: str) -> Pace:
 def write_only_us(tasks: int, folder: str) -> float:
     """CPU in the thread of the event loop for the journal's part alone: two `write`s a task."""
     book = Journal.create(os.path.join(folder, "own"), Header("b", "b", "python", "", "/", 1, 1.0))
-    entry = (Entry(TaskStarted(0, 1, 1.0, "ready"), bytes(16)),)
+    entry = (JournalEntry(TaskStarted(0, 1, 1.0, "ready"), bytes(16)),)
 
     async def measure() -> float:
         book.start(asyncio.get_running_loop())

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Final
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.draw import normal, uniform
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.sim.account import Terms
+from headway.sim.draw import normal, uniform
+from headway.sim.provider import Latency, ProviderSpec
 
 LEARNED: Final = 40
 """Calls that a forecast may learn from."""

@@ -13,12 +13,12 @@ from typing import Final
 
 from bench.forecast_cases import LATER, Case, Item
 from bench.forecast_virtual import Outcome, performed
-from headway.core.engine.events import Ending, Event, TaskFinished
-from headway.core.foresight.door import PacedDoor
-from headway.core.progress import Cast, Progress
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.quota.view import LimitView
+from headway.engine.events import Ending, Event, TaskFinished
+from headway.pacing.admission import LimitView
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.report.progress import RunProgress, TaskNames
+from headway.sim.clients import PacedDoor
 
 MARKS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Of the run's time, when somebody looks."""
@@ -81,8 +81,8 @@ class Replayed:
 def replayed(case: Case) -> Replayed:
     """Foresee and perform a case, and look at it while it goes on."""
     outcome, ran, door = performed(case, WatchedDoor)
-    progress = Progress(
-        Cast("", ("ask",), (case.count,), lambda _: 0, str,
+    progress = RunProgress(
+        TaskNames("", ("ask",), (case.count,), lambda _: 0, str,
              foreseen_s=outcome.foreseen.time_s.mid)
     )  # fmt: skip
     items, looks = case.items(LATER, case.count), list[Look]()
@@ -94,7 +94,7 @@ def replayed(case: Case) -> Replayed:
     return Replayed(outcome, tuple(looks))
 
 
-def _off(progress: Progress, door: WatchedDoor, now_s: float, whole_s: float) -> float | None:
+def _off(progress: RunProgress, door: WatchedDoor, now_s: float, whole_s: float) -> float | None:
     eta_s = progress.rest(door.at(now_s), now_s).eta_s
     return None if eta_s is None else (now_s + eta_s - whole_s) / whole_s
 

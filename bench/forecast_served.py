@@ -21,10 +21,10 @@ from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from bench.results import ROOT
 from bench.servers import Llmock, Mocklimit, llmock, mocklimit
 from bench.sharing_crowd import place_of_its_own
-from headway.core.foresight.draw import uniform
-from headway.runtime.folders import Folders
-from headway.simulator.launch import launched
-from headway.simulator.tokens import filler
+from headway.base.folders import Folders
+from headway.sim.draw import uniform
+from headway.sim.server import launched
+from headway.sim.truth import filler
 
 RUN_S_MAX: Final = 400.0
 LOOK_S: Final = 2.0

@@ -8,25 +8,23 @@ from math import exp
 from typing import Final, TypeVar
 
 from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Adaptive
-from headway.core.foresight.door import PacedDoor
-from headway.core.foresight.draw import normal, uniform
-from headway.core.foresight.forecast import Footing, Knowledge, foresee
-from headway.core.foresight.foreseen import Foreseen
-from headway.core.foresight.observed import Answered, seen_of
-from headway.core.foresight.outline import Outline, Part
-from headway.core.foresight.provider import Call, Provider
-from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
-from headway.core.foresight.sample import Workload
-from headway.core.plan.graph import Graph, Task
-from headway.core.quota.demand import Price
-from headway.core.quota.dialect import DIALECTS
-from headway.core.quota.lane import lane_of, new_lane
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.quota.terms import AccountTerms
-from headway.core.values import Amounts, Demand
+from headway.base.values import Amounts, Demand
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive
+from headway.pacing.estimate import Price
+from headway.pacing.headers import DIALECTS
+from headway.pacing.lane import lane_of, new_lane
+from headway.pacing.length import OutputLength
+from headway.pacing.memory import AccountTerms
+from headway.pacing.quota import Quota
+from headway.plans.graph import Graph, Task
+from headway.report.forecast import Footing, Foreseen, Knowledge, foresee
+from headway.report.outline import Outline, OutlinePart
+from headway.report.sizes import Answered, seen_of
+from headway.sim.clients import PacedDoor
+from headway.sim.draw import normal, uniform
+from headway.sim.provider import Provider, SimulatedCall
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
 
 LUCK: Final = 0.15
 """Log-deviation of a call's time to its first byte."""
@@ -63,12 +61,14 @@ def performed(
     lane = new_lane("account", "model", AccountTerms(), dialect, 0.0)
     lengths, first = OutputLength(), case.items(0, LEARNED)
     door = PacedDoor(lane.quota, lengths)
-    learned = Rehearsal(Setup(_work(first, case.seed, 0), provider, door, Rules(Adaptive()))).run()
+    learned = Rehearsal(
+        RehearsalSetup(_work(first, case.seed, 0), provider, door, Rules(Adaptive()))
+    ).run()
     memory = lane.memory(learned.makespan_s)
     pause_s = PAUSE_S * uniform(case.seed, 907, 0)
     later = case.items(LATER, case.count)
     sizes = tuple(item.size_bytes for item in later)
-    part = Part("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
+    part = OutlinePart("ask", case.count, model="model", sizes_bytes=sizes, max_tokens=OUTPUT_MAX,
                 price=PRICE)  # fmt: skip
     footing = Footing(memory, AccountTerms(), pause_s)
     seen = seen_of(_answered(first, learned))
@@ -76,7 +76,7 @@ def performed(
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
     watched = door_of(lane.quota, lengths)
-    setup = Setup(_work(later, case.seed, LATER), then, watched, Rules(Adaptive()))
+    setup = RehearsalSetup(_work(later, case.seed, LATER), then, watched, Rules(Adaptive()))
     ran = Rehearsal(setup, keep_events=True).run()
     cost = sum(
         PRICE.cost_microusd(Amounts(item.input_tokens, item.output_tokens)) for item in later
@@ -88,10 +88,12 @@ def performed(
 
 
 def _work(items: list[Item], seed: int, first: int) -> Workload:
-    tasks, calls = list[Task](), list[tuple[Call, ...]]()
+    tasks, calls = list[Task](), list[tuple[SimulatedCall, ...]]()
     for number, item in enumerate(items):
         luck = exp(LUCK * normal(seed, 906, first + number))
-        calls.append((Call(number, item.input_tokens, item.output_tokens, OUTPUT_MAX, luck),))
+        calls.append(
+            (SimulatedCall(number, item.input_tokens, item.output_tokens, OUTPUT_MAX, luck),)
+        )
         # What is known of an input beforehand are its bytes.
         guess = item.size_bytes / 4.0 + 4.0
         demand = Demand(Amounts(guess, 500.0), Amounts(1.2 * guess, OUTPUT_MAX), "ask")

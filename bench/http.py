@@ -29,13 +29,13 @@ from bench.llm import run_way
 from bench.markdown import table
 from bench.results import ROOT, say
 from bench.servers import running
-from headway.core.foresight.account import Terms
-from headway.core.foresight.bound import bound
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Charging, Limit
-from headway.simulator.models import Models
-from headway.simulator.server import account_of, truth_of
-from headway.simulator.tokens import filler, input_tokens
+from headway.base.values import Charging, Limit
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+from headway.sim.server import account_of, truth_of
+from headway.sim.truth import filler, input_tokens
 from headway.wire.values import Conversation
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "http.md"
@@ -191,9 +191,9 @@ def measure(scene: Scene, ways: Sequence[str], seed: int, python: dict[str, str]
     ]
 
 
-def work_of(scene: Scene, seed: int) -> tuple[tuple[str, ...], list[Call]]:
+def work_of(scene: Scene, seed: int) -> tuple[tuple[str, ...], list[SimulatedCall]]:
     """Prompts of mixed lengths, and what the provider will count for them."""
-    chance, models = random.Random(f"{scene.wire} {seed}"), Models()
+    chance, models = random.Random(f"{scene.wire} {seed}"), SimulatedModels()
     texts, calls = [], []
     for number in range(scene.calls):
         tokens = chance.randint(*scene.input_tokens)
@@ -201,7 +201,7 @@ def work_of(scene: Scene, seed: int) -> tuple[tuple[str, ...], list[Call]]:
         said = Conversation(MODEL, "", (("user", text),), True, MAX_TOKENS)
         texts.append(text)
         produced = float(min(MAX_TOKENS, len(models.reply(said).pieces)))
-        calls.append(Call(number, float(input_tokens(said)), produced, float(MAX_TOKENS)))
+        calls.append(SimulatedCall(number, float(input_tokens(said)), produced, float(MAX_TOKENS)))
     return tuple(texts), calls
 
 

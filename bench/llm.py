@@ -25,9 +25,9 @@ from bench.http_peers import Errand, Outcome
 from bench.markdown import table
 from bench.results import ROOT, say
 from bench.servers import llama
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.simulator.server import serving
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "llm.md"
 WIDTHS: Final = (1, 2, 4, 8)

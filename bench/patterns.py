@@ -26,12 +26,11 @@ from bench.markdown import table
 from bench.patterns_ways import MAX_TOKENS, WAYS, checked, found_in, names
 from bench.results import ROOT, say
 from bench.sharing_crowd import place_of_its_own
-from headway.core.foresight.account import Terms
-from headway.core.foresight.bound import bound
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.launch import launched
-from headway.simulator.server import account_of, truth_of
+from headway.base.values import Limit
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+from headway.sim.server import account_of, launched, truth_of
 
 REPORT: Final = ROOT / "docs" / "patterns.md"
 EXAMPLE: Final = ROOT / "examples" / "plans" / "repos"
@@ -180,7 +179,9 @@ def _bound_s(scene: Scene, way: str, whole: Sequence[dict[str, Any]]) -> float:
     """The least time for these calls on this account: in a loop one after another; otherwise the
     first before all and the last after all, and between them in any order."""
     calls = [
-        Call(number, float(visit["input_tokens"]), float(visit["output_tokens"]), float(MAX_TOKENS))
+        SimulatedCall(
+            number, float(visit["input_tokens"]), float(visit["output_tokens"]), float(MAX_TOKENS)
+        )
         for number, visit in enumerate(whole)
     ]
     if way == "serial":

@@ -42,7 +42,7 @@ Everything here happens in virtual time against a simulated provider: **nothing 
 real one**, and no number depends on the machine. The same source gives the same file.
 
 - **ratio**: makespan over the bound, the least time in which this provider's own rules let the work
-  through (`src/headway/core/foresight/bound.py`), measured at the provider. Median over seeds, the
+  through (`src/headway/report/bound.py`), measured at the provider. Median over seeds, the
   worst seed in brackets. A ratio below 1 is no speed: it is a neighbour's share or a debt.
 - **/ n**: refusals, median over seeds. **lost n**: tasks without a result, worst seed. **kept**:
   what a neighbour got of its fair share, worst seed.

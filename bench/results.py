@@ -23,7 +23,7 @@ from typing import Final
 
 from bench import trial as trial_module
 from bench.trial import Kind, Outcome, Trial, run
-from headway.core.quota import law
+from headway.pacing import width as law
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CORE: Final = ROOT / "src" / "headway" / "core"

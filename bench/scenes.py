@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 from zlib import crc32
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.draw import uniform
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.foresight.sample import WorkloadSpec
-from headway.core.values import Limit
-from headway.simulator import presets
+from headway.base.values import Limit
+from headway.sim import presets
+from headway.sim.account import Terms
+from headway.sim.draw import Neighbour, uniform
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.rehearsal import WorkloadSpec
 
 Set = Literal["tuning", "held-out"]
 

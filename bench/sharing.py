@@ -31,14 +31,13 @@ from bench.sharing_crowd import (
     place_of_its_own,
     prompt_of,
 )
-from headway.core.foresight.account import Terms
-from headway.core.foresight.bound import bound
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Charging, Limit
-from headway.simulator.launch import launched
-from headway.simulator.models import Models
-from headway.simulator.server import account_of, truth_of
-from headway.simulator.tokens import input_tokens
+from headway.base.values import Charging, Limit
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+from headway.sim.server import account_of, launched, truth_of
+from headway.sim.truth import input_tokens
 from headway.wire.values import Conversation
 
 REPORT: Final = ROOT / "docs" / "benchmarks" / "sharing.md"
@@ -201,7 +200,9 @@ def _bound_of_example(
     key = account_of(" ".join((name, *flags)))
     visits = [visit for visit in truth["arrivals"] if visit["key"] == key and visit["is_accepted"]]
     calls = [
-        Call(number, float(visit["input_tokens"]), float(visit["output_tokens"]), float(MAX_TOKENS))
+        SimulatedCall(
+            number, float(visit["input_tokens"]), float(visit["output_tokens"]), float(MAX_TOKENS)
+        )
         for number, visit in enumerate(visits)
     ]
     last = len(calls) - 1
@@ -211,14 +212,16 @@ def _bound_of_example(
     return bound(scene.spec, [(call,) for call in calls], needs).time_s
 
 
-def calls_of(scene: Scene, seed: int) -> list[Call]:
+def calls_of(scene: Scene, seed: int) -> list[SimulatedCall]:
     """What the provider will count."""
-    models, calls = Models(ANSWERS), []
+    models, calls = SimulatedModels(ANSWERS), []
     for number in range(scene.calls):
         prompt = prompt_of(number, scene.words, seed)
         said = Conversation(MODEL, "", (("user", prompt),), False, MAX_TOKENS)
         produced = min(MAX_TOKENS, len(models.reply(said).pieces))
-        calls.append(Call(number, float(input_tokens(said)), float(produced), float(MAX_TOKENS)))
+        calls.append(
+            SimulatedCall(number, float(input_tokens(said)), float(produced), float(MAX_TOKENS))
+        )
     return calls
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.results import ROOT
-from headway.runtime.folders import Folders, folders
+from headway.base.folders import Folders, folders
 
 if TYPE_CHECKING:
     import openai
@@ -119,8 +119,7 @@ def _make_calls(errand: Errand) -> None:
 
 def _pace(client: openai.OpenAI, how: str) -> None:
     import headway
-    from headway.runtime.access import dial_own
-    from headway.runtime.admission import Admission
+    from headway.client.admission import Admission, dial_own
 
     if how == "shared":
         headway.pace(client)

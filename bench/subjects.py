@@ -15,18 +15,7 @@ from time import thread_time_ns
 from typing import Final
 
 from bench.timing import Spread, clock_ns, each, spread
-from headway.core.engine.engine import Rules, begin, step
-from headway.core.engine.events import Admitted, Began, Finished, Input, Start
-from headway.core.engine.strategy import Adaptive
-from headway.core.foresight.rehearsal import EPOCH_S
-from headway.core.foresight.speech import headers
-from headway.core.plan.graph import Graph, Task
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.dialect import DIALECTS, decode
-from headway.core.quota.quota import Ask, Quota, Settlement
-from headway.core.quota.terms import AccountTerms, Memory
-from headway.core.values import (
+from headway.base.values import (  # fmt: skip
     Amounts,
     Demand,
     Limit,
@@ -37,7 +26,20 @@ from headway.core.values import (
     Sketch,
     Tally,
     Usage,
-)  # fmt: skip
+)
+from headway.engine.engine import begin, step
+from headway.engine.events import Admitted, Began, Finished, Input, StartAttempt
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive
+from headway.pacing.account import QuotaConfig
+from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.headers import DIALECTS, decode
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.plans.graph import Graph, Task
+from headway.sim.headers import headers
+from headway.sim.rehearsal import EPOCH_S
 
 WAITERS: Final = 100_000
 FLOWS: Final = 100
@@ -111,10 +113,10 @@ def whole_call(count: int) -> Spread:
 
 def booked_call(count: int) -> Spread:
     """Ask, decide, first byte, settle in a book: what the broker keeps of a call included."""
-    book = Book(Memory(), lambda *_: None, 0.0)
+    book = Book(PacingMemory(), lambda *_: None, 0.0)
     book.configure("", AccountTerms(LIMITS), 0.0)
     sketch = Sketch("bench", size_bytes=8000, max_output_tokens=4096)
-    outcome = Outcome("used", Tally(2000.0, 0.0, 480.0))
+    outcome = CallOutcome("used", Tally(2000.0, 0.0, 480.0))
     now, samples = 0.0, []
     for index in range(count):
         now += STEP_S
@@ -162,7 +164,7 @@ def _filled(waiters: int, limits: tuple[Limit, ...]) -> Quota:
     quota = Quota(QuotaConfig(limits=limits), 0.0)
     for index in range(waiters):
         key = (1.0, -float(index % 977))
-        quota.ask(Ask(demand(index), ("account", f"run-{index % FLOWS}"), key))
+        quota.ask(PermitRequest(demand(index), ("account", f"run-{index % FLOWS}"), key))
     return quota
 
 
@@ -227,7 +229,7 @@ def engine_steps(tasks: int) -> Engine:
         taken = step(state, inputs.popleft(), float(steps))
         steps += 1
         for effect in taken.effects:
-            if isinstance(effect, Start):
+            if isinstance(effect, StartAttempt):
                 inputs += (Admitted(effect.task), Finished(effect.task, effect.attempt))
     ended = thread_time_ns()
     if not state.over:

@@ -16,19 +16,18 @@ from time import process_time
 from types import FrameType
 from typing import Final, Literal
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Adaptive, AllAtOnce, Strategy, parse
-from headway.core.foresight.bound import bound
-from headway.core.foresight.door import PATIENT, SDK, Door, PacedDoor, RetryRule, UnpacedDoor
-from headway.core.foresight.provider import Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Setup
-from headway.core.foresight.sample import WorkloadSpec, draw_workload
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.demand import OutputLength
-from headway.core.quota.dialect import DIALECTS
-from headway.core.quota.law import Aimd, Cubic
-from headway.core.quota.quota import Quota
-from headway.core.values import Fault, Limit, Reading
+from headway.base.values import Fault, Limit, Reading
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, AllAtOnce, Strategy, parse
+from headway.pacing.account import QuotaConfig
+from headway.pacing.headers import DIALECTS
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.pacing.width import Aimd, Cubic
+from headway.report.bound import bound
+from headway.sim.clients import PATIENT, SDK, ClientPort, PacedDoor, RetryRule, UnpacedDoor
+from headway.sim.provider import Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
 
 WARM_UP: Final = 7000
 """Added to a seed, it gives the seed of the warm-up run."""
@@ -156,10 +155,10 @@ def _unpaced(trial: Trial) -> Outcome:
     return _rehearse(trial, door, rules, trial.seed)
 
 
-def _rehearse(trial: Trial, door: Door, rules: Rules, seed: int) -> Outcome:
+def _rehearse(trial: Trial, door: ClientPort, rules: Rules, seed: int) -> Outcome:
     provider = Provider(trial.spec, seed)
     provider.shows_progress = isinstance(door, PacedDoor)
-    found = Rehearsal(Setup(draw_workload(trial.work, seed), provider, door, rules)).run()
+    found = Rehearsal(RehearsalSetup(draw_workload(trial.work, seed), provider, door, rules)).run()
     account = provider.account().statistics()
     wanted = account.neighbour_wanted
     return Outcome(

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from bench.cells import KEPT_MIN, OURS, THEFT, Cell, Measured
 from bench.scenes import is_hidden, is_sole
-from headway.core.foresight.provider import ProviderSpec
+from headway.sim.provider import ProviderSpec
 
 SLOWER_MAX: Final = 1.05
 

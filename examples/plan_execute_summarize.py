@@ -29,7 +29,7 @@ def provider(is_simulated: bool) -> Iterator[None]:
     if not is_simulated:
         yield
         return
-    from headway.simulator.launch import launched
+    from headway.sim.server import launched
 
     script = Path(__file__).with_name("plan_execute_summarize.script.yaml")
     with launched("--script", str(script)) as url:

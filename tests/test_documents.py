@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
+from headway.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

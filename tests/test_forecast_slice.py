@@ -6,8 +6,8 @@ import pytest
 
 from bench.forecast_cases import KINDS, case_of
 from bench.forecast_eta import MARKS, Replayed, replayed
-from headway.core.foresight.foreseen import Spread
-from headway.core.ranks import median
+from headway.base.numbers import median
+from headway.report.forecast import SpreadNumber
 
 SEEDS = range(24)
 SIZES = (60, 120, 200, 300)
@@ -20,7 +20,7 @@ def cases() -> list[Replayed]:
     return [replayed(case_of(seed, SIZES, IN_S)) for seed in SEEDS]
 
 
-def within(spread: Spread | None, truth: float) -> bool:
+def within(spread: SpreadNumber | None, truth: float) -> bool:
     return spread is not None and spread.low <= truth <= spread.high
 
 

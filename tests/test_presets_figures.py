@@ -13,11 +13,11 @@ from functools import cache
 
 import pytest
 
-from headway.core.foresight.provider import Latency
-from headway.core.foresight.rehearsal import Rehearsed
-from headway.core.report import Row
-from headway.simulator.compare import Experiment, compare, parse_contenders, rehearse
-from headway.simulator.presets import PROVIDERS, WORKLOADS
+from headway.report.tables import StrategyRow
+from headway.sim.compare import Experiment, compare, parse_contenders, rehearse
+from headway.sim.presets import PROVIDERS, WORKLOADS
+from headway.sim.provider import Latency
+from headway.sim.rehearsal import Rehearsed
 
 SEEDS = (1, 2, 3, 4, 5)
 ALL_AT_ONCE_S = pytest.approx(120.0, rel=0.1)
@@ -32,12 +32,12 @@ def _experiment(provider: str, seeds: tuple[int, ...] = SEEDS) -> Experiment:
 
 
 @cache
-def _row(provider: str, strategy: str, seeds: tuple[int, ...] = SEEDS) -> Row:
+def _row(provider: str, strategy: str, seeds: tuple[int, ...] = SEEDS) -> StrategyRow:
     return compare(_experiment(provider, seeds), parse_contenders(strategy)).rows[0]
 
 
 @cache
-def _sweep(provider: str) -> dict[int, Row]:
+def _sweep(provider: str) -> dict[int, StrategyRow]:
     rows = compare(_experiment(provider), parse_contenders("fixed:1..22")).rows
     return dict(enumerate(rows, start=1))
 

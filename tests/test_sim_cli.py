@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from headway.cli import main
-from headway.core.report import Outcome, Row, row_of
-from headway.watch.screen import ASCII, console_for, glyphs_for
-from headway.watch.table import caption, conclusion, draw_table
-from headway.watch.timeline import Picture, draw_timelines
+from headway.cli.main import main
+from headway.report.tables import RunNumbers, StrategyRow, row_of
+from headway.report.text.table import caption, conclusion, draw_table
+from headway.report.text.timeline import Picture, draw_timelines
+from headway.report.text.words import ASCII, console_for, glyphs_for
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,7 +42,7 @@ DEMO_ROWS = [
 
 Captured = pytest.CaptureFixture[str]
 
-OUTCOME = Outcome(100.0, 50.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
+OUTCOME = RunNumbers(100.0, 50.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -264,7 +264,7 @@ def test_an_output_without_these_characters_gets_plain_ones() -> None:
     assert glyphs_for(console) == ASCII
 
 
-def _row(strategy: str, makespan_s: float, **other: int) -> Row:
+def _row(strategy: str, makespan_s: float, **other: int) -> StrategyRow:
     return row_of(strategy, [replace(OUTCOME, makespan_s=makespan_s, **other)])
 
 

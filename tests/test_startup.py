@@ -45,10 +45,10 @@ def test_help_costs_little_more_than_python_itself() -> None:
     assert extra_s <= HELP_CPU_S_MAX
 
 
-@pytest.mark.parametrize("module", ["rich", "yaml", "headway.core", "headway.cli.sim", "asyncio"])
+@pytest.mark.parametrize("module", ["rich", "yaml", "headway.engine", "headway.cli.sim", "asyncio"])
 def test_help_does_not_import(module: str) -> None:
     code = (
-        "import sys; from headway.cli import main; main(['--help']);"
+        "import sys; from headway.cli.main import main; main(['--help']);"
         f"sys.exit({module!r} in sys.modules)"
     )
     assert _python("-c", code).stdout.startswith("usage: headway")

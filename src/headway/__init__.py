@@ -17,16 +17,23 @@ is refused, sending in waves wastes time; headway admits each call the moment th
 
     asyncio.run(main())
 
-Layers, each importing only those below it (`make lint` holds this):
+Where to find what (each folder imports only those listed below it; `make lint` holds this):
 
-    cli                                 one short function per verb
-    planner, simulator, watch, mcp      what stands around a run
-    api                                 the Python front door
-    gateway                             a local endpoint that paces any client
-    runtime                             performs effects: clock, files, network
-    planfile, wire                      bytes <-> values
-    core                                decides; pure: `now` is an argument
-    errors                              every error, by whose fault it is
+    cli                          one short function per verb
+    testing                      what users' tests need
+    mcp, planner                 plans by agents
+    api                          the Python front door
+    report.text                  what a person sees in a terminal
+    gateway                      a local endpoint that paces unmodified agents
+    sim.server                   a simulated provider behind HTTP
+    run, config                  how a run is performed and resumed; the configuration
+    agents                       who performs a task
+    client, broker               one call is paced; processes share an account
+    journal                      what is durable
+    report, sim                  pure: what happened, what would happen; a provider to try things on
+    engine, state                pure: what happens next; what tasks share
+    plans, wire, pacing          pure: what is to be done; providers' bytes; when to send a call
+    base, errors                 what every folder uses; what can go wrong
 
 Public names are imported when first used, so that `import headway` stays instant.
 """
@@ -47,8 +54,8 @@ if TYPE_CHECKING:
         QueueDeadlineError,
         TasksFailedError,
     )
-    from headway.planner import plan, plan_async
-    from headway.runtime.context import Context
+    from headway.planner.planning import plan, plan_async
+    from headway.state.context import Context
 
 __version__ = "0.1.0"
 
@@ -77,7 +84,7 @@ __all__ = [
 _HOMES = {
     "BrokerUnavailableError": "headway.errors",
     "BudgetReachedError": "headway.errors",
-    "Context": "headway.runtime.context",
+    "Context": "headway.state.context",
     "HeadwayError": "headway.errors",
     "Plan": "headway.api.plans",
     "QueueDeadlineError": "headway.errors",
@@ -87,8 +94,8 @@ _HOMES = {
     "map": "headway.api.maps",
     "map_async": "headway.api.maps",
     "pace": "headway.api.clients",
-    "plan": "headway.planner",
-    "plan_async": "headway.planner",
+    "plan": "headway.planner.planning",
+    "plan_async": "headway.planner.planning",
     "run_in_waves": "headway.api.maps",
     "run_in_waves_async": "headway.api.maps",
     "summarize": "headway.api.summaries",

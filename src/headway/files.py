@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from headway.core.plan.sensitive import unreadable
-from headway.core.values import Fault
+from headway.base.values import Fault
+from headway.plans.untrusted import unreadable
 
 TEXT_BYTES_MAX: Final = 1_000_000
 """More than any model reads in one call."""
@@ -38,16 +38,15 @@ def within(folder: str) -> Iterator[None]:
 
 def text(path: object, *_results: object, **_variables: object) -> str:
     """The text of one file of the plan's folder; `path` is the item."""
-    from headway.runtime.agents.tools_box import ToolError
-    from headway.runtime.agents.tools_files import Place
-    from headway.runtime.work import AttemptError
+    from headway.agents.tools import ConfinedFolder, ToolError
+    from headway.work import AttemptError
 
     def refused(problem: str) -> AttemptError:
         return AttemptError(Fault("request", detail=problem))
 
     if not isinstance(path, str):
         raise refused(f"the item is no path of a file, but {type(path).__name__}")
-    place = Place(_FOLDER.get(os.getcwd()))
+    place = ConfinedFolder(_FOLDER.get(os.getcwd()))
     try:
         # By the name that was asked for, and by the one that a link leads to.
         if problem := unreadable(path) or unreadable("/".join(place.resolved(path)) or "."):

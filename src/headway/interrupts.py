@@ -137,7 +137,7 @@ def end_process() -> None:
     """End this process now, and its children; a shim's guard ends what ran under it."""
     from select import select
 
-    from headway.runtime.kin import children
+    from headway.base.process_tree import children
 
     for pid in children(os.getpid()):
         for kill in (os.killpg, os.kill):

@@ -11,10 +11,10 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from headway.core.quota.book import Outcome
-from headway.core.values import Amounts, Demand, Permit, Reading
+from headway.base.values import Amounts, Demand, Permit, Reading
+from headway.broker.client import CallRequest
 from headway.errors import HeadwayError, QueueDeadlineError
-from headway.runtime.client import CallRequest
+from headway.pacing.admission import CallOutcome
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -32,7 +32,7 @@ class FakeTicket:
     beginnings: list[tuple[Reading, str]] = field(default_factory=list)
     progress: list[float] = field(default_factory=list)
     signs_of_life: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CallOutcome] = field(default_factory=list)
     """How it ended; more than one means that somebody settled it again."""
     cut: HeadwayError | None = None
     """Set it to have the answer ended."""
@@ -46,11 +46,11 @@ class FakeTicket:
     def still_alive(self) -> None:
         self.signs_of_life += 1
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: CallOutcome) -> None:
         self.outcomes.append(outcome)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CallOutcome:
         """The one way in which it ended."""
         (outcome,) = self.outcomes
         return outcome
@@ -133,7 +133,7 @@ class FakeAdmission:
                 raise TimeoutError(f"{len(self.calls)} calls of {count} asked in {timeout_s} s")
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[CallOutcome]:
         """How all tickets ended, in the order in which they were granted."""
         return [outcome for ticket in self.tickets for outcome in ticket.outcomes]
 
@@ -163,7 +163,7 @@ class FakeAdmission:
             self.left.append(call)
         elif future.done() and not future.cancelled() and future.exception() is None:
             # It was granted while its caller was leaving: nobody will send it.
-            future.result().settle(Outcome("unused"))
+            future.result().settle(CallOutcome("unused"))
 
     def _ticket(self, call: CallRequest) -> FakeTicket:
         permit = Permit(len(self.tickets), "", Demand(Amounts(), Amounts()), 0.0, "a fake says so")

@@ -10,8 +10,7 @@ from threading import Timer
 from typing import Any, Final
 from urllib.request import Request, urlopen
 
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLIENTS, KEYS, Client, Urls
 from tests.agents.crowd import Turn, crowd
 from tests.agents.gate import Gate, gateway

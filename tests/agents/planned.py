@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from headway.simulator.launch import launched
+from headway.sim.server import launched
 from tests.agents.agents import (
     CLAUDE,
     CODEX,

@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from bench.markdown import table
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLIENTS, ROOT, Client, Urls
 from tests.agents.crowd import Turn, crowd
 from tests.agents.gate import gateway

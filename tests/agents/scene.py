@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLAUDE, CODEX, OPENCODE, Client, Urls
 from tests.agents.crowd import Turn, crowd
 from tests.agents.gate import gateway

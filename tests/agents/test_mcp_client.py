@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.runtime import owner
-from headway.runtime.journal_reader import JournalReader
-from headway.simulator.launch import launched
-from headway.watch.glance import Glance, look
+from headway.base import locks as owner
+from headway.journal.reader import JournalReader
+from headway.report.text.runs import Glance, look
+from headway.sim.server import launched
 from tests.agents.agents import CLAUDE, ROOT, Urls, is_installed
 
 pytestmark = [

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.agents.agents import CLIENTS, Client, Urls, is_installed
 from tests.agents.crowd import crowd
 from tests.agents.gate import gateway, headway, own_place, under

@@ -174,7 +174,7 @@ def processes(mark: str, with_broker: bool = False) -> list[int]:
             with suppress(OSError):
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
-                is_broker = b"headway.runtime.broker" in (entry / "cmdline").read_bytes()
+                is_broker = b"headway.broker.process" in (entry / "cmdline").read_bytes()
                 if wanted in variables and state not in b"ZX" and (with_broker or not is_broker):
                     found.append(int(entry.name))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Final
 
-from headway.simulator.server import account_of, truth_of
+from headway.sim.server import account_of, truth_of
 from tests.chaos.effect import result_of, say
 from tests.chaos.headway_subject import HeadwayEach, bodies, runs
 from tests.chaos.subject import WIDTH, Home

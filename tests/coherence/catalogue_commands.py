@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headway.core.engine.events import Event, TaskFinished, TaskStarted
-from headway.planfile import plan_from
-from headway.runtime.crew import Crew
-from headway.runtime.launch import launch
-from headway.runtime.planrun import PlanSource, plan_run
+from headway.engine.events import Event, TaskFinished, TaskStarted
+from headway.plans.load import plan_from
+from headway.run.launch import launch
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.run_context import Crew
 from tests.coherence import catalogue_command
 from tests.coherence.catalogue_conductor import Conductor, Ends, doorway
 from tests.coherence.catalogue_plays import Case

@@ -15,13 +15,7 @@ from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import Final
 
-from headway.core.engine.events import (
-    TaskFailed,
-    TaskFinished,
-    TaskProposed,
-    TaskStale,
-    TaskStarted,
-)
+from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskStale, TaskStarted
 
 Ends = TaskFinished | TaskFailed | TaskProposed | TaskStale
 PATIENCE_S: Final = 60.0

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from headway.core.engine.channels import Channels, canonical
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.engine import Rules, Step, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import Step, begin, step
+from headway.engine.events import (
     Abandon,
     Abandoned,
     Began,
     Failed,
     Finished,
-    Start,
+    StartAttempt,
     TaskFailed,
     TaskStale,
 )
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.plan.graph import Graph, Group
-from headway.core.plan.resources import Channel, channel_of, prefix_of
-from headway.core.plan.touches import ANYTHING, Touches
-from headway.core.values import Fault
+from headway.engine.state import Rules
+from headway.engine.strategy import AllAtOnce
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.resources import ANYTHING, Channel, Touches, channel_of, prefix_of
+from headway.state.coherence import Coherence
+from headway.state.shared import Channels, Shared, Snapshot, canonical
 from tests.coherence.catalogue_plays import Case, Task, View
 
 
@@ -80,7 +79,7 @@ class Engine:
             elif isinstance(event, TaskFailed):
                 self.aborts += event.task not in self._own_failures
         for effect in taken.effects:
-            if isinstance(effect, Start):
+            if isinstance(effect, StartAttempt):
                 snapshot = self._coherence.snapshot(effect.task)
                 assert snapshot is not None
                 self._views[effect.task] = _SnapshotView(snapshot, effect.attempt)
@@ -120,10 +119,10 @@ def _channel(kind: str) -> Channel:
     return found
 
 
-def _group(task: Task, is_declared: bool) -> Group:
+def _group(task: Task, is_declared: bool) -> TaskGroup:
     touches = ANYTHING
     if is_declared:
         reads = tuple(dict.fromkeys(map(prefix_of, task.reads)))
         writes = tuple(dict.fromkeys(map(prefix_of, task.writes)))
         touches = Touches(reads, writes, ())
-    return Group(task.name, 1, retries=0, touches=touches)
+    return TaskGroup(task.name, 1, retries=0, touches=touches)

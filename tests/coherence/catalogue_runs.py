@@ -17,7 +17,7 @@ from typing import Final, Literal, cast
 
 import headway
 from headway.api.plans import PlanHow, TaskHandle
-from headway.core.engine.events import Event, TaskStarted
+from headway.engine.events import Event, TaskStarted
 from tests.coherence import catalogue, catalogue_isolation
 from tests.coherence.catalogue_conductor import Conductor, Ends, ask, doorway
 from tests.coherence.catalogue_plays import AbortedError, Case, Play

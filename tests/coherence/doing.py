@@ -10,7 +10,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from headway.core.digest import digest
+from headway.base.records import digest
 from tests.coherence.plans import Touch
 
 

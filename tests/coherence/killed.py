@@ -14,9 +14,8 @@ from pathlib import Path
 
 import headway
 from headway.api.plans import TaskHandle, TaskHow
-from headway.core.engine.access import Act
-from headway.core.engine.channels import canonical
-from headway.core.plan.touches import ANYTHING
+from headway.plans.resources import ANYTHING
+from headway.state.shared import Act, canonical
 from tests.coherence.programs import COMBINED, Programs, drawn, steps
 
 KINDS = dict(zip(COMBINED, ("append", "counter", "set", "max"), strict=True))

@@ -14,16 +14,15 @@ from typing import Any, cast
 
 import yaml
 
-from headway.core.detect import Finding
-from headway.core.plan.check import check
-from headway.core.plan.remark import Remark
 from headway.errors import PlanError
-from headway.planfile import plan_from
-from headway.runtime.crew import Crew
-from headway.runtime.detecting import detector_of
-from headway.runtime.detector import Mode
-from headway.runtime.launch import launch
-from headway.runtime.planrun import PlanSource, plan_run
+from headway.plans.check import check
+from headway.plans.hazards import Remark
+from headway.plans.load import plan_from
+from headway.report.detect import DetectorFinding
+from headway.run.detector import Mode, detector_of
+from headway.run.launch import launch
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.run_context import Crew
 from tests.coherence.doing import Scene, on
 from tests.coherence.handwritten import Hand
 from tests.coherence.plans import Declared, Generated, Mutant, Touch, mutants
@@ -64,7 +63,7 @@ class Verdict:
     """Warnings of `check`."""
     notes: tuple[str, ...] = ()
     """What `check` says of a plan that gives what is meant all the same, but costs more."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DetectorFinding, ...] = ()
     """Of the detector, after it ran."""
     failed: int = 0
 

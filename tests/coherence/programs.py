@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from headway.core.digest import digest
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.coherence import Places
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.resources import Channel
-from headway.core.plan.touches import ANYTHING, Touches
+from headway.base.records import digest
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Channel, Touches
+from headway.state.coherence import TaskPositions
+from headway.state.shared import Act, Channels, Shared, Snapshot
 
 KEYS = ("a", "b", "c", "d/x", "d/y")
 COMBINED = ("log", "count", "seen", "top")
@@ -81,7 +78,7 @@ def drawn(
     count = rng.randint(2, tasks_max)
     ops = tuple(_ops(rng) for _ in range(count))
     groups = [
-        Group(
+        TaskGroup(
             f"t{index}",
             needs=tuple(Need(other) for other in range(index) if rng.random() < 0.12),
             retries=0,
@@ -120,7 +117,7 @@ def steps(ops: tuple[Op, ...], view: View, name: str) -> Iterator[bytes]:
 def serial(programs: Programs, refused: Mapping[int, str] | None = None) -> Left:
     """What one who works alone, in declared order, leaves behind; some fail whatever they do."""
     shared = Shared(CHANNELS)
-    places = Places(programs.graph)
+    places = TaskPositions(programs.graph)
     ends: dict[int, str] = {}
     effects: list[tuple[int, bytes]] = []
     for group in sorted(range(len(programs.graph)), key=places.group):

@@ -9,8 +9,8 @@ from itertools import permutations
 
 import pytest
 
-from headway.core.engine.access import Access
-from headway.core.engine.coherence import Coherence, Verdict
+from headway.state.coherence import Coherence, Verdict
+from headway.state.shared import Access
 from tests.coherence import catalogue, catalogue_isolation
 from tests.coherence.catalogue_engine import Engine
 from tests.coherence.catalogue_plays import Case, Get, Operation, Play, Scan, Task, plain

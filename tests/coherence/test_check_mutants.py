@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from headway.core.plan.check import check
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import examined
-from headway.core.plan.schema import plan_of
 from headway.errors import PlanError
-from headway.planfile import parse_document
+from headway.plans.check import check
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.hazards import examined
+from headway.plans.schema import plan_of
 from tests.coherence.mutating import Mutated, in_words
 from tests.coherence.plans import Generated, generated, mutants
 

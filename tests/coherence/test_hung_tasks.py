@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from headway.core.engine.access import Access
-from headway.core.engine.coherence import Coherence, Early, Places, Verdict
-from headway.core.plan.graph import Group
-from headway.core.plan.touches import Prefixes, Touches, covers
+from headway.plans.graph import TaskGroup
+from headway.plans.resources import Prefixes, Touches, covers
+from headway.state.coherence import Coherence, Early, TaskPositions, Verdict
+from headway.state.shared import Access
 from tests.coherence.programs import Programs, drawn, serial
 from tests.coherence.test_random_programs import Stage
 
@@ -18,7 +18,7 @@ SEEDS = 1000
 
 def delayed_by(hung: int, programs: Programs) -> set[int]:
     """Who has to wait for a task that hangs, by what is declared alone."""
-    groups, place = programs.graph.groups, Places(programs.graph).group
+    groups, place = programs.graph.groups, TaskPositions(programs.graph).group
     delayed = {hung}
     after = (task for task in range(len(groups)) if place(task) > place(hung))
     for task in sorted(after, key=place):
@@ -32,7 +32,7 @@ def delayed_by(hung: int, programs: Programs) -> set[int]:
     return delayed
 
 
-def touches(group: Group) -> Touches:
+def touches(group: TaskGroup) -> Touches:
     assert group.touches is not None
     return group.touches
 
@@ -59,7 +59,7 @@ def unaffected(seed: int) -> int:
     if not any(touches(programs.graph.groups[task]).acts for task in delayed):
         asked = {one for one in wanted.effects if one[0] in free}
         assert asked <= set(left.effects), f"seed {seed}"
-    place = Places(programs.graph).group
+    place = TaskPositions(programs.graph).group
     return sum(place(task) > place(hung) for task in free)
 
 

@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 import headway
-from headway.core.detect import Finding
-from headway.core.plan.check import check
-from headway.core.plan.remark import Remark
-from headway.planfile import plan_from
+from headway.plans.check import check
+from headway.plans.hazards import Remark
+from headway.plans.load import plan_from
+from headway.report.detect import DetectorFinding
 from tests.coherence.handwritten import HANDS, Hand
 from tests.coherence.mutating import (
     Mutated,
@@ -157,7 +157,7 @@ def said_of_example(text: str, folder: Path) -> Verdict:
     assert isinstance(remarks, list)
     assert isinstance(over["findings"], list)
     warnings = [in_words(Remark(**one)) for one in remarks if one["severity"] == "warning"]
-    findings = tuple(Finding(**one) for one in over["findings"])
+    findings = tuple(DetectorFinding(**one) for one in over["findings"])
     return Verdict("", tuple(warnings), (), findings, int(str(over["failed"])))
 
 

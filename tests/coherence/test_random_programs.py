@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.engine import Rules, State, Step, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import Step, begin, step
+from headway.engine.events import (
     Abandon,
     Abandoned,
     Began,
@@ -18,14 +18,15 @@ from headway.core.engine.events import (
     Finished,
     Input,
     Release,
-    Start,
+    StartAttempt,
     TaskFailed,
     TaskFinished,
     TaskSkipped,
 )
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.values import Fault
+from headway.engine.state import Rules, State
+from headway.engine.strategy import AllAtOnce
+from headway.state.coherence import Coherence
+from headway.state.shared import Shared, Snapshot
 from tests.coherence.programs import CHANNELS, Left, Programs, drawn, serial, state_of, steps
 
 RUNS_MAX = 4
@@ -89,7 +90,7 @@ class Stage:
             elif isinstance(event, TaskSkipped):
                 self.ends[event.task] = "skipped"
         for effect in taken.effects:
-            if isinstance(effect, Start):
+            if isinstance(effect, StartAttempt):
                 self._start(effect)
             elif isinstance(effect, Release):
                 self.effects += [(effect.task, act.data) for act in effect.acts]
@@ -99,7 +100,7 @@ class Stage:
                 self.coherence.note(effect.task, snapshot.access())
                 self.later.append(Abandoned(effect.task, attempt))
 
-    def _start(self, effect: Start) -> None:
+    def _start(self, effect: StartAttempt) -> None:
         task = effect.task
         snapshot = self.coherence.snapshot(task)
         assert snapshot is not None

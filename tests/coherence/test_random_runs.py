@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headway.core.engine.access import Act
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.events import Event, TaskFailed, TaskFinished, TaskReused, TaskSkipped
-from headway.core.engine.snapshot import Shared
-from headway.core.values import Fault
-from headway.runtime.work import Attempt, AttemptError, Result
+from headway.base.values import Fault
+from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused, TaskSkipped
+from headway.state.coherence import Coherence
+from headway.state.shared import Act, Shared
 from headway.testing import run_virtual
+from headway.work import Attempt, AttemptError, Result
 from tests.coherence.programs import CHANNELS, Left, Programs, drawn, serial, state_of, steps
 from tests.unit.driven import Scene, ScriptedWork, SlowRecord, passes
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from headway.core.digest import DIGEST_BYTES, digest
-from headway.core.engine.events import TaskFinished, TaskStarted
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.runtime.journal_reader import JournalReader
-from headway.simulator.models import Models, Reply, asked
-from headway.simulator.server import ServeOptions, serving, truth_of
-from headway.simulator.tokens import pieces_of
+from headway.base.records import DIGEST_BYTES, digest
+from headway.engine.events import TaskFinished, TaskStarted
+from headway.journal.reader import JournalReader
+from headway.sim.account import Terms
+from headway.sim.models import ModelReply, SimulatedModels, asked
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, serving, truth_of
+from headway.sim.truth import pieces_of
 from headway.wire.values import Conversation
 from tests.integration.strangers_shell import Stranger
 
@@ -35,22 +35,22 @@ def worth(number: int) -> int:
 
 
 @dataclass(frozen=True)
-class Adder(Models):
+class Adder(SimulatedModels):
     """Answers from what is in the prompt alone; every prompt is remembered."""
 
     prompts: list[str] = field(default_factory=list)
 
-    def reply(self, conversation: Conversation) -> Reply:
+    def reply(self, conversation: Conversation) -> ModelReply:
         text = asked(conversation)
         self.prompts.append(text)
         found = PROBE.match(text)
         if found is not None:
             words = "We have seen all of this here many times.\n" * (int(found[2]) // 10)
-            return Reply(pieces_of(f"{words}total={worth(int(found[1]))}\n"))
+            return ModelReply(pieces_of(f"{words}total={worth(int(found[1]))}\n"))
         head, _, results = text.partition("\n\n## ")
         total = sum(map(int, TOTAL.findall(results)))
         missing = " with some missing" if "Missing:" in head else ""
-        return Reply(pieces_of(f"total={total}{missing}"))
+        return ModelReply(pieces_of(f"total={total}{missing}"))
 
 
 @dataclass

@@ -17,12 +17,11 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.runtime.admission import Admission
-from headway.runtime.client import Client
-from headway.runtime.election import start
-from headway.runtime.folders import Folders, folders
-from headway.runtime.link import BrokerLine
-from headway.runtime.search import Search
+from headway.base.folders import Folders, folders
+from headway.broker.client import AdmissionClient
+from headway.broker.connection import BrokerLine, Search
+from headway.broker.election import start
+from headway.client.admission import Admission
 
 SOON_S = 10.0
 """Long enough on any machine for what takes milliseconds."""
@@ -79,7 +78,7 @@ class Home:
     def port(self, nobody_s: float = 10.0, unpaced: bool = False) -> Admission:
         """A port that reaches the broker of this home."""
 
-        def dial(client: Client) -> BrokerLine:
+        def dial(client: AdmissionClient) -> BrokerLine:
             return BrokerLine(client, Search(self.place, start, nobody_s))
 
         port = Admission(dial, unpaced=unpaced)
@@ -122,7 +121,7 @@ def home(monkeypatch: pytest.MonkeyPatch, idle_s: float = 5.0) -> Iterator[Home]
     monkeypatch.setenv("HEADWAY_STATE_DIR", f"{folder}/state")
     monkeypatch.setenv("HEADWAY_IDLE_S", f"{idle_s}")
     place = folders(os.environ)
-    from headway.runtime.folders import prepare
+    from headway.base.folders import prepare
 
     prepare(place)
     here = Home(place)

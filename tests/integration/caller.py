@@ -10,15 +10,16 @@ import os
 import sys
 import threading
 
-from headway.core.quota.book import Outcome
-from headway.core.quota.terms import AccountTerms
-from headway.core.values import Limit, Sketch, Tally
-from headway.runtime.admission import Admission, CallRequest, Ticket
+from headway.base.values import Limit, Sketch, Tally
+from headway.broker.client import CallRequest, Ticket
+from headway.client.admission import Admission
+from headway.pacing.admission import CallOutcome
+from headway.pacing.memory import AccountTerms
 
 CALL = CallRequest(
     "api.example#1a2b3c4d", "anthropic", Sketch("model", size_bytes=100, max_output_tokens=1000)
 )
-USED = Outcome("used", Tally(20.0, 0.0, 10.0))
+USED = CallOutcome("used", Tally(20.0, 0.0, 10.0))
 WAIT_S = 30.0
 
 

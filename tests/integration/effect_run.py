@@ -16,25 +16,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headway.core.digest import digest
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.codec import EFFECTS
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.engine import Rules
-from headway.core.engine.record import Header
-from headway.core.engine.snapshot import Shared
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.plan.graph import Graph, Group
-from headway.core.plan.resources import Channel
-from headway.core.plan.touches import Touches
-from headway.runtime.clock import wall_s
-from headway.runtime.driver import Driver, Setup
-from headway.runtime.effects import Outbox
-from headway.runtime.journal import Journal
-from headway.runtime.senders import senders
-from headway.runtime.takeover import Saved
-from headway.runtime.work import Attempt, Needed, Result
+from headway.base.clock import wall_s
+from headway.base.records import digest
+from headway.engine.record import EFFECTS, Header
+from headway.engine.state import Rules
+from headway.engine.strategy import AllAtOnce
+from headway.journal.journal import Journal
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.resources import Channel, Touches
+from headway.run.driver import Driver, RunSetup
+from headway.run.takeover import Saved
+from headway.state.coherence import Coherence
+from headway.state.outbox import Outbox, senders
+from headway.state.shared import Act, Channels, Shared
+from headway.work import Attempt, Needed, Result
 
 TASKS = 6
 CHANNELS = ("mail", "sms")
@@ -89,11 +84,11 @@ class Tasks:
         return Result(b"%d" % number)
 
 
-def setup(journal: Journal, outbox: Outbox) -> Setup:
-    graph = Graph((Group("notify", TASKS, touches=Touches()),))
+def setup(journal: Journal, outbox: Outbox) -> RunSetup:
+    graph = Graph((TaskGroup("notify", TASKS, touches=Touches()),))
     rows = {row.key: row for row in journal.rows()}
     saved = Saved(rows, journal.body, True, journal.reader.bodies)
-    return Setup(
+    return RunSetup(
         graph, (Tasks(),), Rules(AllAtOnce()), journal, wall_s, saved,
         coherence=Coherence(graph, Shared()), outbox=outbox,
     )  # fmt: skip

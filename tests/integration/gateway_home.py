@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headway.core.foresight.provider import ProviderSpec
-from headway.gateway.keys import Keyring
+from headway.client.admission import Admission, dial_alone
+from headway.client.exchange import Port
+from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
 from headway.gateway.settings import GatewaySettings
-from headway.gateway.values import Key, Upstream
-from headway.runtime.access import dial_alone
-from headway.runtime.admission import Admission
-from headway.runtime.exchange import Port
-from headway.simulator.server import ServeOptions
-from headway.simulator.server import serving as provider
+from headway.gateway.values import GatewayKey, Upstream
+from headway.sim.provider import ProviderSpec
+from headway.sim.server import ServeOptions
+from headway.sim.server import serving as provider
 
 NAMES = ("anthropic", "openai", "gemini")
 
@@ -37,7 +36,7 @@ class GatewayHome:
     """A gateway, its key and the provider behind it."""
 
     gateway: Gateway
-    key: Key
+    key: GatewayKey
     upstream: str
 
     @property

@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headway.gateway import places, relay, server, upstream
-from headway.gateway.keys import Keyring
+from headway.client.admission import Admission, dial_alone
+from headway.gateway import parked_calls as places
+from headway.gateway import relay, server, upstream
+from headway.gateway.guard import Keyring
 from headway.gateway.server import Gateway, serving
 from headway.gateway.settings import GatewaySettings
-from headway.gateway.values import Key, Upstream
-from headway.runtime.access import dial_alone
-from headway.runtime.admission import Admission
+from headway.gateway.values import GatewayKey, Upstream
 from tests.integration.broker_home import until
 from tests.integration.listener import listening
 
@@ -73,7 +73,7 @@ class Scene:
     gateway: Gateway
     provider: Provider
     port: Admission
-    key: Key
+    key: GatewayKey
     fds: int
     """Open files before the first request."""
 
@@ -147,7 +147,7 @@ def scene(patch: pytest.MonkeyPatch, *, key: str = "", wait_s: float = 5.0) -> I
     patch.setattr(server, "IDLE_S_MAX", IDLE_S)
     patch.setattr(server, "LINGER_S", 0.2)
     patch.setattr(relay, "BODY_S_MAX", BODY_S)
-    patch.setattr(places.Places.__init__, "__defaults__", (0.3,))
+    patch.setattr(places.ParkedCalls.__init__, "__defaults__", (0.3,))
     patch.setattr(upstream, "IDLE_S_MAX", 0.05)
     provider = Provider()
     with _listening(provider):

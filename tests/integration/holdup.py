@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Held, Port
+from headway.broker.client import CallRequest
+from headway.client.exchange import HeldPermit, Port
 
 
 @dataclass(slots=True)
@@ -20,10 +20,10 @@ class Holdup:
     flows: set[tuple[str, ...]] = field(default_factory=set)
     asked: int = 0
 
-    def admit(self, call: CallRequest, deadline_s: float | None) -> Held:
+    def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:
         raise NotImplementedError("a gateway waits without a thread")
 
-    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> Held:
+    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:
         self.asked += 1
         if call.path not in self.flows:
             self.flows.add(call.path)

@@ -11,11 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-from headway.core.digest import digest
-from headway.core.engine.events import Ending, TaskFinished, TaskStarted
-from headway.core.engine.record import Entry, Header, Row, fold
-from headway.runtime.journal import Journal
-from headway.runtime.journal_reader import JournalReader
+from headway.base.records import digest
+from headway.engine.events import Ending, TaskFinished, TaskStarted
+from headway.engine.record import Header, JournalEntry, TaskRow, fold
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
 
 IN_FLIGHT = 64
 HEADER = Header("20261116-0423-a7k", "review", "plan", "tasks: {}\n", "/home/ada", 100, 1.5)
@@ -29,12 +29,12 @@ def body_of(task: int) -> bytes:
     return b"the result of %d: %s" % (task, b"x" * (task % 41 * 100))
 
 
-def began(task: int, at_s: float = 1.0) -> Entry:
+def began(task: int, at_s: float = 1.0) -> JournalEntry:
     event = TaskStarted(task, 1, at_s + task, "ready")
-    return Entry(event, key_of(task), fold(None, event, key_of(task), f"review[{task}]"))
+    return JournalEntry(event, key_of(task), fold(None, event, key_of(task), f"review[{task}]"))
 
 
-def ended(start: Entry) -> Entry:
+def ended(start: JournalEntry) -> JournalEntry:
     """The end of an attempt, with its result."""
     assert isinstance(start.event, TaskStarted)
     task = start.event.task
@@ -43,17 +43,17 @@ def ended(start: Entry) -> Entry:
         task, 1, start.event.at_s + 0.5, Ending(digest(body), b"", 9.0, 3.0, 70, 1)
     )
     row = fold(start.row, event, start.key, f"review[{task}]")
-    return Entry(event, start.key, row, (body,))
+    return JournalEntry(event, start.key, row, (body,))
 
 
-def whole(tasks: Iterable[int]) -> list[Entry]:
+def whole(tasks: Iterable[int]) -> list[JournalEntry]:
     """Beginning and end of each."""
     return [entry for task in tasks for start in [began(task)] for entry in (start, ended(start))]
 
 
-def rows_by_fold(reader: JournalReader) -> dict[bytes, Row]:
+def rows_by_fold(reader: JournalReader) -> dict[bytes, TaskRow]:
     """What the events say of each task."""
-    rows: dict[bytes, Row] = {}
+    rows: dict[bytes, TaskRow] = {}
     names = {row.key: row.name for row in reader.rows()}
     for recorded in reader.events():
         if recorded.key:

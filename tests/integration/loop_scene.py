@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headway.core.quota.demand import Price
-from headway.runtime.admission import Admission
-from headway.runtime.agents.prompt import PromptAgent, Settings
-from headway.runtime.agents.toolloop import LoopCall, Means, perform_loop
-from headway.runtime.agents.tools_models import Models
-from headway.runtime.shell import Shim
-from headway.runtime.work import Result
-from headway.simulator.server import account_of, truth_of
+from headway.agents.prompt import PromptAgent, PromptSettings
+from headway.agents.shell import ShimClient
+from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
+from headway.agents.tools_models import LoopModels
+from headway.client.admission import Admission
+from headway.pacing.estimate import Price
+from headway.sim.server import account_of, truth_of
+from headway.work import Result
 from tests.unit.attempts import Told
 
 PRICE = Price(3_000_000, 15_000_000)
@@ -35,13 +35,13 @@ class Scene:
     fault: str = ""
     quiet_s: float = 30.0
 
-    def settings(self) -> Settings:
+    def settings(self) -> PromptSettings:
         environment = {
             "ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": self.key,
             "OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": self.key,
         }  # fmt: skip
         headers = {"x-sim-fault": self.fault} if self.fault else {}
-        return Settings(
+        return PromptSettings(
             "run-1", environment, self.port, headers=headers, prices=lambda _, __: PRICE,
             quiet_s=self.quiet_s,
         )  # fmt: skip
@@ -56,7 +56,7 @@ class Scene:
         """One attempt, which knows what `told` has kept."""
         told = told if told is not None else Told()
 
-        async def main(given: Means) -> Result:
+        async def main(given: LoopDependencies) -> Result:
             attempt = told.attempt(kept=tuple(told.kept))
             return await perform_loop(call, attempt, replace(given, **means))
 
@@ -65,14 +65,14 @@ class Scene:
     def perform_each(self, call: LoopCall, every: Sequence[Told]) -> list[Result]:
         """Attempts one after the other, each with what its `told` has kept."""
 
-        async def main(given: Means) -> list[Result]:
+        async def main(given: LoopDependencies) -> list[Result]:
             attempts = [told.attempt(kept=tuple(told.kept)) for told in every]
             return [await perform_loop(call, one, given) for one in attempts]
 
         return self.run(main)
 
     def perform_all(self, calls: Sequence[LoopCall], at_once: int = 100) -> list[Result]:
-        async def main(given: Means) -> list[Result]:
+        async def main(given: LoopDependencies) -> list[Result]:
             room = asyncio.Semaphore(at_once)
 
             async def one(number: int, call: LoopCall) -> Result:
@@ -83,12 +83,12 @@ class Scene:
 
         return self.run(main)
 
-    def run(self, work: Callable[[Means], Awaitable[Anything]]) -> Anything:
+    def run(self, work: Callable[[LoopDependencies], Awaitable[Anything]]) -> Anything:
         async def main() -> Anything:
-            shim = Shim(str(self.folder))
+            shim = ShimClient(str(self.folder))
             try:
-                async with PromptAgent(self.settings()) as agent, Models(agent) as models:
-                    return await work(Means(models, lambda: shim))
+                async with PromptAgent(self.settings()) as agent, LoopModels(agent) as models:
+                    return await work(LoopDependencies(models, lambda: shim))
             finally:
                 await shim.close()
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 import mcp_types as types
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
-from headway.runtime import owner
+from headway.base import locks as owner
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WAIT_S_MAX: Final = 60.0

@@ -15,9 +15,8 @@ import httpx2
 import openai
 
 import headway
-from headway.runtime.access import dial_own
-from headway.runtime.admission import Admission
-from headway.runtime.folders import Folders
+from headway.base.folders import Folders
+from headway.client.admission import Admission, dial_own
 
 Wire = Literal["openai", "anthropic"]
 SDKClient = openai.AsyncOpenAI | anthropic.AsyncAnthropic

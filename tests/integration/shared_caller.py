@@ -23,7 +23,7 @@ import httpx2
 import openai
 
 import headway
-from headway.runtime.admission import admission
+from headway.client.admission import admission
 
 WAYS = ("read", "break", "cancel", "cancel twice", "timeout", "forget")
 KILLED = "killed"

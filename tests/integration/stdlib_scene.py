@@ -24,8 +24,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 import headway
-from headway.simulator.launch import launched
-from headway.simulator.server import account_of, truth_of
+from headway.sim.server import account_of, launched, truth_of
 
 ROOT: Final = Path(headway.__file__).resolve().parents[2]
 EXAMPLE: Final = ROOT / "examples" / "plans" / "stdlib"

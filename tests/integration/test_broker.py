@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.broker.client import Ticket
+from headway.client.admission import Admission
 from headway.errors import QueueDeadlineError
-from headway.runtime.admission import Admission, Ticket
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
 from tests.integration.caller import CALL, USED, places
 

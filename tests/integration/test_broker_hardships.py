@@ -15,26 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.quota.lane import Request
-from headway.core.quota.terms import AccountTerms, Budget, Memory
-from headway.errors import BrokerUnavailableError, StateFileError
-from headway.runtime import access
-from headway.runtime.admission import Admission, CallRequest
-from headway.runtime.broker import main
-from headway.runtime.election import drop_lock, environment, start, take_lock
-from headway.runtime.protocol import (
+from headway.broker.client import CallRequest
+from headway.broker.election import drop_lock, environment, start, take_lock
+from headway.broker.process import main
+from headway.broker.protocol import (
     VERSION,
     Alive,
-    Ask,
+    AskMessage,
     Describe,
     Error,
     Hello,
-    Lines,
     Message,
+    MessageSplitter,
     Welcome,
     line_of,
 )
-from headway.runtime.store import Store
+from headway.broker.store import Store
+from headway.client import admission as access
+from headway.client.admission import Admission
+from headway.errors import BrokerUnavailableError, StateFileError
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
 from tests.integration.caller import CALL, USED, places
 
@@ -57,7 +58,7 @@ def stranger(here: Home) -> Iterator[socket.socket]:
 
 def heard(sock: socket.socket) -> list[Message]:
     """Everything that is said until the line is cut."""
-    lines, messages = Lines(), list[Message]()
+    lines, messages = MessageSplitter(), list[Message]()
     while True:
         try:
             data = sock.recv(65536)
@@ -75,7 +76,7 @@ BAD = {
     "a line without end": b"x" * 200_000,
     "no hello": b'["Leave",{"number":1}]\n',
     "another version": line_of(Hello(VERSION + 1, "x", 1, "x")),
-    "a call of somebody else": HELLO + line_of(Ask(FOREIGN)),
+    "a call of somebody else": HELLO + line_of(AskMessage(FOREIGN)),
     "what only a broker says": HELLO + line_of(Welcome(1, 1)),
 }
 
@@ -172,7 +173,7 @@ def test_a_disk_that_takes_nothing_stops_money_and_not_pace(here: Home) -> None:
     state.write_text("not a folder")
     port = here.port()
     port.admit(CALL, SOON_S).settle(USED)
-    port.configure(CALL.account, AccountTerms(budget=Budget(tokens=1e9)))
+    port.configure(CALL.account, AccountTerms(budget=MonthlyBudget(tokens=1e9)))
     with pytest.raises(StateFileError, match="cannot be written down"):
         port.admit(CALL, SOON_S)
     assert any("cannot be kept" in notice for notice in port.describe()[1].notices)
@@ -210,8 +211,8 @@ def test_calls_go_unpaced_when_the_user_says_so_and_not_where_money_counts(
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
     dear = CallRequest("dear.example#1", "anthropic", CALL.sketch)
-    terms = AccountTerms(budget=Budget(microusd=1))
-    Store(here.place.memory).save(Memory(terms=((dear.account, terms),)))
+    terms = AccountTerms(budget=MonthlyBudget(microusd=1))
+    Store(here.place.memory).save(PacingMemory(terms=((dear.account, terms),)))
     lock = take_lock(here.place)
     assert lock is not None
     port = here.port(nobody_s=0.2, unpaced=True)
@@ -248,8 +249,8 @@ def test_without_a_broker_no_budget_is_spent(
     here: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "_SAID", set())
-    terms = AccountTerms(budget=Budget(tokens=1e9))
-    Store(here.place.memory).save(Memory(terms=((CALL.account, terms),)))
+    terms = AccountTerms(budget=MonthlyBudget(tokens=1e9))
+    Store(here.place.memory).save(PacingMemory(terms=((CALL.account, terms),)))
     os.chmod(here.place.runtime, 0o755)
     port = Admission()
     with pytest.raises(StateFileError, match="budgets need a broker"):
@@ -278,7 +279,7 @@ def test_a_broker_whose_socket_was_removed_makes_way(
 def test_a_process_that_ends_without_a_word_leaves_no_noise(here: Home) -> None:
     program = (
         "from tests.integration.caller import CALL\n"
-        "from headway.runtime.admission import admission\n"
+        "from headway.client.admission import admission\n"
         "ticket = admission().admit(CALL)\n"
     )
     ended = subprocess.run(

@@ -10,11 +10,11 @@ import pytest
 from anthropic import AsyncAnthropic
 
 import headway
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.runtime.admission import Admission
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.base.values import Limit
+from headway.client.admission import Admission
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
 from tests.integration.broker_home import Home, home
 
 SIBLINGS = 8

@@ -10,7 +10,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from headway.simulator.launch import launched
+from headway.sim.server import launched
 from tests.chaos.campaign import (
     QUIET_S_MAX,
     Arm,

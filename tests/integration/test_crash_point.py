@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, subprocess, sys
-from headway.runtime.crash import crash_point
+from headway.base.crash import crash_point
 assert "HEADWAY_CRASH_AT" not in os.environ
 for number in range(5):
     crash_point("here")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
+from headway.cli.main import main
 from tests.integration.strangers_shell import Stranger
 
 

@@ -15,19 +15,16 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.core.digest import digest
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.codec import EFFECTS
-from headway.core.engine.events import RunFinished
-from headway.core.engine.record import EffectDone, Header
-from headway.core.plan.resources import Channel
+from headway.base.records import digest
+from headway.engine.events import RunFinished
+from headway.engine.record import EFFECTS, EffectDone, Header
 from headway.errors import EffectFailedError
-from headway.runtime.effects import Outbox
-from headway.runtime.journal import Journal
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.senders import by_command, by_function, senders
-from headway.watch.doubts import done_words, doubt_lines, known_of
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
+from headway.plans.resources import Channel
+from headway.report.text.runs import done_words, doubt_lines, known_of
+from headway.state.outbox import Outbox, by_command, by_function, senders
+from headway.state.shared import Act, Channels
 from tests.integration.effect_run import CHANNELS, TASKS, serial
 
 SOON_S = 30.0

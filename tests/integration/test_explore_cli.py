@@ -324,7 +324,7 @@ def test_options_of_the_plan_are_part_of_the_line_that_replays(
 def test_a_folder_that_is_too_large_is_not_copied(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headway.runtime import scratch
+    from headway.run import explore as scratch
 
     monkeypatch.setattr(scratch, "FILES_MAX", 1)
     code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:find"}\n')

@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-from headway.core.engine.record import Header, Row
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import FaultKind
-from headway.planfile import plan_from
-from headway.runtime.access import dial_own
-from headway.runtime.admission import Admission
-from headway.runtime.agents.prompt import PromptAgent, Settings
-from headway.runtime.crew import Crew
-from headway.runtime.exchange import Port
-from headway.runtime.folders import Folders
-from headway.runtime.journal import Journal
-from headway.runtime.launch import Launched, launch
-from headway.runtime.planrun import PlanSource, plan_run
-from headway.simulator.mischief import parse_shares
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.agents.prompt import PromptAgent, PromptSettings
+from headway.base.folders import Folders
+from headway.base.values import FaultKind
+from headway.client.admission import Admission, dial_own
+from headway.client.exchange import Port
+from headway.engine.record import Header, TaskRow
+from headway.journal.journal import Journal
+from headway.plans.load import plan_from
+from headway.run.launch import Launched, launch
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.run_context import Crew
+from headway.sim.account import Terms
+from headway.sim.delivery import parse_shares
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
 from headway.testing import FakeAdmission
 
 LATENCY = Latency(0.01, 0.0005)
@@ -57,7 +56,7 @@ class Ran:
     """How a plan ended, and what its journal says."""
 
     launched: Launched
-    rows: list[Row]
+    rows: list[TaskRow]
 
     @property
     def tokens(self) -> tuple[float, float]:
@@ -81,7 +80,7 @@ def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ra
 
     async def main() -> Launched:
         crew = Crew(str(folder), place, "r", environment)
-        how = Settings("r", environment, port, quiet_s=0.5, prices=lambda *_: None)
+        how = PromptSettings("r", environment, port, quiet_s=0.5, prices=lambda *_: None)
         async with PromptAgent(how) as crew._prompts:
             run = plan_run(loaded.expanded, PlanSource("", PLAN, strategy), crew)
             return await launch(run.launch, journal)

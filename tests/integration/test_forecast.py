@@ -14,14 +14,11 @@ from typing import Any
 
 import pytest
 
-from headway.core.foresight.foreseen import Foreseen
-from headway.runtime.folders import folders
-from headway.runtime.forecasts import read_forecast
-from headway.runtime.foreseeing import look
-from headway.runtime.observing import Cast, earlier_plans
-from headway.runtime.runs import list_runs
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.base.folders import folders
+from headway.journal.folder import list_runs
+from headway.report.forecast import Foreseen
+from headway.run.forecasts import ObservedTasks, earlier_plans, look, read_forecast
+from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Said, Stranger
 
 LEARNED, FORESEEN = 15, 26
@@ -164,8 +161,8 @@ def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> 
     assert (kept.tasks, kept.learned_calls, kept.strategy) == (FORESEEN, LEARNED, "fixed:2")
     # Of the first run nothing was known: what is usual is no forecast.
     assert read_forecast(str(first)).foreseen is None
-    assert Cast.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
-    assert len(Cast.kept(str(second)).sizes_bytes) == FORESEEN
+    assert ObservedTasks.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
+    assert len(ObservedTasks.kept(str(second)).sizes_bytes) == FORESEEN
     report = json.loads(scene.told("report", "--json").out)
     assert "foreseen" in json.dumps(report)
 

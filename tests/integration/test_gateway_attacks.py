@@ -15,9 +15,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from headway.core.quota.terms import AccountTerms
-from headway.core.values import Limit
+from headway.base.values import Limit
 from headway.gateway import reply
+from headway.pacing.memory import AccountTerms
 from headway.wire.values import REQUEST_BYTES_MAX
 from tests.integration.broker_home import until
 from tests.integration.gateway_fuzz import Fuzz

@@ -15,15 +15,14 @@ import anthropic
 import openai
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.quota.growth import STEP_TOKENS
-from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.client.admission import Admission
 from headway.errors import BudgetReachedError
-from headway.runtime.admission import Admission
-from headway.simulator.server import account_of, serving, truth_of
+from headway.pacing.budget import STEP_TOKENS, BudgetLedgerStatistics
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, MonthlyBudget
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import home, until
 from tests.integration.gateway_home import GatewayHome, gateway_to
@@ -43,10 +42,10 @@ class Scene:
     gateway: GatewayHome
     port: Admission
 
-    def ledger(self) -> LedgerStatistics:
+    def ledger(self) -> BudgetLedgerStatistics:
         return dict(self.port.describe()[0].ledgers)[EVERY_ACCOUNT]
 
-    def settled(self) -> LedgerStatistics:
+    def settled(self) -> BudgetLedgerStatistics:
         """What was spent, once nothing is in flight."""
         until(lambda: sum(lane.in_flight for lane in self.port.describe()[0].lanes) == 0)
         found = self.ledger()
@@ -68,7 +67,7 @@ def scene(monkeypatch: pytest.MonkeyPatch, latency: Latency, tokens: float) -> I
     spec = ProviderSpec("budgeted", Terms(()), latency)
     with home(monkeypatch) as here, serving(spec) as url:
         port = here.port()
-        port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=Budget(tokens=tokens)))
+        port.configure(EVERY_ACCOUNT, AccountTerms(MANY, budget=MonthlyBudget(tokens=tokens)))
         with gateway_to(url, port) as gateway:
             yield Scene(gateway, port)
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headway.cli import main
+from headway.cli.main import main
 from headway.gateway import daemon
-from headway.simulator.launch import launched
+from headway.sim.server import launched
 from tests.integration.broker_home import Home, home, is_alive, until
 
 ASKED = {"model": "echo", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}

@@ -17,20 +17,20 @@ from urllib.parse import urlsplit
 import anthropic
 import pytest
 
-from headway.core.quota.book import Outcome
-from headway.core.values import Sketch
+from headway.base.values import Sketch
+from headway.broker.client import CallRequest
+from headway.client.exchange import HeldPermit
 from headway.errors import BudgetReachedError, StateFileError
 from headway.gateway import reply
-from headway.gateway.keys import Keyring
-from headway.gateway.places import Places
+from headway.gateway.guard import Keyring
+from headway.gateway.parked_calls import ParkedCalls
 from headway.gateway.reply import rest_of_event
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Upstream
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Held
-from headway.runtime.work import OverBudgetError
+from headway.pacing.admission import CallOutcome
 from headway.testing import FakeAdmission
+from headway.work import OverBudgetError
 from tests.integration.broker_home import until
 from tests.integration.gateway_home import gateway_to
 from tests.integration.gateway_scene import ANSWER
@@ -168,7 +168,7 @@ def is_whole(heard: bytes) -> bool:
     return heard.endswith(b"0\r\n\r\n")
 
 
-def ended(admission: FakeAdmission) -> Outcome:
+def ended(admission: FakeAdmission) -> CallOutcome:
     """How the one permit ended, once it has."""
     until(lambda: bool(admission.outcomes))
     (ticket,) = admission.tickets
@@ -436,12 +436,12 @@ def test_a_call_on_a_connection_that_its_provider_closes_is_sent_once_and_the_cl
 
 def test_a_place_whose_permit_is_being_given_back_is_nobodys() -> None:
     async def main() -> None:
-        admission, places = FakeAdmission(), Places()
+        admission, places = FakeAdmission(), ParkedCalls()
 
-        async def ask() -> Held:
+        async def ask() -> HeldPermit:
             return await granted
 
-        granted: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[HeldPermit] = asyncio.get_running_loop().create_future()
         admitting = asyncio.ensure_future(ask())
         await asyncio.sleep(0)
         places.keep(b"name", admitting)

@@ -17,12 +17,12 @@ import anthropic
 import openai
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
+from headway.base.values import Limit
 from headway.errors import QueueDeadlineError
-from headway.simulator.mischief import HEADER
-from headway.simulator.server import serving, truth_of
+from headway.sim.account import Terms
+from headway.sim.delivery import HEADER
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import until
 from tests.integration.gateway_home import GatewayHome, gateway_to

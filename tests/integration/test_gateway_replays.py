@@ -16,10 +16,10 @@ import openai
 import pytest
 
 import headway
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.quota.terms import AccountTerms, Budget
-from headway.simulator.server import serving, truth_of
+from headway.pacing.memory import AccountTerms, MonthlyBudget
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.broker_home import home, until
 from tests.integration.gateway_home import GatewayHome, gateway_to
@@ -101,7 +101,7 @@ def test_an_answer_that_fails_is_not_a_reply(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, time
-from headway.gateway.keys import Keyring
+from headway.gateway.guard import Keyring
 from headway.gateway.server import serving
 from headway.gateway.settings import GatewaySettings
 from headway.gateway.values import Upstream
@@ -121,7 +121,7 @@ def test_a_gateway_that_is_killed_in_the_middle_loses_no_settlement(
     told = {"model": "tokens-2000", "max_tokens": 3000, "messages": asked("x"), "stream": True}
     with home(monkeypatch) as here, serving(spec) as url:
         port = here.port()
-        port.configure("", AccountTerms(budget=Budget(tokens=1_000_000)))
+        port.configure("", AccountTerms(budget=MonthlyBudget(tokens=1_000_000)))
         root = Path(headway.__file__).parent.parent
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, url],

@@ -13,13 +13,13 @@ from google import genai
 from google.genai import errors, types
 
 import headway
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.quota.dialect import GEMINI
-from headway.core.quota.refusal import classify, reading_of_refusal
-from headway.core.values import Limit, Tally
-from headway.simulator.mischief import AT_THE_DOOR
-from headway.simulator.server import account_of, serving, truth_of
+from headway.base.values import Limit, Tally
+from headway.pacing.headers import GEMINI
+from headway.pacing.refusal import classify, reading_of_refusal
+from headway.sim.account import Terms
+from headway.sim.delivery import AT_THE_DOOR
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 from headway.testing import FakeAdmission
 from headway.wire.read import AnswerReader
 

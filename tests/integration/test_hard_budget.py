@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headway.core.engine.record import Header, Row
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.plan.spec import Budget
-from headway.core.quota.demand import Price
-from headway.core.values import Amounts
-from headway.planfile import plan_from
-from headway.runtime.agents.prompt import PromptAgent, Settings
-from headway.runtime.crew import Crew
-from headway.runtime.journal import Journal
-from headway.runtime.launch import Launched, launch
-from headway.runtime.planrun import PlanSource, plan_run
-from headway.simulator.server import account_of, serving, truth_of
+from headway.agents.prompt import PromptAgent, PromptSettings
+from headway.base.values import Amounts
+from headway.engine.record import Header, TaskRow
+from headway.journal.journal import Journal
+from headway.pacing.estimate import Price
+from headway.plans.load import plan_from
+from headway.plans.spec import PlanBudget
+from headway.run.launch import Launched, launch
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.run_context import Crew
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 from headway.testing import FakeAdmission
 
 PRICE = Price(3_000_000, 15_000_000)
@@ -37,7 +37,7 @@ tasks:
 SPEC = ProviderSpec("t", Terms(), Latency(0.3, 0.0005))
 
 
-def perform(folder: Path, url: str, budget_microusd: int) -> tuple[Launched, list[Row]]:
+def perform(folder: Path, url: str, budget_microusd: int) -> tuple[Launched, list[TaskRow]]:
     (folder / "items.txt").write_text("".join(f"thing {n}\n" for n in range(TASKS)))
     environment = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
     place = str(folder / "run")
@@ -49,9 +49,9 @@ def perform(folder: Path, url: str, budget_microusd: int) -> tuple[Launched, lis
 
     async def main() -> Launched:
         crew = Crew(str(folder), place, "r", environment)
-        how = Settings("r", environment, FakeAdmission(), prices=lambda *_: PRICE)
+        how = PromptSettings("r", environment, FakeAdmission(), prices=lambda *_: PRICE)
         async with PromptAgent(how) as crew._prompts:
-            source = PlanSource("", PLAN, budget=Budget(microusd=budget_microusd))
+            source = PlanSource("", PLAN, budget=PlanBudget(microusd=budget_microusd))
             return await launch(plan_run(loaded.expanded, source, crew).launch, journal)
 
     launched = asyncio.run(main())

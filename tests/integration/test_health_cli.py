@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headway.core.quota.book import Outcome
-from headway.core.values import Fault, LimitReading, Reading
+from headway.base.values import Fault, LimitReading, Reading
+from headway.pacing.admission import CallOutcome
 from tests.integration.broker_home import Home, home, is_alive, until
 from tests.integration.caller import CALL, USED
 
@@ -39,7 +39,7 @@ def headway(*words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def call(here: Home, count: int = 1, outcome: Outcome = USED) -> None:
+def call(here: Home, count: int = 1, outcome: CallOutcome = USED) -> None:
     port = here.port()
     for _ in range(count):
         ticket = port.admit(CALL, 10.0)
@@ -60,7 +60,7 @@ def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) ->
 
 def test_an_account_is_told_with_its_reasons_by_the_broker_and_after_it(here: Home) -> None:
     call(here, 20)
-    call(here, 5, Outcome("throttled", fault=Fault("overload", None, 0.0)))
+    call(here, 5, CallOutcome("throttled", fault=Fault("overload", None, 0.0)))
     shown = headway("status", "--health").stdout
     assert f"{CALL.account}  " in shown
     assert "bad" in shown

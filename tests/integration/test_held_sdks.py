@@ -18,12 +18,11 @@ import pytest
 from google import genai
 from google.genai import types
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.runtime.access import dial_alone
-from headway.runtime.admission import Admission
-from headway.simulator.server import serving, truth_of
+from headway.base.values import Limit
+from headway.client.admission import Admission, dial_alone
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving, truth_of
 from tests.integration.broker_home import until
 from tests.integration.gateway_home import Bases, GatewayHome, gateway_to
 from tests.integration.holdup import Holdup

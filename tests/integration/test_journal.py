@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.digest import digest
-from headway.core.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
-from headway.core.engine.record import Entry, ReplyKept, fold
+from headway.base.locks import look
+from headway.base.records import digest
+from headway.engine.events import CallWaited, RunBegan, RunFinished, TaskStarted
+from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
-from headway.runtime.journal import Journal
-from headway.runtime.journal_check import wal_bug
-from headway.runtime.journal_file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
-from headway.runtime.journal_reader import BULK_MIN, JournalReader
-from headway.runtime.owner import look
+from headway.journal.file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
+from headway.journal.journal import Journal
+from headway.journal.reader import BULK_MIN, JournalReader, wal_bug
 from tests.integration.journal_scene import (
     HEADER,
     began,
@@ -154,7 +153,7 @@ def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: in
     event = ReplyKept(3, 1, 2.0, b"a" * 16)
 
     async def act() -> None:
-        journal.write([Entry(event, start.key, strange)])
+        journal.write([JournalEntry(event, start.key, strange)])
         await journal.flush()
 
     run(journal, act)
@@ -174,7 +173,7 @@ def test_a_resumed_journal_goes_on_with_rows_and_events(folder: str) -> None:
     again = fold(before[key_of(4)], event, key_of(4), "review[4]")
 
     async def act() -> None:
-        journal.write([Entry(event, key_of(4), again), *whole([10])])
+        journal.write([JournalEntry(event, key_of(4), again), *whole([10])])
         await journal.flush()
 
     run(journal, act)
@@ -249,7 +248,7 @@ def test_many_bodies_are_read_at_once_the_large_ones_too(folder: str, count: int
         journal.start(asyncio.get_running_loop())
         journal.write([began(0)], None)
         fact = ReplyKept(0, 1, 2.0, digest(large))
-        journal.write([Entry(fact, key_of(0), None, tuple(bodies.values()))])
+        journal.write([JournalEntry(fact, key_of(0), None, tuple(bodies.values()))])
         await journal.flush()
         journal.close()
 
@@ -324,13 +323,13 @@ def test_two_tasks_with_one_number_are_noticed(folder: str) -> None:
 def test_events_may_be_followed_while_they_are_written(folder: str, journal: Journal) -> None:
     async def act() -> None:
         with JournalReader(folder) as reader:
-            journal.write([Entry(RunBegan(1.0, "adaptive")), began(1)])
+            journal.write([JournalEntry(RunBegan(1.0, "adaptive")), began(1)])
             await journal.flush()
             assert reader.has_changed()
             first = list(reader.events())
             assert [recorded.seq for recorded in first] == [1, 2]
             assert not reader.has_changed()
-            journal.write([Entry(CallWaited(1, 1.5), key_of(1))])
+            journal.write([JournalEntry(CallWaited(1, 1.5), key_of(1))])
             await journal.flush()
             assert reader.has_changed()
             (more,) = reader.events(after=first[-1].seq)
@@ -345,7 +344,7 @@ def test_a_summary_counts_tasks_by_state(folder: str, journal: Journal) -> None:
     async def act() -> None:
         with JournalReader(folder) as reader:
             assert reader.summary().counts == {}
-        journal.write([*whole(range(5)), began(5), Entry(RunFinished(50.0, 5, 0, 0, 1))])
+        journal.write([*whole(range(5)), began(5), JournalEntry(RunFinished(50.0, 5, 0, 0, 1))])
         await journal.flush()
         with JournalReader(folder) as reader:
             found = reader.summary()

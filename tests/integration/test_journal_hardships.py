@@ -16,16 +16,16 @@ from statistics import median
 
 import pytest
 
-from headway.core.digest import digest
-from headway.core.engine.events import TaskFinished, TaskStarted
-from headway.core.engine.record import Entry, Row
+from headway.base.locks import look
+from headway.base.records import digest
+from headway.engine.events import TaskFinished, TaskStarted
+from headway.engine.record import JournalEntry, TaskRow
 from headway.errors import JournalError
-from headway.runtime import journal_space
-from headway.runtime.journal import Journal
-from headway.runtime.journal_file import MARK, path_of
-from headway.runtime.journal_reader import JournalReader, Recorded
-from headway.runtime.journal_salvage import salvage
-from headway.runtime.owner import look
+from headway.journal import file as journal_space
+from headway.journal.file import MARK, path_of
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader, RecordedEvent
+from headway.journal.salvage import salvage
 from tests.integration import journal_scene
 from tests.integration.journal_scene import HEADER, body_of, key_of, rows_by_fold, whole, written
 
@@ -169,14 +169,14 @@ def test_a_journal_is_not_begun_on_a_full_disk(small_disk: str) -> None:
         Journal.create(os.path.join(small_disk, "run"), HEADER)
 
 
-def everything(folder: str) -> tuple[list[Row], list[Recorded], list[bytes | None]]:
+def everything(folder: str) -> tuple[list[TaskRow], list[RecordedEvent], list[bytes | None]]:
     with JournalReader(folder) as reader:
         rows = list(reader.rows())
         named = [row.ending.body for row in rows if row.ending.body]
         return rows, list(reader.events()), [reader.body(name) for name in named]
 
 
-def resumed(folder: str) -> list[Row]:
+def resumed(folder: str) -> list[TaskRow]:
     journal = Journal.open(folder)
     try:
         return list(journal.rows())
@@ -243,7 +243,7 @@ def test_a_spoilt_file_is_whole_or_an_error_and_what_is_readable_is_saved(
     assert median(shares) > 0.8
 
 
-def whole_of(found: Recorded) -> list[Entry]:
+def whole_of(found: RecordedEvent) -> list[JournalEntry]:
     """What the scene writes of an event's task."""
     assert isinstance(found.event, TaskStarted | TaskFinished)
     return whole([found.event.task])

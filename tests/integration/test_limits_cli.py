@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headway.core.quota.book import Outcome
-from headway.core.values import LimitReading, Reading
-from headway.runtime.admission import CallRequest
+from headway.base.values import LimitReading, Reading
+from headway.broker.client import CallRequest
+from headway.pacing.admission import CallOutcome
 from tests.integration.broker_home import Home, home
 from tests.integration.caller import CALL, USED
 
@@ -42,7 +42,7 @@ def told(*words: str) -> dict[str, object]:
     return shown
 
 
-def call(here: Home, request: CallRequest = CALL, outcome: Outcome = USED) -> None:
+def call(here: Home, request: CallRequest = CALL, outcome: CallOutcome = USED) -> None:
     ticket = here.port().admit(request, 10.0)
     ticket.began(TOLD, "openai")
     ticket.settle(outcome)

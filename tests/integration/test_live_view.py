@@ -12,13 +12,12 @@ from typing import TextIO
 
 import pytest
 
-from headway.core.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
-from headway.core.progress import Cast
-from headway.core.quota.view import LaneView
+from headway.engine.events import CallAdmitted, Ending, TaskFinished, TaskStarted
 from headway.errors import BrokerUnavailableError
-from headway.watch.lines import Lines
-from headway.watch.live import LiveView
-from headway.watch.watcher import watcher_for
+from headway.pacing.admission import LaneView
+from headway.report.progress import TaskNames
+from headway.report.text.lines import LineView, watcher_for
+from headway.report.text.live import LiveView
 
 NAMES = ("코드 경로 탐색", "path 1", "path 2")
 DEADLINE_S = 10.0
@@ -59,8 +58,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     opened.close()
 
 
-def cast() -> Cast:
-    return Cast("find bugs", ("탐색",), (3,), lambda task: 0, NAMES.__getitem__)
+def cast() -> TaskNames:
+    return TaskNames("find bugs", ("탐색",), (3,), lambda task: 0, NAMES.__getitem__)
 
 
 def feed(view: LiveView) -> None:
@@ -113,7 +112,7 @@ def test_a_terminal_that_is_dumb_gets_lines(
     monkeypatch.setenv("TERM", "dumb")
     view = watcher_for(terminal.stream, cast())
     view.close()
-    assert isinstance(view, Lines)
+    assert isinstance(view, LineView)
 
 
 def test_a_broker_that_does_not_answer_costs_the_gauges_and_nothing_else(

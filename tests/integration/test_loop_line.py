@@ -9,18 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from headway.core.quota.book import Outcome
-from headway.core.quota.terms import AccountTerms
-from headway.core.values import Limit, Sketch, Tally
-from headway.runtime.admission import Admission, CallRequest
-from headway.runtime.client import Client
-from headway.runtime.election import start
-from headway.runtime.loopline import LoopLine, dial_here
-from headway.runtime.search import Search
+from headway.base.values import Limit, Sketch, Tally
+from headway.broker.client import AdmissionClient, CallRequest
+from headway.broker.connection import Search
+from headway.broker.election import start
+from headway.client.admission import Admission, LoopLine, dial_here
+from headway.pacing.admission import CallOutcome
+from headway.pacing.memory import AccountTerms
 from tests.integration.broker_home import Home, home
 
 CALL = CallRequest("provider#1", "openai", Sketch("model", size_bytes=100))
-USED = Outcome("used", Tally(10.0, 0.0, 5.0))
+USED = CallOutcome("used", Tally(10.0, 0.0, 5.0))
 SOON_S = 20.0
 
 
@@ -31,7 +30,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 def port_of(place: Home) -> Admission:
-    def dial(client: Client) -> LoopLine:
+    def dial(client: AdmissionClient) -> LoopLine:
         return LoopLine(client, Search(place.place, start), asyncio.get_running_loop())
 
     return Admission(dial)

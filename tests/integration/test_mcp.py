@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
-from headway.core.plan.spec import Budget
-from headway.mcp.handover import written
-from headway.planfile import load_foreign
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.planrun import PlanSource
-from headway.simulator.launch import launched
-from headway.watch.glance import look
+from headway.cli.main import main
+from headway.journal.reader import JournalReader
+from headway.mcp.service import written
+from headway.plans.load import load_foreign
+from headway.plans.spec import PlanBudget
+from headway.report.text.runs import look
+from headway.run.plan_run import PlanSource
+from headway.sim.server import launched
 from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Client, Scene, hear, say
 
 TOOLS = ["cancel_run", "check_plan", "quota", "run_results", "run_status", "submit_plan"]
@@ -191,7 +191,7 @@ def test_a_plan_is_judged_again_by_the_process_that_opens_its_files(scene: Scene
     loaded = load_foreign(text, scene.here)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_STATE_DIR", scene.environment["HEADWAY_STATE_DIR"])
-        source = PlanSource("", text, budget=Budget(tokens=10**6), sim="", is_foreign=True)
+        source = PlanSource("", text, budget=PlanBudget(tokens=10**6), sim="", is_foreign=True)
         place = written(loaded, source, "n")
     names.write_text(".env")
     command = [sys.executable, "-m", "headway", "resume", place.id, "--keep", "--quiet", "--json"]

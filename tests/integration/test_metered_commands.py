@@ -14,23 +14,22 @@ from typing import Any
 
 import pytest
 
-from headway.core.engine.record import Header, Row
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.foresight.usage import UsageWindow
-from headway.core.plan.spec import Budget
-from headway.core.quota.demand import Price
-from headway.core.values import Amounts, Limit
-from headway.gateway.settings import Options, read_settings
+from headway.base.values import Amounts, Limit
+from headway.engine.record import Header, TaskRow
+from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.spending import Prices
-from headway.gateway.tasks import Place, TaskGateway
-from headway.planfile import plan_from
-from headway.runtime.crew import Crew
-from headway.runtime.journal import Journal
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.launch import Launched, launch
-from headway.runtime.planrun import PlanSource, plan_run
-from headway.simulator.server import account_of, serving, truth_of
+from headway.gateway.tasks import TaskGateway, TaskRun
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
+from headway.pacing.estimate import Price
+from headway.plans.load import plan_from
+from headway.plans.spec import PlanBudget
+from headway.run.launch import Launched, launch
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.run_context import Crew
+from headway.sim.account import Terms, UsageWindow
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 from headway.testing import FakeAdmission
 from tests.integration.strangers_shell import Said, Stranger
 
@@ -44,7 +43,7 @@ class Performed:
     """A run that is over."""
 
     launched: Launched
-    rows: dict[str, Row]
+    rows: dict[str, TaskRow]
     meter: TaskGateway
 
     @property
@@ -53,7 +52,11 @@ class Performed:
 
 
 def perform(
-    folder: Path, url: str, tasks: str, budget: Budget | None = None, price: Price | None = PRICE
+    folder: Path,
+    url: str,
+    tasks: str,
+    budget: PlanBudget | None = None,
+    price: Price | None = PRICE,
 ) -> Performed:
     """A plan of commands, on a journal that may have begun."""
     environment = {"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url, "PATH": "/nowhere"}
@@ -63,8 +66,8 @@ def perform(
     header = Header("r", "p", "plan", "", str(folder), loaded.expanded.count, 0.0)
     journal = Journal.open(place) if Path(place).exists() else Journal.create(place, header)
     meter = TaskGateway(
-        Place("r", str(folder), place, environment),
-        read_settings(Options(), environment),
+        TaskRun("r", str(folder), place, environment),
+        read_settings(GatewayOptions(), environment),
         prices=Prices(lambda *_: price),
         admission=FakeAdmission(),
     )
@@ -148,7 +151,7 @@ def test_a_budget_in_tokens_ends_the_command_and_a_larger_one_finishes_the_run(
 ) -> None:
     tasks = f"  ask: {{run: '{CALLER} tokens-200 300 10'}}\n"
     with serving(SPEC) as url:
-        done = perform(tmp_path, url, tasks, Budget(tokens=2000))
+        done = perform(tmp_path, url, tasks, PlanBudget(tokens=2000))
         told = arrivals(url)
         assert done.cause == (4, "budget")
         row = done.rows["ask"]
@@ -156,7 +159,7 @@ def test_a_budget_in_tokens_ends_the_command_and_a_larger_one_finishes_the_run(
         spent = sum(x["input_tokens"] + x["output_tokens"] for x in told)
         assert 1000 < row.ending.input_tokens + row.ending.output_tokens <= 2000 + 300
         assert spent <= 2000 + 300
-        again = perform(tmp_path, url, tasks, Budget(tokens=100_000))
+        again = perform(tmp_path, url, tasks, PlanBudget(tokens=100_000))
     assert again.cause == (0, "")
     assert again.rows["ask"].ending.calls == 10
 
@@ -165,7 +168,7 @@ def test_a_stream_that_outgrows_the_budget_is_cut(tmp_path: Path) -> None:
     tasks = f"  ask: {{run: '{CALLER} tokens-4000 5000'}}\n"
     spec = ProviderSpec("t", Terms(), Latency(0.02, 0.002))
     with serving(spec) as url:
-        done = perform(tmp_path, url, tasks, Budget(microusd=15_000))
+        done = perform(tmp_path, url, tasks, PlanBudget(microusd=15_000))
         told = truth_of(url)["accounts"][account_of("k")]
     assert done.cause == (4, "budget")
     assert (told["calls"], told["whole"], told["cancelled"]) == (1, 0, 1)
@@ -184,18 +187,18 @@ def test_what_one_call_spares_is_there_for_the_next(tmp_path: Path) -> None:
     exact = round(ending.input_tokens + ending.output_tokens)
     (tmp_path / "again").mkdir()
     with serving(SPEC) as url:
-        again = perform(tmp_path / "again", url, tasks, Budget(tokens=exact + 600))
+        again = perform(tmp_path / "again", url, tasks, PlanBudget(tokens=exact + 600))
     assert again.cause == (0, "")
 
 
 def test_a_call_without_a_price_is_not_made_where_money_is_counted(tmp_path: Path) -> None:
     tasks = f"  ask: {{run: '{CALLER} tokens-100 300'}}\n"
     with serving(SPEC) as url:
-        done = perform(tmp_path, url, tasks, Budget(microusd=10**9), price=None)
+        done = perform(tmp_path, url, tasks, PlanBudget(microusd=10**9), price=None)
         assert arrivals(url) == []
         assert done.cause == (1, "")
         assert "nobody knows what a call to `tokens-100` costs" in done.rows["ask"].fault
-        free = perform(tmp_path, url, tasks, Budget(tokens=10**9), price=None)
+        free = perform(tmp_path, url, tasks, PlanBudget(tokens=10**9), price=None)
     assert free.cause == (0, "")
     assert free.rows["ask"].ending.output_tokens == 100
 
@@ -294,7 +297,7 @@ def test_a_budget_of_a_run_holds_for_its_commands_and_a_resume_goes_on(stranger:
     assert all(calls == 2 for calls, _ in shell.totals().values())
 
 
-def _rows(folder: Path) -> list[Row]:
+def _rows(folder: Path) -> list[TaskRow]:
     with JournalReader(str(folder)) as reader:
         return list(reader.rows())
 

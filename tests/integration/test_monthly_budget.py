@@ -17,11 +17,10 @@ from time import gmtime, strftime
 
 import pytest
 
-from headway.core.dates import next_month
-from headway.core.values import Tally
-from headway.runtime.prices import price_of
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.base.numbers import next_month
+from headway.base.values import Tally
+from headway.sim.server import launched, truth_of
+from headway.wire.prices import price_of
 from tests.integration.broker_home import Home, home, until
 from tests.integration.user_scene import UserScene
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.server import account_of, serving, truth_of
+from headway.base.values import Limit
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (Limit("requests", 600, burst=5), Limit("concurrency", 5, 0, "gauge"))

@@ -20,13 +20,12 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 import headway
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.runtime.access import dial_own
-from headway.runtime.admission import Admission
-from headway.runtime.folders import Folders
-from headway.simulator.server import account_of, serving, truth_of
+from headway.base.folders import Folders
+from headway.base.values import Limit
+from headway.client.admission import Admission, dial_own
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import account_of, serving, truth_of
 
 LIMITS = (
     Limit("requests", 600, burst=10),

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from bench.sharing_crowd import place_of_its_own
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.integration.user_scene import UserScene
 
 HERE = Path(__file__).parent

@@ -12,27 +12,20 @@ from typing import Any
 import httpx2
 import pytest
 
-from headway.core.engine.budget import RUN, Later, Never, Purse
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.plan.spec import Budget
-from headway.core.quota.demand import Price
-from headway.runtime.access import dial_own
-from headway.runtime.admission import Admission
-from headway.runtime.agents.prompt import PromptAgent, PromptCall, Settings
-from headway.runtime.folders import Folders
-from headway.runtime.schemas import read_schema
-from headway.runtime.work import (
-    Attempt,
-    AttemptError,
-    OverBudgetError,
-    Result,
-    WindowEmptyError,
-)
-from headway.simulator.mischief import parse_shares
-from headway.simulator.models import Models
-from headway.simulator.script import read_script
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
+from headway.base.folders import Folders
+from headway.client.admission import Admission, dial_own
+from headway.engine.budget import RUN, Later, Never, RunBudget
+from headway.pacing.estimate import Price
+from headway.plans.references import read_schema
+from headway.plans.spec import PlanBudget
+from headway.sim.account import Terms
+from headway.sim.delivery import parse_shares
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.script import read_script
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
+from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 from tests.unit.paced_provider import Body, PacedProvider, events
 
@@ -52,7 +45,7 @@ rules:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     script = tmp_path_factory.mktemp("script") / "rules.yaml"
     script.write_text(SCRIPT)
-    models = Models(script=read_script(str(script)))
+    models = SimulatedModels(script=read_script(str(script)))
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(models=models)) as found:
         yield found
 
@@ -67,16 +60,18 @@ def port(tmp_path: Path) -> Iterator[Admission]:
     port.close()
 
 
-def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> Settings:
+def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> PromptSettings:
     environment = {
         "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": key,
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key,
     }  # fmt: skip
     headers = {"x-sim-fault": fault} if fault else {}
-    return Settings("run-1", environment, port, headers=headers, prices=lambda _, __: PRICE, **how)
+    return PromptSettings(
+        "run-1", environment, port, headers=headers, prices=lambda _, __: PRICE, **how
+    )
 
 
-async def perform(how: Settings, call: PromptCall, told: Told | None = None) -> Result:
+async def perform(how: PromptSettings, call: PromptCall, told: Told | None = None) -> Result:
     async with PromptAgent(how) as agent:
         return await agent.perform(call, (told or Told()).attempt())
 
@@ -166,7 +161,7 @@ def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
         assert account(url, "k")["whole"] == 4
 
 
-async def _several(how: Settings, count: int) -> list[Result]:
+async def _several(how: PromptSettings, count: int) -> list[Result]:
     async with PromptAgent(how) as agent:
         calls = [PromptCall(f"n{n}", "openai/tokens-5") for n in range(count)]
         return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
@@ -178,7 +173,7 @@ def test_an_empty_usage_window_ends_the_wait_with_its_reset(port: Admission) -> 
     seen: list[tuple[float, str]] = []
     provider = PacedProvider(*(_used(share, resets_at_s) for share in (0.5, 1.0)))
     environment = {"ANTHROPIC_BASE_URL": "http://provider.test", "ANTHROPIC_API_KEY": "k"}
-    how = Settings(
+    how = PromptSettings(
         "run-1", environment, port, lambda *told: seen.append(told), transport=provider.transport
     )
 
@@ -209,7 +204,7 @@ class Money:
     """A purse with coroutines that wait for it, as a driver has one."""
 
     def __init__(self, microusd: int) -> None:
-        self.purse = Purse(Budget(microusd))
+        self.purse = RunBudget(PlanBudget(microusd))
         self.waiters: list[asyncio.Future[None]] = []
 
     def attempt(self, id: int) -> Attempt:

@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from headway.core.plan.fanin import CALL_TOKENS
-from headway.core.tokens import tokens_at_most
+from headway.plans.fan_in import CALL_TOKENS, tokens_at_most
 from tests.integration.adding_up import Scene, scene, worth
 
 LIMITS = {2_000: 200, 8_000: 700}

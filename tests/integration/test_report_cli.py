@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     Ending,
@@ -23,23 +24,33 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.foresight.foreseen import Foreseen, Spread
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.values import Fault
-from headway.runtime.forecasts import keep_forecast, kept_forecast, read_forecast
-from headway.runtime.journal_reader import JournalReader, Recorded
-from headway.runtime.shapes import GROUPS_MAX, kept_shape
-from headway.runtime.shapes import NAME as SHAPE
-from headway.watch.reportwords import limit_words
+from headway.journal.folder import GROUPS_MAX, kept_shape
+from headway.journal.folder import NAME as SHAPE
+from headway.journal.reader import JournalReader, RecordedEvent
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.text.afterwards import limit_words
+from headway.run.forecasts import keep_forecast, kept_forecast, read_forecast
 from tests.integration.test_runs_cli import Shell, shell
 from tests.integration.written_runs import BEGAN_S, Writer, partial_run, whole_run
 
 __all__ = ["shell"]
 
 FORESEEN = Foreseen(
-    "adaptive", 4, Spread(3, 4, 5), Spread(4, 5, 7), Spread(3000, 4000, 5000),
-    Spread(300, 400, 500), Spread(9000, 10_000, 11_000), 4.5, "input/60s", 2.0, 0.0, 40, "runs",
-)  # fmt: skip
+    "adaptive",
+    4,
+    SpreadNumber(3, 4, 5),
+    SpreadNumber(4, 5, 7),
+    SpreadNumber(3000, 4000, 5000),
+    SpreadNumber(300, 400, 500),
+    SpreadNumber(9000, 10_000, 11_000),
+    4.5,
+    "input/60s",
+    2.0,
+    0.0,
+    40,
+    "runs",
+)
 
 
 def reported(shell: Shell, *words: str) -> dict[str, object]:
@@ -188,7 +199,7 @@ def test_facts_that_come_while_one_looks_are_part_of_the_report(
 
     def events(
         reader: JournalReader, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
-    ) -> Iterator[Recorded]:
+    ) -> Iterator[RecordedEvent]:
         found = list(whole(reader, after, key, kinds))
         if key is None and not kinds:
             asked.append(after)
@@ -357,13 +368,13 @@ def test_limits_are_told_in_words(name: str, words: str) -> None:
 
 
 def test_a_graph_of_very_many_groups_is_not_kept(tmp_path: Path) -> None:
-    from headway.runtime.eachwork import EachWork
-    from headway.runtime.shapes import keep_shape
+    from headway.journal.folder import keep_shape
+    from headway.run.each import EachWork
 
     class Works(list[EachWork]):
         """Never looked at: the graph is too large."""
 
-    graph = Graph([Group(f"g{number}") for number in range(GROUPS_MAX + 1)])
+    graph = Graph([TaskGroup(f"g{number}") for number in range(GROUPS_MAX + 1)])
     keep_shape(str(tmp_path), graph, Works(), 1.0)
     assert kept_shape(str(tmp_path)) is None
     assert Need(0) == Need(0, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.simulator.server import truth_of
+from headway.sim.server import truth_of
 from tests.integration.test_plan_agents import Scene, made
 
 PLAN = """\

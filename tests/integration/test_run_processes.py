@@ -16,18 +16,17 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.core.engine.record import Row
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.foresight.usage import UsageWindow
-from headway.core.quota.demand import Price
-from headway.core.quota.dialect import WINDOW_5H_S
-from headway.core.values import Amounts
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.prices import price_of
-from headway.runtime.runs import list_runs
-from headway.simulator.models import Models
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.base.values import Amounts
+from headway.engine.record import TaskRow
+from headway.journal.folder import list_runs
+from headway.journal.reader import JournalReader
+from headway.pacing.estimate import Price
+from headway.pacing.headers import WINDOW_5H_S
+from headway.sim.account import Terms, UsageWindow
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
+from headway.wire.prices import price_of
 
 SOON_S = 30.0
 
@@ -60,7 +59,7 @@ class Home:
             said, complained = process.communicate(timeout=60)
         return process.returncode, said, complained
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TaskRow]:
         (place,) = list_runs(str(self.folder / "state"))
         with JournalReader(place.folder) as reader:
             return list(reader.rows())
@@ -177,7 +176,7 @@ def test_a_hard_budget_is_not_exceeded_by_a_microdollar(home: Home) -> None:
     price = price_of("gpt-5-mini")
     assert price is not None
     spec = ProviderSpec("t", Terms(), Latency(0.3, 0.0001))
-    with serving(spec, ServeOptions(models=Models(default="tokens-1000"))) as url:
+    with serving(spec, ServeOptions(models=SimulatedModels(default="tokens-1000"))) as url:
         more = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
         words = ("run", "plan.yaml", "--json", "--strategy", "fixed:64", "--budget", "$0.2")
         code, said, complained = home.run(*words, **more)
@@ -207,7 +206,7 @@ def on_anthropic(home: Home, count: int) -> None:
 def windowed(window: UsageWindow) -> Iterator[tuple[str, dict[str, str]]]:
     """A provider whose account has a usage window, and how it is called."""
     spec = ProviderSpec("t", Terms(windows=(window,)), Latency(0.05, 0.0001))
-    with serving(spec, ServeOptions(models=Models(default="tokens-50"))) as url:
+    with serving(spec, ServeOptions(models=SimulatedModels(default="tokens-50"))) as url:
         yield url, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.cli.main import main
+from headway.engine.events import (
     CallWaited,
     RunBegan,
     RunFinished,
@@ -26,7 +27,6 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.values import Fault
 from tests.integration.written_runs import BEGAN_S, Writer, partial_run, whole_run
 
 ROOT = Path(__file__).resolve().parents[2]

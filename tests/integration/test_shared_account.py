@@ -16,11 +16,10 @@ import pytest
 
 from bench.sharing import QUICK, RATIO_MAX, Scene, crowds
 from bench.sharing_crowd import Caller, Errand, Work
-from headway.core.quota.terms import AccountTerms
-from headway.core.quota.view import LaneView
-from headway.core.values import Limit
-from headway.simulator.launch import launched
-from headway.simulator.server import account_of, truth_of
+from headway.base.values import Limit
+from headway.pacing.admission import LaneView
+from headway.pacing.memory import AccountTerms
+from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, home, until
 
 pytestmark = pytest.mark.wallclock

@@ -17,27 +17,26 @@ from typing import Any, NoReturn
 
 import pytest
 
-from headway.runtime.adoption import Adopted, shim_key
-from headway.runtime.agents.command import judged, perform_command
-from headway.runtime.capture import INLINE_BYTES_MAX
-from headway.runtime.shell import Command, Ended, Shim, read_shim_log
-from headway.runtime.shimlog import LOG_NAME
-from headway.runtime.work import Attempt, AttemptError, Result
+from headway.agents.capture import INLINE_BYTES_MAX
+from headway.agents.command import Adopted, judged, perform_command, shim_key
+from headway.agents.shell import Command, CommandEnded, ShimClient, read_shim_log
+from headway.journal.shim_log import LOG_NAME
+from headway.work import Attempt, AttemptError, Result
 
 SOON_S = 10.0
 KEY = b"\x01" * 16
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Shim]:
-    shim = Shim(str(folder))
+async def opened(folder: Path) -> AsyncIterator[ShimClient]:
+    shim = ShimClient(str(folder))
     try:
         yield shim
     finally:
         await shim.close()
 
 
-def with_shim(folder: Path, work: Callable[[Shim], Coroutine[Any, Any, Any]]) -> Any:
+def with_shim(folder: Path, work: Callable[[ShimClient], Coroutine[Any, Any, Any]]) -> Any:
     async def main() -> Any:
         async with opened(folder) as shim:
             return await asyncio.wait_for(work(shim), 60)
@@ -49,8 +48,8 @@ def sh(script: str, *words: str, key: bytes = KEY, **more: Any) -> Command:
     return Command(key, more.pop("attempt", 1), ("/bin/sh", "-c", script, "sh", *words), **more)
 
 
-def run(folder: Path, command: Command) -> Ended:
-    ended: Ended = with_shim(folder, lambda shim: shim.run(command))
+def run(folder: Path, command: Command) -> CommandEnded:
+    ended: CommandEnded = with_shim(folder, lambda shim: shim.run(command))
     return ended
 
 
@@ -115,7 +114,7 @@ def test_a_missing_program_and_one_that_is_no_program(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("echo read by a shell: $1\n")
 
-    async def work(shim: Shim) -> list[Ended]:
+    async def work(shim: ShimClient) -> list[CommandEnded]:
         one = await shim.run(Command(KEY, 1, ("no-such-program",)))
         two = await shim.run(Command(KEY, 2, (str(plain), "x")))
         plain.chmod(0o755)
@@ -187,7 +186,7 @@ def test_children_that_ignore_term_are_killed(tmp_path: Path) -> None:
 def test_cancelling_ends_the_command_first(tmp_path: Path) -> None:
     mark = f"33{os.getpid()}"
 
-    async def work(shim: Shim) -> None:
+    async def work(shim: ShimClient) -> None:
         running = asyncio.create_task(shim.run(sh(f"sleep {mark} & sleep {mark}")))
         while len(processes(mark)) < 2:
             await asyncio.sleep(0.01)
@@ -203,7 +202,7 @@ def test_cancelling_ends_the_command_first(tmp_path: Path) -> None:
 
 PARENT = """
 import asyncio, sys
-from headway.runtime.shell import Command, Shim
+from headway.agents.shell import Command, Shim
 async def main(folder, mark):
     shim = Shim(folder)
     scripts = ["echo done", "echo begun; trap '' TERM; sleep %s; sleep %s" % (mark, mark),
@@ -251,7 +250,7 @@ def test_nothing_is_left_behind_by_a_kill(tmp_path: Path, victim: str) -> None:
 
 
 def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_path: Path) -> None:
-    async def work(shim: Shim) -> None:
+    async def work(shim: ShimClient) -> None:
         script = f"trap 'exit 0' TERM; echo x > {tmp_path}/begun; sleep 9 & wait"
         running = asyncio.create_task(shim.run(sh(script)))
         while not (tmp_path / "begun").exists():
@@ -265,7 +264,7 @@ def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_pa
 
 
 def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path) -> None:
-    async def work(shim: Shim) -> None:
+    async def work(shim: ShimClient) -> None:
         running = asyncio.create_task(perform_command(shim, sh("sleep 60")))
         while shim.statistics().pid is None:
             await asyncio.sleep(0.01)
@@ -287,7 +286,7 @@ def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path)
 def test_a_shim_that_is_asked_to_end_ends_its_commands_first(tmp_path: Path) -> None:
     mark = f"35{os.getpid()}"
 
-    async def work(shim: Shim) -> Ended:
+    async def work(shim: ShimClient) -> CommandEnded:
         running = asyncio.create_task(shim.run(sh(f"sleep {mark} & sleep {mark}")))
         while len(processes(mark)) < 2:
             await asyncio.sleep(0.01)
@@ -364,7 +363,7 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
 def test_two_hundred_commands_eight_at_once(tmp_path: Path) -> None:
     """Generous: a loaded machine does hundreds a second, and a shim takes half a millisecond."""
 
-    async def work(shim: Shim) -> float:
+    async def work(shim: ShimClient) -> float:
         places = asyncio.Semaphore(8)
 
         async def one(number: int) -> bytes:

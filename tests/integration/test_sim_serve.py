@@ -12,11 +12,11 @@ import anthropic
 import openai
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator import truth as record
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.base.values import Limit
+from headway.sim import truth as record
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
 FAST = Latency(0.01, 0.0001)
 SPEC = ProviderSpec("test", Terms((Limit("requests", 6000), Limit("tokens", 1e9))), FAST)

@@ -13,9 +13,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from headway.cli import main
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.cli.main import main
+from headway.sim.server import launched, truth_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

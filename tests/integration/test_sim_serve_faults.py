@@ -13,13 +13,13 @@ import anthropic
 import openai
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Faults, Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.mischief import parse_shares
-from headway.simulator.models import Models
-from headway.simulator.script import parse_script
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.base.values import Limit
+from headway.sim.account import Terms
+from headway.sim.delivery import parse_shares
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import FaultModel, Latency, ProviderSpec
+from headway.sim.script import parse_script
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
 SPEC = ProviderSpec("test", Terms((Limit("requests", 60_000),)), Latency(0.01, 0.0001))
 AT_THE_DOOR = {
@@ -250,7 +250,9 @@ def test_an_unknown_fault_is_refused(one: anthropic.Anthropic) -> None:
 
 def test_faults_by_share_and_by_rule_follow_the_seed() -> None:
     script = parse_script({"rules": [{"contains": "bad", "answer": "x", "faults": ["529"]}]})
-    options = ServeOptions(5, mischief=parse_shares(["500=0.5"]), models=Models("script", script))
+    options = ServeOptions(
+        5, mischief=parse_shares(["500=0.5"]), models=SimulatedModels("script", script)
+    )
     outcomes = []
     for _ in range(2):
         with (
@@ -280,7 +282,7 @@ def test_an_sdk_marks_its_own_retries_and_the_truth_shows_them(url: str) -> None
 
 
 def test_faults_of_the_provider_itself_stay_usable() -> None:
-    spec = ProviderSpec("broken", SPEC.terms, SPEC.latency, Faults(1.0, ("broken",)))
+    spec = ProviderSpec("broken", SPEC.terms, SPEC.latency, FaultModel(1.0, ("broken",)))
     with (
         serving(spec) as url,
         openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,
@@ -290,7 +292,9 @@ def test_faults_of_the_provider_itself_stay_usable() -> None:
         with pytest.raises(openai.APIConnectionError):
             chat(client, "")
         assert sum(settled(url, "k")["failures"].values()) == 2
-    failing = ProviderSpec("failing", SPEC.terms, SPEC.latency, Faults(1.0, ("server", "overload")))
+    failing = ProviderSpec(
+        "failing", SPEC.terms, SPEC.latency, FaultModel(1.0, ("server", "overload"))
+    )
     with (
         serving(failing) as url,
         openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,

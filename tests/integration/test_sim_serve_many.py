@@ -7,9 +7,9 @@ from json import dumps
 
 from aiohttp import ClientSession, TCPConnector
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.simulator.server import serving, truth_of
+from headway.sim.account import Terms
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving, truth_of
 
 STREAMS = 300
 SPEC = ProviderSpec("many", Terms(), Latency(0.3, 0.01))

@@ -10,11 +10,11 @@ import anthropic
 import openai
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.models import Models
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.base.values import Limit
+from headway.sim.account import Terms
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
 SPEC = ProviderSpec("test", Terms((Limit("requests", 6000),)), Latency(0.01, 0.0001))
 PROMPT = "Run `expr 40 + 2`."
@@ -23,7 +23,7 @@ PARAMETERS: Any = {"type": "object", "properties": {"command": {"type": "string"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with serving(SPEC, ServeOptions(models=Models("agent"))) as found:
+    with serving(SPEC, ServeOptions(models=SimulatedModels("agent"))) as found:
         yield found
 
 

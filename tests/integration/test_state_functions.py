@@ -13,14 +13,12 @@ from typing import Any, cast
 import pytest
 
 import headway
-from headway.api.how import How
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.resources import Channel
+from headway.agents.function import FunctionAgent
+from headway.api.functions import How
 from headway.errors import BadValueError, StateError, TasksFailedError
-from headway.runtime.agents.function import FunctionAgent
-from headway.runtime.context import Circumstances, Lent, LocalReach
+from headway.plans.resources import Channel
+from headway.state.context import Circumstances, Lent, LocalReach
+from headway.state.shared import Act, Channels, Shared, Snapshot
 from tests.integration import state_functions
 
 MANY = 50

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.runtime.committed import Committed, committed
-from headway.runtime.journal_reader import JournalReader
+from headway.journal.reader import JournalReader
+from headway.run.declared import Committed, committed
 from tests.integration.strangers_shell import Stranger
 
 SOON_S = 30.0

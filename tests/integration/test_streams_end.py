@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 import headway
-from headway.core.quota.terms import AccountTerms
-from headway.core.quota.view import BookView
-from headway.core.values import Limit
-from headway.runtime.accounts import account_name
-from headway.simulator.launch import launched
-from headway.simulator.server import account_of, truth_of
+from headway.base.values import Limit
+from headway.client.accounts import account_name
+from headway.pacing.admission import BookView
+from headway.pacing.memory import AccountTerms
+from headway.sim.server import account_of, launched, truth_of
 from tests.integration.broker_home import Home, home, until
 from tests.integration.shared_caller import KILLED, WAYS, Ended, Errand, key_of
 

@@ -20,11 +20,11 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.values import Limit
-from headway.simulator.mischief import HEADER
-from headway.simulator.server import serving, truth_of
+from headway.base.values import Limit
+from headway.sim.account import Terms
+from headway.sim.delivery import HEADER
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.server import serving, truth_of
 from tests.integration.broker_home import until
 from tests.integration.gateway_home import (
     Bases,

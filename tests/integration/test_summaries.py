@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.api.planfiles import PlanResults, budget_in
-from headway.api.summaries import Part, Summary, given, named_results
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.plan.spec import Budget
+from headway.api.plan_files import PlanResults, budget_in
+from headway.api.summaries import Summary, SummaryPart, given, named_results
 from headway.errors import (
     BadValueError,
     BudgetReachedError,
@@ -21,9 +18,12 @@ from headway.errors import (
     TasksFailedError,
     UsageError,
 )
-from headway.simulator.models import Models
-from headway.simulator.script import parse_script
-from headway.simulator.server import ServeOptions, serving, truth_of
+from headway.plans.spec import PlanBudget
+from headway.sim.account import Terms
+from headway.sim.models import SimulatedModels
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.script import parse_script
+from headway.sim.server import ServeOptions, serving, truth_of
 
 PLAN = "headway: 1\\nname: n\\ntasks:\\n  t: {each: [a, b], prompt: 'Greet {{ item }}'}\\n"
 PLAN = PLAN.replace("\\n", "\n")
@@ -43,7 +43,7 @@ MODEL = "openai/script"
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     spec = ProviderSpec("t", Terms(), Latency(0.005, 0.0001))
-    with serving(spec, ServeOptions(models=Models(script=SCRIPT))) as found:
+    with serving(spec, ServeOptions(models=SimulatedModels(script=SCRIPT))) as found:
         yield found
 
 
@@ -58,7 +58,7 @@ def _here(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def leaves(part: Part) -> list[Part]:
+def leaves(part: SummaryPart) -> list[SummaryPart]:
     return [one for inner in part.below for one in leaves(inner)] if part.below else [part]
 
 
@@ -96,8 +96,8 @@ def test_a_task_that_fails_is_told_with_what_there_is(monkeypatch: pytest.Monkey
     draft = headway.plan("Greet a and b", model=MODEL)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     text = draft.text.replace("headway: 1\n", "headway: 1\nretries: 0\n")
-    from headway.planfile import plan_from
-    from headway.planner import Draft
+    from headway.planner.planning import Draft
+    from headway.plans.load import plan_from
 
     with pytest.raises(TasksFailedError, match="2 tasks failed") as caught:
         Draft(text, plan_from(text, Path())).run(budget="1M")
@@ -115,8 +115,8 @@ def test_a_summary_covers_every_result_once_and_in_order_in_calls_that_fit(url: 
     assert summary.tokens > 0
     import os
 
-    from headway.runtime.folders import folders
-    from headway.runtime.runs import find_run
+    from headway.base.folders import folders
+    from headway.journal.folder import find_run
 
     assert find_run(folders(os.environ).state, summary.run).id == summary.run
     assert truth_of(url) is not None
@@ -165,7 +165,7 @@ def test_a_summary_keeps_to_its_budget() -> None:
 
 
 def test_a_budget_is_money_or_tokens() -> None:
-    assert (budget_in("$0.5"), budget_in("5k")) == (Budget(500_000), Budget(tokens=5_000))
+    assert (budget_in("$0.5"), budget_in("5k")) == (PlanBudget(500_000), PlanBudget(tokens=5_000))
     for text in ("", "$", "-1", "inf", "$nan", "much"):
         with pytest.raises(BadValueError, match="not an amount"):
             budget_in(text)

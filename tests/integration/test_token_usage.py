@@ -20,12 +20,12 @@ import pytest
 from anthropic import AsyncAnthropic
 
 import headway
-from headway.core.quota.purse import Purse
-from headway.core.quota.terms import Budget, Claim, Memory, Spend
-from headway.core.values import Tally
-from headway.runtime.admission import Admission
-from headway.runtime.prices import price_of
-from headway.simulator.launch import launched
+from headway.base.values import Tally
+from headway.client.admission import Admission
+from headway.pacing.budget import MonthlyBudgets
+from headway.pacing.memory import Claim, MonthlyBudget, PacingMemory, Spend
+from headway.sim.server import launched
+from headway.wire.prices import price_of
 from tests.integration.broker_home import home
 from tests.integration.strangers_shell import ROOT, Stranger
 from tests.integration.test_worked_examples import FAST, VIEWS, copied
@@ -118,9 +118,9 @@ async def _reviewed(url: str, port: Admission, change: str, asked: list[str]) ->
     return list(usages)
 
 
-def reviews_in(budget: Budget, calls: Sequence[int]) -> int:
+def reviews_in(budget: MonthlyBudget, calls: Sequence[int]) -> int:
     """How many reviews of these calls, one after another, a month's budget lets through."""
-    purse = Purse(Memory(), 0.0)
+    purse = MonthlyBudgets(PacingMemory(), 0.0)
     purse.budget("one", budget)
     for review in count():
         for number, tokens in enumerate(calls):
@@ -147,7 +147,7 @@ def test_a_months_budget_buys_as_many_reviews_as_the_document_says(
     agents: tuple[int, ...], total: int, reviews: int
 ) -> None:
     assert sum(agents) == total
-    assert reviews_in(Budget(tokens=MONTH_TOKENS), agents) == reviews
+    assert reviews_in(MonthlyBudget(tokens=MONTH_TOKENS), agents) == reviews
     assert f"| {total:,} | {reviews} |" in DOCUMENT
 
 
@@ -156,9 +156,9 @@ def test_a_months_budget_buys_as_many_reviews_of_the_example(
     perform: Perform, plan: str, reviews: int
 ) -> None:
     took = perform(plan)
-    assert reviews_in(Budget(tokens=MONTH_TOKENS), [sum(one) for one in took.tasks.values()]) == (
-        reviews
-    )
+    assert reviews_in(
+        MonthlyBudget(tokens=MONTH_TOKENS), [sum(one) for one in took.tasks.values()]
+    ) == (reviews)
     assert f"| {took.tokens:,} | {reviews} |" in DOCUMENT
 
 

@@ -13,25 +13,23 @@ from typing import Any
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.foresight.usage import UsageWindow
-from headway.core.values import Limit
-from headway.runtime.access import dial_own
-from headway.runtime.admission import Admission
-from headway.runtime.agents import tools_memory
-from headway.runtime.agents.prompt import PromptAgent
-from headway.runtime.agents.toolloop import IN_DOUBT, Means, perform_loop
-from headway.runtime.agents.tools_files import Files
-from headway.runtime.agents.tools_mcp import Server
-from headway.runtime.agents.tools_models import Models
-from headway.runtime.folders import Folders
-from headway.runtime.schemas import read_schema
-from headway.runtime.shell import Shim
-from headway.runtime.work import AttemptError, OverBudgetError, WindowEmptyError
-from headway.simulator import models as simulated
-from headway.simulator.script import parse_script
-from headway.simulator.server import ServeOptions, account_of, serving, truth_of
+from headway.agents import toolloop as tools_memory
+from headway.agents.prompt import PromptAgent
+from headway.agents.shell import ShimClient
+from headway.agents.toolloop import IN_DOUBT, LoopDependencies, perform_loop
+from headway.agents.tools import FileTools
+from headway.agents.tools_mcp import McpServer
+from headway.agents.tools_models import LoopModels
+from headway.base.folders import Folders
+from headway.base.values import Limit
+from headway.client.admission import Admission, dial_own
+from headway.plans.references import read_schema
+from headway.sim import models as simulated
+from headway.sim.account import Terms, UsageWindow
+from headway.sim.provider import Latency, ProviderSpec
+from headway.sim.script import parse_script
+from headway.sim.server import ServeOptions, account_of, serving, truth_of
+from headway.work import AttemptError, OverBudgetError, WindowEmptyError
 from tests.integration.loop_scene import WIRES, Scene
 from tests.unit.attempts import Told
 
@@ -47,7 +45,7 @@ SERVER = str(Path(__file__).with_name("loop_server.py"))
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    models = simulated.Models(script=parse_script(SCRIPT))
+    models = simulated.SimulatedModels(script=parse_script(SCRIPT))
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(models=models)) as found:
         yield found
 
@@ -142,8 +140,8 @@ def test_a_model_without_a_price_is_not_asked_where_money_counts(scene: Scene) -
     unknown = replace(scene.settings(), must_be_priced=True, prices=lambda _, __: None)
 
     async def main() -> None:
-        async with PromptAgent(unknown) as agent, Models(agent) as models:
-            means = Means(models, lambda: Shim(str(scene.folder)))
+        async with PromptAgent(unknown) as agent, LoopModels(agent) as models:
+            means = LoopDependencies(models, lambda: ShimClient(str(scene.folder)))
             await perform_loop(scene.call("x"), Told().attempt(), means)
 
     with pytest.raises(AttemptError, match="nobody knows what a call to `agent` can cost"):
@@ -233,7 +231,7 @@ def test_a_bug_in_a_tool_ends_an_attempt_with_what_it_paid(
     def broken(*_: object) -> str:
         raise KeyError("of headway")
 
-    monkeypatch.setattr(Files, "_read", broken)
+    monkeypatch.setattr(FileTools, "_read", broken)
     with pytest.raises(AttemptError, match="request") as error:
         scene.perform(scene.call(using(read_file={"path": "a"})))
     assert "a bug in headway: KeyError" in error.value.fault.detail
@@ -346,7 +344,7 @@ def test_an_mcp_server_gives_its_tools_to_one_attempt(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIM_API_KEY", "sk-own")
-    server = Server("notes", (sys.executable, SERVER), environment=(("COLOUR", "blue"),))
+    server = McpServer("notes", (sys.executable, SERVER), environment=(("COLOUR", "blue"),))
     prompt = (
         'Use `notes__note {"text": "one"}`, `notes__note {"text": "two"}`, '
         '`notes__environment {"name": "COLOUR"}`, `notes__environment {"name": "SIM_API_KEY"}`, '
@@ -368,7 +366,7 @@ def test_an_mcp_server_that_cannot_be_is_said(scene: Scene) -> None:
         scene.perform(call)
     broken = (sys.executable, "-c", "import sys; sys.exit('no notes today')")
     with pytest.raises(AttemptError, match="no notes today") as caught:
-        scene.perform(call, servers={"notes": Server("notes", broken)})
+        scene.perform(call, servers={"notes": McpServer("notes", broken)})
     assert caught.value.fault.kind == "command"
     assert account_of(scene.key) not in truth_of(scene.url)["accounts"]
 

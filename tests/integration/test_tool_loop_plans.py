@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Stranger
 
 EDIT = """

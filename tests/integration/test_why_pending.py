@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.events import RunBegan, TaskStarted
-from headway.core.plan.graph import Graph, Group, Need
+from headway.engine.events import RunBegan, TaskStarted
+from headway.engine.state import Rules
 from headway.errors import BadValueError
-from headway.runtime.control import tell
-from headway.runtime.journal_reader import JournalReader
-from headway.watch.cause import Known, cause_of
+from headway.journal.reader import JournalReader
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.report.text.why import KnownRun, cause_of
+from headway.run.launch import tell
 from tests.integration.written_runs import BEGAN_S, Writer
 
 NAMES = ("probe[a]", "probe[b]", "verdict")
 
 OWNER = """
 import os, signal, sys
-from headway.runtime import owner
+from headway.base import locks as owner
 lock = owner.take(sys.argv[1])
 # Not by `print`: a signal may come in the middle of one.
 signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"paused\\n"))
@@ -36,9 +36,9 @@ while True:
 """
 
 
-def known(is_local: bool = False) -> Known:
-    graph = Graph((Group("probe", 2, is_local=is_local), Group("verdict", 1, (Need(0),))))
-    return Known(graph, Rules(), lambda group, member: NAMES[2 * group + member])
+def known(is_local: bool = False) -> KnownRun:
+    graph = Graph((TaskGroup("probe", 2, is_local=is_local), TaskGroup("verdict", 1, (Need(0),))))
+    return KnownRun(graph, Rules(), lambda group, member: NAMES[2 * group + member])
 
 
 def written(state: Path) -> Writer:

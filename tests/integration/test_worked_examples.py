@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from headway.simulator.launch import launched
-from headway.simulator.server import truth_of
+from headway.sim.server import launched, truth_of
 from tests.integration.overhearing import Overheard, overhearing
 from tests.integration.strangers_shell import ROOT, Stranger
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from headway.simulator.server import truth_of
+from headway.sim.server import truth_of
 
 WITHIN_S: Final = 400.0
 

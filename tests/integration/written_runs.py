@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.core.digest import digest
-from headway.core.engine.events import (
+from headway.base.records import digest
+from headway.base.values import Fault
+from headway.engine.events import (
     CallAdmitted,
     Ending,
     RunBegan,
@@ -18,10 +19,9 @@ from headway.core.engine.events import (
     TaskFinished,
     TaskStarted,
 )
-from headway.core.engine.record import Entry, Fact, Header, Row, fold
-from headway.core.values import Fault
-from headway.runtime.journal import Journal
-from headway.runtime.runs import RunPlace, new_run
+from headway.engine.record import Fact, Header, JournalEntry, TaskRow, fold
+from headway.journal.folder import RunPlace, new_run
+from headway.journal.journal import Journal
 
 NAMES = ("probe[a]", "probe[b]", "probe[버그 찾기]", "verdict")
 """One of them is as wide on a screen as two of its letters."""
@@ -39,8 +39,8 @@ class Writer:
     def __init__(self, state: Path, names: Sequence[str] = NAMES, tasks: int | None = None) -> None:
         self.place: RunPlace = new_run(str(state), BEGAN_S)
         self.names = names
-        self.entries: list[Entry] = []
-        self.rows: dict[int, Row] = {}
+        self.entries: list[JournalEntry] = []
+        self.rows: dict[int, TaskRow] = {}
         self.header = Header(
             self.place.id, "find bugs", "each", "[]", os.getcwd(), tasks or len(names), BEGAN_S
         )
@@ -48,11 +48,11 @@ class Writer:
     def tell(self, fact: Fact, *bodies: bytes) -> Writer:
         number: int | None = getattr(fact, "task", None)
         if number is None:
-            self.entries.append(Entry(fact))
+            self.entries.append(JournalEntry(fact))
             return self
         key, name = key_of(number), self.names[number]
         row = self.rows[number] = fold(self.rows.get(number), fact, key, name)
-        self.entries.append(Entry(fact, key, row, bodies))
+        self.entries.append(JournalEntry(fact, key, row, bodies))
         return self
 
     def finished(self, number: int, from_s: float, to_s: float, body: bytes) -> Writer:

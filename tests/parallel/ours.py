@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import headway
-from headway.core.plan.arguments import (
+from headway.plans.each import (
     ArgumentPlan,
     Arrangement,
     NamedSource,
-    Source,
+    ValueSource,
     arrange,
     lines,
     parse,
@@ -31,11 +31,11 @@ def plan_of(case: Case, here: Path) -> ArgumentPlan:
     if not named:
         named.append(NamedSource("file", ("-",)))
 
-    def source(name: NamedSource) -> Source:
+    def source(name: NamedSource) -> ValueSource:
         if name.kind == "values":
-            return Source(name.words, name.is_linked)
+            return ValueSource(name.words, name.is_linked)
         text = case.stdin if name.words == ("-",) else (here / name.words[0]).read_text()
-        return Source(lines(text or "", "-0" in options, "-r" in options), name.is_linked)
+        return ValueSource(lines(text or "", "-0" in options, "-r" in options), name.is_linked)
 
     number = options.get("-n", options.get("-N"))
     arrangement = Arrangement(

@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from headway.runtime.shell import Command, Shim
+from headway.agents.shell import Command, ShimClient
 
 COMMANDS = 200
 AT_ONCE = 8
@@ -36,7 +36,7 @@ def _children_cpu_s() -> float:
 
 
 async def _under_shim(folder: str) -> None:
-    shim = Shim(folder)
+    shim = ShimClient(folder)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:

@@ -217,7 +217,7 @@ def left_behind(someone: User) -> dict[int, str]:
         with suppress(OSError):
             words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             is_theirs = mark in (entry / "environ").read_bytes().split(b"\0")
-            if is_theirs and words and "headway.runtime.broker" not in words:
+            if is_theirs and words and "headway.broker.process" not in words:
                 found[int(entry.name)] = words
     return found
 

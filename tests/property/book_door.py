@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.foresight.door import SENT_AGAIN, DoorStatistics, Knock
-from headway.core.foresight.draw import uniform
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.terms import CallId
-from headway.core.values import Amounts, Fault, Reading, Sketch, Tally
+from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
+from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.lane import Request
+from headway.pacing.memory import CallId
+from headway.sim.clients import SENT_AGAIN, ClientPortStatistics, Knock
+from headway.sim.draw import uniform
 
 BYTES_PER_TOKEN = 4.3
 WORDINESS = 0.06
@@ -51,7 +52,7 @@ class BookDoor:
 
     def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
         assert fault.kind in SENT_AGAIN
-        outcome = Outcome("throttled", Tally(known="unknown"), fault, reading, self._dialect)
+        outcome = CallOutcome("throttled", Tally(known="unknown"), fault, reading, self._dialect)
         assert self.book.settle(self._ids.pop(call_id), outcome, now)
         self.knock(self._knocks[call_id], now, is_resent=True)
         return True
@@ -65,10 +66,10 @@ class BookDoor:
     def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
         assert fault is None
         tally = Tally(round(used.input_tokens), 0.0, round(used.output_tokens))
-        outcome = Outcome("used", tally, None, Reading(), self._dialect)
+        outcome = CallOutcome("used", tally, None, Reading(), self._dialect)
         return not self.book.settle(self._ids.pop(call_id), outcome, now)
 
-    def statistics(self) -> DoorStatistics:
+    def statistics(self) -> ClientPortStatistics:
         lanes = self.book.statistics().lanes.lanes
         in_flight = sum(lane.quota.in_flight for lane in lanes)
-        return DoorStatistics(len(self._ids) - in_flight, in_flight)
+        return ClientPortStatistics(len(self._ids) - in_flight, in_flight)

@@ -9,8 +9,9 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from headway.core.engine.engine import Halt, Rules, State, Step, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import Step, begin, step
+from headway.engine.events import (
     Admitted,
     Began,
     Continued,
@@ -27,11 +28,10 @@ from headway.core.engine.events import (
     Waiting,
     WakeAt,
 )
-from headway.core.engine.state import ripen
-from headway.core.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.values import Fault
+from headway.engine.state import Halt, Rules, State, ripen
+from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
 from headway.errors import QueueOrderError
+from headway.plans.graph import Graph, Need, TaskGroup
 
 GROUPS_MAX = 6
 MEMBERS_MAX = 4
@@ -84,7 +84,7 @@ TROUBLE = moments((*COMMON, *RARE))
 def reductions(draw: st.DrawFn) -> Graph:
     """A graph of blocks of blocks: each level behind one before it, and some who need all of it."""
     counts: list[int | None] = [draw(st.sampled_from((1, 4, 7, None))), 2]
-    groups = [Group("first", counts[0]), Group("other", 2)]
+    groups = [TaskGroup("first", counts[0]), TaskGroup("other", 2)]
     for number in range(2, draw(st.integers(3, 2 * GROUPS_MAX))):
         source = draw(st.integers(0, number - 1))
         block, forgives = draw(st.integers(0, 3)), st.sampled_from((False, True))
@@ -95,7 +95,7 @@ def reductions(draw: st.DrawFn) -> Graph:
         if (other := draw(st.integers(0, number - 1))) != source:
             needs.append(Need(other, 0, draw(forgives)))
         counts.append(count)
-        groups.append(Group(f"g{number}", count, tuple(needs)))
+        groups.append(TaskGroup(f"g{number}", count, tuple(needs)))
     return Graph(groups)
 
 
@@ -106,7 +106,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     place = draw(st.permutations(range(size)))
     sizes = st.sampled_from((0, 1, 1, 2, 3, MEMBERS_MAX, 7, None, None))
     counts = draw(st.lists(sizes, min_size=size, max_size=size))
-    groups: dict[int, Group] = {}
+    groups: dict[int, TaskGroup] = {}
     for number in range(size):
         before = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
         needs: dict[int, Need] = {}
@@ -117,7 +117,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             ]
             block = draw(st.sampled_from((0, *blocks))) if is_alone else 0
             needs.setdefault(other, Need(place[other], block, draw(st.integers(0, 3)) == 0))
-        groups[place[number]] = Group(
+        groups[place[number]] = TaskGroup(
             f"g{number}", counts[number], tuple(needs.values()),
             weight_s=float(draw(st.integers(0, 3))), priority=float(draw(st.integers(0, 1))),
             queue=draw(st.sampled_from(("", "", "q", "p"))),

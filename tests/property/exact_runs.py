@@ -11,19 +11,18 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.foresight.account import Terms
-from headway.core.foresight.door import PacedDoor
-from headway.core.foresight.provider import Call, Latency, Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Rehearsed, Setup
-from headway.core.foresight.sample import Workload
-from headway.core.plan.graph import Graph, Task
-from headway.core.quota.belief import Profile, QuotaConfig
-from headway.core.quota.dialect import DIALECTS
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
+from headway.base.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
+from headway.engine.state import Rules
+from headway.engine.strategy import AllAtOnce
+from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.headers import DIALECTS
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.plans.graph import Graph, Task
+from headway.sim.account import Terms
+from headway.sim.clients import PacedDoor
+from headway.sim.provider import Latency, Provider, ProviderSpec, SimulatedCall
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
 
 Sizes = tuple[tuple[float, float], ...]
 """Of each call, input and output tokens."""
@@ -68,7 +67,7 @@ class Case:
             demand = Demand(amounts, amounts, str(tokens_out))
             weight_s = self.latency.work_s(tokens_out)
             tasks.append(Task(f"t{number}", (), (demand,), weight_s))
-            calls.append((Call(number, tokens_in, tokens_out, tokens_out),))
+            calls.append((SimulatedCall(number, tokens_in, tokens_out, tokens_out),))
         return Workload("exact", Graph.of(tasks), tuple(calls))
 
     @property
@@ -116,7 +115,7 @@ def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Pl
     provider = Provider(spec, 1)
     provider.shows_progress = True
     door = PacedDoor(quota, KnownLengths())
-    result = Rehearsal(Setup(case.workload, provider, door, Rules(AllAtOnce()))).run()
+    result = Rehearsal(RehearsalSetup(case.workload, provider, door, Rules(AllAtOnce()))).run()
     return Played(result, provider, quota)
 
 

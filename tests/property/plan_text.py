@@ -8,9 +8,10 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 
-from headway.core.plan.grammar import KEYS
 from headway.errors import PlanError
-from headway.planfile import apply_fixes, plan_from
+from headway.plans.fixes import apply_fixes
+from headway.plans.grammar import KEYS
+from headway.plans.load import plan_from
 
 VALID = """\
 headway: 1

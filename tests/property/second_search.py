@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import floor, inf
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.draw import lognormal, uniform
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.values import Limit, LimitKind, Resource
+from headway.base.values import Limit, LimitKind, Resource
+from headway.sim.account import Terms
+from headway.sim.draw import lognormal, uniform
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
 
 LATER_S = 1e-7
 """How much after a start an end must come to count as after it."""
@@ -33,10 +33,10 @@ class Instance:
     """Something small to be done at some provider."""
 
     spec: ProviderSpec
-    tasks: tuple[tuple[Call, ...], ...]
+    tasks: tuple[tuple[SimulatedCall, ...], ...]
     needs: tuple[tuple[int, ...], ...]
     share: float
-    calls: tuple[Call, ...]
+    calls: tuple[SimulatedCall, ...]
     before: tuple[frozenset[int], ...]
     """Of each call, all calls that must have ended."""
     lengths: tuple[float, ...]
@@ -81,7 +81,7 @@ def draw_instance(seed: int) -> Instance:
     counts_output = "output" in resources or "tokens" in resources
     most = (4 if reserved else 3) if counts_output else 6
     calls = [draw_call(dice, seed, place) for place in range(int(dice(1, most + 1)))]
-    tasks: list[tuple[Call, ...]] = []
+    tasks: list[tuple[SimulatedCall, ...]] = []
     left = list(calls)
     while left:
         size = 2 if dice() < 0.2 else 1
@@ -98,14 +98,19 @@ def draw_instance(seed: int) -> Instance:
     return lay(ProviderSpec("small", terms, latency), tasks, needs, share)
 
 
-def draw_call(dice: Dice, seed: int, place: int) -> Call:
+def draw_call(dice: Dice, seed: int, place: int) -> SimulatedCall:
     output = float(int(dice(20, 400)))
-    return Call(place, float(int(dice(50, 1000))), output, output + float(int(dice(0, 800))),
-                lognormal(seed, 6, place, 0.4))  # fmt: skip
+    return SimulatedCall(
+        place,
+        float(int(dice(50, 1000))),
+        output,
+        output + float(int(dice(0, 800))),
+        lognormal(seed, 6, place, 0.4),
+    )
 
 
 def draw_limit(
-    dice: Dice, resource: Resource, calls: Sequence[Call], rule: tuple[bool, bool, float]
+    dice: Dice, resource: Resource, calls: Sequence[SimulatedCall], rule: tuple[bool, bool, float]
 ) -> Limit:
     """A limit near the demand. Calls larger than the limit occur, but not where output flows."""
     reserved, fits, share = rule
@@ -123,7 +128,7 @@ def draw_limit(
     return Limit(resource, amount, period, kind, burst if is_burst else None)
 
 
-def amount_of(resource: Resource, call: Call, reserved: bool) -> float:
+def amount_of(resource: Resource, call: SimulatedCall, reserved: bool) -> float:
     output = call.max_tokens if reserved else call.output_tokens
     known = {"requests": 1.0, "input": call.input_tokens, "output": output}
     return known.get(resource, call.input_tokens + output)
@@ -131,7 +136,7 @@ def amount_of(resource: Resource, call: Call, reserved: bool) -> float:
 
 def lay(
     spec: ProviderSpec,
-    tasks: Sequence[tuple[Call, ...]],
+    tasks: Sequence[tuple[SimulatedCall, ...]],
     needs: Sequence[tuple[int, ...]],
     share: float,
 ) -> Instance:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import floor
 
-from headway.core.values import Limit
+from headway.base.values import Limit
 from tests.property.second_search import TINY, Dice, Instance, orders
 
 ROUNDS = 6

@@ -9,11 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.demand import Price
-from headway.core.quota.purse import CLAIM_S
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, CallId, Memory, Spend
-from headway.core.values import Fault, Limit, Reading, Sketch, Tally
+from headway.base.values import Fault, Limit, Reading, Sketch, Tally
+from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.budget import CLAIM_S
+from headway.pacing.estimate import Price
+from headway.pacing.lane import Request
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    AccountTerms,
+    CallId,
+    MonthlyBudget,
+    PacingMemory,
+    Spend,
+)
 
 ACCOUNTS = ("one", "two")
 CLIENTS = ("ann", "bob", "eve")
@@ -33,9 +41,9 @@ sketches = st.builds(
     prefix_bytes=st.just(100),
 )
 budgets = st.one_of(
-    st.just(Budget()),
-    st.builds(Budget, tokens=st.sampled_from([0.0, 3000.0, 9000.0, 30000.0])),
-    st.builds(Budget, microusd=st.sampled_from([10_000, 100_000])),
+    st.just(MonthlyBudget()),
+    st.builds(MonthlyBudget, tokens=st.sampled_from([0.0, 3000.0, 9000.0, 30000.0])),
+    st.builds(MonthlyBudget, microusd=st.sampled_from([10_000, 100_000])),
 )
 terms = st.builds(
     lambda at_once, requests, share, budget: AccountTerms(
@@ -79,7 +87,7 @@ class Outside(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.book = Book(Memory(month="2026-11"), lambda *_: PRICE, self.now)
+        self.book = Book(PacingMemory(month="2026-11"), lambda *_: PRICE, self.now)
         self.terms: dict[str, AccountTerms] = {}
         self.waiting: dict[CallId, Call] = {}
         self.held: dict[CallId, Call] = {}
@@ -127,7 +135,7 @@ class Outside(RuleBasedStateMachine):
             if "concurrency" in kept and is_ours:
                 assert flying <= max(1.0, kept["concurrency"].amount * share)
 
-    def finish(self, name: CallId, outcome: Outcome) -> None:
+    def finish(self, name: CallId, outcome: CallOutcome) -> None:
         assert self.book.settle(name, outcome, self.now)
         assert not self.book.settle(name, outcome, self.now)
         call = self.held.pop(name)
@@ -148,7 +156,7 @@ class Outside(RuleBasedStateMachine):
         for _ in range(WAKES_MAX):
             wake_s = self.wake()
             for call in list(self.held):
-                self.finish(call, Outcome("used", _tally(self.held[call].request.sketch, 0.5)))
+                self.finish(call, CallOutcome("used", _tally(self.held[call].request.sketch, 0.5)))
                 wake_s = self.now
             if not self.waiting:
                 break
@@ -177,7 +185,7 @@ class Callers(Outside):
         self.configure(account, set_by_user)
 
     @rule(budget=budgets)
-    def set_common_budget(self, budget: Budget) -> None:
+    def set_common_budget(self, budget: MonthlyBudget) -> None:
         self.configure(EVERY_ACCOUNT, AccountTerms(budget=budget))
 
     @rule(
@@ -239,13 +247,13 @@ class Callers(Outside):
     ) -> None:
         call = data.draw(st.sampled_from(list(self.held)))
         if how == "throttled":
-            self.finish(call, Outcome("throttled", fault=fault or Fault("rate")))
+            self.finish(call, CallOutcome("throttled", fault=fault or Fault("rate")))
         elif how == "unused":
-            self.finish(call, Outcome("unused"))
+            self.finish(call, CallOutcome("unused"))
         elif known == "reported":
-            self.finish(call, Outcome("used", _tally(self.held[call].request.sketch, share)))
+            self.finish(call, CallOutcome("used", _tally(self.held[call].request.sketch, share)))
         else:
-            self.finish(call, Outcome("used", Tally(known="unknown"), Fault("broken")))
+            self.finish(call, CallOutcome("used", Tally(known="unknown"), Fault("broken")))
 
     @rule(client=st.sampled_from(CLIENTS))
     def die(self, client: str) -> None:
@@ -284,7 +292,7 @@ class Callers(Outside):
     @invariant()
     def no_budget_is_exceeded_by_what_was_granted_under_it(self) -> None:
         for name in (*ACCOUNTS, EVERY_ACCOUNT):
-            budget = self.terms[name].budget if name in self.terms else Budget()
+            budget = self.terms[name].budget if name in self.terms else MonthlyBudget()
             taken, allowed = _taken(self.book, name), self.allowed[name]
             if budget.tokens is not None:
                 assert taken.tokens <= max(budget.tokens, allowed.tokens) + 1e-6

@@ -15,14 +15,12 @@ from statistics import median
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.audit import violations
-from headway.core.foresight.bound import bound
-from headway.core.foresight.layout import lay_out, rules_of
-from headway.core.foresight.provider import Accepted, Ended, Latency, Provider, ProviderSpec
-from headway.core.foresight.reservation import held_end, reserved_end
-from headway.core.foresight.supply import season_of
-from headway.core.values import Limit, Resource
+from headway.base.values import Limit, Resource
+from headway.report.bound import bound, held_end, reserved_end
+from headway.sim.account import Terms
+from headway.sim.audit import violations
+from headway.sim.provider import Accepted, Latency, Provider, ProviderSpec, SimulatedEnd
+from headway.sim.supply import lay_out, rules_of, season_of
 from tests.property.second_search import (
     Dice,
     Instance,
@@ -91,7 +89,7 @@ def play(one: Instance, starts: dict[int, float]) -> None:
         assert isinstance(provider.submit(one.calls[call], now), Accepted)
         ends[call] = now + one.lengths[call]
     happened = provider.advance(max(ends.values()) + STEP_S)
-    assert sum(isinstance(happening, Ended) for happening in happened) > 0
+    assert sum(isinstance(happening, SimulatedEnd) for happening in happened) > 0
     assert provider.statistics().in_flight == 0
     if not any(is_oversized(one, limit) for limit in one.limits):
         spans = [(ends[call] - one.lengths[call], ends[call]) for call in starts]
@@ -150,7 +148,7 @@ def run(one: Instance) -> float:
     ended: set[int] = set()
     while len(ended) < len(one.calls):
         ended |= {one_end.call_id for one_end in provider.advance(now)
-                  if isinstance(one_end, Ended)}  # fmt: skip
+                  if isinstance(one_end, SimulatedEnd)}  # fmt: skip
         soonest = inf
         for place, call in enumerate(one.calls):
             if place not in sent and one.before[place] <= ended:

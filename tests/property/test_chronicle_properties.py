@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.chronicle import (
+from headway.base.codec import decode, encode
+from headway.base.values import FaultKind
+from headway.pacing.memory import (
     KEEP,
     MINUTES_KEPT,
-    Answer,
     Chronicle,
     ChronicleMemory,
+    ObservedAnswer,
     hours_of,
     lately,
     total,
 )
-from headway.core.values import FaultKind
-from headway.runtime.codec import decode, encode
 
 Step = tuple[float, str, int]
 
@@ -59,7 +59,7 @@ def _performed(steps: list[Step]) -> tuple[Chronicle, list[tuple[int, int, int]]
                 began[minute] = hour
             continue
         if what == "answer":
-            chronicle.answered(Answer(3.0 * number, float(number), 0.1, 1.0, number), now)
+            chronicle.answered(ObservedAnswer(3.0 * number, float(number), 0.1, 1.0, number), now)
         else:
             chronicle.refused(what, now)  # type: ignore[arg-type]
         began.setdefault(minute, hour)

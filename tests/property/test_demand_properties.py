@@ -8,8 +8,9 @@ from math import inf, isfinite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.quota.demand import InputRatio, OutputLength, Price, right_size
-from headway.core.values import Amounts, Tally
+from headway.base.values import Amounts, Tally
+from headway.pacing.estimate import InputRatio, Price, right_size
+from headway.pacing.length import OutputLength
 
 TOKENS = st.floats(0.0, 1e7)
 STEPS = st.lists(

@@ -7,8 +7,17 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.foresight.speech import error_body, headers
-from headway.core.quota.dialect import (
+from headway.base.values import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Fault,
+    FaultKind,
+    LimitReading,
+    Reading,
+    Resource,
+)
+from headway.pacing.headers import (
     ANTHROPIC,
     DIALECTS,
     NUMBER_MAX,
@@ -19,17 +28,8 @@ from headway.core.quota.dialect import (
     number,
     rfc3339_s,
 )
-from headway.core.quota.refusal import classify, parse_stream_error, reading_of_refusal
-from headway.core.values import (
-    DAY_S,
-    HOUR_S,
-    MINUTE_S,
-    Fault,
-    FaultKind,
-    LimitReading,
-    Reading,
-    Resource,
-)
+from headway.pacing.refusal import classify, parse_stream_error, reading_of_refusal
+from headway.sim.headers import error_body, headers
 
 KNOWN_NAMES = [
     *(name for name, _ in headers("anthropic", [LimitReading(r, MINUTE_S, 1, 1, 1)

@@ -7,10 +7,9 @@ import subprocess
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.arguments import Arrangement, Source, arrange
-from headway.core.plan.shellreader import read
-from headway.core.plan.shelltext import SHELL
 from headway.errors import UsageError
+from headway.plans.each import Arrangement, ValueSource, arrange
+from headway.plans.shell import SHELL, read
 
 VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 REPLACED = st.sampled_from(("{}", "{.}", "{/}", "{//}", "{/.}", "{1}", "{-1}", "{#}"))
@@ -41,7 +40,7 @@ def test_a_plan_is_refused_with_a_hint_or_every_task_can_be_shown(
     template: str, values: list[str]
 ) -> None:
     try:
-        plan = arrange([template], [Source(values)], Arrangement(arguments_max=2))
+        plan = arrange([template], [ValueSource(values)], Arrangement(arguments_max=2))
     except UsageError as refused:
         hint = refused.hint
     else:

@@ -6,8 +6,8 @@ from math import inf
 
 from hypothesis import given, settings
 
-from headway.core.engine.engine import Rules, advance, apply, begin, decide, starts, step
-from headway.core.engine.events import (
+from headway.engine.engine import advance, apply, begin, decide, starts, step
+from headway.engine.events import (
     Began,
     Event,
     Failed,
@@ -19,7 +19,7 @@ from headway.core.engine.events import (
     RunFinished,
     RunHeld,
     RunStopping,
-    Start,
+    StartAttempt,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -28,9 +28,9 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.state import ripen
-from headway.core.engine.strategy import LOOKAHEAD, Adaptive, Fixed, Strategy, Waves
-from headway.core.plan.graph import Graph
+from headway.engine.state import Rules, ripen
+from headway.engine.strategy import LOOKAHEAD, Adaptive, Fixed, Strategy, Waves
+from headway.plans.graph import Graph
 from tests.property.engine_runs import (
     MOMENTS,
     RULES,
@@ -207,7 +207,7 @@ def test_waves_are_numbered_and_come_before_their_tasks(
         waves = [event for event in taken.events if isinstance(event, WaveBegan)]
         numbers += [wave.number for wave in waves]
         assert all(wave.of >= wave.number for wave in waves)
-        is_started = any(isinstance(effect, Start) for effect in taken.effects)
+        is_started = any(isinstance(effect, StartAttempt) for effect in taken.effects)
         assert len(waves) == (is_started and isinstance(rules.strategy, Waves))
     assert numbers == list(range(1, len(numbers) + 1))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headway.core.quota.fairness import PEEK_MAX, FairQueue
+from headway.pacing.queue import PEEK_MAX, FairQueue
 
 WEIGHTS = st.floats(0.25, 4.0)
 COSTS = st.lists(st.floats(0.5, 10.0), min_size=1, max_size=20)

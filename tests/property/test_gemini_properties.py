@@ -9,10 +9,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.quota.dialect import GEMINI
-from headway.core.values import Tally
+from headway.base.values import Tally
 from headway.errors import WireError
-from headway.wire import write
+from headway.pacing.headers import GEMINI
+from headway.wire import answer as write
 from headway.wire.read import AnswerReader, conversation, sketch
 from headway.wire.values import Answer, Route
 from tests.unit.test_wire_gemini import (

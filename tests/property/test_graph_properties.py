@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.graph import Graph, Task
-from headway.core.plan.ready import DONE, ReadySet
 from headway.errors import CycleError
+from headway.plans.graph import Graph, Task
+from headway.plans.ready import DONE, ReadySet
 from tests.property.engine_runs import blocks_in, graphs
 
 

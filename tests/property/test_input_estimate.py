@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.demand import InputRatio
+from headway.pacing.estimate import InputRatio
 from headway.wire.read import sketch
-from headway.wire.text import content_kind
-from headway.wire.values import Route
-from headway.wire.weight import EXACT_BYTES_MAX, weighed_bytes
+from headway.wire.request import content_kind
+from headway.wire.values import EXACT_BYTES_MAX, Route, weighed_bytes
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "tokens" / "texts.json.gz"
 KINDS = ("english", "code", "korean")

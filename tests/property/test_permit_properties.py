@@ -13,11 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headway.core.quota.belief import Profile, QuotaConfig
-from headway.core.quota.dialect import CEREBRAS, PLAIN
-from headway.core.quota.outflow import BIN_S
-from headway.core.quota.quota import MAY_CALL, Ask, Decision, Quota, Settlement
-from headway.core.values import (
+from headway.base.values import (
     Amounts,
     Demand,
     Fault,
@@ -29,6 +25,10 @@ from headway.core.values import (
     SettledAs,
     Usage,
 )
+from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.headers import CEREBRAS, PLAIN
+from headway.pacing.limits import BIN_S
+from headway.pacing.quota import MAY_CALL, Decision, PermitRequest, Quota, Settlement
 from tests.property.exact_runs import KINDS, Case, cases
 
 FOREVER_S = 1e12
@@ -79,7 +79,7 @@ class Lives(RuleBasedStateMachine):
             max(expected.output_tokens, most.output_tokens),
             max(expected.spend_microusd, most.spend_microusd),
         )
-        self.waiting.add(self.quota.ask(Ask(Demand(expected, ceiling))))
+        self.waiting.add(self.quota.ask(PermitRequest(Demand(expected, ceiling))))
 
     @rule(place=IDS)
     def leave(self, place: int) -> None:
@@ -234,7 +234,7 @@ def test_backlogged_flows_share_by_weight_whatever_the_size_of_their_calls(
 
     def ask(flow: str, number: int) -> None:
         size = float(sizes[flow == "b"] + number % 7)
-        quota.ask(Ask(_demand(size), (flow,)))
+        quota.ask(PermitRequest(_demand(size), (flow,)))
 
     # More than a whole window takes: both are backlogged at all times.
     for number in range(250):
@@ -258,11 +258,11 @@ def test_a_newcomer_behind_a_deep_flow_waits_at_most_two_service_times(
     quota = _known(one_at_once if is_slotted else one_per_service)
     service = Service(quota, lambda _demand: (0.0, service_s))
     for _ in range(1000):
-        quota.ask(Ask(_demand(1.0), ("deep",)))
+        quota.ask(PermitRequest(_demand(1.0), ("deep",)))
     while quota.statistics().granted < served:
         service.step()
     asked_s = service.now
-    place = quota.ask(Ask(_demand(1.0), ("new",)))
+    place = quota.ask(PermitRequest(_demand(1.0), ("new",)))
     permit = _permit_of(service, place)
     assert permit.granted_s <= asked_s + 2.0 * service_s + 1e-6
 
@@ -281,11 +281,11 @@ def test_a_large_call_among_many_small_ones_starts_when_its_turn_was_told(
     call_s = 2.0
     service = Service(quota, lambda _demand: (0.5, call_s))
     for _ in range(2000):
-        quota.ask(Ask(small, ("small",)))
+        quota.ask(PermitRequest(small, ("small",)))
     for _ in range(5):
         service.step()
     asked_s = service.now
-    place = quota.ask(Ask(large, ("large",)))
+    place = quota.ask(PermitRequest(large, ("large",)))
     told: list[float] = []
     granted: list[Permit] = []
     while not granted:
@@ -326,7 +326,7 @@ def test_waits_are_true_and_a_second_look_changes_nothing(case: Case) -> None:
         lambda demand: (latency.first_byte_s, latency.work_s(demand.expected.output_tokens)),
     )
     for tokens_in, tokens_out in case.sizes:
-        quota.ask(Ask(_demand(tokens_in, tokens_out)))
+        quota.ask(PermitRequest(_demand(tokens_in, tokens_out)))
     while quota.statistics().waiting:
         service.follow(_decided(quota, service.now))
     assert service.vain_most <= VAIN_MAX
@@ -357,5 +357,5 @@ def _decided(quota: Quota, now: float) -> Decision:
 
 def test_a_call_that_did_not_wait_is_told_so() -> None:
     quota = _known(Limit("input", 600.0))
-    quota.ask(Ask(_demand(10.0)))
+    quota.ask(PermitRequest(_demand(10.0)))
     assert quota.decide(0.0).grants[0].permit.reason == MAY_CALL

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.content import keys_of
-from headway.planfile import plan_from
+from headway.plans.expand import keys_of
+from headway.plans.load import plan_from
 from tests.property.plan_text import (
     PLANS,
     VALID,

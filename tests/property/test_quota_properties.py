@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.audit import gauge_excess, violations, worst_window
-from headway.core.foresight.bound import bound
-from headway.core.foresight.provider import Latency
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.report.bound import bound
+from headway.sim.account import Terms
+from headway.sim.audit import gauge_excess, violations, worst_window
+from headway.sim.provider import Latency
 from tests.property.exact_runs import Case, Played, cases, play, steady_cases
 
 TOLERANCE = 1e-6

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.graph import Graph, Need
-from headway.core.plan.ready import DONE, FAILED, LOST, PENDING, READY, ReadySet, copied
+from headway.plans.graph import Graph, Need
+from headway.plans.ready import DONE, FAILED, LOST, PENDING, READY, ReadySet, copied
 from tests.property.engine_runs import blocks_in, graphs, is_in, reductions
 
 Place = tuple[int, int]

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.pieces import pieces_of
-from headway.core.plan.fanin import CALL_TOKENS
-from headway.core.tokens import tokens_at_most
-from headway.simulator.tokens import TURN_TOKENS, count
+from headway.engine.reduction import pieces_of
+from headway.plans.fan_in import CALL_TOKENS, tokens_at_most
+from headway.sim.truth import TURN_TOKENS, count
 from tests.unit.reduced import Model, Played, play
 
 CONTEXTS = st.sampled_from([(1_200, 100), (2_000, 250), (4_000, 300), (8_000, 1_000)])

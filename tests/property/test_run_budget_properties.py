@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.budget import RUN, Later, Never, Purse, Reserved
-from headway.core.plan.spec import Budget
+from headway.engine.budget import RUN, Later, Never, Reserved, RunBudget
+from headway.plans.spec import PlanBudget
 
 IN_FLIGHT = 64
 
 
-def check(purse: Purse, budget: int) -> None:
+def check(purse: RunBudget, budget: int) -> None:
     pot = dict(purse.statistics().pots)[RUN]
     assert pot.spent.microusd + pot.reserved.microusd <= budget
     assert pot.overrun.microusd == 0
@@ -27,7 +27,7 @@ def test_64_in_flight_at_their_maximum_never_exceed_the_budget(
     budget: int, calls: list[tuple[int, float]], order: list[int]
 ) -> None:
     """Half of the attempts make a second call; everybody gets an answer in the end."""
-    purse = Purse(Budget(budget))
+    purse = RunBudget(PlanBudget(budget))
     todo = list(range(len(calls)))
     flying: dict[int, int] = {}
     waiting: dict[int, int] = {}
@@ -75,7 +75,7 @@ def test_64_in_flight_at_their_maximum_never_exceed_the_budget(
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=30))
 def test_whoever_waits_is_served_in_the_order_of_asking(needs: list[int]) -> None:
-    purse = Purse(Budget(100))
+    purse = RunBudget(PlanBudget(100))
     assert purse.reserve(-1, 100) == Reserved()
     for id, need in enumerate(needs):
         assert isinstance(purse.reserve(id, need), Later)

@@ -9,12 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.demand import Price
-from headway.core.quota.estimate import INPUT_DOUBT
-from headway.core.quota.growth import STEP_TOKENS
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, CallId, Memory, Spend
-from headway.core.values import Sketch, Tally
+from headway.base.values import Sketch, Tally
+from headway.pacing.admission import Book, CallOutcome
+from headway.pacing.budget import STEP_TOKENS
+from headway.pacing.estimate import INPUT_DOUBT, Price
+from headway.pacing.lane import Request
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    AccountTerms,
+    CallId,
+    MonthlyBudget,
+    PacingMemory,
+    Spend,
+)
 
 PRICE = Price(3_000_000, 15_000_000)
 INPUT = 104.0
@@ -45,8 +52,8 @@ class Agents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.budget = Budget()
-        self.book = Book(Memory(), lambda *_: PRICE, 0.0)
+        self.budget = MonthlyBudget()
+        self.book = Book(PacingMemory(), lambda *_: PRICE, 0.0)
         self.waiting: dict[CallId, Request] = {}
         self.held: dict[CallId, Call] = {}
         self.numbers = 0
@@ -55,11 +62,11 @@ class Agents(RuleBasedStateMachine):
 
     @rule(
         budget=st.one_of(
-            st.builds(Budget, tokens=st.sampled_from([1000.0, 5000.0, 20_000.0])),
-            st.builds(Budget, microusd=st.sampled_from([10_000, 100_000])),
+            st.builds(MonthlyBudget, tokens=st.sampled_from([1000.0, 5000.0, 20_000.0])),
+            st.builds(MonthlyBudget, microusd=st.sampled_from([10_000, 100_000])),
         )
     )
-    def set_budget(self, budget: Budget) -> None:
+    def set_budget(self, budget: MonthlyBudget) -> None:
         self.budget = budget
         self.book.configure(EVERY_ACCOUNT, AccountTerms(budget=budget), self.now)
         self.excess = self._over()
@@ -118,7 +125,7 @@ class Agents(RuleBasedStateMachine):
         elif known == "unknown":
             tally = Tally(known="unknown")
         spent = self._spent()
-        assert self.book.settle(call.request.id, Outcome("used", tally), self.now)
+        assert self.book.settle(call.request.id, CallOutcome("used", tally), self.now)
         now = self._spent()
         assert now.tokens - spent.tokens >= call.least.tokens - TOLERANCE
         assert now.microusd - spent.microusd >= call.least.microusd

@@ -8,13 +8,21 @@ from math import inf
 
 from hypothesis import given, settings
 
-from headway.core.engine.engine import Rules, State, advance, apply, begin
-from headway.core.engine.events import TaskStarted
-from headway.core.engine.state import ripen
-from headway.core.engine.strategy import Strategy
-from headway.core.engine.why import Active, Blocked, BlockerKind, Ended, Free, must_end, why
-from headway.core.plan.graph import Graph
-from headway.core.plan.ready import DONE, READY
+from headway.engine.engine import advance, apply, begin
+from headway.engine.events import TaskStarted
+from headway.engine.explain import (
+    Blocked,
+    BlockerKind,
+    EndedReason,
+    Free,
+    StartedReason,
+    must_end,
+    why,
+)
+from headway.engine.state import Rules, State, ripen
+from headway.engine.strategy import Strategy
+from headway.plans.graph import Graph
+from headway.plans.ready import DONE, READY
 from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs, is_in
 
 Named = tuple[BlockerKind, int]
@@ -162,8 +170,8 @@ def test_exactly_what_is_named_keeps_a_task_from_starting(
     run = begun(graph, rules, course)
     for task in range(run.state.ready_set.numbers.total):
         answer = why(run.state, task, run.now)
-        assert isinstance(answer, Active) == (task in run.state.active)
-        assert isinstance(answer, Ended) == (run.state.ready_set.states[task] >= DONE)
+        assert isinstance(answer, StartedReason) == (task in run.state.active)
+        assert isinstance(answer, EndedReason) == (run.state.ready_set.states[task] >= DONE)
         if isinstance(answer, Free):
             assert _starts(_copy(run), task, run.now)
         elif isinstance(answer, Blocked):

@@ -14,16 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.quota.dialect import ANTHROPIC, DIALECTS, OPENAI
-from headway.core.values import Fault, Tally
+from headway.base.values import Fault, Tally
 from headway.errors import WireError
-from headway.wire import write
-from headway.wire.excerpt import END_BYTES, WHOLE_BYTES_MAX
-from headway.wire.inflate import SWELL_FREE_BYTES, SWELL_MAX, Inflater
+from headway.pacing.headers import ANTHROPIC, DIALECTS, OPENAI
+from headway.wire import answer as write
 from headway.wire.read import AnswerReader, conversation, route, sketch
-from headway.wire.sse import Event, EventReader
-from headway.wire.text import content_kind
-from headway.wire.values import Answer, Route, ToolUse, WireName
+from headway.wire.request import content_kind
+from headway.wire.stream import SWELL_FREE_BYTES, SWELL_MAX, Event, EventReader, Inflater
+from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Answer, Route, ToolUse, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.explore import KINDS, Kind, measured
-from headway.core.foresight.explore import Options, explore
-from headway.core.foresight.interleave import interleavings
-from headway.core.foresight.schedules import Line
-from headway.core.foresight.subject import subject_of
-from headway.planfile import load_unrefused
+from headway.plans.load import load_unrefused
+from headway.report.explore import ExploreOptions, explore, subject_of
+from headway.report.schedules import ScheduleText, interleavings
 from tests.unit.explored_programs import drawn
 from tests.unit.test_explore_trials import outcomes_of, player_of
 
@@ -33,7 +31,7 @@ def test_five_tasks_end_alike_in_all_113400_orders(tmp_path: Path, is_shared: bo
     path.write_text("\n".join(lines))
     loaded, _ = load_unrefused(path)
     began_s = time.process_time()
-    found = explore(subject_of(loaded.expanded), Options(), lambda *_: None)
+    found = explore(subject_of(loaded.expanded), ExploreOptions(), lambda *_: None)
     took_s = time.process_time() - began_s
     assert (found.schedules, found.is_complete, found.differs) == (113_400, True, False)
     assert found.schedules / took_s >= SCHEDULES_PER_S_MIN
@@ -55,7 +53,7 @@ def test_programs_that_share_a_state_end_alike_in_every_order() -> None:
             if number > 500:
                 break
         for crash in range(1, 40):
-            line = Line("random", seed=seed, crash=crash)
+            line = ScheduleText("random", seed=seed, crash=crash)
             assert player.play(line).outcome == serial.outcome, (seed, crash)
 
 

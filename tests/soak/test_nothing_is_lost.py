@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.simulator.compare import Experiment, compare, parse_contenders
-from headway.simulator.presets import PROVIDERS, WORKLOADS
+from headway.sim.compare import Experiment, compare, parse_contenders
+from headway.sim.presets import PROVIDERS, WORKLOADS
 
 SEEDS = tuple(range(1, 21))
 

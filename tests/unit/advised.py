@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from headway.core.foresight.foreseen import Foreseen, Spread
-from headway.core.foresight.options import ADAPTIVE, ONE, Option, Way, priced
-from headway.core.foresight.situation import Situation
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.options import ADAPTIVE, ONE, Option, Situation, Way, priced
 
 
-def exactly(value: float) -> Spread:
-    return Spread(value, value, value)
+def exactly(value: float) -> SpreadNumber:
+    return SpreadNumber(value, value, value)
 
 
 def option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from headway.runtime.work import Attempt, OverBudgetError
+from headway.work import Attempt, OverBudgetError
 
 
 @dataclass(slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.simulator.coherence_demo import Ordered, Outcome, performed, run_loose
-from headway.simulator.orders import draw_orders
+from headway.sim.coherence_demo import DemoOutcome, Ordered, draw_orders, performed, run_loose
 
 
-def the_three(records: int, seed: int) -> tuple[Outcome, Outcome, Outcome]:
+def the_three(records: int, seed: int) -> tuple[DemoOutcome, DemoOutcome, DemoOutcome]:
     """Loose, ordered, and ordered without `needs`."""
     orders = draw_orders(records, seed)
     free = Ordered(orders, has_needs=False)
@@ -17,13 +16,13 @@ def the_three(records: int, seed: int) -> tuple[Outcome, Outcome, Outcome]:
     return loose, ordered, removed
 
 
-def must_be_right(ways: Sequence[Outcome], seed: int) -> None:
+def must_be_right(ways: Sequence[DemoOutcome], seed: int) -> None:
     """Every record is as it should be, and nobody was misled on the way."""
     for way in ways:
         assert (way.wrong_records, way.false_errors, way.contradictory) == (0, 0, 0), (seed, way)
 
 
-def must_be_worse(loose: Outcome, ordered: Outcome, seed: int) -> None:
+def must_be_worse(loose: DemoOutcome, ordered: DemoOutcome, seed: int) -> None:
     """Wrong records, errors that do not exist, contradictory corrections, and more tokens."""
     assert loose.wrong_records > 0, (seed, loose)
     assert loose.false_errors > 0, (seed, loose)

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headway.core.digest import digest
-from headway.core.engine.engine import Rules
-from headway.core.engine.events import Event, TaskFinished, TaskReused, TaskStarted
-from headway.core.engine.record import Entry, Row
-from headway.core.engine.strategy import parse
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.values import Fault, FaultKind
-from headway.runtime.driver import Driver, RunOutcome, Setup
-from headway.runtime.takeover import Saved
-from headway.runtime.work import Attempt, AttemptError, Needed, Result
+from headway.base.records import digest
+from headway.base.values import Fault, FaultKind
+from headway.engine.events import Event, TaskFinished, TaskReused, TaskStarted
+from headway.engine.record import JournalEntry, TaskRow
+from headway.engine.state import Rules
+from headway.engine.strategy import parse
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.run.driver import Driver, RunOutcome, RunSetup
+from headway.run.takeover import Saved
 from headway.testing import run_virtual
+from headway.work import Attempt, AttemptError, Needed, Result
 
 Act = Callable[[Attempt], Awaitable[Result]]
 
@@ -75,13 +75,17 @@ class SlowRecord:
 
     delay_s: float | None = 0.0
     """None: only `release` makes anything durable."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     bodies: dict[bytes, bytes] = field(default_factory=dict)
-    rows: dict[bytes, Row] = field(default_factory=dict)
-    waiting: list[tuple[Sequence[Entry], Callable[[], None] | None]] = field(default_factory=list)
-    durable: list[Entry] = field(default_factory=list)
+    rows: dict[bytes, TaskRow] = field(default_factory=dict)
+    waiting: list[tuple[Sequence[JournalEntry], Callable[[], None] | None]] = field(
+        default_factory=list
+    )
+    durable: list[JournalEntry] = field(default_factory=list)
 
-    def write(self, entries: Sequence[Entry], then: Callable[[], None] | None = None) -> None:
+    def write(
+        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
+    ) -> None:
         self.entries += entries
         self.waiting.append((entries, then))
         if self.delay_s is not None:
@@ -129,7 +133,7 @@ class Scene:
     def driver(self) -> Driver:
         loop = asyncio.get_running_loop()
         return Driver(
-            Setup(
+            RunSetup(
                 self.graph, self.works, Rules(parse(self.strategy), self.retries), self.record,
                 loop.time, **{"watch": self.told.extend, **self.setup},  # type: ignore[arg-type]
             )
@@ -163,7 +167,7 @@ class Scene:
 def flat(count: int, **how: object) -> tuple[Graph, ScriptedWork]:
     """One group without needs."""
     work = ScriptedWork("one", **how)  # type: ignore[arg-type]
-    return Graph((Group("one", count, is_local=work.is_local),)), work
+    return Graph((TaskGroup("one", count, is_local=work.is_local),)), work
 
 
 def chain(*works: ScriptedWork, count: int | None = 1, memberwise: bool = True) -> Graph:
@@ -171,7 +175,7 @@ def chain(*works: ScriptedWork, count: int | None = 1, memberwise: bool = True) 
     groups = []
     for index, work in enumerate(works):
         needs = (Need(index - 1, block=int(memberwise)),) if index else ()
-        groups.append(Group(work.name, count, needs, is_local=work.is_local))
+        groups.append(TaskGroup(work.name, count, needs, is_local=work.is_local))
     return Graph(groups)
 
 
@@ -212,10 +216,10 @@ def spread(body: bytes, *, further: bool = True) -> tuple[Graph, tuple[ScriptedW
         ScriptedWork("all", is_group=False),
     )
     groups = (
-        Group("list", 1),
-        Group("word", None, (Need(0),)),
-        Group("follower", None, (Need(1, block=1),)),
-        Group("all", 1, (Need(2),)),
+        TaskGroup("list", 1),
+        TaskGroup("word", None, (Need(0),)),
+        TaskGroup("follower", None, (Need(1, block=1),)),
+        TaskGroup("all", 1, (Need(2),)),
     )
     count = 4 if further else 2
     return Graph(groups[:count]), works[:count]

@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from headway.core.digest import digest
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Snapshot
-from headway.core.foresight.stage import Asked, Done, Files, Going, Grown, Stage, Touch
-from headway.core.foresight.trial import Cast
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.resources import Channel
-from headway.core.plan.touches import ANYTHING, Touches
+from headway.base.records import digest
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Channel, Touches
+from headway.report.stage import (
+    Going,
+    Grown,
+    Stage,
+    TrialAttempt,
+    TrialFiles,
+    TrialResult,
+    TrialTouch,
+)
+from headway.report.trial import TrialCast
+from headway.state.shared import Act, Channels, Snapshot
 
 KEYS = ("a", "b", "d/x", "d/y")
 CHANNELS = Channels(
@@ -28,11 +33,11 @@ class Program:
     """An attempt: one operation a step, each a function of all that was seen before."""
 
     stage: Programs
-    asked: Asked
+    asked: TrialAttempt
     at: int = 0
     seen: bytes = b""
 
-    def step(self) -> Done | None:
+    def step(self) -> TrialResult | None:
         ops = self.stage.ops[self.asked.group]
         given = b"".join(body for _, bodies in self.asked.given for body in bodies)
         if self.at == 0:
@@ -40,11 +45,11 @@ class Program:
         if self.at < len(ops):
             verb, what = ops[self.at]
             if verb == "fail" and self.seen[0] % 2:
-                return Done(b"", (self.seen.hex(),), "it did not want to")
+                return TrialResult(b"", (self.seen.hex(),), "it did not want to")
             self.do(verb, what)
             self.at += 1
             return None
-        return Done(self.seen.hex().encode(), (self.seen.hex(),))
+        return TrialResult(self.seen.hex().encode(), (self.seen.hex(),))
 
     def do(self, verb: str, what: str) -> None:
         snapshot = self.asked.snapshot
@@ -79,10 +84,10 @@ class Programs:
     """A stage for programs, one for each group."""
 
     ops: Sequence[Sequence[Op]]
-    files: Files = field(default_factory=Files)
-    log: list[Touch] = field(default_factory=list)
+    files: TrialFiles = field(default_factory=TrialFiles)
+    log: list[TrialTouch] = field(default_factory=list)
 
-    def begin(self, asked: Asked) -> Program:
+    def begin(self, asked: TrialAttempt) -> Program:
         return Program(self, asked)
 
     def label(self, group: int, member: int, grown: Grown) -> str:
@@ -95,14 +100,14 @@ class Programs:
         """Nobody looks at results."""
 
     def look(self, path: str) -> tuple[tuple[str, str], ...]:
-        self.log.append(Touch("file", path, False))
+        self.log.append(TrialTouch("file", path, False))
         return self.files.look(path)
 
     def write(self, path: str, text: str) -> None:
-        self.log.append(Touch("file", path, True))
+        self.log.append(TrialTouch("file", path, True))
         self.files.put(path, text)
 
-    def touched(self) -> list[Touch]:
+    def touched(self) -> list[TrialTouch]:
         log, self.log = self.log, []
         return log
 
@@ -127,17 +132,19 @@ class Programs:
         """There is nothing to end."""
 
 
-def cast_of(ops: Sequence[Sequence[Op]], groups: Sequence[Group], is_copied: bool = True) -> Cast:
-    return Cast(Graph(groups), lambda: Programs(ops), CHANNELS, is_copied=is_copied)
+def cast_of(
+    ops: Sequence[Sequence[Op]], groups: Sequence[TaskGroup], is_copied: bool = True
+) -> TrialCast:
+    return TrialCast(Graph(groups), lambda: Programs(ops), CHANNELS, is_copied=is_copied)
 
 
-def drawn(seed: int, most: int, has_files: bool) -> Cast:
+def drawn(seed: int, most: int, has_files: bool) -> TrialCast:
     """Some tasks that touch the same few things, some of them in an order, some declaring."""
     rng = Random(seed)
     count = rng.randint(2, most)
     ops = [_drawn_ops(rng, has_files) for _ in range(count)]
     groups = [
-        Group(
+        TaskGroup(
             f"t{one}",
             1,
             tuple(Need(other) for other in range(one) if rng.random() < 0.12),

@@ -10,7 +10,7 @@ import anthropic
 import httpx2
 import openai
 
-from headway.wire import write
+from headway.wire import answer as write
 from headway.wire.values import Answer, WireName
 
 HOST = "http://provider.test"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.quota.book import Cut, Denied, Granted, Outcome, Verdict
-from headway.core.quota.lane import Request
-from headway.core.quota.terms import AccountTerms, CallId, Memory
-from headway.core.values import Amounts, Demand, Permit, Reading, Sketch
-from headway.runtime.client import CallRequest
+from headway.base.values import Amounts, Demand, Permit, Reading, Sketch
+from headway.broker.client import CallRequest
+from headway.pacing.admission import AdmissionDecision, CallOutcome, Denied, Granted
+from headway.pacing.budget import Cut
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, CallId, PacingMemory
 
 CALL = CallRequest("api.example#1a2b3c4d", "anthropic", Sketch("model", size_bytes=100))
 PERMIT = Permit(1, "flow", Demand(Amounts(), Amounts()), 0.0, "there is room")
@@ -17,7 +18,7 @@ PERMIT = Permit(1, "flow", Demand(Amounts(), Amounts()), 0.0, "there is room")
 class PaperBook:
     """Grants while there are places; writes down everything that it is told."""
 
-    def __init__(self, places: int = 1, memory: Memory = Memory()) -> None:
+    def __init__(self, places: int = 1, memory: PacingMemory = PacingMemory()) -> None:
         self.places = places
         self.line: list[Request] = []
         self.calling: dict[CallId, Request] = {}
@@ -38,7 +39,7 @@ class PaperBook:
         self.line = [request for request in self.line if request.id != call]
         return "a place" if waiting else ""
 
-    def decide(self, now: float) -> Verdict:
+    def decide(self, now: float) -> AdmissionDecision:
         self.decisions += 1
         denied = tuple(
             Denied(request.id, self.deny[request.account], "no")
@@ -52,7 +53,7 @@ class PaperBook:
             self.calling[request.id] = request
             grants.append(Granted(request.id, PERMIT))
         cuts, self.cuts = self.cuts, ()
-        return Verdict(tuple(grants), denied, self.wake_s, cuts)
+        return AdmissionDecision(tuple(grants), denied, self.wake_s, cuts)
 
     def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
         self.told.append(("first_byte", call))
@@ -61,7 +62,7 @@ class PaperBook:
         self.told.append(("progress", call, output_tokens))
         return output_tokens >= self.grows_at
 
-    def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
+    def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
         if self.calling.pop(call, None) is None:
             return False
         self.told.append(("settle", call, outcome.how))
@@ -69,7 +70,7 @@ class PaperBook:
 
     def gone(self, client: str, now: float) -> int:
         for call in [call for call in self.calling if call[0] == client]:
-            self.settle(call, Outcome("used"), now)
+            self.settle(call, CallOutcome("used"), now)
         self.line = [request for request in self.line if request.id[0] != client]
         return 0
 
@@ -80,5 +81,5 @@ class PaperBook:
     def configure(self, key: str, terms: AccountTerms, now: float) -> None:
         self.told.append(("configure", key))
 
-    def memory(self, now: float) -> Memory:
+    def memory(self, now: float) -> PacingMemory:
         return self._memory

@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx2
 
-from headway.planner import Draft, Goal, drafted, goal_of
-from headway.planner.planning import PlanningHow
-from headway.runtime.agents.prompt import Settings
+from headway.agents.prompt import PromptSettings
+from headway.planner.planning import Draft, Goal, PlanningHow, drafted, goal_of
 from headway.testing import FakeAdmission
-from headway.wire import write
+from headway.wire import answer as write
 from headway.wire.values import Answer
 
 KEYS = {"OPENAI_BASE_URL": "http://provider.test/v1", "OPENAI_API_KEY": "sk-o"}
@@ -56,8 +55,8 @@ class Author:
         kind = {"content-type": "text/event-stream"}
         return httpx2.Response(200, headers=kind, content=b"".join(parts))
 
-    def settings(self) -> Settings:
-        return Settings(
+    def settings(self) -> PromptSettings:
+        return PromptSettings(
             "plan", KEYS, self.admission, prices=lambda _, __: None,
             transport=httpx2.MockTransport(self.reply),
         )  # fmt: skip

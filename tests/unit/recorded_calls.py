@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headway.core.values import Tally
-from headway.gateway.canonical import Asked, Sent, asked
+from headway.base.values import Tally
 from headway.gateway.recording import Recorder, Recording
-from headway.gateway.tape import Tape
+from headway.gateway.replay import Tape
+from headway.gateway.request_match import CanonicalCall, Sent, asked
 from headway.gateway.values import Caller, Pairs
-from headway.wire.loose import Fields
-from headway.wire.values import WireName
+from headway.wire.values import Fields, WireName
 
 CLIENTS = (
     "claude-code",
@@ -88,11 +87,11 @@ def sent(client: str, run: Run = Run(), prompt: str = "Look around.") -> Sent:
     raise AssertionError(client)
 
 
-def form(client: str, run: Run = Run(), prompt: str = "Look around.") -> Asked:
+def form(client: str, run: Run = Run(), prompt: str = "Look around.") -> CanonicalCall:
     return asked(sent(client, run, prompt))
 
 
-def plain(prompt: str, session: str = "", key: str = "default") -> Asked:
+def plain(prompt: str, session: str = "", key: str = "default") -> CanonicalCall:
     """A call of a client that nobody measured."""
     body = json.dumps({"model": "m1", "messages": [{"role": "user", "content": prompt}]}).encode()
     who = caller("unknown", "", session)
@@ -123,7 +122,7 @@ async def replied(recording: Recording, body: bytes, status: int = 200) -> bool:
     return await recording.end(TALLY)
 
 
-async def recorded(recorder: Recorder, *calls: Asked) -> None:
+async def recorded(recorder: Recorder, *calls: CanonicalCall) -> None:
     """Calls one after another, each answered by the number of its place."""
     for number, call in enumerate(calls):
         assert await replied(recorder.begin(call), b"reply %d" % number)
@@ -144,11 +143,11 @@ def record(path: Path, act: Callable[[Recorder], object]) -> None:
     asyncio.run(acted())
 
 
-def record_calls(path: Path, *calls: Asked) -> None:
+def record_calls(path: Path, *calls: CanonicalCall) -> None:
     record(path, lambda recorder: recorded(recorder, *calls))
 
 
-def bodies(tape: Tape, *calls: Asked) -> list[bytes | None]:
+def bodies(tape: Tape, *calls: CanonicalCall) -> list[bytes | None]:
     """What a tape gives for calls one after another."""
     replies = [tape.find(call) for call in calls]
     tape.close()

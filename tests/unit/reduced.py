@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from headway.core.digest import digest
-from headway.planfile import plan_from
-from headway.runtime.agents.prompt import PromptAgent, PromptCall, Settings
-from headway.runtime.crew import Crew
-from headway.runtime.planrun import PlanSource, plan_run
-from headway.runtime.planwork import TaskWork
-from headway.runtime.reduction import InnerWork
-from headway.runtime.work import Attempt, Needed, Result
+from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
+from headway.base.records import digest
+from headway.plans.load import plan_from
+from headway.run.plan_run import PlanSource, plan_run
+from headway.run.reduce import InnerWork
+from headway.run.run_context import Crew
+from headway.run.tasks import TaskWork
+from headway.work import Attempt, Needed, Result
 
 PLAN = """
 headway: 1
@@ -38,7 +38,7 @@ class Model(PromptAgent):
     """Answers with a name for the prompt, and so many words; remembers what it was asked."""
 
     def __init__(self, words: int = 5, fails: Callable[[str], BaseException | None] | None = None):
-        super().__init__(Settings("run", {}))
+        super().__init__(PromptSettings("run", {}))
         self.asked: list[PromptCall] = []
         self.words = words
         self.fails = fails or (lambda text: None)

@@ -7,11 +7,16 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.account_guess import (
+from headway.base.values import Limit
+from headway.pacing.account import Profile
+from headway.pacing.admission import LaneView, LimitView
+from headway.pacing.estimate import Price
+from headway.pacing.memory import LaneMemory
+from headway.report.options import (
     DOCUMENTED,
     PRICE_GUESS,
     AccountGuess,
+    AccountState,
     as_it_is_now,
     described_account,
     latency_of,
@@ -20,14 +25,9 @@ from headway.core.foresight.account_guess import (
     slower,
     unknown_account,
 )
-from headway.core.foresight.provider import Latency, ProviderSpec
-from headway.core.foresight.situation import AccountState
-from headway.core.quota.belief import Profile
-from headway.core.quota.demand import Price
-from headway.core.quota.terms import LaneMemory
-from headway.core.quota.view import LaneView, LimitView
-from headway.core.values import Limit
-from headway.simulator.presets import PROVIDERS
+from headway.sim.account import Terms
+from headway.sim.presets import PROVIDERS
+from headway.sim.provider import Latency, ProviderSpec
 
 TOKENS = Limit("tokens", 100_000)
 

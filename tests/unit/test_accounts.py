@@ -6,24 +6,24 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.account import (
+from headway.base.values import Charging, Limit, LimitReading
+from headway.sim.account import (
     Acceleration,
-    Account,
     AccountStatistics,
     Charge,
     Needs,
     Shortage,
+    SimulatedAccount,
     Steepness,
     SteepnessStatistics,
     Terms,
 )
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.values import Charging, Limit, LimitReading
+from headway.sim.draw import Neighbour
 
 SLOTS = Limit("concurrency", 2.0, 0.0, "gauge")
 
 
-def _left(account: Account, now: float) -> list[float | None]:
+def _left(account: SimulatedAccount, now: float) -> list[float | None]:
     return [reading.remaining for reading in account.readings(now)]
 
 
@@ -36,7 +36,7 @@ def test_a_call_needs_what_it_sends_and_one_of_everything_else() -> None:
 
 
 def test_the_shortage_is_the_limit_that_holds_a_call_back_the_longest() -> None:
-    account = Account(
+    account = SimulatedAccount(
         Terms((Limit("requests", 60.0), Limit("input", 600.0)), (Limit("spend", 60.0),)), 0.0
     )
     assert account.shortage(Needs(600.0, 1.0), 0.0) is None
@@ -47,7 +47,7 @@ def test_the_shortage_is_the_limit_that_holds_a_call_back_the_longest() -> None:
 
 
 def test_a_hidden_limit_is_enforced_and_never_reported() -> None:
-    account = Account(Terms((Limit("requests", 60.0),), (Limit("input", 100.0),)), 0.0)
+    account = SimulatedAccount(Terms((Limit("requests", 60.0),), (Limit("input", 100.0),)), 0.0)
     assert [reading.resource for reading in account.readings(0.0)] == ["requests"]
     account.admit(Needs(100.0, 1.0), 0.0, "1")
     found = account.shortage(Needs(50.0, 1.0), 0.0)
@@ -56,7 +56,7 @@ def test_a_hidden_limit_is_enforced_and_never_reported() -> None:
 
 
 def test_a_slot_is_free_again_when_its_call_ends() -> None:
-    account = Account(Terms((SLOTS,)), 0.0)
+    account = SimulatedAccount(Terms((SLOTS,)), 0.0)
     needs = Needs(1.0, 1.0)
     account.admit(needs, 0.0, "1")
     account.admit(needs, 0.0, "2")
@@ -66,7 +66,9 @@ def test_a_slot_is_free_again_when_its_call_ends() -> None:
 
 
 def test_output_that_is_kept_does_not_come_back() -> None:
-    account = Account(Terms((Limit("output", 600.0), Limit("tokens", 6000.0)), charging="kept"), 0)
+    account = SimulatedAccount(
+        Terms((Limit("output", 600.0), Limit("tokens", 6000.0)), charging="kept"), 0
+    )
     needs = Needs(100.0, 400.0)
     account.admit(needs, 0.0, "1")
     account.produce(50.0, 0.0, 0.0)
@@ -77,7 +79,7 @@ def test_output_that_is_kept_does_not_come_back() -> None:
 
 def test_reserved_output_is_charged_at_admission_and_what_was_not_used_comes_back() -> None:
     limits = (Limit("output", 600.0), Limit("tokens", 6000.0, 60.0, "sliding"), Limit("input", 600))
-    account = Account(Terms(limits, charging="reserved"), 0.0)
+    account = SimulatedAccount(Terms(limits, charging="reserved"), 0.0)
     needs = Needs(100.0, 400.0)
     account.admit(needs, 0.0, "1")
     assert _left(account, 0.0) == [200.0, 5500.0, 500.0]
@@ -100,7 +102,7 @@ def test_produced_output_is_charged_as_it_flows_and_nothing_comes_back() -> None
         Limit("tokens", 6000.0, 60.0, "sliding"),
         Limit("requests", 60.0, 60.0, "fixed"),
     )
-    account = Account(Terms(limits), 0.0)
+    account = SimulatedAccount(Terms(limits), 0.0)
     needs = Needs(100.0, 400.0)
     account.admit(needs, 0.0, "1")
     assert _left(account, 0.0) == [600.0, 5900.0, 59.0]
@@ -114,7 +116,7 @@ def test_produced_output_is_charged_as_it_flows_and_nothing_comes_back() -> None
 
 
 def test_where_output_is_charged_as_produced_a_call_needs_room_for_one_token_of_it() -> None:
-    account = Account(Terms((Limit("output", 60.0), Limit("tokens", 600.0))), 0.0)
+    account = SimulatedAccount(Terms((Limit("output", 60.0), Limit("tokens", 600.0))), 0.0)
     account.produce(60.0, 0.0, 0.0)
     assert account.shortage(Needs(100.0, 4000.0), 0.0) == Shortage("output", 1.0)
     assert account.shortage(Needs(100.0, 4000.0), 1.0) is None
@@ -127,14 +129,14 @@ def test_refusals_are_charged_as_requests_where_failed_calls_count(
     charged: bool, left: float
 ) -> None:
     limits = (Limit("requests", 60.0), Limit("input", 600.0))
-    account = Account(Terms(limits, refusals_charged=charged), 0.0)
+    account = SimulatedAccount(Terms(limits, refusals_charged=charged), 0.0)
     account.refuse(0.0)
     account.refuse(0.0)
     assert _left(account, 0.0) == [left, 600.0]
 
 
 def test_a_charged_refusal_never_makes_a_debt() -> None:
-    account = Account(Terms((Limit("requests", 60.0),), refusals_charged=True), 0.0)
+    account = SimulatedAccount(Terms((Limit("requests", 60.0),), refusals_charged=True), 0.0)
     for _ in range(100):
         account.refuse(0.0)
     assert account.shortage(Needs(0.0, 0.0), 0.0) == Shortage("requests", 1.0)
@@ -150,7 +152,7 @@ def test_a_charged_refusal_never_makes_a_debt() -> None:
     ids=lambda value: value.kind if isinstance(value, Limit) else None,
 )
 def test_a_reading_says_when_the_limit_is_whole_again(limit: Limit, reset_s: float) -> None:
-    account = Account(Terms((SLOTS, limit)), 0.0)
+    account = SimulatedAccount(Terms((SLOTS, limit)), 0.0)
     account.admit(Needs(140.0, 0.0), 0.0, "1")
     at_s = 10.0
     left = 60.0 if limit.kind == "bucket" else 460.0
@@ -158,7 +160,7 @@ def test_a_reading_says_when_the_limit_is_whole_again(limit: Limit, reset_s: flo
 
 
 def test_a_debt_is_reported_as_nothing_left() -> None:
-    account = Account(Terms((Limit("input", 60.0),)), 0.0)
+    account = SimulatedAccount(Terms((Limit("input", 60.0),)), 0.0)
     account.admit(Needs(90.0, 0.0), 0.0, "1")
     assert account.readings(0.0) == (LimitReading("input", 60.0, 60.0, 0.0, 90.0),)
 
@@ -170,7 +172,7 @@ def test_a_changed_limit_holds_from_its_time_on(kind: str) -> None:
         "sliding": Limit("input", 600.0, 60.0, "sliding"),
         "fixed": Limit("input", 600.0, 60.0, "fixed"),
     }
-    account = Account(Terms((kinds[kind], SLOTS), changes=((10.0, 0.5), (30.0, 2.0))), 0.0)
+    account = SimulatedAccount(Terms((kinds[kind], SLOTS), changes=((10.0, 0.5), (30.0, 2.0))), 0.0)
     assert account.next_change_s(0.0) == 10.0
     account.advance(9.0)
     assert account.readings(9.0)[0].limit == 600.0
@@ -189,7 +191,7 @@ def test_a_changed_limit_holds_from_its_time_on(kind: str) -> None:
 
 
 def test_a_neighbour_lives_on_the_account_at_its_own_ticks() -> None:
-    account = Account(Terms((Limit("input", 600.0),), neighbour=Neighbour(share=0.4)), 0.0)
+    account = SimulatedAccount(Terms((Limit("input", 600.0),), neighbour=Neighbour(share=0.4)), 0.0)
     assert account.next_change_s(0.0) == 0.0
     account.advance(0.0)
     assert account.next_change_s(0.0) == 1.0
@@ -204,7 +206,7 @@ def test_a_neighbour_lives_on_the_account_at_its_own_ticks() -> None:
 
 def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
     rule = Acceleration("input", floor=100.0, window_s=10.0, growth=2.0)
-    account = Account(Terms((Limit("requests", 2.0),), acceleration=rule), 0.0)
+    account = SimulatedAccount(Terms((Limit("requests", 2.0),), acceleration=rule), 0.0)
     needs = Needs(80.0, 0.0)
     account.admit(needs, 0.0, "1")
     assert account.shortage(needs, 1.0) == Shortage("input", 10.0)
@@ -231,7 +233,7 @@ def test_a_window_may_take_twice_the_best_before_it() -> None:
 
 @pytest.mark.parametrize("charging", ["reserved", "produced"])
 def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
-    account = Account(Terms(charging=charging), 0.0)
+    account = SimulatedAccount(Terms(charging=charging), 0.0)
     needs = Needs(1e9, 1e9)
     assert account.shortage(needs, 0.0) is None
     account.admit(needs, 0.0, "1")
@@ -242,12 +244,12 @@ def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
 
 
 def test_an_account_shows_its_limits() -> None:
-    account = Account(Terms((Limit("input", 60.0), SLOTS)), 0.0)
+    account = SimulatedAccount(Terms((Limit("input", 60.0), SLOTS)), 0.0)
     assert repr(account) == "<Account input/60s <Bucket 60/60 +1.00/s>, concurrency <Gauge 0/2>>"
 
 
 def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -> None:
-    account = Account(Terms((Limit("output", 600.0, 60.0, "fixed"),)), 0.0)
+    account = SimulatedAccount(Terms((Limit("output", 600.0, 60.0, "fixed"),)), 0.0)
     account.produce(100.0, 55.0, 65.0)
     assert _left(account, 65.0) == [550.0]
     account.produce(50.0, 65.0, 70.0)
@@ -256,7 +258,7 @@ def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -
 
 def test_spend_and_charged_refusals_are_written_to_the_log() -> None:
     limits = (Limit("spend", 100.0), Limit("requests", 60.0))
-    account = Account(Terms(limits, refusals_charged=True), 0.0)
+    account = SimulatedAccount(Terms(limits, refusals_charged=True), 0.0)
     account.admit(Needs(0.0, 0.0, 40.0), 0.0, "1")
     account.refuse(1.0)
     assert account.log[-2:] == [
@@ -270,5 +272,5 @@ def test_an_account_opened_after_a_change_has_the_changed_limits(
     opened_s: float, limit: float
 ) -> None:
     changes = ((0.0, 2.0), (10.0, 0.5))
-    account = Account(Terms((Limit("input", 600.0),), changes=changes), opened_s)
+    account = SimulatedAccount(Terms((Limit("input", 600.0),), changes=changes), opened_s)
     assert account.readings(opened_s)[0].limit == limit

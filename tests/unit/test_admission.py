@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.quota.book import Cut, Outcome, Verdict
-from headway.core.quota.lane import Request
-from headway.core.quota.terms import AccountTerms, CallId
-from headway.core.values import Fault, Reading, Tally
+from headway.base.values import Fault, Reading, Tally
+from headway.broker.client import AdmissionClient, Ticket
+from headway.broker.desk import Ways
+from headway.client.admission import Admission, DeskLine
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -26,13 +26,13 @@ from headway.errors import (
     QueueDeadlineError,
     StateFileError,
 )
-from headway.runtime.admission import Admission, Ticket
-from headway.runtime.client import Client
-from headway.runtime.desk import Ways
-from headway.runtime.line import DeskLine
+from headway.pacing.admission import AdmissionDecision, CallOutcome
+from headway.pacing.budget import Cut
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, CallId
 from tests.unit.paper_book import CALL, PaperBook
 
-USED = Outcome("used", Tally(1.0, 0.0, 1.0))
+USED = CallOutcome("used", Tally(1.0, 0.0, 1.0))
 SOON_S = 10.0
 
 
@@ -53,7 +53,7 @@ def test_a_call_is_admitted_followed_and_settled_once() -> None:
     ticket.progressed(5.0)
     ticket.still_alive()
     ticket.settle(USED)
-    ticket.settle(Outcome("throttled"))
+    ticket.settle(CallOutcome("throttled"))
     ticket.progressed(6.0)
     ticket.began(Reading(), "anthropic")
     ticket.still_alive()
@@ -98,7 +98,7 @@ def test_time_alone_can_admit_a_call() -> None:
     class Opening(PaperBook):
         """A book that has a place from its second decision on."""
 
-        def decide(self, now: float) -> Verdict:
+        def decide(self, now: float) -> AdmissionDecision:
             self.wake_s = 0.0
             self.places = int(self.decisions > 0)
             return super().decide(now)
@@ -250,7 +250,7 @@ def test_many_threads_get_exactly_the_places_there_are() -> None:
     class Counting(PaperBook):
         most = 0
 
-        def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
+        def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
             self.most = max(self.most, len(self.calling))
             return super().settle(call, outcome, now)
 
@@ -283,7 +283,7 @@ def test_an_interrupt_while_asking_leaves_nothing_behind() -> None:
 
 def test_a_bug_in_the_book_is_told_to_those_who_wait(caplog: pytest.LogCaptureFixture) -> None:
     class Wrong(PaperBook):
-        def decide(self, now: float) -> Verdict:
+        def decide(self, now: float) -> AdmissionDecision:
             raise ZeroDivisionError("by nothing")
 
     with pytest.raises(BrokerUnavailableError, match="by nothing"):
@@ -330,13 +330,13 @@ def test_a_long_answer_of_a_provider_is_cut_short() -> None:
     class Attentive(PaperBook):
         outcome = USED
 
-        def settle(self, call: CallId, outcome: Outcome, now: float) -> bool:
+        def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
             self.outcome = outcome
             return super().settle(call, outcome, now)
 
     book = Attentive()
     ticket = port_to(book).admit(CALL, None)
-    ticket.settle(Outcome("throttled", fault=Fault("rate", detail="x" * 100_000)))
+    ticket.settle(CallOutcome("throttled", fault=Fault("rate", detail="x" * 100_000)))
     assert book.outcome.fault == Fault("rate", detail="x" * 500)
 
 
@@ -355,7 +355,7 @@ def test_everything_can_be_described_and_configured() -> None:
 def test_a_forked_child_has_a_client_of_its_own() -> None:
     books: list[PaperBook] = []
 
-    def dial(client: Client) -> DeskLine:
+    def dial(client: AdmissionClient) -> DeskLine:
         books.append(PaperBook())
         return DeskLine(client, books[-1])
 
@@ -379,7 +379,7 @@ def test_what_waits_and_what_serves_can_be_read() -> None:
     book = PaperBook()
     lines: list[DeskLine] = []
 
-    def dial(client: Client) -> DeskLine:
+    def dial(client: AdmissionClient) -> DeskLine:
         lines.append(DeskLine(client, book))
         return lines[-1]
 

@@ -10,30 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.health import condition_of
-from headway.core.outlook import outlooks
-from headway.core.quota.belief import Profile
-from headway.core.quota.book import Book
-from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
-from headway.core.quota.terms import (
+from headway.base.folders import Folders, folders, prepare
+from headway.base.values import Limit, LimitReading
+from headway.broker.store import ASIDE_MAX, BYTES_MAX, Store
+from headway.errors import StateFileError
+from headway.pacing.account import Profile
+from headway.pacing.admission import Book, describe
+from headway.pacing.memory import (
     AccountTerms,
-    Budget,
+    Chronicle,
+    ChronicleMemory,
     Claim,
     DaySpend,
     LaneMemory,
-    Memory,
+    MonthlyBudget,
+    ObservedAnswer,
+    PacingMemory,
     Spend,
 )
-from headway.core.quota.view import describe
-from headway.core.values import Limit, LimitReading
-from headway.errors import StateFileError
-from headway.runtime.folders import Folders, folders, prepare
-from headway.runtime.store import ASIDE_MAX, BYTES_MAX, Store
+from headway.report.health import condition_of, outlooks
 
 DATA = Path(__file__).parent.parent / "data"
-MEMORY = Memory(
+MEMORY = PacingMemory(
     month="2026-11",
-    terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=Budget(microusd=7))),),
+    terms=(("a#1", AccountTerms((Limit("requests", 5.0),), budget=MonthlyBudget(microusd=7))),),
     lanes=(
         LaneMemory(
             "a#1", "model", "anthropic", Profile(cap=inf, curve=((1, 2.0, 3.0),)),
@@ -48,7 +48,7 @@ MEMORY = Memory(
 def test_a_memory_is_read_as_it_was_written_and_has_aged(tmp_path: Path) -> None:
     clock = [1000.0]
     store = Store(str(tmp_path / "memory.json"), lambda: clock[0])
-    assert store.load().memory == Memory()
+    assert store.load().memory == PacingMemory()
     assert store.save(MEMORY, ("one", "two")) == ""
     assert store.save(MEMORY, ("one", "two"), is_durable=True) == ""
     clock[0] = 1060.0
@@ -83,7 +83,7 @@ def test_a_memory_with_chronicles_and_days_is_read_as_it_was_written(tmp_path: P
     chronicle = Chronicle()
     chronicle.turn(9, 0.0)
     for second in range(200):
-        chronicle.answered(Answer(10.0, 5.0, 0.123456, 1.0 / 3.0, 3, 0.1), float(second))
+        chronicle.answered(ObservedAnswer(10.0, 5.0, 0.123456, 1.0 / 3.0, 3, 0.1), float(second))
     lane = replace(MEMORY.lanes[0], chronicle=chronicle.memory(200.0))
     days = (("a#1", (DaySpend("2026-11-16", 1.0 / 3.0, 7),)),)
     memory = replace(MEMORY, lanes=(lane,), days=days)
@@ -105,7 +105,7 @@ def test_a_spoilt_file_is_kept_beside(tmp_path: Path, content: bytes) -> None:
     for number in (1, 2):
         path.write_bytes(content)
         kept = store.load()
-        assert kept.memory == Memory()
+        assert kept.memory == PacingMemory()
         assert f"corrupt-{number}" in kept.notice
         assert (tmp_path / f"memory.json.corrupt-{number}").read_bytes() == content
     assert store.save(MEMORY) == ""

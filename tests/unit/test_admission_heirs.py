@@ -6,15 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from headway.core.quota.book import Denied, Granted, Outcome
-from headway.core.quota.terms import AccountTerms
-from headway.core.values import LimitReading, Reading, Sketch
-from headway.errors import BrokerUnavailableError, HeadwayError, WireError
-from headway.runtime.client import CallRequest, Client, InUse, Place, Said, Ticket
-from headway.runtime.protocol import (
+from headway.base.values import LimitReading, Reading, Sketch
+from headway.broker.client import AdmissionClient, CallRequest, InUse, Said, Ticket, WaitingCall
+from headway.broker.protocol import (
     Adopt,
-    Ask,
-    Began,
+    AskMessage,
+    BeganMessage,
     Configure,
     Describe,
     Error,
@@ -26,9 +23,12 @@ from headway.runtime.protocol import (
     Settled,
     line_of,
 )
+from headway.errors import BrokerUnavailableError, HeadwayError, WireError
+from headway.pacing.admission import CallOutcome, Denied, Granted
+from headway.pacing.memory import AccountTerms
 from tests.unit.paper_book import CALL, PERMIT
 
-USED = Outcome("used")
+USED = CallOutcome("used")
 
 
 class Wire:
@@ -53,18 +53,18 @@ class Wire:
         return [message for message, _ in self.sent]
 
 
-def new_client(unpaced: tuple[str, ...] = ()) -> tuple[Client, Wire]:
+def new_client(unpaced: tuple[str, ...] = ()) -> tuple[AdmissionClient, Wire]:
     wire = Wire()
-    return Client(lambda _: wire, lambda account: account in unpaced), wire
+    return AdmissionClient(lambda _: wire, lambda account: account in unpaced), wire
 
 
-def ask(client: Client) -> tuple[Place, list[int]]:
+def ask(client: AdmissionClient) -> tuple[WaitingCall, list[int]]:
     rung: list[int] = []
     place = client.ask(CALL, lambda: rung.append(1))
     return place, rung
 
 
-def granted(client: Client) -> Ticket:
+def granted(client: AdmissionClient) -> Ticket:
     place, rung = ask(client)
     client.receive(Granted(place.request.id, PERMIT))
     assert rung == [1]
@@ -72,12 +72,12 @@ def granted(client: Client) -> Ticket:
     return place.answer
 
 
-def told(client: Client, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
+def told(client: AdmissionClient, unsent: Iterable[Said] = ()) -> list[tuple[str, int]]:
     """The story in short: what about which call."""
     story = []
     for message, _ in client.story(unsent):
         match message:
-            case Ask(request) | Adopt(request):
+            case AskMessage(request) | Adopt(request):
                 story.append((type(message).__name__, request.id[1]))
             case Settled(number) | Leave(number) | Describe(number):
                 story.append((type(message).__name__, number))
@@ -93,7 +93,7 @@ def test_an_heir_is_told_who_calls_and_who_waits_in_order() -> None:
     ask(client)
     done.settle(USED)
     assert told(client) == [
-        ("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("Ask", 4), ("Ask", 5),
+        ("Hello", 0), ("Adopt", 1), ("Adopt", 3), ("AskMessage", 4), ("AskMessage", 5),
     ]  # fmt: skip
     assert not third.is_settled
 
@@ -120,7 +120,7 @@ def test_a_settlement_that_was_cut_in_two_is_told_after_its_adoption_once() -> N
 def test_what_is_stale_is_not_told_again() -> None:
     client, _ = new_client()
     unsent: list[Said] = [
-        (Began(1, Reading(), ""), None), (Progressed(1, 1.0), None), (Leave(2), None),
+        (BeganMessage(1, Reading(), ""), None), (Progressed(1, 1.0), None), (Leave(2), None),
         (Describe(3), None), (Configure("", AccountTerms()), None),
     ]  # fmt: skip
     assert told(client, unsent) == [("Hello", 0), ("Leave", 2), ("Describe", 3), ("Configure", 0)]
@@ -139,7 +139,7 @@ def test_a_grant_for_a_call_that_has_left_is_settled_unused() -> None:
     place, _ = ask(client)
     client.abandon(place)
     client.receive(Granted(place.request.id, PERMIT))
-    assert wire.messages()[1:] == [Leave(1), Settled(1, Outcome("unused"))]
+    assert wire.messages()[1:] == [Leave(1), Settled(1, CallOutcome("unused"))]
     client.receive(Denied(place.request.id, "HW201", "too late"))
     client.receive(Left(1, "nobody asks"))
     assert place.answer is None
@@ -149,7 +149,7 @@ def test_a_grant_that_is_told_twice_is_one_permit() -> None:
     client, wire = new_client()
     ticket = granted(client)
     client.receive(Granted((client.id, 1), PERMIT))
-    assert [type(message) for message in wire.messages()] == [Ask]
+    assert [type(message) for message in wire.messages()] == [AskMessage]
     ticket.settle(USED)
 
 
@@ -159,7 +159,7 @@ def test_a_ticket_that_nobody_fetched_is_not_used() -> None:
     client.receive(Granted(place.request.id, PERMIT))
     client.abandon(place)
     client.abandon(place)
-    assert wire.messages()[1:] == [Settled(1, Outcome("unused"))]
+    assert wire.messages()[1:] == [Settled(1, CallOutcome("unused"))]
 
 
 def test_one_who_leaves_is_told_why_unless_there_was_an_answer() -> None:
@@ -220,7 +220,7 @@ def test_nothing_that_a_provider_says_keeps_a_permit_from_being_settled() -> Non
     ticket = granted(client)
     reading = Reading((LimitReading("requests", 60.0, 1.0, 1.0, 1.0),) * 2000)
     ticket.began(reading, "anthropic")
-    ticket.settle(Outcome("used", reading=reading))
+    ticket.settle(CallOutcome("used", reading=reading))
     assert wire.messages()[1:] == [Settled(1, USED)]
 
 

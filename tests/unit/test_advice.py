@@ -8,19 +8,25 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.account_guess import described_account, unknown_account
-from headway.core.foresight.advice import advise, best_of, recommend
-from headway.core.foresight.foreseen import Portion, Spread
-from headway.core.foresight.options import ADAPTIVE, ONE, SERIAL, Way, options_for, ways_at
-from headway.core.foresight.situation import (
+from headway.pacing.memory import MonthlyBudget
+from headway.report.advise import advise, best_of, recommend
+from headway.report.forecast import Portion, SpreadNumber
+from headway.report.options import (
+    ADAPTIVE,
     COMMON_SHARE,
+    ONE,
+    SERIAL,
     AccountState,
     Situation,
+    Way,
     common_share_of,
+    described_account,
+    options_for,
     runs_within,
+    unknown_account,
+    ways_at,
 )
-from headway.core.quota.terms import Budget
-from headway.simulator.presets import PROVIDERS
+from headway.sim.presets import PROVIDERS
 from tests.unit.advised import both, option
 
 WIDE = described_account(PROVIDERS["wide"].spec)
@@ -38,15 +44,15 @@ def test_the_common_share_follows_from_the_documents_two_totals() -> None:
 def test_a_month_of_five_million_tokens_pays_for_142_reviews_by_one_and_73_by_four() -> None:
     assert (runs_within(5e6, 35_000), runs_within(5e6, 68_000)) == (142, 73)
     assert runs_within(5e6, 0.0) == 0
-    options = options_for(Situation(budget=Budget(tokens=5e6)), WIDE, 3)
+    options = options_for(Situation(budget=MonthlyBudget(tokens=5e6)), WIDE, 3)
     assert [one.runs_a_month for one in options] == [142, 73, 73, 73, 73]
     assert [round(one.tokens) for one in options] == [35_000, *[68_000] * 4]
 
 
 def test_a_budget_in_money_pays_for_as_many_as_the_dearer_of_both_allows() -> None:
-    (one, *_) = options_for(Situation(budget=Budget(microusd=5_000_000)), WIDE, 3)
+    (one, *_) = options_for(Situation(budget=MonthlyBudget(microusd=5_000_000)), WIDE, 3)
     assert one.runs_a_month == runs_within(5e6, one.microusd)
-    small = Situation(budget=Budget(tokens=70_000.0, microusd=5_000_000))
+    small = Situation(budget=MonthlyBudget(tokens=70_000.0, microusd=5_000_000))
     (one, several, *_) = options_for(small, WIDE, 3)
     assert (one.runs_a_month, several.runs_a_month) == (2, 1)
     assert [portion.name for portion in one.foreseen.portions] == [
@@ -104,14 +110,14 @@ def test_what_would_never_end_is_for_later() -> None:
 
 
 def test_a_larger_budget_makes_it_now_again() -> None:
-    poor = Situation(budget=Budget(tokens=50_000.0))
+    poor = Situation(budget=MonthlyBudget(tokens=50_000.0))
     assert recommend(poor, both(poor)).when == "later"
-    rich = Situation(budget=Budget(tokens=5e6))
+    rich = Situation(budget=MonthlyBudget(tokens=5e6))
     assert recommend(rich, both(rich)).when == "now"
 
 
 def test_a_usage_window_that_is_too_small_makes_it_later_until_its_reset() -> None:
-    situation, takes = Situation(), Spread(1.0, 900.0, 1_000.0)
+    situation, takes = Situation(), SpreadNumber(1.0, 900.0, 1_000.0)
     for used, when in ((0.0, "now"), (200.0, "later")):
         window = Portion("5h window of api", 1_000.0, used, takes, 5_400.0)
         options = [

@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.advice import recommend
-from headway.core.foresight.matrix import RULES
-from headway.core.foresight.situation import AccountState, Situation
-from headway.core.quota.terms import Budget, Spend
+from headway.pacing.memory import MonthlyBudget, Spend
+from headway.report.advise import recommend
+from headway.report.options import AccountState, Situation
+from headway.report.rules import RULES
 from tests.unit.advised import both, exactly
 
 TIED = Situation(shape="coupled", coupled=0.0, prefer="time")
@@ -23,9 +23,9 @@ def used(name: str, share: float) -> AccountState:
     return AccountState(used=((name, share),))
 
 
-def left(tokens: float) -> tuple[Budget, Spend]:
+def left(tokens: float) -> tuple[MonthlyBudget, Spend]:
     """A month of a million tokens, of which so many are left."""
-    return Budget(tokens=1_000_000.0), Spend(tokens=1_000_000.0 - tokens)
+    return MonthlyBudget(tokens=1_000_000.0), Spend(tokens=1_000_000.0 - tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
-from headway.core.foresight.account_guess import described_account
-from headway.core.foresight.situation import Situation
-from headway.core.foresight.width import WidthCurve, WidthPoint, width_curve
-from headway.core.quota.belief import Profile
-from headway.core.quota.terms import AccountTerms, Budget, LaneMemory, Memory, Spend
-from headway.core.values import Limit, LimitReading
-from headway.runtime.clock import today
-from headway.runtime.recollection import recollect
-from headway.runtime.store import Store
-from headway.simulator.presets import PROVIDERS
-from headway.watch.screen import ASCII, Glyphs
-from headway.watch.width_plot import plot_lines
-from headway.watch.width_svg import WidthPicture, width_svg
+from headway.base.clock import today
+from headway.base.values import Limit, LimitReading
+from headway.broker.store import Store
+from headway.cli.main import main
+from headway.client.overview import recollect
+from headway.pacing.account import Profile
+from headway.pacing.memory import AccountTerms, LaneMemory, MonthlyBudget, PacingMemory, Spend
+from headway.report.advise import WidthCurve, WidthPoint, width_curve
+from headway.report.options import Situation, described_account
+from headway.report.text.advise import plot_lines
+from headway.report.text.width_svg import WidthPicture, width_svg
+from headway.report.text.words import ASCII, Glyphs
+from headway.sim.presets import PROVIDERS
 
 ACCOUNT = "api.anthropic.com#1a2b3c4d"
 
@@ -41,7 +40,7 @@ def nobody_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def remember(folder: Path, budget: Budget = Budget()) -> None:
+def remember(folder: Path, budget: MonthlyBudget = MonthlyBudget()) -> None:
     """An account with 40 % of its tokens used, and 30,000 of them spent this month."""
     tokens = Limit("tokens", 200_000, kind="fixed", source="header")
     levels = (LimitReading("tokens", 60.0, 200_000, 120_000, 30.0),)
@@ -50,7 +49,7 @@ def remember(folder: Path, budget: Budget = Budget()) -> None:
     other = LaneMemory("api.openai.com#99", "gpt-5-mini", "openai", Profile())
     terms = (("", AccountTerms(budget=budget)),)
     spent = (("", Spend(30_000.0)),)
-    memory = Memory(month=today()[:7], terms=terms, lanes=(lane, other), spent=spent)
+    memory = PacingMemory(month=today()[:7], terms=terms, lanes=(lane, other), spent=spent)
     assert Store(str(folder / "memory.json")).save(memory) == ""
 
 
@@ -108,7 +107,7 @@ def test_programs_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_learned_of_an_account_is_used_and_no_broker_is_started(
     capsys: pytest.CaptureFixture[str], nobody_known: Path
 ) -> None:
-    remember(nobody_known, Budget(tokens=100_000.0))
+    remember(nobody_known, MonthlyBudget(tokens=100_000.0))
     found = told(capsys, "--account", "api.anthropic.com", "--model", "anthropic/claude-sonnet-4-5")
     state = found["situation"]["state"]  # type: ignore[index]
     assert state["used"] == [["tokens/60s", pytest.approx(0.4, abs=0.01)]]

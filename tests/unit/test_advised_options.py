@@ -8,24 +8,24 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.account_guess import AccountGuess, described_account
-from headway.core.foresight.advice import advise
-from headway.core.foresight.options import (
+from headway.pacing.estimate import Price
+from headway.report.advise import WidthPoint, advise, sweet_spot, width_curve, widths_up_to
+from headway.report.options import (
     ADAPTIVE,
     ONE,
     SERIAL,
-    Drawn,
+    AccountGuess,
+    DrawnWork,
+    Situation,
     Way,
+    described_account,
     option_of,
     rehearsed,
     work_of,
 )
-from headway.core.foresight.provider import Faults, Latency, ProviderSpec
-from headway.core.foresight.situation import Situation
-from headway.core.foresight.width import WidthPoint, sweet_spot, width_curve, widths_up_to
-from headway.core.quota.demand import Price
-from headway.simulator.presets import PROVIDERS
+from headway.sim.account import Terms
+from headway.sim.presets import PROVIDERS
+from headway.sim.provider import FaultModel, Latency, ProviderSpec
 
 TRAP = described_account(PROVIDERS["trap"].spec)
 WIDE = described_account(PROVIDERS["wide"].spec)
@@ -43,23 +43,23 @@ def sums(work: object) -> tuple[float, float, int]:
 
 def test_agents_differ_and_all_together_take_what_was_said() -> None:
     situation = Situation(agents=5, calls_each=3)
-    tokens_in, tokens_out, calls = sums(work_of(situation, ADAPTIVE, Drawn(7)))
+    tokens_in, tokens_out, calls = sums(work_of(situation, ADAPTIVE, DrawnWork(7)))
     assert tokens_in + tokens_out == pytest.approx(situation.several_tokens)
     assert tokens_out == pytest.approx(5 * situation.output_each)
     assert calls == 15
-    inputs = [mine[0].input_tokens for mine in work_of(situation, ADAPTIVE, Drawn(7)).calls]
+    inputs = [mine[0].input_tokens for mine in work_of(situation, ADAPTIVE, DrawnWork(7)).calls]
     assert len(set(inputs)) == 5
     assert min(inputs) > situation.common_tokens
 
 
 def test_one_agent_reads_once_what_all_need_and_makes_the_same_calls_in_a_row() -> None:
     situation = Situation(agents=5, calls_each=3)
-    work = work_of(situation, ONE, Drawn(7))
+    work = work_of(situation, ONE, DrawnWork(7))
     assert len(work.calls) == 1
     tokens_in, tokens_out, calls = sums(work)
     assert tokens_in + tokens_out == pytest.approx(situation.one_tokens)
     assert calls == 15
-    several = work_of(situation, SERIAL, Drawn(7))
+    several = work_of(situation, SERIAL, DrawnWork(7))
     assert [call.output_tokens for call in work.calls[0]] == [
         call.output_tokens for mine in several.calls for call in mine
     ]
@@ -110,7 +110,7 @@ def test_what_is_continued_as_a_line_is_near_what_a_whole_rehearsal_gives(
 
 
 def test_a_way_that_loses_a_task_never_ends() -> None:
-    spec = ProviderSpec("broken", Terms(), faults=Faults(1.0, ("request",)))
+    spec = ProviderSpec("broken", Terms(), faults=FaultModel(1.0, ("request",)))
     found = option_of(Situation(2), AccountGuess(spec), ADAPTIVE)
     assert found.time_s == inf
 

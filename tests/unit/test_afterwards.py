@@ -6,27 +6,46 @@ from math import inf, isclose
 
 import pytest
 
-from headway.core.afterwards import (
-    Compared,
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.report.afterwards import (
+    ForecastComparison,
     GroupAfter,
-    Serial,
+    SerialShare,
     binding,
     compared,
     groups_after,
     slowest,
     variation,
 )
-from headway.core.foresight.foreseen import Foreseen, Spread
-from headway.core.lineage import Lineage, _Walk, lineage
-from headway.core.passage import Kind, Passage, Piece, Taken
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.spent import Cause, Share, Spent
+from headway.report.forecast import Foreseen, SpreadNumber
+from headway.report.time_use import (
+    AttemptUsage,
+    Cause,
+    CauseShare,
+    Kind,
+    Lineage,
+    Passage,
+    Piece,
+    Spent,
+    _Walk,
+    lineage,
+)
 
 FORESEEN = Foreseen(
-    "adaptive", 22, Spread(20, 22, 30), Spread(35, 41, 60), Spread(1e5, 2e5, 3e5),
-    Spread(1e4, 2e4, 3e4), Spread(100_000, 200_000, 300_000), 40.0, "input/60s", 4.0, 0.0, 12,
+    "adaptive",
+    22,
+    SpreadNumber(20, 22, 30),
+    SpreadNumber(35, 41, 60),
+    SpreadNumber(1e5, 2e5, 3e5),
+    SpreadNumber(1e4, 2e4, 3e4),
+    SpreadNumber(100_000, 200_000, 300_000),
+    40.0,
+    "input/60s",
+    4.0,
+    0.0,
+    12,
     "earlier runs",
-)  # fmt: skip
+)
 
 
 def way(name: str, number: int, from_s: float, to_s: float, state: str = "finished") -> Passage:
@@ -43,7 +62,7 @@ def group_of(key: bytes) -> str:
 
 
 def test_what_was_foreseen_stands_beside_what_it_was() -> None:
-    taken = Taken(31, 150_000.0, 30_000.0, 250_000)
+    taken = AttemptUsage(31, 150_000.0, 30_000.0, 250_000)
     rows = compared(FORESEEN, 60.0, taken)
     assert [row.name for row in rows] == ["time", "cost", "calls", "tokens"]
     assert [row.is_within for row in rows] == [True, True, False, True]
@@ -52,18 +71,29 @@ def test_what_was_foreseen_stands_beside_what_it_was() -> None:
 
 def test_a_cost_that_nobody_could_foresee_is_not_compared() -> None:
     unpriced = Foreseen(
-        "adaptive", 1, Spread(0, 0, 0), Spread(1, 1, 1), Spread(0, 0, 0), Spread(0, 0, 0), None,
-        1.0, "width", 1.0, 0.0, 0, "",
-    )  # fmt: skip
-    rows = compared(unpriced, 1.0, Taken())
+        "adaptive",
+        1,
+        SpreadNumber(0, 0, 0),
+        SpreadNumber(1, 1, 1),
+        SpreadNumber(0, 0, 0),
+        SpreadNumber(0, 0, 0),
+        None,
+        1.0,
+        "width",
+        1.0,
+        0.0,
+        0,
+        "",
+    )
+    rows = compared(unpriced, 1.0, AttemptUsage())
     assert [row.name for row in rows] == ["time", "calls", "tokens"]
     assert [row.error for row in rows] == [0.0, None, None]
-    assert Compared("time", Spread(2.0, 3.0, 4.0), 4.5).is_within is False
+    assert ForecastComparison("time", SpreadNumber(2.0, 3.0, 4.0), 4.5).is_within is False
 
 
 def test_amdahl_s_law_by_hand() -> None:
     """100 s of work, of which 20 s follow each other, in 40 s: twice the width takes 30 s."""
-    serial = Serial(100.0, 20.0, 40.0)
+    serial = SerialShare(100.0, 20.0, 40.0)
     assert (serial.share, serial.speed_up, serial.speed_up_max) == (0.2, 2.5, 5.0)
     assert serial.doubled_s == 30.0
     width = (1.0 - serial.share) / (1.0 / serial.speed_up - serial.share)
@@ -72,13 +102,19 @@ def test_amdahl_s_law_by_hand() -> None:
 
 
 def test_a_run_without_work_has_no_speed_up_to_speak_of() -> None:
-    nothing = Serial(0.0, 0.0, 0.0)
+    nothing = SerialShare(0.0, 0.0, 0.0)
     assert (nothing.share, nothing.speed_up, nothing.speed_up_max) == (1.0, 1.0, 1.0)
     assert nothing.doubled_s == 0.0
 
 
 def test_the_critical_path_goes_through_the_longest_of_those_that_are_needed() -> None:
-    graph = Graph((Group("read", 2), Group("check", 2, (Need(0, 1),)), Group("all", 1, (Need(1),))))
+    graph = Graph(
+        (
+            TaskGroup("read", 2),
+            TaskGroup("check", 2, (Need(0, 1),)),
+            TaskGroup("all", 1, (Need(1),)),
+        )
+    )
     ways = [
         way("read[a]", 0, 0.0, 3.0), way("read[b]", 1, 0.0, 1.0), way("check[a]", 2, 3.0, 4.0),
         way("check[b]", 3, 1.0, 6.0), way("all", 4, 6.0, 8.0),
@@ -92,7 +128,7 @@ def test_the_critical_path_goes_through_the_longest_of_those_that_are_needed() -
 
 
 def test_blocks_of_a_reduction_are_waited_for_and_nobody_else() -> None:
-    graph = Graph((Group("map", 4), Group("merge/1", 2, (Need(0, 2),))))
+    graph = Graph((TaskGroup("map", 4), TaskGroup("merge/1", 2, (Need(0, 2),))))
     ways = [way(f"map[{n}]", n, 0.0, n + 1.0) for n in range(4)]
     ways += [way("merge/1[1]", 4, 2.0, 2.5), way("merge/1[2]", 5, 4.0, 4.5)]
     kin = lineage(ways, graph, group_of)
@@ -100,13 +136,15 @@ def test_blocks_of_a_reduction_are_waited_for_and_nobody_else() -> None:
 
 
 def test_a_need_that_has_no_end_makes_nobody_ready() -> None:
-    graph = Graph((Group("a", 1), Group("b", 1, (Need(0),))))
+    graph = Graph((TaskGroup("a", 1), TaskGroup("b", 1, (Need(0),))))
     kin = lineage([way("a", 0, 0.0, 3.0, "started"), way("b", 1, 3.0, 3.0)], graph, group_of)
     assert kin.ready_s[b"b"] == inf
 
 
 def test_an_empty_group_passes_on_what_it_needs_itself() -> None:
-    graph = Graph((Group("a", 1), Group("none", 0, (Need(0),)), Group("b", 1, (Need(1),))))
+    graph = Graph(
+        (TaskGroup("a", 1), TaskGroup("none", 0, (Need(0),)), TaskGroup("b", 1, (Need(1),)))
+    )
     kin = lineage([way("a", 0, 0.0, 3.0), way("b", 1, 3.0, 5.0)], graph, group_of)
     assert (kin.ready_s[b"b"], kin.critical_path_s) == (3.0, 5.0)
     assert kin.chain == (b"a", b"b")
@@ -114,14 +152,14 @@ def test_an_empty_group_passes_on_what_it_needs_itself() -> None:
 
 def test_a_block_of_which_nothing_is_known_is_the_whole_group() -> None:
     """After an edit the numbers of earlier tasks need not fit any more."""
-    graph = Graph((Group("a", 2), Group("b", 2, (Need(0, 1),))))
+    graph = Graph((TaskGroup("a", 2), TaskGroup("b", 2, (Need(0, 1),))))
     ways = [way("a[x]", 0, 0.0, 3.0), way("b[x]", 7, 3.0, 4.0), way("b[y]", 9, 3.0, 5.0)]
     kin = lineage(ways, graph, group_of)
     assert kin.ready_s[b"b[y]"] == 3.0
 
 
 def test_tasks_that_a_plan_does_not_have_any_more_are_ready_from_the_start() -> None:
-    kin = lineage([way("gone", 0, 1.0, 2.0)], Graph((Group("a", 1),)), group_of)
+    kin = lineage([way("gone", 0, 1.0, 2.0)], Graph((TaskGroup("a", 1),)), group_of)
     assert (kin.ready_s, kin.chain, kin.critical_path_s) == ({b"gone": 0.0}, (), 0.0)
 
 
@@ -137,7 +175,7 @@ def test_groups_tell_what_they_took_and_how_alike_their_tasks_were() -> None:
     ways = [way(f"a[{n}]", n, 1.0, 2.0 + n) for n in range(20)] + [
         way("b", 20, 0.0, 9.0, "started")
     ]
-    ways[0].taken, ways[0].lost = Taken(2, 10.0, 5.0, 7), Taken(1, 10.0, 0.0, 3)
+    ways[0].taken, ways[0].lost = AttemptUsage(2, 10.0, 5.0, 7), AttemptUsage(1, 10.0, 0.0, 3)
     ways[1].reached_s = inf
     found = groups_after(ways, group_of)
     assert list(found) == ["a", "b"]
@@ -170,7 +208,7 @@ def test_the_slowest_tasks_come_with_what_they_mostly_did() -> None:
 
 def went(*shares: tuple[Cause, str, float]) -> Spent:
     wall_s = sum(share[2] for share in shares)
-    return Spent(tuple(Share(cause, what, 0.0, s) for cause, what, s in shares), 0.0, wall_s)
+    return Spent(tuple(CauseShare(cause, what, 0.0, s) for cause, what, s in shares), 0.0, wall_s)
 
 
 def test_what_most_of_the_time_went_to_bound_the_run() -> None:

@@ -12,19 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from headway.errors import BadValueError, StateFileError
-from headway.runtime.agents.cli.accounts import Account, accounts_of, add_account, paid_twice
-from headway.runtime.agents.cli.custom import Custom, result_in, setting_of
-from headway.runtime.agents.cli.homes import (
+from headway.agents.cli import (
+    AgentUsage,
+    Errand,
     Session,
+    accounts_of,
+    add_account,
     empty_home,
+    paid_twice,
     read_session,
     save_session,
     sessions_of,
 )
-from headway.runtime.agents.cli.kind import Errand
-from headway.runtime.agents.cli.known import KINDS, kind_of
-from headway.runtime.agents.cli.perform import outset_of
+from headway.agents.custom import Custom, result_in, setting_of
+from headway.agents.known import KINDS, kind_of
+from headway.errors import BadValueError, StateFileError
+from headway.run.agent_tasks import outset_of
 
 SECRET = "the prompt that nobody else may read"
 SESSION = "0b8d3a3e-6f5c-4c86-9a0e-3a1f7d1f0c55"
@@ -375,7 +378,7 @@ def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Pa
 
 
 def test_accounts_are_added_and_summed(tmp_path: Path) -> None:
-    one = Account("a", "00", 1, "claude", "first", "s", 2, {"Bash": 1}, 10, 5, 7)
+    one = AgentUsage("a", "00", 1, "claude", "first", "s", 2, {"Bash": 1}, 10, 5, 7)
     again = replace(one, attempt=2, how="session", calls_before=4, calls_again=1)
     for account in (one, again):
         add_account(str(tmp_path), account)

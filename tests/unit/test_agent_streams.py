@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.runtime.agents.cli.heard import TOOLS_MAX, Heard, Notes, Stream, less, read_whole
-from headway.runtime.agents.cli.known import KINDS
-from headway.wire.loose import Fields
+from headway.agents.cli import TOOLS_MAX, AgentOutput, Notes, OutputStream, less, read_whole
+from headway.agents.known import KINDS
+from headway.wire.values import Fields
 
 DATA = Path(__file__).parents[1] / "data" / "agents"
 NAMES = ("claude", "codex", "opencode", "gemini")
@@ -21,7 +21,7 @@ def recorded(name: str) -> bytes:
     return (DATA / f"{name}.jsonl").read_bytes()
 
 
-def heard(name: str, data: bytes) -> Heard:
+def heard(name: str, data: bytes) -> AgentOutput:
     return read_whole(KINDS[name].hear, data)
 
 
@@ -90,7 +90,7 @@ def test_a_stream_that_was_cut_off_is_not_over_and_tells_what_there_was(name: st
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=6))
 def test_pieces_of_any_size_are_the_same_stream(name: str, cuts: list[int]) -> None:
     data = recorded(name)
-    stream, at = Stream(KINDS[name].hear), 0
+    stream, at = OutputStream(KINDS[name].hear), 0
     for cut in sorted({min(cut, len(data)) for cut in cuts}):
         stream.feed(data[at:cut])
         at = cut
@@ -146,7 +146,7 @@ def test_a_line_that_is_too_long_is_passed_over_and_not_held() -> None:
     def hear(notes: Notes, event: Fields) -> None:
         events.append(event)
 
-    stream = Stream(hear, line_bytes_max=1000)
+    stream = OutputStream(hear, line_bytes_max=1000)
     for _ in range(50):
         stream.feed(b'{"a": "' + b"x" * 100)
     stream.feed(b'"}\n{"b": 1}\n')

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.allowance import MEMORY, RISE_MIN, STEP, Allowance, Allowances
-from headway.core.values import LimitReading, Wait
+from headway.base.values import LimitReading, Wait
+from headway.pacing.windows import MEMORY, RISE_MIN, STEP, Allowances, WindowState
 
 FIVE_HOURS_S = 18_000.0
 WEEK_S = 7 * 86_400.0
@@ -23,7 +23,7 @@ def until_s(windows: Allowances, now: float) -> float:
     return wait.until_s
 
 
-def only(windows: Allowances, now: float) -> Allowance:
+def only(windows: Allowances, now: float) -> WindowState:
     (one,) = windows.statistics(now)
     return one
 
@@ -86,8 +86,8 @@ def test_a_small_rise_says_nothing_of_the_size() -> None:
     windows.settle(10_000.0)
     windows.observe(usage(0.10 + RISE_MIN - STEP, FIVE_HOURS_S, 9_000.0), 0.0)
     assert only(windows, 0.0).size_tokens is None
-    assert Allowance(FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
-    assert Allowance(FIVE_HOURS_S, 0.5, 60.0).doubt == 1.0
+    assert WindowState(FIVE_HOURS_S, 0.5, 60.0, 0.0, 0.5).size_tokens is None
+    assert WindowState(FIVE_HOURS_S, 0.5, 60.0).doubt == 1.0
 
 
 def test_a_new_window_begins_anew_and_the_old_one_counts_by_half() -> None:

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from headway.core.plan.arguments import (
+from headway.errors import UsageError
+from headway.plans.each import (
     ARGUMENTS_MAX,
     ArgumentPlan,
     Arrangement,
-    Asked,
+    EachWords,
     NamedSource,
-    Source,
+    ValueSource,
     arrange,
     lines,
     parse,
 )
-from headway.errors import UsageError
 
 
 def plan(template: str, *sources: Sequence[str], **more: int) -> ArgumentPlan:
     arrangement = Arrangement(arguments_max=more.get("arguments_max"))
-    return arrange([template], [Source(values) for values in sources], arrangement)
+    return arrange([template], [ValueSource(values) for values in sources], arrangement)
 
 
 def all_arguments(given: ArgumentPlan) -> list[tuple[str, ...]]:
@@ -31,7 +31,7 @@ def all_arguments(given: ArgumentPlan) -> list[tuple[str, ...]]:
 
 def test_words_are_told_apart_by_separators() -> None:
     sources = (":::", "a", "b", ":::+", "c", "::::", "f", "g", "::::+", "-", ":::")
-    assert parse(["wc", "{}", *sources]) == Asked(
+    assert parse(["wc", "{}", *sources]) == EachWords(
         ("wc", "{}"),
         (
             NamedSource("values", ("a", "b")),
@@ -57,7 +57,7 @@ def test_the_first_source_changes_slowest() -> None:
 
 
 def test_linked_sources_go_along_and_the_shortest_counts() -> None:
-    sources = [Source("abc"), Source("12", is_linked=True), Source("XY")]
+    sources = [ValueSource("abc"), ValueSource("12", is_linked=True), ValueSource("XY")]
     given = arrange(["wc"], sources)
     assert all_arguments(given) == [
         ("a", "1", "X"),
@@ -68,7 +68,7 @@ def test_linked_sources_go_along_and_the_shortest_counts() -> None:
 
 
 def test_a_link_to_nothing_is_a_source() -> None:
-    assert all_arguments(arrange(["wc"], [Source("ab", is_linked=True)])) == [("a",), ("b",)]
+    assert all_arguments(arrange(["wc"], [ValueSource("ab", is_linked=True)])) == [("a",), ("b",)]
 
 
 def test_tasks_get_as_many_values_as_asked_for() -> None:
@@ -77,7 +77,7 @@ def test_tasks_get_as_many_values_as_asked_for() -> None:
 
 
 def test_columns_are_arguments() -> None:
-    given = arrange(["wc"], [Source(["a,b", "c, d e"])], Arrangement(column_separator=","))
+    given = arrange(["wc"], [ValueSource(["a,b", "c, d e"])], Arrangement(column_separator=","))
     assert all_arguments(given) == [("a", "b"), ("c", "d e")]
 
 
@@ -94,7 +94,7 @@ def test_a_place_is_added_where_none_is() -> None:
 
 def test_words_that_are_kept_apart_mean_themselves() -> None:
     words = ["wc", "a b", "$x", "p{}q r", ""]
-    given = arrange(words, [Source(["x y"])], Arrangement(is_quoted=True))
+    given = arrange(words, [ValueSource(["x y"])], Arrangement(is_quoted=True))
     assert given.member(0).argv == ("wc", "a b", "$x", "px yq r", "")
 
 
@@ -126,11 +126,11 @@ def test_what_is_wrong_is_said_before_anything_starts(
     words: list[str], sources: list[str], arrangement: Arrangement, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as refused:
-        arrange(words, [Source(sources)], arrangement)
+        arrange(words, [ValueSource(sources)], arrangement)
     assert refused.value.hint
 
 
 def test_combinations_beyond_measure_are_refused() -> None:
-    many = Source(["x"] * 1_000)
+    many = ValueSource(["x"] * 1_000)
     with pytest.raises(UsageError, match="combinations"):
         arrange(["wc"], [many] * 3)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headway.runtime.work import AttemptClock
 from headway.testing import run_virtual
+from headway.work import AttemptClock
 from tests.unit.driven import passes
 
 

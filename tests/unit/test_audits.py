@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.foresight.account import Account, Charge, Needs, Terms
-from headway.core.foresight.audit import (
+from headway.base.values import Limit, Resource
+from headway.sim.account import Charge, Needs, SimulatedAccount, Terms
+from headway.sim.audit import (
     NEIGHBOUR,
-    Curve,
+    ChargeCurve,
     Violation,
     bucket_excess,
     curve_of,
@@ -20,8 +21,7 @@ from headway.core.foresight.audit import (
     violations,
     worst_window,
 )
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.values import Limit, Resource
+from headway.sim.draw import Neighbour
 
 
 def _at(now: float, amount: float, resource: Resource = "input", by: str = "1") -> Charge:
@@ -30,7 +30,7 @@ def _at(now: float, amount: float, resource: Resource = "input", by: str = "1") 
 
 def test_a_curve_steps_at_once_and_slopes_evenly() -> None:
     curve = curve_of([_at(10.0, 5.0), Charge("input", 10.0, 20.0, 10.0, "stream")], "input")
-    assert curve == Curve((10.0, 20.0), (0.0, 15.0), (5.0, 15.0))
+    assert curve == ChargeCurve((10.0, 20.0), (0.0, 15.0), (5.0, 15.0))
     times = (0.0, 10.0, 15.0, 20.0, 99.0)
     assert [curve.left(now) for now in times] == [0.0, 0.0, 10.0, 15.0, 15.0]
     assert [curve.right(now) for now in times] == [0.0, 5.0, 10.0, 15.0, 15.0]
@@ -143,7 +143,7 @@ def test_the_log_of_an_honest_account_is_clean_and_a_tampered_one_is_not(
     gaps: list[tuple[float, float, float]],
 ) -> None:
     limits = (*LIMITS, Limit("output", 90.0, 60.0, "sliding"), Limit("output", 90.0, 30.0))
-    account = Account(Terms(limits=limits, charging="reserved"), 0.0)
+    account = SimulatedAccount(Terms(limits=limits, charging="reserved"), 0.0)
     now = 0.0
     for gap_s, input_tokens, used in gaps:
         now += gap_s
@@ -162,7 +162,7 @@ def test_the_log_of_an_honest_account_is_clean_and_a_tampered_one_is_not(
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.kind)
 def test_an_account_shared_with_a_neighbour_stays_within_its_limit(limit: Limit) -> None:
-    account = Account(Terms(limits=(limit,), neighbour=Neighbour(share=0.7)), 0.0)
+    account = SimulatedAccount(Terms(limits=(limit,), neighbour=Neighbour(share=0.7)), 0.0)
     for second in range(200):
         account.advance(float(second))
         needs = Needs(7.0, 0.0)

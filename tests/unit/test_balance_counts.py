@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.balance import (
+from headway.base.values import Amounts, Charging, Demand, Limit, LimitKind, Resource, Usage, Wait
+from headway.pacing.balance import (
     CEILING_MARGIN,
     EXACT_FLOOR,
     FLOOR_CALLS,
@@ -15,10 +16,9 @@ from headway.core.quota.balance import (
     Balance,
     BalanceStatistics,
 )
-from headway.core.quota.outflow import BIN_S, Stream
-from headway.core.values import Amounts, Charging, Demand, Limit, LimitKind, Resource, Usage, Wait
+from headway.pacing.limits import BIN_S, PlannedStream
 
-NO_STREAM = Stream(0.0, 0.0, 0.0)
+NO_STREAM = PlannedStream(0.0, 0.0, 0.0)
 
 
 ONE_BIN = 5.0
@@ -100,7 +100,7 @@ def test_a_sliding_window_is_corrected_as_of_the_admission() -> None:
 
 def test_a_sliding_window_takes_an_answer_along_its_stream() -> None:
     balance = _balance(Limit("output", 600.0, kind="sliding"))
-    stream = Stream(0.0, 8.0, 100.0)
+    stream = PlannedStream(0.0, 8.0, 100.0)
     balance.charge(_demand(), stream, 0.0)
     balance.settle(_demand(), stream, 0.0, _used(0.0, 80.0), 8.0)
     assert balance.level(8.0) == 520.0
@@ -109,7 +109,7 @@ def test_a_sliding_window_takes_an_answer_along_its_stream() -> None:
 
 def test_an_aligned_window_takes_only_what_was_produced_inside_it() -> None:
     balance = _balance(Limit("output", 600.0, kind="fixed"))
-    stream = Stream(50.0, 70.0, 200.0)
+    stream = PlannedStream(50.0, 70.0, 200.0)
     balance.charge(_demand(), stream, 50.0)
     balance.settle(_demand(), stream, 50.0, _used(0.0, 200.0), 70.0)
     assert balance.level(70.0) == pytest.approx(500.0)
@@ -117,7 +117,7 @@ def test_an_aligned_window_takes_only_what_was_produced_inside_it() -> None:
 
 def test_an_answer_that_came_before_its_plan_is_taken_at_once() -> None:
     balance = _balance(Limit("output", 600.0, kind="fixed"))
-    stream = Stream(50.0, 70.0, 200.0)
+    stream = PlannedStream(50.0, 70.0, 200.0)
     balance.charge(_demand(), stream, 0.0)
     balance.settle(_demand(), stream, 0.0, _used(0.0, 200.0), 10.0)
     assert balance.level(10.0) == 400.0
@@ -126,16 +126,16 @@ def test_an_answer_that_came_before_its_plan_is_taken_at_once() -> None:
 def test_of_a_window_what_is_still_to_come_counts_as_taken() -> None:
     """There debt is not repaid: only the end of the other call makes room, which no time tells."""
     balance = _balance(Limit("output", 600.0, kind="sliding"))
-    long = Stream(0.0, 8.0, 500.0)
+    long = PlannedStream(0.0, 8.0, 500.0)
     assert balance.charge(_demand(), long, 0.0) == 100.0
-    assert balance.when(_demand(), Stream(0.0, 8.0, 50.0), 0.0) == 0.0
-    wait = balance.wait(_demand(), Stream(0.0, 8.0, 200.0), 0.0)
+    assert balance.when(_demand(), PlannedStream(0.0, 8.0, 50.0), 0.0) == 0.0
+    wait = balance.wait(_demand(), PlannedStream(0.0, 8.0, 200.0), 0.0)
     assert wait == Wait("output/60s", inf, "calls in flight may use up the rest")
 
 
 def test_with_one_call_left_in_flight_only_its_share_is_held() -> None:
     balance = _balance(Limit("output", 600.0, kind="fixed"))
-    first, second = Stream(0.0, 8.0, 100.0), Stream(0.0, 8.0, 30.0)
+    first, second = PlannedStream(0.0, 8.0, 100.0), PlannedStream(0.0, 8.0, 30.0)
     balance.charge(_demand(), first, 0.0)
     balance.charge(_demand(), second, 0.0)
     balance.give_back(_demand(), first, 0.0, False, 0.0)
@@ -145,7 +145,7 @@ def test_with_one_call_left_in_flight_only_its_share_is_held() -> None:
 def test_a_bucket_follows_the_streams_in_flight() -> None:
     """Settling early takes the rest off the plan and corrects what was believed produced."""
     balance = _balance(Limit("output", 600.0))
-    stream = Stream(0.0, 10.0, 300.0)
+    stream = PlannedStream(0.0, 10.0, 300.0)
     assert balance.charge(_demand(), stream, 0.0) == 600.0
     assert balance.level(5.0) == pytest.approx(600.0 - 5.0 * (30.0 - 10.0), abs=ONE_BIN)
     assert balance.statistics().planned == pytest.approx(150.0)
@@ -156,7 +156,7 @@ def test_a_bucket_follows_the_streams_in_flight() -> None:
 
 def test_a_new_plan_moves_the_level_to_what_it_believes_produced() -> None:
     balance = _balance(Limit("output", 600.0))
-    before, after = Stream(0.0, 10.0, 300.0), Stream(0.0, 10.0, 400.0)
+    before, after = PlannedStream(0.0, 10.0, 300.0), PlannedStream(0.0, 10.0, 400.0)
     balance.charge(_demand(), before, 0.0)
     balance.plan(before, after, 5.0)
     assert balance.level(5.0) == pytest.approx(600.0 + 50.0 - 200.0, abs=ONE_BIN)
@@ -165,7 +165,7 @@ def test_a_new_plan_moves_the_level_to_what_it_believes_produced() -> None:
 
 def test_a_new_plan_changes_what_a_window_holds_back() -> None:
     balance = _balance(Limit("output", 600.0, kind="fixed"))
-    before, after = Stream(0.0, 10.0, 300.0), Stream(0.0, 10.0, 400.0)
+    before, after = PlannedStream(0.0, 10.0, 300.0), PlannedStream(0.0, 10.0, 400.0)
     balance.charge(_demand(), before, 0.0)
     balance.plan(before, after, 5.0)
     assert balance.statistics().planned == 400.0
@@ -175,7 +175,7 @@ def test_a_new_plan_means_nothing_to_a_limit_of_input() -> None:
     balance = _balance(Limit("input", 600.0))
     balance.charge(_demand(100.0), NO_STREAM, 0.0)
     before = balance.statistics()
-    balance.plan(Stream(0.0, 10.0, 300.0), Stream(0.0, 10.0, 400.0), 0.0)
+    balance.plan(PlannedStream(0.0, 10.0, 300.0), PlannedStream(0.0, 10.0, 400.0), 0.0)
     assert balance.statistics() == before
 
 
@@ -234,8 +234,8 @@ def test_a_call_as_large_as_the_limit_waits_until_it_is_full() -> None:
 
 def test_a_projected_call_waits_for_the_streams_before_it() -> None:
     balance = _balance(Limit("output", 600.0))
-    balance.charge(_demand(), Stream(0.0, 10.0, 600.0), 0.0)
-    assert 0.0 < balance.when(_demand(), Stream(0.0, 10.0, 600.0), 0.0) < inf
+    balance.charge(_demand(), PlannedStream(0.0, 10.0, 600.0), 0.0)
+    assert 0.0 < balance.when(_demand(), PlannedStream(0.0, 10.0, 600.0), 0.0) < inf
 
 
 def test_a_share_is_a_second_limit_over_any_period() -> None:
@@ -248,11 +248,11 @@ def test_a_share_is_a_second_limit_over_any_period() -> None:
 
 def test_a_share_counts_what_was_produced_later_too() -> None:
     balance = _balance(Limit("output", 600.0), share=0.5)
-    stream = Stream(0.0, 4.0, 200.0)
+    stream = PlannedStream(0.0, 4.0, 200.0)
     balance.charge(_demand(), stream, 0.0)
     balance.settle(_demand(), stream, 0.0, _used(0.0, 200.0), 4.0)
-    assert balance.when(_demand(), Stream(4.0, 8.0, 100.0), 4.0) == 4.0
-    assert balance.when(_demand(), Stream(4.0, 8.0, 150.0), 4.0) > 50.0
+    assert balance.when(_demand(), PlannedStream(4.0, 8.0, 100.0), 4.0) == 4.0
+    assert balance.when(_demand(), PlannedStream(4.0, 8.0, 150.0), 4.0) > 50.0
 
 
 def test_a_share_of_money_is_a_share_in_all() -> None:
@@ -266,11 +266,11 @@ def test_a_share_of_money_is_a_share_in_all() -> None:
 
 def test_an_answer_of_nothing_is_charged_to_nobody() -> None:
     balance = _balance(Limit("output", 600.0, kind="sliding"), share=0.5)
-    stream = Stream(0.0, 4.0, 200.0)
+    stream = PlannedStream(0.0, 4.0, 200.0)
     balance.charge(_demand(), stream, 0.0)
     balance.settle(_demand(), stream, 0.0, _used(), 4.0)
     assert balance.level(4.0) == 600.0
-    assert balance.when(_demand(), Stream(4.0, 8.0, 299.0), 4.0) == 4.0
+    assert balance.when(_demand(), PlannedStream(4.0, 8.0, 299.0), 4.0) == 4.0
 
 
 def test_a_learned_bucket_leaves_room_for_a_few_calls_or_a_share() -> None:

@@ -7,11 +7,7 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.belief import Belief, Profile, QuotaConfig
-from headway.core.quota.dialect import OPENAI, PLAIN
-from headway.core.quota.hold import UNVERIFIED_S
-from headway.core.quota.quota import Quota, Settlement
-from headway.core.values import (
+from headway.base.values import (
     Amounts,
     Demand,
     Fault,
@@ -23,6 +19,9 @@ from headway.core.values import (
     Usage,
     Wait,
 )
+from headway.pacing.account import UNVERIFIED_S, Belief, Profile, QuotaConfig
+from headway.pacing.headers import OPENAI, PLAIN
+from headway.pacing.quota import Quota, Settlement
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 200.0))
 REQUESTS = Limit("requests", 600.0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headway.core.quota import blame as module
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.blame import SPELLS_MAX, Blame
-from headway.core.quota.quota import MAY_CALL, Ask, Quota, Settlement, waited_for
-from headway.core.values import Amounts, Demand, Limit, Usage
+from headway.base.values import Amounts, Demand, Limit, Usage
+from headway.pacing import queue as module
+from headway.pacing.account import QuotaConfig
+from headway.pacing.queue import SPELLS_MAX, Blame
+from headway.pacing.quota import MAY_CALL, PermitRequest, Quota, Settlement, waited_for
 
 
 def blamed(*spells: tuple[str, float]) -> Blame:
@@ -62,12 +62,12 @@ def test_a_permit_says_what_the_line_waited_for_longest_and_not_what_it_waited_f
     quota = Quota(QuotaConfig(limits=limits), 0.0)
     large = Demand(Amounts(60.0, 1.0), Amounts(60.0, 1.0))
     used = Settlement("used", Usage(Amounts(60.0, 1.0)))
-    quota.ask(Ask(large, asked_s=0.0))
+    quota.ask(PermitRequest(large, asked_s=0.0))
     (first,) = quota.decide(0.0).grants
     assert first.permit.reason == MAY_CALL
     quota.settle(first.permit.id, used, 0.5)
-    quota.ask(Ask(large, asked_s=0.5))
-    quota.ask(Ask(Demand(Amounts(1.0, 1.0), Amounts(1.0, 1.0)), asked_s=0.5))
+    quota.ask(PermitRequest(large, asked_s=0.5))
+    quota.ask(PermitRequest(Demand(Amounts(1.0, 1.0), Amounts(1.0, 1.0)), asked_s=0.5))
     waits = quota.decide(0.5)
     assert (waits.grants, waits.wait and waits.wait.resource) == ((), "input/60s")
     (second,) = quota.decide(9.5).grants

@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.blind import (
+from headway.base.values import MINUTE_S, Amounts, Demand
+from headway.pacing.hidden_limits import (
     ALARM_MEMORY_S,
     ALARMS_MAX,
     DROUGHT_S,
@@ -17,7 +18,6 @@ from headway.core.quota.blind import (
     BlindStatistics,
     Bracket,
 )
-from headway.core.values import MINUTE_S, Amounts, Demand
 
 
 def _demand(input_tokens: float = 100.0, output_tokens: float = 10.0) -> Demand:

@@ -6,15 +6,13 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.account import Terms
-from headway.core.foresight.bound import Bound, bound, width_of
-from headway.core.foresight.draw import lognormal
-from headway.core.foresight.layout import lay_out, rules_of
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.foresight.optimum import DELICATE_NODES_MAX, optimum
-from headway.core.foresight.provider import Call, Latency, ProviderSpec
-from headway.core.foresight.supply import TICKS_MAX, season_of, supply_of
-from headway.core.values import Charging, Limit
+from headway.base.values import Charging, Limit
+from headway.report.bound import Bound, bound, width_of
+from headway.report.optimum import DELICATE_NODES_MAX, optimum
+from headway.sim.account import Terms
+from headway.sim.draw import Neighbour, lognormal
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+from headway.sim.supply import TICKS_MAX, lay_out, rules_of, season_of, supply_of
 
 SLOTS = Limit("concurrency", 4, kind="gauge")
 
@@ -25,11 +23,15 @@ def _spec(
     return ProviderSpec("p", Terms(limits, charging=charging), latency)
 
 
-def _call(place: int, inputs: float = 100.0, output: float = 0.0, most: float = 0.0) -> Call:
-    return Call(place, inputs, output, most)
+def _call(
+    place: int, inputs: float = 100.0, output: float = 0.0, most: float = 0.0
+) -> SimulatedCall:
+    return SimulatedCall(place, inputs, output, most)
 
 
-def _many(count: int, inputs: float = 100.0, output: float = 0.0) -> list[tuple[Call, ...]]:
+def _many(
+    count: int, inputs: float = 100.0, output: float = 0.0
+) -> list[tuple[SimulatedCall, ...]]:
     return [(_call(place, inputs, output),) for place in range(count)]
 
 
@@ -59,7 +61,7 @@ def test_a_task_without_calls_passes_on_what_it_needs() -> None:
 
 def test_luck_and_other_customers_lengthen_the_critical_path() -> None:
     latency = Latency(1.0, 0.01, sigma=0.1, background=5)
-    tasks = [(Call(0, 1.0, 100.0, 100.0, luck=3.0),)]
+    tasks = [(SimulatedCall(0, 1.0, 100.0, 100.0, luck=3.0),)]
     found = bound(_spec(latency=latency), tasks, [()])
     assert found.time_s == pytest.approx((3.0 + 1.0) * 1.5)
     assert found.binding == "critical path"
@@ -171,16 +173,16 @@ def test_a_call_larger_than_its_limit_does_not_wait_for_ever(kind: str, charging
     }
     rules: dict[str, Charging] = {"reserved": "reserved", "produced": "produced"}
     spec = _spec(kinds[kind], charging=rules[charging])
-    call = Call(0, 300.0, 200.0, 400.0)
+    call = SimulatedCall(0, 300.0, 200.0, 400.0)
     assert bound(spec, [(call,)], [()]).time_s == pytest.approx(3.0)
-    second = Call(1, 300.0, 200.0, 400.0)
+    second = SimulatedCall(1, 300.0, 200.0, 400.0)
     assert bound(spec, [(call,), (second,)], [(), ()]).time_s > 50.0
 
 
 def test_a_reservation_that_is_not_held_back_costs_only_its_net_use() -> None:
     """Forty at a time, one after another: 100 each come back before the next are due."""
     spec = _spec(Limit("output", 600.0, burst=400.0), charging="reserved")
-    tasks = [(Call(place, 0.0, 10.0, 10.0),) for place in range(100)]
+    tasks = [(SimulatedCall(place, 0.0, 10.0, 10.0),) for place in range(100)]
     found = bound(spec, tasks, _alone(100))
     assert found.time_s == pytest.approx((1000.0 - 400.0) / 10.0 + 1.1)
 
@@ -188,7 +190,7 @@ def test_a_reservation_that_is_not_held_back_costs_only_its_net_use() -> None:
 def test_reservations_wait_for_each_others_refunds() -> None:
     """Each holds 1,000 for 11 s and uses 100: of 60 at once and one refilled per second."""
     spec = _spec(Limit("output", 60_000.0), charging="reserved", latency=Latency(1.0, 0.1))
-    tasks = [(Call(place, 0.0, 100.0, 1000.0),) for place in range(400)]
+    tasks = [(SimulatedCall(place, 0.0, 100.0, 1000.0),) for place in range(400)]
     found = bound(spec, tasks, _alone(400))
     # Net use alone: 40,000 fit into the burst. With what is held, k rows of calls started by
     # k x 11 s are at most 60 + 11 k + 0.9 x the rows before: 50 s are not enough for 400.
@@ -201,7 +203,7 @@ def test_reservations_wait_for_each_others_refunds() -> None:
 
 
 def test_reservations_that_are_kept_have_to_be_waited_for() -> None:
-    tasks = [(Call(place, 10.0, 40.0, 590.0),) for place in range(200)]
+    tasks = [(SimulatedCall(place, 10.0, 40.0, 590.0),) for place in range(200)]
     kept, back = (
         bound(_spec(Limit("tokens", 60_000.0), charging=charging), tasks, _alone(200))
         for charging in ("kept", "reserved")
@@ -215,23 +217,25 @@ def test_reservations_of_all_sizes_are_rounded_to_the_cheaper_side() -> None:
     spec = _spec(Limit("tokens", 60_000.0), charging="reserved")
     tasks = [
         tuple(
-            Call(9 * place + step, 10.0, 400 * lognormal(1, 1, 9 * place + step, 0.8), 4096.0)
+            SimulatedCall(
+                9 * place + step, 10.0, 400 * lognormal(1, 1, 9 * place + step, 0.8), 4096.0
+            )
             for step in range(1 + place % 5)
         )
         for place in range(120)
     ]
-    tasks += [(Call(5000, 0.0, 0.0, 0.0),)]
+    tasks += [(SimulatedCall(5000, 0.0, 0.0, 0.0),)]
     found = bound(spec, tasks, _alone(121))
     net = sum(call.input_tokens + call.output_tokens for task in tasks for call in task)
     assert found.time_s > (net - 60_000.0) / 1000.0
 
 
 def test_calls_that_take_no_time_and_limits_that_let_nothing_through_are_no_question() -> None:
-    tasks = [(Call(place, 0.0, 0.0, 10.0),) for place in range(9)]
+    tasks = [(SimulatedCall(place, 0.0, 0.0, 10.0),) for place in range(9)]
     at_once = _spec(Limit("output", 600.0), charging="reserved", latency=Latency(0.0, 0.0))
     assert bound(at_once, tasks, _alone(9)).time_s == 0.0
     never = _spec(Limit("output", 0.0, burst=50.0), charging="reserved")
-    assert bound(never, [(Call(0, 0.0, 90.0, 95.0),)] * 9, _alone(9)).time_s == inf
+    assert bound(never, [(SimulatedCall(0, 0.0, 90.0, 95.0),)] * 9, _alone(9)).time_s == inf
 
 
 def test_where_a_refund_would_be_lost_waiting_is_faster() -> None:
@@ -242,7 +246,7 @@ def test_where_a_refund_would_be_lost_waiting_is_faster() -> None:
     """
     spec = _spec(Limit("output", 1000.0, 60.0, "fixed"), charging="reserved")
     sizes = [(10.0, 100.0), (900.0, 900.0), (900.0, 900.0), (190.0, 190.0)]
-    tasks = [(Call(place, 0.0, *size),) for place, size in enumerate(sizes)]
+    tasks = [(SimulatedCall(place, 0.0, *size),) for place, size in enumerate(sizes)]
     assert bound(spec, tasks, _alone(4)).time_s == pytest.approx(70.0)
 
 
@@ -259,7 +263,9 @@ def test_the_search_says_what_it_has_when_it_must_stop() -> None:
     spec = _spec(
         Limit("tokens", 1300.0, 10.0, "fixed"), Limit("output", 900.0, 10.0, "sliding"), SLOTS
     )
-    calls = [Call(place, 90.0 + 31 * place, 150.0 + 17 * place, 900.0) for place in range(7)]
+    calls = [
+        SimulatedCall(place, 90.0 + 31 * place, 150.0 + 17 * place, 900.0) for place in range(7)
+    ]
     layout = lay_out(spec.latency, [(call,) for call in calls], _alone(7))
     found = optimum(layout, rules_of(spec, calls, 1.0), 4, 1.0)
     assert not found.is_complete

@@ -9,45 +9,40 @@ import pytest
 
 from bench import burn_down
 from bench.burn_down import PICTURE, example
-from headway.core.outlook import Finish, Outlook, Rest, finishes, outlooks
-from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import Budget, DaySpend, Spend
-from headway.core.quota.view import BookView
-from headway.watch.budgets import (
-    finish_json,
-    finish_words,
-    outlook_json,
-    outlook_words,
-)
-from headway.watch.burndown import HEIGHT, WIDTH, curve_of, svg, terminal
-from headway.watch.screen import ASCII, Glyphs
+from headway.pacing.admission import BookView
+from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.report.health import BudgetOutlook, BudgetRest, Finish, finishes, outlooks
+from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
+from headway.report.text.burndown import HEIGHT, WIDTH, curve_of, svg, terminal
+from headway.report.text.words import ASCII, Glyphs
 
 SVG = "{http://www.w3.org/2000/svg}"
 PASSED = 0.5
 
 
 def outlook(
-    amounts: list[float], budget: Budget, account: str = "", spent: float | None = None
-) -> Outlook:
+    amounts: list[float], budget: MonthlyBudget, account: str = "", spent: float | None = None
+) -> BudgetOutlook:
     """So much on each day of November so far."""
     days = tuple(
         DaySpend(f"2026-11-{day + 1:02}", amount, round(amount))
         for day, amount in enumerate(amounts)
     )
     total = sum(amounts) if spent is None else spent
-    ledger = LedgerStatistics(budget, Spend(total, round(total)), Spend())
+    ledger = BudgetLedgerStatistics(budget, Spend(total, round(total)), Spend())
     date = f"2026-11-{max(1, len(amounts)):02}"
     view = BookView("2026-11", (), ((account, ledger),), (), date, 3, ((account, days),))
     (found,) = outlooks(view, PASSED)
     return found
 
 
-UNEVEN = outlook([1e5, 2e5, 3e5, 2e5, 1e5, 3e5, 2e5, 1e5, 3e5, 2e5], Budget(tokens=5e6))
-LASTING = outlook([1e4, 2e4] * 5, Budget(tokens=5e6))
-USED_UP = outlook([1e5] * 10, Budget(tokens=1e6))
-MONEY = outlook([3e6] * 5, Budget(microusd=20_000_000), "api.example#1a2b")
-FIRST = outlook([1e5], Budget(tokens=5e6))
-UNSPENT = outlook([], Budget(tokens=5e6))
+UNEVEN = outlook([1e5, 2e5, 3e5, 2e5, 1e5, 3e5, 2e5, 1e5, 3e5, 2e5], MonthlyBudget(tokens=5e6))
+LASTING = outlook([1e4, 2e4] * 5, MonthlyBudget(tokens=5e6))
+USED_UP = outlook([1e5] * 10, MonthlyBudget(tokens=1e6))
+MONEY = outlook([3e6] * 5, MonthlyBudget(microusd=20_000_000), "api.example#1a2b")
+FIRST = outlook([1e5], MonthlyBudget(tokens=5e6))
+UNSPENT = outlook([], MonthlyBudget(tokens=5e6))
 ALL = (UNEVEN, LASTING, USED_UP, MONEY, FIRST, UNSPENT)
 
 
@@ -57,7 +52,7 @@ def numbers(points: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("one", ALL)
-def test_every_picture_is_whole_and_stays_on_its_page(one: Outlook) -> None:
+def test_every_picture_is_whole_and_stays_on_its_page(one: BudgetOutlook) -> None:
     root = ElementTree.fromstring(svg(one, PASSED))
     texts = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
     for part in ("budget", "today", "left", "day of 2026-11", "2026-12-01", "even use"):
@@ -100,14 +95,16 @@ def test_a_curve_is_what_is_left_by_the_end_of_each_day() -> None:
 
 
 def test_text_in_a_picture_is_only_text() -> None:
-    hostile = outlook([1e5], Budget(tokens=5e6), 'a"><script>&')
+    hostile = outlook([1e5], MonthlyBudget(tokens=5e6), 'a"><script>&')
     root = ElementTree.fromstring(svg(hostile, PASSED))
     assert not [mark for mark in root.iter() if mark.tag.endswith("script")]
 
 
 @pytest.mark.parametrize("one", ALL)
 @pytest.mark.parametrize("glyphs", [Glyphs(), ASCII])
-def test_on_a_terminal_it_fits_and_days_are_in_their_columns(one: Outlook, glyphs: Glyphs) -> None:
+def test_on_a_terminal_it_fits_and_days_are_in_their_columns(
+    one: BudgetOutlook, glyphs: Glyphs
+) -> None:
     lines = list(terminal(one, PASSED, glyphs))
     assert all(len(line) <= 80 for line in lines[2:])
     wide = lines[-3].index("1")
@@ -142,11 +139,11 @@ def test_words_say_pace_day_and_range() -> None:
 
 
 def test_words_of_a_range_that_goes_beyond_the_month() -> None:
-    close = outlook([0.0, 2e5] * 7, Budget(tokens=2.9e6))
+    close = outlook([0.0, 2e5] * 7, MonthlyBudget(tokens=2.9e6))
     assert close.exhausted_on is not None
     assert close.exhausted_within[1] is None
     assert re.search(r"\(2026-11-\d\d at the earliest\)", outlook_words(close))
-    worse = outlook([0.0, 2e5] * 7, Budget(tokens=3.6e6))
+    worse = outlook([0.0, 2e5] * 7, MonthlyBudget(tokens=3.6e6))
     assert worse.exhausted_on is None
     assert "; at worst it is used up on 2026-11-" in outlook_words(worse)
 
@@ -158,7 +155,7 @@ def test_a_program_gets_the_numbers_and_the_words() -> None:
 
 
 def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finish() -> None:
-    (finish,) = finishes([USED_UP], Rest(13, 92_300.0, 0.0, Spend(94.0)))
+    (finish,) = finishes([USED_UP], BudgetRest(13, 92_300.0, 0.0, Spend(94.0)))
     assert finish_words(finish, 13) == (
         "the budget of 1M tokens for all accounts has 0 left in 2026-11; 13 tasks still need about "
         "92.3k tokens: it could finish from 2026-12-01 on, when the month turns, or now with "
@@ -169,7 +166,7 @@ def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finis
 
 
 def test_a_stopped_run_that_no_month_has_room_for_is_told_so() -> None:
-    (many,) = finishes([USED_UP], Rest(1, 2.5e6, 0.0, Spend(94.0)))
+    (many,) = finishes([USED_UP], BudgetRest(1, 2.5e6, 0.0, Spend(94.0)))
     assert "1 task still needs about" in finish_words(many, 1)
     assert "it could finish from 2027-02-01 on, after 3 months, or now with" in finish_words(
         many, 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.runtime import capture
-from headway.runtime.capture import Capture
+from headway.agents import capture
+from headway.agents.capture import Capture
 
 
 def test_what_an_ended_command_wrote_goes_to_no_other_file(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
+from headway.cli.main import main
 
 PLAN = """\
 headway: 1

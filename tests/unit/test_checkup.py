@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.runtime.checkup import Finding, check_up
-from headway.watch.findings import draw_findings
-from headway.watch.screen import console_for
+from headway.report.text.doctor import draw_findings
+from headway.report.text.words import console_for
+from headway.run.doctor import DoctorFinding, check_up
 
 
-def found(environ: dict[str, str]) -> dict[str, Finding]:
+def found(environ: dict[str, str]) -> dict[str, DoctorFinding]:
     return {finding.about: finding for finding in check_up(environ)}
 
 
@@ -97,7 +97,10 @@ def test_an_old_sqlite_is_warned_of(
 
 def test_findings_are_drawn_with_their_fixes() -> None:
     stream = io.StringIO()
-    findings = [Finding("disk", "fail", "3 MB free", "make room"), Finding("clock", "ok", "fine")]
+    findings = [
+        DoctorFinding("disk", "fail", "3 MB free", "make room"),
+        DoctorFinding("clock", "ok", "fine"),
+    ]
     draw_findings(console_for(stream), findings)
     assert stream.getvalue() == (
         "fail  disk   3 MB free\n             fix: make room\nok    clock  fine\n\n"
@@ -105,5 +108,5 @@ def test_findings_are_drawn_with_their_fixes() -> None:
     )
     for judgement, words in (("warn", "Fit, with 1 warning."), ("ok", "Fit.")):
         stream = io.StringIO()
-        draw_findings(console_for(stream), [Finding("disk", judgement, "90 MB")])  # type: ignore[arg-type]
+        draw_findings(console_for(stream), [DoctorFinding("disk", judgement, "90 MB")])  # type: ignore[arg-type]
         assert stream.getvalue().endswith(f"\n{words}\n")

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.chronicle import (
+from headway.base.values import Fault, FaultKind, Limit, LimitReading, Reading, Sketch, Tally
+from headway.pacing.admission import Book, CallOutcome, describe
+from headway.pacing.lane import Request
+from headway.pacing.memory import (
     COLUMNS,
     HALF_LIFE_MIN,
     HOUR_UNKNOWN,
     KEEP,
     MINUTES_KEPT,
-    Answer,
+    AccountTerms,
     Chronicle,
     ChronicleMemory,
     ChronicleStatistics,
+    ObservedAnswer,
+    PacingMemory,
     Spell,
     hours_of,
     lately,
     total,
     without,
 )
-from headway.core.quota.terms import AccountTerms, Memory
-from headway.core.quota.view import describe
-from headway.core.values import (
-    Fault,
-    FaultKind,
-    Limit,
-    LimitReading,
-    Reading,
-    Sketch,
-    Tally,
-)
 
-ANSWER = Answer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
+ANSWER = ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4, 0.25)
 
 
 def test_a_new_chronicle_knows_nothing() -> None:
@@ -50,7 +43,7 @@ def test_a_new_chronicle_knows_nothing() -> None:
 def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
     chronicle = Chronicle()
     chronicle.answered(ANSWER, 5.0)
-    chronicle.answered(Answer(500.0, 300.0, 1.5, 3.0, 8), 6.0)
+    chronicle.answered(ObservedAnswer(500.0, 300.0, 1.5, 3.0, 8), 6.0)
     found = lately(chronicle.memory(7.0), 1)
     assert (found.answered, found.input_tokens, found.output_tokens) == (2, 1500, 400)
     assert found.first_byte_s == pytest.approx(1.0)
@@ -61,10 +54,10 @@ def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
 
 @pytest.mark.parametrize(
     "untimed",
-    [Answer(10.0, 20.0), Answer(10.0, 0.0, None, 3.0)],
+    [ObservedAnswer(10.0, 20.0), ObservedAnswer(10.0, 0.0, None, 3.0)],
     ids=["nobody was there", "nothing came"],
 )
-def test_an_answer_that_nobody_timed_says_nothing_of_speed(untimed: Answer) -> None:
+def test_an_answer_that_nobody_timed_says_nothing_of_speed(untimed: ObservedAnswer) -> None:
     chronicle = Chronicle()
     chronicle.answered(untimed, 0.0)
     found = lately(chronicle.memory(0.0), 1)
@@ -175,7 +168,7 @@ def test_spells_are_added_and_taken_away() -> None:
 
 def _book(**sketched: object) -> Book:
     """One call under way, whose first byte has come after half a second."""
-    book = Book(Memory(), lambda *_: None, 0.0)
+    book = Book(PacingMemory(), lambda *_: None, 0.0)
     book.lanes.turn(7, 0.0)
     book.configure("", AccountTerms((Limit("requests", 600.0),)), 0.0)
     sketch = Sketch("model", size_bytes=400, max_output_tokens=100, **sketched)  # type: ignore[arg-type]
@@ -192,7 +185,7 @@ def _spell(book: Book, now: float) -> Spell:
 def test_a_book_writes_down_when_an_answer_began_and_how_it_went_on() -> None:
     book = _book()
     book.first_byte(("ann", 1), Reading(), "anthropic", 0.5)
-    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
     found = _spell(book, 3.0)
     assert (found.answered, found.input_tokens, found.output_tokens) == (1, 90, 40)
     assert (found.first_byte_s, found.per_token_s, found.company) == (0.5, 0.05, 1.0)
@@ -203,7 +196,7 @@ def test_a_book_writes_down_when_an_answer_began_and_how_it_went_on() -> None:
 def test_the_time_of_a_whole_answer_is_divided_as_answers_usually_are() -> None:
     book = _book(is_whole=True)
     book.first_byte(("ann", 1), Reading(), "anthropic", 2.5)
-    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
     found = _spell(book, 3.0)
     assert found.first_byte_s is not None
     assert found.per_token_s is not None
@@ -213,10 +206,10 @@ def test_the_time_of_a_whole_answer_is_divided_as_answers_usually_are() -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    [Outcome("used", Tally(known="unknown")), Outcome("used", Tally(90.0, 0.0, 0.0))],
+    [CallOutcome("used", Tally(known="unknown")), CallOutcome("used", Tally(90.0, 0.0, 0.0))],
     ids=["unknown", "empty"],
 )
-def test_what_nobody_counted_is_not_timed(outcome: Outcome) -> None:
+def test_what_nobody_counted_is_not_timed(outcome: CallOutcome) -> None:
     book = _book(is_whole=True)
     book.settle(("ann", 1), outcome, 2.5)
     assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (1, 0)
@@ -228,16 +221,16 @@ def test_an_answer_without_a_first_byte_and_an_adopted_one_are_not_timed() -> No
     book.adopt(Request(("bob", 2), "one", "anthropic", sketch), 5.0, 1.0)
     book.first_byte(("bob", 2), Reading(), "anthropic", 1.5)
     for call in (("ann", 1), ("bob", 2)):
-        book.settle(call, Outcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
+        book.settle(call, CallOutcome("used", Tally(90.0, 0.0, 40.0)), 2.5)
     assert (_spell(book, 3.0).answered, _spell(book, 3.0).begun) == (2, 0)
 
 
 def test_a_refusal_is_written_down_by_its_kind_and_what_was_never_sent_is_not() -> None:
     for outcome, expected in (
-        (Outcome("throttled", fault=Fault("rate", "requests", 1.0)), Spell(rate=1)),
-        (Outcome("throttled", fault=Fault("overload")), Spell(overload=1)),
-        (Outcome("used", Tally(known="unknown"), Fault("broken")), Spell(failed=1)),
-        (Outcome("unused"), Spell()),
+        (CallOutcome("throttled", fault=Fault("rate", "requests", 1.0)), Spell(rate=1)),
+        (CallOutcome("throttled", fault=Fault("overload")), Spell(overload=1)),
+        (CallOutcome("used", Tally(known="unknown"), Fault("broken")), Spell(failed=1)),
+        (CallOutcome("unused"), Spell()),
     ):
         book = _book()
         book.settle(("ann", 1), outcome, 1.0)
@@ -252,7 +245,7 @@ def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
         left = 600.0 - 8.0 * number
         told = Reading((LimitReading("requests", 60.0, 600.0, left, 1.0),))
         book.first_byte(("ann", number - 1), told, "anthropic", now)
-        book.settle(("ann", number - 1), Outcome("used", Tally(90.0, 0.0, 4.0)), now)
+        book.settle(("ann", number - 1), CallOutcome("used", Tally(90.0, 0.0, 4.0)), now)
         book.ask(Request(("ann", number), "one", "anthropic", Sketch("model")), now)
         assert book.decide(now).grants
     assert _spell(book, now).neighbours > 0.1
@@ -260,7 +253,7 @@ def test_what_neighbours_draw_is_a_share_of_the_scarcest_limit() -> None:
 
 def test_new_terms_leave_the_chronicle_as_it_is() -> None:
     book = _book()
-    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 1.0)
+    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 1.0)
     book.configure("", AccountTerms((Limit("requests", 6.0),)), 2.0)
     assert _spell(book, 3.0).answered == 1
     again = Book(book.memory(3.0), lambda *_: None, 3.0)
@@ -270,5 +263,5 @@ def test_new_terms_leave_the_chronicle_as_it_is() -> None:
 def test_an_hour_that_turns_is_told_to_every_account() -> None:
     book = _book()
     book.lanes.turn(8, 60.0)
-    book.settle(("ann", 1), Outcome("used", Tally(90.0, 0.0, 40.0)), 61.0)
+    book.settle(("ann", 1), CallOutcome("used", Tally(90.0, 0.0, 40.0)), 61.0)
     assert [*hours_of(describe(book, 61.0).lanes[0].chronicle)] == [8]

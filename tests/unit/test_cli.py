@@ -11,8 +11,7 @@ from types import ModuleType
 import pytest
 
 import headway
-from headway.cli import main
-from headway.cli.main import VERBS
+from headway.cli.main import VERBS, main
 from headway.errors import BadValueError
 
 VerbBody = Callable[[argparse.Namespace], int]

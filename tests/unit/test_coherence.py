@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from headway.core.engine.access import Act
-from headway.core.engine.coherence import Breach, Coherence, Early, Hints, Places
-from headway.core.engine.frontier import Frontier
-from headway.core.engine.readers import Readers
-from headway.core.engine.snapshot import Change, Shared
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.touches import ANYTHING, Touches, covers
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Touches, covers
+from headway.state.coherence import (
+    Breach,
+    Coherence,
+    Early,
+    Frontier,
+    Hints,
+    Readers,
+    TaskPositions,
+)
+from headway.state.shared import Act, Change, Shared
 
 
-def coherence(*groups: Group, hints: Hints | None = None) -> Coherence:
+def coherence(*groups: TaskGroup, hints: Hints | None = None) -> Coherence:
     graph = Graph(groups)
     found = Coherence(graph, Shared(), hints)
     first = 0
@@ -22,7 +27,7 @@ def coherence(*groups: Group, hints: Hints | None = None) -> Coherence:
 
 
 def touching(count: int, touches: Touches = ANYTHING) -> Coherence:
-    return coherence(Group("t", count, touches=touches))
+    return coherence(TaskGroup("t", count, touches=touches))
 
 
 def run(found: Coherence, task: int, *, reads: str = "", writes: str = "", value: int = 0) -> None:
@@ -58,7 +63,8 @@ def test_a_task_that_read_nothing_waits_for_nobody() -> None:
 
 def test_declared_writes_bind_only_those_who_read_there() -> None:
     found = coherence(
-        Group("writer", touches=Touches((), ("a/x",), ())), Group("reader", 4, touches=ANYTHING)
+        TaskGroup("writer", touches=Touches((), ("a/x",), ())),
+        TaskGroup("reader", 4, touches=ANYTHING),
     )
     verdicts = []
     for task, reads in enumerate(("a/x", "a", "a/y", "a/*"), start=1):
@@ -146,9 +152,9 @@ def test_a_stale_task_waits_the_second_time_for_those_seen_to_write_there() -> N
 
 def test_the_third_time_it_waits_for_all_who_may_and_then_for_everybody() -> None:
     found = coherence(
-        Group("other", touches=Touches((), ("z",), ())),
-        Group("writer", touches=Touches((), ("n",), ())),
-        Group("reader", touches=Touches(("n",), (), ())),
+        TaskGroup("other", touches=Touches((), ("z",), ())),
+        TaskGroup("writer", touches=Touches((), ("n",), ())),
+        TaskGroup("reader", touches=Touches(("n",), (), ())),
     )
     run(found, 2, reads="n")
     for _ in range(2):
@@ -166,7 +172,7 @@ def test_the_third_time_it_waits_for_all_who_may_and_then_for_everybody() -> Non
 
 def test_what_earlier_runs_have_shown_keeps_a_task_from_starting_too_early() -> None:
     found = coherence(
-        Group("writer", 2, touches=ANYTHING), Group("reader", touches=ANYTHING),
+        TaskGroup("writer", 2, touches=ANYTHING), TaskGroup("reader", touches=ANYTHING),
         hints=Hints({1: ("r",)}, {0: ("r",)}),
     )  # fmt: skip
     assert not found.is_open(2)
@@ -181,7 +187,8 @@ def test_what_earlier_runs_have_shown_keeps_a_task_from_starting_too_early() -> 
 
 def test_a_write_that_was_not_declared_and_comes_too_late_is_a_breach() -> None:
     found = coherence(
-        Group("writer", touches=Touches((), ("a",), ())), Group("reader", 2, touches=ANYTHING)
+        TaskGroup("writer", touches=Touches((), ("a",), ())),
+        TaskGroup("reader", 2, touches=ANYTHING),
     )
     run(found, 1, reads="b r/*")
     found.commit(1)
@@ -228,9 +235,9 @@ def test_effects_are_released_in_the_order_of_the_tasks() -> None:
 
 def test_effects_performed_at_once_and_other_channels_wait_for_nobody() -> None:
     found = coherence(
-        Group("mails", touches=Touches((), (), ("mail",))),
-        Group("posts", touches=Touches((), (), ("post",))),
-        Group("both", touches=ANYTHING),
+        TaskGroup("mails", touches=Touches((), (), ("mail",))),
+        TaskGroup("posts", touches=Touches((), (), ("post",))),
+        TaskGroup("both", touches=ANYTHING),
     )
     for task, channel in ((1, "post"), (2, "mail")):
         snapshot = found.snapshot(task)
@@ -245,7 +252,7 @@ def test_effects_performed_at_once_and_other_channels_wait_for_nobody() -> None:
 
 def test_an_effect_that_was_not_declared_and_comes_too_late_is_a_breach() -> None:
     found = coherence(
-        Group("first", 2, touches=Touches((), (), ())), Group("last", touches=ANYTHING)
+        TaskGroup("first", 2, touches=Touches((), (), ())), TaskGroup("last", touches=ANYTHING)
     )
     for task in (2, 0):
         snapshot = found.snapshot(task)
@@ -266,10 +273,10 @@ def test_an_effect_that_was_not_declared_and_comes_too_late_is_a_breach() -> Non
 def test_a_group_of_unknown_size_holds_its_place_until_it_is_known_or_lost() -> None:
     graph = Graph(
         (
-            Group("source"),
-            Group("many", None, (Need(0),), touches=ANYTHING),
-            Group("lost", None, (Need(0),), touches=ANYTHING),
-            Group("reader", touches=ANYTHING),
+            TaskGroup("source"),
+            TaskGroup("many", None, (Need(0),), touches=ANYTHING),
+            TaskGroup("lost", None, (Need(0),), touches=ANYTHING),
+            TaskGroup("reader", touches=ANYTHING),
         )
     )
     found = Coherence(graph, Shared())
@@ -288,7 +295,7 @@ def test_a_group_of_unknown_size_holds_its_place_until_it_is_known_or_lost() -> 
 
 
 def test_who_has_nothing_to_do_with_the_state_is_not_known_to_it() -> None:
-    found = coherence(Group("plain"), Group("touches", touches=ANYTHING))
+    found = coherence(TaskGroup("plain"), TaskGroup("touches", touches=ANYTHING))
     assert not found.has(0)
     assert found.snapshot(0) is None
     assert found.is_open(0)
@@ -298,13 +305,13 @@ def test_who_has_nothing_to_do_with_the_state_is_not_known_to_it() -> None:
 
 
 def test_the_serial_run_keeps_declared_order_but_never_runs_before_a_need() -> None:
-    places = Places(
+    places = TaskPositions(
         Graph(
             (
-                Group("a", needs=(Need(2),), queue="q"),
-                Group("b", queue="q"),
-                Group("c", 5),
-                Group("d"),
+                TaskGroup("a", needs=(Need(2),), queue="q"),
+                TaskGroup("b", queue="q"),
+                TaskGroup("c", 5),
+                TaskGroup("d"),
             )
         )
     )

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from headway.cli.main import main
-from headway.simulator.coherence_demo import Model, Outcome, Told, compare, judge
-from headway.simulator.orders import Flag, Order, draw_orders
+from headway.sim.coherence_demo import (
+    DemoOrder,
+    DemoOutcome,
+    DemoRecord,
+    Flag,
+    Model,
+    compare,
+    draw_orders,
+    judge,
+)
 from headway.testing import run_virtual
 from tests.unit.demo_law import must_be_right, must_be_worse, the_three
 
@@ -58,14 +66,14 @@ def test_headway_runs_stale_attempts_again_until_it_knows_better() -> None:
 
 def test_the_figures_are_judged_against_the_orders_alone() -> None:
     orders, others = draw_orders(8, 1), draw_orders(8, 2)
-    told = Told()
+    told = DemoRecord()
     for number, order in enumerate(orders):
         told.records[number] = "".join(f"{key}: {text}\n" for key, text in order.record.items())
         told.checks[number] = [Flag(field, "") for field in order.flaws]
     told.flagged = [(0, Flag("net", "1")), (0, Flag("gross", orders[0].record["gross"]))]
     told.corrections = list(told.flagged)
 
-    async def judged(truth: list[Order]) -> Outcome:
+    async def judged(truth: list[DemoOrder]) -> DemoOutcome:
         return judge("by hand", told, truth, Model(1))
 
     right = run_virtual(judged(orders))

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.health import Thresholds
-from headway.errors import StateFileError
-from headway.runtime.configuration import (
+from headway.config import (
     ABOUT,
     FILE_BYTES_MAX,
     Configuration,
@@ -17,7 +15,9 @@ from headway.runtime.configuration import (
     read_configuration,
     thresholds,
 )
-from headway.watch.settings import settings
+from headway.errors import StateFileError
+from headway.report.health import Thresholds
+from headway.report.text.doctor import settings
 
 
 def configured(home: Path, text: str | bytes) -> Configured:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.plan.check import check
-from headway.core.plan.expand import graph_of
-from headway.core.plan.spec import LOOP
+from headway.config import Configuration, parsed, read_configuration
 from headway.errors import PlanValueError, StateFileError, UsageError
-from headway.planfile import plan_from
-from headway.runtime.agentwork import has_programs, must_be_known, must_be_there
-from headway.runtime.configuration import Configuration, parsed, read_configuration
-from headway.watch.settings import settings
+from headway.plans.check import check
+from headway.plans.expand import graph_of
+from headway.plans.load import plan_from
+from headway.plans.spec import LOOP
+from headway.report.text.doctor import settings
+from headway.run.agent_tasks import has_programs, must_be_known, must_be_there
 
 BOTH = b"""
 [agents.hermes]

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.access import UNTOUCHED, Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.resources import Channel
 from headway.errors import StateError, UndeclaredError
-from headway.runtime.context import (
+from headway.plans.resources import Channel
+from headway.state.context import (
     Circumstances,
     Commons,
     Context,
@@ -26,7 +23,8 @@ from headway.runtime.context import (
     Watch,
     lent,
 )
-from headway.runtime.work import TELL_PROMPT
+from headway.state.shared import UNTOUCHED, Act, Channels, Shared, Snapshot
+from headway.work import TELL_PROMPT
 from tests.unit.attempts import Told
 
 CHANNELS = Channels(
@@ -279,7 +277,7 @@ def test_after_its_attempt_a_context_refuses_everything() -> None:
 
 
 def test_a_scan_that_gives_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.runtime.context.SCAN_BYTES_MAX", 10)
+    monkeypatch.setattr("headway.state.context.SCAN_BYTES_MAX", 10)
     ctx = Scene().before("a", "x" * 20).ctx
     with pytest.raises(StateError, match="at once"):
         ctx.scan("*")

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from headway.core.dates import date_of, day_of, next_month
+from headway.base.numbers import date_of, day_of, next_month
 
 
 def test_every_day_of_five_centuries_is_the_calendars() -> None:

@@ -9,10 +9,13 @@ from statistics import median
 
 import pytest
 
-from headway.core.foresight.draw import uniform
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.congestion import (
+from headway.base.values import Amounts, Demand, Permit, Reading, Usage
+from headway.pacing.account import QuotaConfig
+from headway.pacing.headers import PLAIN
+from headway.pacing.latency import (
     HOPE,
+    OVERDUE,
+    OVERDUE_S_MIN,
     PAUSE_S,
     ROUND_LEAST,
     ROUND_MOVES,
@@ -21,9 +24,10 @@ from headway.core.quota.congestion import (
     Congestion,
     Delivery,
     DeliveryStatistics,
+    Tempo,
 )
-from headway.core.quota.dialect import PLAIN
-from headway.core.quota.law import (
+from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.pacing.width import (
     ELASTIC,
     LEAP,
     LEAP_LATER,
@@ -33,9 +37,7 @@ from headway.core.quota.law import (
     Crowd,
     Width,
 )
-from headway.core.quota.quota import Ask, Quota, Settlement
-from headway.core.quota.tempo import OVERDUE, OVERDUE_S_MIN, Tempo
-from headway.core.values import Amounts, Demand, Permit, Reading, Usage
+from headway.sim.draw import uniform
 
 ALONE_S = 0.02
 FIRST_BYTE_S = 1.0
@@ -347,7 +349,7 @@ class _Places:
         quota, now, most = Quota(QuotaConfig(PLAIN), 0.0), 0.0, 0
         demand = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=self.is_whole)
         for _ in range(calls):
-            quota.ask(Ask(demand))
+            quota.ask(PermitRequest(demand))
         widths: list[float] = []
         while len(widths) < calls:
             decision = quota.decide(now)

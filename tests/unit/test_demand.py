@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from headway.core.quota.demand import InputRatio, Price, right_size
-from headway.core.quota.length import KINDS_MAX
-from headway.core.values import Amounts, Tally
+from headway.base.values import Amounts, Tally
+from headway.pacing.estimate import InputRatio, Price, right_size
+from headway.pacing.length import KINDS_MAX
 
 SONNET = Price(
     input_microusd_per_mtok=3_000_000,

@@ -8,25 +8,17 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.book import Cut, Denied, Granted, Outcome
-from headway.core.quota.chronicle import Answer, Chronicle
-from headway.core.quota.diary import DAYS_KEPT
-from headway.core.quota.lane import Request
-from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import AccountTerms, Budget, DaySpend, Memory, Spend
-from headway.core.quota.view import BookView, LaneView
-from headway.core.values import Reading
-from headway.errors import WireError
-from headway.runtime import desk as desks
-from headway.runtime.desk import NOTICES_MAX, PART, Desk, Ways, budgets, counts_towards, parts
-from headway.runtime.protocol import (
+from headway.base.values import Reading
+from headway.broker import desk as desks
+from headway.broker.desk import NOTICES_MAX, PART, Desk, Rolls, Ways, budgets, counts_towards, parts
+from headway.broker.protocol import (
     LINE_BYTES_MAX,
     VERSION,
     About,
     Adopt,
     Alive,
-    Ask,
-    Began,
+    AskMessage,
+    BeganMessage,
     Configure,
     Describe,
     Described,
@@ -39,11 +31,24 @@ from headway.runtime.protocol import (
     Welcome,
     line_of,
 )
-from headway.runtime.rolls import Rolls
+from headway.errors import WireError
+from headway.pacing.admission import BookView, CallOutcome, Denied, Granted, LaneView
+from headway.pacing.budget import BudgetLedgerStatistics, Cut
+from headway.pacing.lane import Request
+from headway.pacing.memory import (
+    DAYS_KEPT,
+    AccountTerms,
+    Chronicle,
+    DaySpend,
+    MonthlyBudget,
+    ObservedAnswer,
+    PacingMemory,
+    Spend,
+)
 from tests.unit.paper_book import CALL, PERMIT, PaperBook
 
-BUDGET = AccountTerms(budget=Budget(microusd=1_000_000))
-USED = Outcome("used")
+BUDGET = AccountTerms(budget=MonthlyBudget(microusd=1_000_000))
+USED = CallOutcome("used")
 
 
 @dataclass
@@ -76,11 +81,11 @@ def request(client: str, number: int) -> Request:
     return Request((client, number), CALL.account, CALL.dialect, CALL.sketch)
 
 
-def ask(client: str, number: int) -> Ask:
-    return Ask(request(client, number))
+def ask(client: str, number: int) -> AskMessage:
+    return AskMessage(request(client, number))
 
 
-def world(places: int = 1, memory: Memory = Memory()) -> World:
+def world(places: int = 1, memory: PacingMemory = PacingMemory()) -> World:
     return World(PaperBook(places, memory))
 
 
@@ -124,7 +129,7 @@ def test_what_moves_is_written_in_the_book() -> None:
     here = world()
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
-    here.desk.handle("a", Began(1, Reading(), "anthropic"))
+    here.desk.handle("a", BeganMessage(1, Reading(), "anthropic"))
     here.desk.handle("a", Progressed(1, 5.0))
     here.desk.handle("a", Configure("account", AccountTerms()))
     call = ("a", 1)
@@ -189,7 +194,7 @@ def test_the_desk_wakes_when_the_book_wants_to() -> None:
 
 
 def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> None:
-    here = world(memory=Memory(terms=((CALL.account, BUDGET),)))
+    here = world(memory=PacingMemory(terms=((CALL.account, BUDGET),)))
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     assert here.kept == [0]
@@ -201,7 +206,7 @@ def test_money_is_on_the_disk_before_a_call_may_spend_it_and_after_it_did() -> N
 
 
 def test_the_death_of_a_client_with_a_budget_is_on_the_disk() -> None:
-    here = world(memory=Memory(terms=((CALL.account, BUDGET),)))
+    here = world(memory=PacingMemory(terms=((CALL.account, BUDGET),)))
     here.desk.handle("a", ask("a", 1))
     here.desk.tick()
     here.desk.left("a")
@@ -307,7 +312,9 @@ def test_a_budget_that_is_taken_away_is_no_budget() -> None:
     ("name", "counts"), [("", True), ("one#1", True), ("one#1/model", True), ("one#12", False)]
 )
 def test_a_budget_is_for_an_account_a_group_of_it_or_all(name: str, counts: bool) -> None:
-    names = budgets([(name, AccountTerms(budget=Budget(tokens=5.0))), ("one#1", AccountTerms())])
+    names = budgets(
+        [(name, AccountTerms(budget=MonthlyBudget(tokens=5.0))), ("one#1", AccountTerms())]
+    )
     assert names == {name}
     assert counts_towards("one#1", names) is counts
     assert not counts_towards("one#1", frozenset())
@@ -351,7 +358,7 @@ def test_whoever_asks_is_told_who_is_there_and_what_to_know() -> None:
 
 
 def test_a_long_description_is_told_in_parts() -> None:
-    ledger = LedgerStatistics(Budget(), Spend(), Spend())
+    ledger = BudgetLedgerStatistics(MonthlyBudget(), Spend(), Spend())
     many = tuple((f"{number}", ledger) for number in range(PART + 1))
     terms = (("", AccountTerms()),)
     told = list(parts(BookView("2026-11", (), many, terms)))
@@ -373,7 +380,9 @@ def test_a_busy_account_fits_on_a_line() -> None:
     for minute in range(24 * 60):
         chronicle.turn(minute // 60, 60.0 * minute)
         for _ in range(5):
-            chronicle.answered(Answer(123456.0, 9999.0, 1.0 / 3.0, 7.0, 64, 0.123), 60.0 * minute)
+            chronicle.answered(
+                ObservedAnswer(123456.0, 9999.0, 1.0 / 3.0, 7.0, 64, 0.123), 60.0 * minute
+            )
     memory = chronicle.memory(24 * 3600.0)
     lane = LaneView("one", "model", "", 1.0, "fast", (), 4.0, 0, 0, 0, "", (), memory)
     (_, part) = parts(BookView("2026-11", (lane,), (), ()))

@@ -2,28 +2,28 @@
 
 from collections.abc import Callable
 
-from headway.core.declaring import declarations
-from headway.core.detect import (
+from headway.plans.resources import Channel, Touches
+from headway.report.detect import (
     PAIRS_MAX,
-    Declared,
-    Done,
-    Finding,
-    Ground,
+    DeclaredAccess,
+    DetectorFinding,
+    DetectorGround,
+    FinishedAccess,
+    ObservedTouch,
     Room,
-    Touch,
+    condensed,
+    declarations,
     findings,
+    folder_of,
+    general,
     is_allowed,
     order_by,
     said_of,
     touches_of,
 )
-from headway.core.detect import _Index as Index
-from headway.core.detect import _Judge as Judge
-from headway.core.engine.access import Access, Act, Put, Seen
-from headway.core.engine.channels import Channels
-from headway.core.general import condensed, folder_of, general
-from headway.core.plan.resources import Channel
-from headway.core.plan.touches import Touches
+from headway.report.detect import _Index as Index
+from headway.report.detect import _Judge as Judge
+from headway.state.shared import Access, Act, Channels, Put, StateLook
 
 STATE: frozenset[tuple[Room, bool]] = frozenset(
     {("state", False), ("state", True), ("effect", True)}
@@ -32,41 +32,45 @@ FILES: frozenset[tuple[Room, bool]] = frozenset({("path", False), ("path", True)
 CHANNELS = Channels({"total": Channel("counter"), "mail": Channel("effect", "m:f")})
 
 
-def done(group: int, name: str = "", member: int = 0, **touched: tuple[str, ...]) -> Done:
+def done(group: int, name: str = "", member: int = 0, **touched: tuple[str, ...]) -> FinishedAccess:
     """A task that has read and written these keys and paths."""
     access = Access(
-        tuple(Seen(what, b"1") for what in touched.get("reads", ())),
+        tuple(StateLook(what, b"1") for what in touched.get("reads", ())),
         tuple(Put(key, b"1") for key in touched.get("writes", ())),
         tuple(Act(channel, b"1") for channel in touched.get("acts", ())),
     )
-    return Done(
+    return FinishedAccess(
         group, member, name or f"t{group}", access, touched.get("opens", ()),
         touched.get("makes", ()),
     )  # fmt: skip
 
 
-def saying(*every: Declared) -> Callable[[int, int], Declared]:
+def saying(*every: DeclaredAccess) -> Callable[[int, int], DeclaredAccess]:
     return lambda group, _: every[group]
 
 
-def state(reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None) -> Declared:
-    return Declared(Touches(reads, writes, None if writes is None else ()))
+def state(
+    reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None
+) -> DeclaredAccess:
+    return DeclaredAccess(Touches(reads, writes, None if writes is None else ()))
 
 
-def paths(reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None) -> Declared:
-    return Declared(paths=Touches(reads, writes))
+def paths(
+    reads: tuple[str, ...] | None = None, writes: tuple[str, ...] | None = None
+) -> DeclaredAccess:
+    return DeclaredAccess(paths=Touches(reads, writes))
 
 
 def ground(
-    *every: Declared,
+    *every: DeclaredAccess,
     rooms: frozenset[tuple[Room, bool]] = STATE,
     needs: tuple[tuple[tuple[int, bool], ...], ...] = ((),) * 9,
-) -> Ground:
-    declared = saying(*every) if every else saying(*(Declared(),) * 9)
-    return Ground(order_by(needs, ()), declared, rooms, CHANNELS)
+) -> DetectorGround:
+    declared = saying(*every) if every else saying(*(DeclaredAccess(),) * 9)
+    return DetectorGround(order_by(needs, ()), declared, rooms, CHANNELS)
 
 
-def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, str, str]]:
+def kinds(found: tuple[DetectorFinding, ...]) -> list[tuple[str, str, str, str]]:
     return [(one.kind, one.task, one.what, one.other) for one in found]
 
 
@@ -100,9 +104,9 @@ def test_a_write_that_is_not_listed_is_found_with_its_readers() -> None:
 
 def test_a_task_that_declares_nothing_is_found_where_others_declare() -> None:
     every = (done(0, writes=("a",)),)
-    (found,) = findings(every, ground(Declared()))
+    (found,) = findings(every, ground(DeclaredAccess()))
     assert (found.kind, found.fix) == ("undeclared-write", "writes: state:a")
-    assert findings(every, ground(Declared(), rooms=frozenset())) == ()
+    assert findings(every, ground(DeclaredAccess(), rooms=frozenset())) == ()
 
 
 def test_an_effect_that_is_not_listed_is_found() -> None:
@@ -114,7 +118,7 @@ def test_an_effect_that_is_not_listed_is_found() -> None:
 
 def test_what_headway_writes_for_a_task_is_declared_by_its_output() -> None:
     every = (done(0, writes=("a",), makes=("OUT.md",)),)
-    said = Declared(outputs=("state:a", "OUT.md"))
+    said = DeclaredAccess(outputs=("state:a", "OUT.md"))
     assert findings(every, ground(said, rooms=STATE | FILES)) == ()
 
 
@@ -175,7 +179,7 @@ def test_a_file_that_nobody_writes_is_found_only_where_paths_are_listed() -> Non
 
 
 def test_a_program_may_read_the_files_that_it_is_made_of() -> None:
-    loose = Done(0, 0, "t0", paths_read=("tool.py",), is_function=False)
+    loose = FinishedAccess(0, 0, "t0", paths_read=("tool.py",), is_function=False)
     assert findings((loose,), ground(paths(("data.csv",)), rooms=FILES)) == ()
 
 
@@ -203,7 +207,9 @@ def test_a_draft_beside_what_may_be_written_is_part_of_it() -> None:
 def test_members_are_told_once_with_their_item() -> None:
     every = tuple(done(0, f"t0[{n}]", n, writes=(f"r/{n}",)) for n in range(5))
     base = ground(state((), ()))
-    asked = Ground(base.is_ordered, base.declared, STATE, CHANNELS, lambda _, member: str(member))
+    asked = DetectorGround(
+        base.is_ordered, base.declared, STATE, CHANNELS, lambda _, member: str(member)
+    )
     (found,) = findings(every, asked)
     assert (found.count, found.fix) == (5, 'add "state:r/{{ item }}" to `writes`')
     (found,) = findings(every, base)
@@ -212,18 +218,20 @@ def test_members_are_told_once_with_their_item() -> None:
 
 def test_a_finding_has_the_place_of_the_key_in_the_plan() -> None:
     base = ground(state((), ()))
-    asked = Ground(base.is_ordered, base.declared, STATE, where=lambda g, key: f"p.yaml:{g}{key}")
+    asked = DetectorGround(
+        base.is_ordered, base.declared, STATE, where=lambda g, key: f"p.yaml:{g}{key}"
+    )
     (found,) = findings((done(0, writes=("a",)),), asked)
     assert found.where == "p.yaml:0writes"
 
 
 def test_members_that_touch_one_key_are_a_hazard_but_not_in_a_queue() -> None:
     every = tuple(done(0, f"t0[{n}]", n, writes=("a",)) for n in range(3))
-    free = Ground(order_by(((),), ()), channels=CHANNELS)
+    free = DetectorGround(order_by(((),), ()), channels=CHANNELS)
     (found,) = findings(every, free)
     assert kinds((found,)) == [("hazard", "t0[1]", "state:a", "t0[0]")]
     assert found.fix == "queue: t0", "a group cannot need itself"
-    queued = Ground(order_by(((),), ((0,),)), channels=CHANNELS)
+    queued = DetectorGround(order_by(((),), ((0,),)), channels=CHANNELS)
     assert findings(every, queued) == ()
 
 
@@ -267,11 +275,11 @@ def test_only_so_many_pairs_are_looked_at() -> None:
 
 
 def test_who_declares_nothing_may_do_anything() -> None:
-    touch = Touch(0, 0, "t", "state", "a", True)
-    assert is_allowed(Declared(), touch)
+    touch = ObservedTouch(0, 0, "t", "state", "a", True)
+    assert is_allowed(DeclaredAccess(), touch)
     assert is_allowed(state((), ("a",)), touch)
     assert not is_allowed(state((), ()), touch)
-    assert said_of(paths((), ()), Touch(0, 0, "t", "path", "a", True)) is None
+    assert said_of(paths((), ()), ObservedTouch(0, 0, "t", "path", "a", True)) is None
 
 
 def test_an_undeclared_read_is_not_told_again_as_a_hazard() -> None:
@@ -311,8 +319,8 @@ def test_declarations_are_learned_for_all_members() -> None:
         done(0, "parse[b]", 1, writes=("records/b",), makes=("out/b.json",), opens=("conf",)),
         done(1, "merge", 0, reads=("records/*",), opens=("out/*", "in/*", "data"), acts=("mail",)),
     )
-    asked = Ground(
-        order_by(((), ()), ()), saying(Declared(), paths(("data",))), channels=CHANNELS,
+    asked = DetectorGround(
+        order_by(((), ()), ()), saying(DeclaredAccess(), paths(("data",))), channels=CHANNELS,
         item=lambda group, member: "ab"[member] if group == 0 else "",
     )  # fmt: skip
     parse, merge = declarations(every, asked)
@@ -322,7 +330,7 @@ def test_declarations_are_learned_for_all_members() -> None:
         '    writes: ["out/{{ item }}.json", "state:records/{{ item }}"]',
     ]
     assert merge.reads == ("data", "in/*", "out/*", "state:records/*")
-    ask = Ground(asked.is_ordered, channels=CHANNELS)
+    ask = DetectorGround(asked.is_ordered, channels=CHANNELS)
     assert declarations(every, ask)[1].reads == ("out/*", "state:records/*")
     assert merge.writes == ("effect:mail",)
 

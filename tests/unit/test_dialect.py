@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from headway.core.quota.dialect import (
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S, LimitReading, Reading
+from headway.pacing.headers import (
     ANTHROPIC,
     CEREBRAS,
     DIALECTS,
@@ -27,7 +28,6 @@ from headway.core.quota.dialect import (
     number,
     rfc3339_s,
 )
-from headway.core.values import DAY_S, HOUR_S, MINUTE_S, LimitReading, Reading
 
 DATE = ("date", "Tue, 03 Nov 2026 12:00:00 GMT")
 DATE_S = datetime(2026, 11, 3, 12, tzinfo=UTC).timestamp()

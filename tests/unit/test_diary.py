@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from headway.core.dates import date_of
-from headway.core.quota.diary import DAYS_KEPT, Diary, DiaryStatistics
-from headway.core.quota.purse import CLAIM_S, Purse
-from headway.core.quota.terms import EVERY_ACCOUNT, Claim, DaySpend, Memory, Spend
+from headway.base.numbers import date_of
+from headway.pacing.budget import CLAIM_S, MonthlyBudgets
+from headway.pacing.memory import (
+    DAYS_KEPT,
+    EVERY_ACCOUNT,
+    Claim,
+    DaySpend,
+    Diary,
+    DiaryStatistics,
+    PacingMemory,
+    Spend,
+)
 
 A, B = ("client", 1), ("client", 2)
 
@@ -38,8 +46,8 @@ def test_the_oldest_days_make_room() -> None:
 
 
 def test_a_months_days_sum_to_what_its_ledger_has_spent() -> None:
-    memory = Memory(month="2026-11", claims=(Claim(A, "one", Spend(30.0, 9)),))
-    purse = Purse(memory, 0.0)
+    memory = PacingMemory(month="2026-11", claims=(Claim(A, "one", Spend(30.0, 9)),))
+    purse = MonthlyBudgets(memory, 0.0)
     purse.turn("2026-11-16")
     purse.claim(Claim(B, "one", Spend(7.0, 2)))
     purse.settle(B, Spend(5.0, 1))
@@ -60,7 +68,7 @@ def test_a_months_days_sum_to_what_its_ledger_has_spent() -> None:
 
 
 def test_what_cost_nothing_is_on_no_day() -> None:
-    purse = Purse(Memory(), 0.0)
+    purse = MonthlyBudgets(PacingMemory(), 0.0)
     purse.claim(Claim(A, "one", Spend(7.0)))
     purse.settle(A, None)
     assert purse.diary.memory() == ()

@@ -6,22 +6,22 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.door import (
+from headway.base.values import Amounts, Demand, Fault, FaultKind, Limit, Reading
+from headway.pacing.account import QuotaConfig
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.pacing.width import Aimd, Cubic
+from headway.sim.clients import (
     AGGRESSIVE,
     LOSSES_MAX,
     PATIENT,
     SDK,
-    Door,
+    ClientPort,
     Knock,
     PacedDoor,
     RetryRule,
     UnpacedDoor,
 )
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.law import Aimd, Cubic
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.values import Amounts, Demand, Fault, FaultKind, Limit, Reading
 
 RATE = Fault("rate", "requests", 3.0)
 USED = Amounts(100.0, 50.0)
@@ -37,7 +37,7 @@ def _paced(requests: float = 60.0, burst: float = 2.1) -> PacedDoor:
     return PacedDoor(Quota(config, 0.0), OutputLength())
 
 
-def _knocked(door: Door, calls: int) -> None:
+def _knocked(door: ClientPort, calls: int) -> None:
     for call_id in range(1, calls + 1):
         door.knock(_knock(call_id), 0.0)
 

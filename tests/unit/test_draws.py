@@ -8,7 +8,7 @@ from statistics import fmean, median, pstdev
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.foresight.draw import lognormal, normal, uniform
+from headway.sim.draw import lognormal, normal, uniform
 
 INTEGERS = st.integers(-(2**70), 2**70)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headway.core.engine.events import (
+from headway.engine.events import (
     Event,
     GroupExpanded,
     RunContinued,
@@ -17,11 +17,11 @@ from headway.core.engine.events import (
     TaskFinished,
     TaskSkipped,
 )
-from headway.core.plan.graph import Graph, Group, Need
 from headway.errors import BadValueError
-from headway.runtime.driver import Driver
-from headway.runtime.work import Attempt, Needed, Result
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.run.driver import Driver
 from headway.testing import run_virtual
+from headway.work import Attempt, Needed, Result
 from tests.unit.driven import (
     Scene,
     ScriptedWork,
@@ -304,10 +304,10 @@ def test_a_group_that_also_needs_an_empty_one_is_still_found() -> None:
     )
     graph = Graph(
         (
-            Group("quick", 1),
-            Group("slow", 1),
-            Group("none", None, (Need(1),)),
-            Group("word", None, (Need(0), Need(2))),
+            TaskGroup("quick", 1),
+            TaskGroup("slow", 1),
+            TaskGroup("none", None, (Need(1),)),
+            TaskGroup("word", None, (Need(0), Need(2))),
         )
     )
     scene = Scene(graph, works)
@@ -393,7 +393,7 @@ def test_results_that_become_durable_together_are_heard_of_together() -> None:
 @pytest.mark.parametrize("name", ["started", "result", "written", "durable", "lost"])
 def test_every_boundary_can_be_crashed_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[str] = []
-    monkeypatch.setattr("headway.runtime.attempts.crash_point", passed.append)
+    monkeypatch.setattr("headway.run.attempts.crash_point", passed.append)
     graph, work = flat(2, act=fails(1))
     Scene(graph, (work,)).run()
     assert name in passed

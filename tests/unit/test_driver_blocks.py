@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.plan.graph import Graph, Group, Need
-from headway.runtime.work import Attempt, Result
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.work import Attempt, Result
 from tests.unit.driven import Scene, ScriptedWork, after, fails, passes
 
 
@@ -22,10 +22,10 @@ async def _given(attempt: Attempt) -> Result:
 def _tree(count: int | None, *, is_lenient: bool = True) -> Graph:
     """A list, a map over it, blocks of three of it, and all of those."""
     return Graph([
-        Group("list", 1),
-        Group("map", count, (Need(0),)),
-        Group("sum", 1, (Need(3),)),
-        Group("sum/1", None if count is None else -(-count // 3), (Need(1, 3, is_lenient),)),
+        TaskGroup("list", 1),
+        TaskGroup("map", count, (Need(0),)),
+        TaskGroup("sum", 1, (Need(3),)),
+        TaskGroup("sum/1", None if count is None else -(-count // 3), (Need(1, 3, is_lenient),)),
     ])  # fmt: skip
 
 
@@ -55,9 +55,9 @@ def test_a_member_is_given_its_block_and_told_who_is_missing(count: int | None) 
 
 def test_those_that_were_skipped_are_missing_too() -> None:
     graph = Graph([
-        Group("first", 3),
-        Group("map", 3, (Need(0, block=1),)),
-        Group("sum", 1, (Need(1, is_lenient=True),)),
+        TaskGroup("first", 3),
+        TaskGroup("map", 3, (Need(0, block=1),)),
+        TaskGroup("sum", 1, (Need(1, is_lenient=True),)),
     ])  # fmt: skip
     works = ScriptedWork("first", fails(0, 2)), ScriptedWork("map"), ScriptedWork("sum", _given)
     scene = Scene(graph, works)
@@ -130,9 +130,9 @@ async def _fails_late(attempt: Attempt) -> Result:
 
 def test_members_are_found_by_the_end_of_what_is_needed_leniently() -> None:
     graph = Graph([
-        Group("list"),
-        Group("extra", 2),
-        Group("map", None, (Need(0), Need(1, is_lenient=True))),
+        TaskGroup("list"),
+        TaskGroup("extra", 2),
+        TaskGroup("map", None, (Need(0), Need(1, is_lenient=True))),
     ])  # fmt: skip
     works = (
         ScriptedWork("list", after(1.0, b"a b"), is_group=False),
@@ -144,11 +144,11 @@ def test_members_are_found_by_the_end_of_what_is_needed_leniently() -> None:
 
 def test_a_group_behind_an_empty_one_that_follows_an_empty_one_is_found() -> None:
     graph = Graph([
-        Group("words"),
-        Group("list"),
-        Group("map", None, (Need(1),)),
-        Group("sum/1", None, (Need(2, block=4),)),
-        Group("each", None, (Need(0), Need(3))),
+        TaskGroup("words"),
+        TaskGroup("list"),
+        TaskGroup("map", None, (Need(1),)),
+        TaskGroup("sum/1", None, (Need(2, block=4),)),
+        TaskGroup("each", None, (Need(0), Need(3))),
     ])  # fmt: skip
     works = (
         ScriptedWork("words", after(1.0, b"a b c"), is_group=False),

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headway.core.engine.budget import RUN, Purse
-from headway.core.engine.record import Entry, MoneyReserved, ReplyKept, TaskState
-from headway.core.plan.spec import Budget
-from headway.core.values import Fault
-from headway.runtime.driver import Driver
-from headway.runtime.takeover import Saved
-from headway.runtime.work import Attempt, AttemptError, Result
+from headway.base.values import Fault
+from headway.engine.budget import RUN, RunBudget
+from headway.engine.record import JournalEntry, MoneyReserved, ReplyKept, TaskState
+from headway.plans.spec import PlanBudget
+from headway.run.driver import Driver
+from headway.run.takeover import Saved
+from headway.work import Attempt, AttemptError, Result
 from tests.unit.driven import (
     Scene,
     ScriptedWork,
@@ -182,15 +182,15 @@ class KeepingRecord(SlowRecord):
     def live(self) -> Any:
         return Saved({}, self.bodies.get)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: JournalEntry) -> None:
         for body in entry.bodies:
             event: Any = entry.event
             name = event.body if isinstance(event, ReplyKept) else event.ending.body
             self.bodies[name] = body
 
 
-def _bare(entry: Entry) -> Entry:
-    return Entry(entry.event, entry.key, entry.row)
+def _bare(entry: JournalEntry) -> JournalEntry:
+    return JournalEntry(entry.event, entry.key, entry.row)
 
 
 def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
@@ -211,7 +211,7 @@ def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
         return Result(b"", spend_microusd=100)
 
     graph, work = flat(5, act=act)
-    purse = Purse(Budget(microusd=1000))
+    purse = RunBudget(PlanBudget(microusd=1000))
     scene = Scene(graph, (work,), record=SlowRecord(delay_s=0.5), setup={"purse": purse})
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.cause, peak) == (5, "", 2)
@@ -225,7 +225,7 @@ def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
         return Result(b"", spend_microusd=400)
 
     graph, work = flat(5, act=act)
-    purse = Purse(Budget(microusd=1000))
+    purse = RunBudget(PlanBudget(microusd=1000))
     scene = Scene(graph, (work,), setup={"purse": purse})
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.finished.left, outcome.cause) == (2, 3, "budget")
@@ -241,7 +241,7 @@ def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> No
         raise AssertionError
 
     graph, work = flat(2, act=act, timeout_s=5.0)
-    purse = Purse(Budget(microusd=1000))
+    purse = RunBudget(PlanBudget(microusd=1000))
     scene = Scene(graph, (work,), setup={"purse": purse})
     scene.run()
     assert dict(purse.statistics().pots)[RUN].spent.microusd == 400

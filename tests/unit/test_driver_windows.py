@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from headway.core.engine.events import RunHeld, TaskDelayed
-from headway.core.values import Fault
-from headway.runtime.driver import Driver
-from headway.runtime.launch import Launched
-from headway.runtime.work import Attempt, AttemptError, Result, WindowEmptyError
+from headway.base.values import Fault
+from headway.engine.events import RunHeld, TaskDelayed
+from headway.run.driver import Driver
+from headway.run.launch import Launched
+from headway.work import Attempt, AttemptError, Result, WindowEmptyError
 from tests.unit.driven import Scene, flat, passes
 
 FIVE_HOURS_S = 5 * 3600.0

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.digest import digest
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.effects import Asker, Due, Known, Outgoing, key_of
-from headway.core.engine.events import TaskFinished
-from headway.core.engine.record import EffectDone, EffectIntended, Entry
-from headway.core.plan.resources import Channel
+from headway.base.records import digest
+from headway.engine.effects import Asker, Due, KnownEffects, Outgoing, key_of
+from headway.engine.events import TaskFinished
+from headway.engine.record import EffectDone, EffectIntended, JournalEntry
 from headway.errors import EffectFailedError, StateError, UsageError
-from headway.runtime.effects import RECEIPT_BYTES_MAX, Outbox
-from headway.runtime.senders import Send, is_function, senders
+from headway.plans.resources import Channel
+from headway.state.outbox import RECEIPT_BYTES_MAX, Outbox, Send, is_function, senders
+from headway.state.shared import Act, Channels
 from headway.testing import run_virtual
 from tests.unit.driven import passes, settle
 
@@ -42,10 +40,12 @@ class Kept:
     """A record that is durable as soon as the loop comes round, or when told."""
 
     is_slow: bool = False
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     thens: list[Callable[[], None]] = field(default_factory=list)
 
-    def write(self, entries: Sequence[Entry], then: Callable[[], None] | None = None) -> None:
+    def write(
+        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
+    ) -> None:
         self.entries += entries
         self.thens += [then] if then is not None else []
         if not self.is_slow:
@@ -179,7 +179,7 @@ def test_a_task_of_an_edited_plan_that_says_something_else_asks_for_another_effe
 def test_an_effect_that_waits_for_nobody_says_so_in_its_facts() -> None:
     due = Outgoing("run-1").at_once(asker(2), 1, mail("n", is_now=True))
     assert due.intended(5.0) == EffectIntended(2, 5.0, "mail", 1, due.key, is_now=True)
-    known = Known()
+    known = KnownEffects()
     known.apply(b"", due.intended(5.0))
     known.apply(b"", due.done(5.0, b""))
     assert (known.statistics().now, known.statistics().in_doubt) == (1, 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.engine import Rules, State, Step, apply, begin, decide, starts, step
-from headway.core.engine.events import (
+from headway.base.values import Fault, FaultKind
+from headway.engine.engine import RETRY_S_MAX, Step, apply, begin, decide, starts, step
+from headway.engine.events import (
     Admitted,
     Began,
     CallAdmitted,
@@ -16,7 +17,7 @@ from headway.core.engine.events import (
     Input,
     RunBegan,
     RunFinished,
-    Start,
+    StartAttempt,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -26,10 +27,9 @@ from headway.core.engine.events import (
     Waiting,
     WakeAt,
 )
-from headway.core.engine.outcome import RETRY_S_MAX
-from headway.core.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.plan.graph import Graph, Task
-from headway.core.values import Fault, FaultKind
+from headway.engine.state import Rules, State
+from headway.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.plans.graph import Graph, Task
 
 SERVER = Fault("server")
 HOPELESS = Fault("request")
@@ -42,7 +42,7 @@ def _run(needs: dict[str, str], strategy: Strategy, retries: int = 3) -> State:
 
 
 def _started(taken: Step) -> list[int]:
-    return [effect.task for effect in taken.effects if isinstance(effect, Start)]
+    return [effect.task for effect in taken.effects if isinstance(effect, StartAttempt)]
 
 
 def test_an_empty_run_is_over_when_it_begins() -> None:
@@ -58,7 +58,7 @@ def test_what_needs_nothing_starts_and_the_reason_is_recorded() -> None:
     taken = step(state, Began(), 2.0)
     began = RunBegan(2.0, "all-at-once")
     assert taken.events == (began, TaskStarted(0, 1, 2.0, "everything starts at once"))
-    assert taken.effects == (Start(0, 1),)
+    assert taken.effects == (StartAttempt(0, 1),)
 
 
 def test_a_task_starts_as_soon_as_its_own_needs_are_finished() -> None:
@@ -129,7 +129,7 @@ def test_a_lost_attempt_is_tried_again_after_a_while() -> None:
     assert taken.events == (TaskDelayed(0, 1, 5.0, 6.0, SERVER),)
     assert taken.effects == (WakeAt(6.0),)
     assert step(state, Ticked(), 5.9) == Step((), ())
-    assert step(state, Ticked(), 6.0).effects == (Start(0, 2),)
+    assert step(state, Ticked(), 6.0).effects == (StartAttempt(0, 2),)
 
 
 def test_delays_double_up_to_a_maximum() -> None:

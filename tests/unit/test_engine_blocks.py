@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.engine import Rules, State, Step, apply, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import Step, apply, begin, restore, step
+from headway.engine.events import (
     Began,
     Event,
     Expanded,
@@ -12,30 +12,30 @@ from headway.core.engine.events import (
     Finished,
     GroupExpanded,
     RunFinished,
-    Start,
+    StartAttempt,
     TaskFailed,
     TaskSkipped,
 )
-from headway.core.engine.restore import restore
-from headway.core.engine.snapshot import Shared
-from headway.core.engine.strategy import AllAtOnce, Fixed
-from headway.core.engine.why import Blocked, must_end, why
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.touches import Touches
-from headway.core.values import Fault
+from headway.engine.explain import Blocked, must_end, why
+from headway.engine.state import Rules, State
+from headway.engine.strategy import AllAtOnce, Fixed
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import Touches
+from headway.state.coherence import Coherence
+from headway.state.shared import Shared
 
 HOPELESS = Fault("request")
-FORGIVING = Group("sum", 1, (Need(0, is_lenient=True),))
+FORGIVING = TaskGroup("sum", 1, (Need(0, is_lenient=True),))
 
 
-def _begun(*groups: Group) -> State:
+def _begun(*groups: TaskGroup) -> State:
     state = begin(Graph(groups), Rules(AllAtOnce()))
     step(state, Began(), 0.0)
     return state
 
 
 def _started(taken: Step) -> list[int]:
-    return [effect.task for effect in taken.effects if isinstance(effect, Start)]
+    return [effect.task for effect in taken.effects if isinstance(effect, StartAttempt)]
 
 
 def _words(state: State, task: int) -> list[str]:
@@ -45,7 +45,7 @@ def _words(state: State, task: int) -> list[str]:
 
 
 def test_a_failure_starts_whoever_only_waited_for_an_end() -> None:
-    state = _begun(Group("map", 3), FORGIVING, Group("strict", 1, (Need(0),)))
+    state = _begun(TaskGroup("map", 3), FORGIVING, TaskGroup("strict", 1, (Need(0),)))
     step(state, Finished(0, 1), 1.0)
     step(state, Finished(2, 1), 1.0)
     taken = step(state, Failed(1, 1, HOPELESS), 2.0)
@@ -55,25 +55,29 @@ def test_a_failure_starts_whoever_only_waited_for_an_end() -> None:
 
 
 def test_a_task_that_is_skipped_starts_whoever_only_waited_for_its_end() -> None:
-    state = _begun(Group("a"), Group("b", 1, (Need(0),)), Group("c", 1, (Need(1, 0, True),)))
+    state = _begun(
+        TaskGroup("a"), TaskGroup("b", 1, (Need(0),)), TaskGroup("c", 1, (Need(1, 0, True),))
+    )
     assert _started(step(state, Failed(0, 1, HOPELESS), 1.0)) == [2]
 
 
 def test_a_failure_that_is_tried_again_starts_nobody() -> None:
-    state = _begun(Group("map", 1), FORGIVING)
+    state = _begun(TaskGroup("map", 1), FORGIVING)
     assert _started(step(state, Failed(0, 1, Fault("server")), 1.0)) == []
 
 
 def test_a_member_of_a_queue_that_is_freed_by_a_failure_waits_for_its_turn() -> None:
-    late = Group("late", 1, (Need(0, is_lenient=True),), queue="q")
-    state = _begun(Group("a"), Group("first", 1, queue="q"), late)
+    late = TaskGroup("late", 1, (Need(0, is_lenient=True),), queue="q")
+    state = _begun(TaskGroup("a"), TaskGroup("first", 1, queue="q"), late)
     assert _started(step(state, Failed(0, 1, HOPELESS), 1.0)) == []
     assert _started(step(state, Finished(1, 1), 2.0)) == [2]
 
 
 def test_what_touches_the_state_may_be_freed_by_a_failure() -> None:
     shared = Touches(("k",), ())
-    graph = Graph([Group("a", 2), Group("sum", 1, (Need(0, is_lenient=True),), touches=shared)])
+    graph = Graph(
+        [TaskGroup("a", 2), TaskGroup("sum", 1, (Need(0, is_lenient=True),), touches=shared)]
+    )
     state = begin(graph, Rules(AllAtOnce()), Coherence(graph, Shared()))
     step(state, Began(), 0.0)
     step(state, Finished(0, 1), 1.0)
@@ -81,7 +85,11 @@ def test_what_touches_the_state_may_be_freed_by_a_failure() -> None:
 
 
 def test_replay_frees_the_same() -> None:
-    groups = (Group("map", 6), Group("sum/1", 2, (Need(0, 4, True),)), Group("sum", 1, (Need(1),)))
+    groups = (
+        TaskGroup("map", 6),
+        TaskGroup("sum/1", 2, (Need(0, 4, True),)),
+        TaskGroup("sum", 1, (Need(1),)),
+    )
     state = _begun(*groups)
     events: list[Event] = []
     for task in (5, 4, 0, 1, 2):
@@ -95,10 +103,10 @@ def test_replay_frees_the_same() -> None:
 
 def test_levels_of_blocks_are_as_large_as_there_are_blocks() -> None:
     groups = (
-        Group("list"),
-        Group("last", None, (Need(2, block=2), Need(3, block=4))),
-        Group("level", None, (Need(3, block=2),)),
-        Group("map", None, (Need(0),)),
+        TaskGroup("list"),
+        TaskGroup("last", None, (Need(2, block=2), Need(3, block=4))),
+        TaskGroup("level", None, (Need(3, block=2),)),
+        TaskGroup("map", None, (Need(0),)),
     )
     state = _begun(*groups)
     step(state, Finished(0, 1), 1.0)
@@ -112,7 +120,11 @@ def test_levels_of_blocks_are_as_large_as_there_are_blocks() -> None:
 
 
 def test_a_level_that_is_lost_is_not_found() -> None:
-    groups = (Group("x"), Group("map", None), Group("level", None, (Need(1, block=2), Need(0))))
+    groups = (
+        TaskGroup("x"),
+        TaskGroup("map", None),
+        TaskGroup("level", None, (Need(1, block=2), Need(0))),
+    )
     state = _begun(*groups)
     step(state, Failed(0, 1, HOPELESS), 1.0)
     assert step(state, Expanded(1, 4), 2.0).events[0] == GroupExpanded(1, 4, 2.0)
@@ -120,7 +132,7 @@ def test_a_level_that_is_lost_is_not_found() -> None:
 
 
 def test_what_failed_before_is_waited_for_again_after_a_restore() -> None:
-    graph = Graph([Group("map", 3), FORGIVING])
+    graph = Graph([TaskGroup("map", 3), FORGIVING])
     state = begin(graph, Rules(AllAtOnce()))
     restore(state, [0, 2], {1: 1})
     assert _started(step(state, Began(), 0.0)) == [1]
@@ -129,9 +141,9 @@ def test_what_failed_before_is_waited_for_again_after_a_restore() -> None:
 
 def test_the_members_of_a_block_are_named() -> None:
     groups = [
-        Group("map", 9),
-        Group("sum/1", 2, (Need(0, 5),)),
-        Group("all", 1, (Need(0, 0, True),)),
+        TaskGroup("map", 9),
+        TaskGroup("sum/1", 2, (Need(0, 5),)),
+        TaskGroup("all", 1, (Need(0, 0, True),)),
     ]
     state = begin(Graph(groups), Rules(Fixed(1)))
     step(state, Began(), 0.0)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.engine import Rules, State, Step, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import Step, begin, step
+from headway.engine.events import (
     Abandon,
     Abandoned,
     Began,
     Expanded,
     Failed,
     Finished,
-    Start,
+    StartAttempt,
     Stopping,
     TaskDelayed,
     TaskFailed,
@@ -20,17 +20,18 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStale,
 )
-from headway.core.engine.snapshot import Snapshot
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.touches import ANYTHING, Touches
-from headway.core.values import Fault
+from headway.engine.state import Rules, State
+from headway.engine.strategy import AllAtOnce
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Touches
+from headway.state.coherence import Coherence
+from headway.state.shared import Snapshot
 
 
 class Stage:
     """A run whose every end is told by hand."""
 
-    def __init__(self, *groups: Group, retries: int = 0) -> None:
+    def __init__(self, *groups: TaskGroup, retries: int = 0) -> None:
         self.state: State = begin(Graph(groups), Rules(strategy=AllAtOnce(), retries=retries))
         assert self.state.coherence is not None
         self.coherence: Coherence = self.state.coherence
@@ -40,7 +41,7 @@ class Stage:
 
     def take(self, taken: Step) -> Step:
         for effect in taken.effects:
-            if isinstance(effect, Start):
+            if isinstance(effect, StartAttempt):
                 self.attempts[effect.task] = effect.attempt
                 if (snapshot := self.coherence.snapshot(effect.task)) is not None:
                     self.snapshots[effect.task] = snapshot
@@ -56,14 +57,14 @@ class Stage:
         return [type(event) for event in self.take(step(self.state, happened, 1.0)).events][:1]
 
     def started(self) -> list[int]:
-        return [effect.task for effect in self.last.effects if isinstance(effect, Start)]
+        return [effect.task for effect in self.last.effects if isinstance(effect, StartAttempt)]
 
 
 RAISED = Fault("function", detail="it raised")
 
 
 def test_a_result_that_may_become_stale_is_proposed_and_holds_no_place() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     assert stage.ends(1) == [TaskProposed]
     assert set(stage.state.active) == {0}
@@ -73,7 +74,7 @@ def test_a_result_that_may_become_stale_is_proposed_and_holds_no_place() -> None
 
 
 def test_a_result_that_stays_right_goes_on_waiting_for_those_who_may_still_change_it() -> None:
-    stage = Stage(Group("t", 4, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 4, touches=ANYTHING))
     stage.snapshots[0].put("a", 1)
     stage.ends(0)
     stage.snapshots[3].get("a")
@@ -87,7 +88,7 @@ def test_a_result_that_stays_right_goes_on_waiting_for_those_who_may_still_chang
 
 
 def test_a_stale_result_runs_again_at_once_and_that_is_no_try_of_its_own() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     stage.ends(1)
     stage.snapshots[0].put("a", 1)
@@ -99,7 +100,7 @@ def test_a_stale_result_runs_again_at_once_and_that_is_no_try_of_its_own() -> No
 
 
 def test_a_failure_that_came_of_a_stale_read_is_none() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     assert stage.ends(1, RAISED) == [TaskProposed]
     stage.snapshots[0].put("a", 1)
@@ -109,7 +110,7 @@ def test_a_failure_that_came_of_a_stale_read_is_none() -> None:
 
 
 def test_a_failure_that_stands_takes_those_with_it_that_need_it() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING), Group("after", needs=(Need(0),)))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING), TaskGroup("after", needs=(Need(0),)))
     stage.snapshots[1].get("a")
     stage.ends(1, RAISED)
     stage.ends(0)
@@ -118,13 +119,13 @@ def test_a_failure_that_stands_takes_those_with_it_that_need_it() -> None:
 
 
 def test_a_failure_that_is_nobodys_fault_is_tried_again_without_being_judged() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING), retries=1)
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING), retries=1)
     stage.snapshots[1].get("a")
     assert stage.ends(1, Fault("timeout")) == [TaskDelayed]
 
 
 def test_the_last_timeout_that_came_of_a_stale_read_is_none_either() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     assert stage.ends(1, Fault("timeout")) == [TaskProposed]
     stage.snapshots[0].put("a", 1)
@@ -134,7 +135,7 @@ def test_the_last_timeout_that_came_of_a_stale_read_is_none_either() -> None:
 
 
 def test_an_attempt_that_works_on_what_has_changed_is_abandoned() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     stage.snapshots[0].put("a", 1)
     stage.ends(0)
@@ -149,7 +150,7 @@ def test_an_attempt_that_works_on_what_has_changed_is_abandoned() -> None:
 
 
 def test_an_attempt_that_has_ended_already_is_not_abandoned() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING), retries=1)
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING), retries=1)
     stage.snapshots[1].get("a")
     stage.take(step(stage.state, Failed(1, 1, Fault("timeout")), 1.0))
     stage.snapshots[0].put("a", 1)
@@ -158,7 +159,7 @@ def test_an_attempt_that_has_ended_already_is_not_abandoned() -> None:
 
 
 def test_what_has_become_right_again_meanwhile_begins_anew_all_the_same() -> None:
-    stage = Stage(Group("t", 1, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 1, touches=ANYTHING))
     stage.coherence.note(0, stage.snapshots[0].access())
     taken = stage.take(step(stage.state, Abandoned(0, 1), 2.0))
     assert isinstance(taken.events[0], TaskStale)
@@ -167,7 +168,7 @@ def test_what_has_become_right_again_meanwhile_begins_anew_all_the_same() -> Non
 
 def test_a_write_that_breaks_the_order_fails_with_what_to_declare() -> None:
     stage = Stage(
-        Group("writer", touches=Touches((), ("a",), ())), Group("reader", touches=ANYTHING)
+        TaskGroup("writer", touches=Touches((), ("a",), ())), TaskGroup("reader", touches=ANYTHING)
     )
     stage.snapshots[1].get("b")
     assert stage.ends(1) == [TaskFinished]
@@ -182,9 +183,9 @@ def test_a_write_that_breaks_the_order_fails_with_what_to_declare() -> None:
 def test_a_parked_task_starts_when_those_before_it_have_ended_in_a_queue_too() -> None:
     for queue in ("", "q"):
         stage = Stage(
-            Group("first", touches=ANYTHING),
-            Group("second", touches=ANYTHING),
-            Group("third", touches=ANYTHING, queue=queue),
+            TaskGroup("first", touches=ANYTHING),
+            TaskGroup("second", touches=ANYTHING),
+            TaskGroup("third", touches=ANYTHING, queue=queue),
         )
         for task in (1, 2):
             stage.snapshots[task].get("n")
@@ -202,9 +203,9 @@ def test_a_parked_task_starts_when_those_before_it_have_ended_in_a_queue_too() -
 def found_at_run_time() -> Stage:
     """A group of unknown size, and a reader behind it that waits for it."""
     stage = Stage(
-        Group("source"),
-        Group("many", None, (Need(0),), touches=ANYTHING),
-        Group("reader", touches=ANYTHING),
+        TaskGroup("source"),
+        TaskGroup("many", None, (Need(0),), touches=ANYTHING),
+        TaskGroup("reader", touches=ANYTHING),
     )
     stage.snapshots[1].get("a")
     assert stage.ends(1) == [TaskProposed]
@@ -227,7 +228,7 @@ def test_members_that_become_known_later_come_before_those_declared_after_them()
 
 
 def test_a_run_that_stops_leaves_what_is_proposed() -> None:
-    stage = Stage(Group("t", 2, touches=ANYTHING))
+    stage = Stage(TaskGroup("t", 2, touches=ANYTHING))
     stage.snapshots[1].get("a")
     stage.ends(1)
     stage.take(step(stage.state, Stopping("enough", is_now=True), 2.0))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine import codec
-from headway.core.engine.codec import KINDS, UPCASTS, decode, encode
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine import record as codec
+from headway.engine.events import (
     VERSION,
     CallAdmitted,
     CallWaited,
@@ -31,14 +31,17 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import (
+from headway.engine.record import (
+    KINDS,
+    UPCASTS,
     EffectDone,
     EffectIntended,
     Fact,
     MoneyReserved,
     ReplyKept,
+    decode,
+    encode,
 )
-from headway.core.values import Fault
 from headway.errors import JournalError
 
 GOLDEN = Path(__file__).parent.parent / "replay" / "events_v1.jsonl"

@@ -7,18 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.foresight import explore as exploring
-from headway.core.foresight import pairs as pairing
-from headway.core.foresight import turning
-from headway.core.foresight.explore import Explored, Explorer, Options, explore, orders
-from headway.core.foresight.oracle import LINES_MAX, HashedAttempt, HashedStage, Play
-from headway.core.foresight.pairs import every_pair, pairs_of, sharing_pairs
-from headway.core.foresight.played import Difference
-from headway.core.foresight.stage import PROCESS, Asked, Going, Touch
-from headway.core.foresight.subject import joined, subject_of
-from headway.core.foresight.turning import PairVerdict
 from headway.errors import PlanError, UsageError
-from headway.planfile import load_unrefused
+from headway.plans.load import load_unrefused
+from headway.report import explore as exploring
+from headway.report import explore as turning
+from headway.report import schedules as pairing
+from headway.report.explore import (
+    Difference,
+    Explored,
+    ExploreOptions,
+    Explorer,
+    PairVerdict,
+    explore,
+    joined,
+    orders,
+    subject_of,
+)
+from headway.report.schedules import every_pair, pairs_of, sharing_pairs
+from headway.report.stage import (
+    LINES_MAX,
+    PROCESS,
+    Going,
+    HashedAttempt,
+    HashedStage,
+    Play,
+    TrialAttempt,
+    TrialTouch,
+)
 
 HEAD = "headway: 1\nname: tried\nmodel: openai/gpt-5-mini\n"
 
@@ -31,7 +46,7 @@ def tried(folder: Path, plan: str, **how: object) -> Explored:
     path = folder / "plan.yaml"
     path.write_text(HEAD + plan)
     loaded, _ = load_unrefused(path)
-    return explore(subject_of(loaded.expanded), Options(**how), quiet)  # type: ignore[arg-type]
+    return explore(subject_of(loaded.expanded), ExploreOptions(**how), quiet)  # type: ignore[arg-type]
 
 
 def verdicts(found: Explored) -> dict[tuple[str, str], str]:
@@ -96,7 +111,7 @@ tasks:
     line = next(line for line in lines if line.startswith(schedule))
     loaded, refusal = load_unrefused(tmp_path / "plan.yaml")
     assert refusal is not None
-    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    explorer = Explorer(subject_of(loaded.expanded), ExploreOptions(), quiet)
     again = explorer.replay(line)
     assert again.differing == 1
     assert again.failures[0].replay == line
@@ -221,7 +236,7 @@ def test_many_results_are_named_by_their_digest(tmp_path: Path) -> None:
     plan = f"tasks:\n  a: {{each: [{items}], run: ./a.sh}}\n  b: {{needs: a, run: ./b.sh}}\n"
     loaded, _ = load_unrefused(_written(tmp_path, plan))
     subject = subject_of(loaded.expanded, members_max=LINES_MAX + 1)
-    found = Explorer(subject, Options(), quiet).serial
+    found = Explorer(subject, ExploreOptions(), quiet).serial
     prompt = found.outcome.results[max(found.labels)].prompts[0]
     assert f"given by a: {LINES_MAX + 1} results" in prompt
 
@@ -232,14 +247,14 @@ class Hidden(HashedStage):
     seen = ""
     hidden_from: tuple[str, ...] = ()
 
-    def begin(self, asked: Asked) -> Going:
+    def begin(self, asked: TrialAttempt) -> Going:
         if asked.label not in self.hidden_from:
             self.files.put("memory", self.seen + asked.label)
             type(self).seen += asked.label
         return super().begin(asked)
 
-    def touched(self) -> list[Touch]:
-        return [*super().touched(), Touch(PROCESS, "", True)]
+    def touched(self) -> list[TrialTouch]:
+        return [*super().touched(), TrialTouch(PROCESS, "", True)]
 
     def close(self) -> None:
         type(self).seen = ""
@@ -254,7 +269,9 @@ def test_functions_that_share_what_nobody_sees_differ(tmp_path: Path) -> None:
         hidden_from = ("c",)
 
     cast = replace(subject.cast, stage=lambda: OnlyTwo(subject.play), is_copied=False)
-    found = explore(replace(subject, cast=cast, is_slow=True), Options(is_pairs_only=True), quiet)
+    found = explore(
+        replace(subject, cast=cast, is_slow=True), ExploreOptions(is_pairs_only=True), quiet
+    )
     assert verdicts(found) == {
         ("a", "b"): "differs", ("a", "c"): "commutes", ("b", "c"): "commutes",
     }  # fmt: skip
@@ -306,7 +323,7 @@ def test_a_large_plan_is_reduced_and_then_drawn(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     path = _written(tmp_path, "tasks:\n" + "\n".join(lines) + "\n")
     loaded, _ = load_unrefused(path)
-    options = Options(schedules=64, seed=3)
+    options = ExploreOptions(schedules=64, seed=3)
     found = explore(subject_of(loaded.expanded), options, lambda *news: told.append(news))
     assert (found.search, found.schedules, found.is_complete) == ("drawn", 128, False)
     assert len(found.failures) == 20
@@ -349,9 +366,9 @@ def test_groups_share_what_lies_in_what_another_one_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     touched = {
-        0: [Touch("file", "out", True), Touch("state", "x", False)],
-        1: [Touch("file", "out/a", False), Touch("state", "x", False)],
-        2: [Touch("file", "in", False)],
+        0: [TrialTouch("file", "out", True), TrialTouch("state", "x", False)],
+        1: [TrialTouch("file", "out/a", False), TrialTouch("state", "x", False)],
+        2: [TrialTouch("file", "in", False)],
     }
     assert sharing_pairs((2, 1, 0), touched) == [(1, 0), (0, 0)]
     monkeypatch.setattr(pairing, "SHARING_MAX", 0)
@@ -370,7 +387,7 @@ def test_a_task_that_gives_another_answer_on_the_same_is_told_as_such(tmp_path: 
             self.write("mood", str(Moody.moods))
 
     moody = replace(subject, cast=replace(subject.cast, stage=lambda: Moody(subject.play)))
-    found = explore(moody, Options(), quiet)
+    found = explore(moody, ExploreOptions(), quiet)
     assert found.nondeterministic is not None
     assert found.nondeterministic.where == "mood"
     assert found.differs
@@ -386,7 +403,7 @@ def test_a_crash_that_changes_the_end_is_told_with_its_line(tmp_path: Path) -> N
             self.write("lost", "something")
 
     cast = replace(subject.cast, stage=lambda: Forgetful(subject.play))
-    found = explore(replace(subject, cast=cast), Options(), quiet)
+    found = explore(replace(subject, cast=cast), ExploreOptions(), quiet)
     assert found.failures[0].replay == "serial:crash=1"
     assert found.differing == found.crashes
 
@@ -410,7 +427,7 @@ def test_a_key_that_is_none_fails_the_task(tmp_path: Path) -> None:
         loaded, _ = load_unrefused(path)
     except PlanError:
         return  # It is refused before: so much the better.
-    found = explore(subject_of(loaded.expanded), Options(), quiet)
+    found = explore(subject_of(loaded.expanded), ExploreOptions(), quiet)
     assert len(found.failed) == 1
 
 
@@ -424,14 +441,14 @@ def test_what_is_wrong_for_other_reasons_is_refused(tmp_path: Path) -> None:
 
 def test_a_schedule_of_another_plan_is_refused(tmp_path: Path) -> None:
     loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
-    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    explorer = Explorer(subject_of(loaded.expanded), ExploreOptions(), quiet)
     with pytest.raises(UsageError, match="of another plan"):
         explorer.replay("steps:2.2")
 
 
 def test_a_crash_that_never_comes_is_refused(tmp_path: Path) -> None:
     loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
-    explorer = Explorer(subject_of(loaded.expanded), Options(), quiet)
+    explorer = Explorer(subject_of(loaded.expanded), ExploreOptions(), quiet)
     with pytest.raises(UsageError, match="kills nothing: only") as raised:
         explorer.replay("random:seed=1:crash=999")
     last = str(raised.value.hint).rpartition("=")[2]
@@ -453,7 +470,7 @@ def test_the_stage_says_what_it_is(tmp_path: Path) -> None:
     loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
     play = Play.of(loaded.expanded)
     stage = HashedStage(play)
-    attempt = stage.begin(Asked(0, 0, 0, 1, "parse", None))
+    attempt = stage.begin(TrialAttempt(0, 0, 0, 1, "parse", None))
     assert repr(stage) == "<HashedStage 0>"
     assert isinstance(attempt, HashedAttempt)
     assert repr(attempt) == "<HashedAttempt of parse>"

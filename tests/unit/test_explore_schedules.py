@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.coherence import Places
-from headway.core.foresight.schedules import (
-    Drawn,
-    Line,
+from headway.errors import UsageError
+from headway.plans.graph import Graph, TaskGroup
+from headway.report.schedules import (
     Pair,
     Pct,
-    Serial,
+    RandomSchedule,
+    ScheduleText,
+    SerialSchedule,
     Steps,
     read_line,
     written,
 )
-from headway.core.plan.graph import Graph, Group
-from headway.errors import UsageError
+from headway.state.coherence import TaskPositions
 
-PLACES = Places(Graph([Group("a"), Group("b", 3), Group("c")]))
+PLACES = TaskPositions(Graph([TaskGroup("a"), TaskGroup("b", 3), TaskGroup("c")]))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
 
 
 def test_a_serial_schedule_takes_the_first() -> None:
-    assert Serial().choose([3, 5], 0) == 3
+    assert SerialSchedule().choose([3, 5], 0) == 3
 
 
 def test_steps_are_taken_as_told_and_then_serially() -> None:
@@ -71,9 +71,9 @@ def test_steps_are_taken_as_told_and_then_serially() -> None:
 
 def test_draws_reach_everybody_and_are_the_same_again() -> None:
     ready = [3, 5, 7]
-    chosen = [Drawn(1).choose(ready, number) for number in range(50)]
+    chosen = [RandomSchedule(1).choose(ready, number) for number in range(50)]
     assert set(chosen) == set(ready)
-    assert chosen == [Drawn(1).choose(ready, number) for number in range(50)]
+    assert chosen == [RandomSchedule(1).choose(ready, number) for number in range(50)]
 
 
 def test_priorities_hold_until_a_change_point() -> None:
@@ -129,4 +129,4 @@ def test_a_task_that_cannot_begin_is_not_waited_for() -> None:
     assert turned.choose([2, 6], 0) == 2
     blocked = pair("inside")
     assert blocked.choose([6, 8], 0) == 8
-    assert Line("serial").kind == "serial"
+    assert ScheduleText("serial").kind == "serial"

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import InternalError
-from headway.runtime.confine import ConfinedError, Confines, confined
-from headway.runtime.globals import Globals
-from headway.runtime.scratch import Scratch
+from headway.run.explore import ConfinedError, Confines, Globals, Scratch, confined
 
 
 @pytest.fixture

@@ -10,38 +10,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.access import Act
-from headway.core.engine.engine import begin, step
-from headway.core.engine.events import NOTHING, Began, Finished
-from headway.core.engine.state import copied as copied_state
-from headway.core.foresight.interleave import interleavings
-from headway.core.foresight.played import Played, Player, difference
-from headway.core.foresight.schedules import Line
-from headway.core.foresight.stage import Files, Touch, overlap
-from headway.core.foresight.trial import RULES, Cast, Outcome, Trial, copied
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.touches import ANYTHING, Touches
+from headway.engine.engine import begin, step
+from headway.engine.events import NOTHING, Began, Finished
+from headway.engine.state import copied as copied_state
 from headway.errors import InternalError
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Touches
+from headway.report.explore import PlayedSchedule, Player, difference
+from headway.report.schedules import ScheduleText, interleavings
+from headway.report.stage import TrialFiles, TrialTouch, overlap
+from headway.report.trial import RULES, Trial, TrialCast, TrialOutcome, copied
+from headway.state.shared import Act
 from tests.unit.explored_programs import Programs, cast_of, drawn
 
 ALL_MAX = 150
 """Schedules that one example may have; a larger one is cut off."""
 
 
-def player_of(cast: Cast) -> tuple[Player, Played]:
+def player_of(cast: TrialCast) -> tuple[Player, PlayedSchedule]:
     player = Player(cast)
-    serial = player.play(Line("serial"), is_traced=True)
+    serial = player.play(ScheduleText("serial"), is_traced=True)
     player.length, player.counts = len(serial.path), serial.counts
     return player, serial
 
 
-def form_of(outcome: Outcome) -> str:
+def form_of(outcome: TrialOutcome) -> str:
     results = sorted((place, repr(done)) for place, done in outcome.results.items())
     effects = sorted((name, repr(data)) for name, data in outcome.effects.items())
     return json.dumps([results, repr(outcome.state), sorted(outcome.world.items()), effects])
 
 
-def outcomes_of(cast: Cast, is_reduced: bool) -> tuple[set[str], int]:
+def outcomes_of(cast: TrialCast, is_reduced: bool) -> tuple[set[str], int]:
     found: set[str] = set()
     count = 0
     for count, tried in enumerate(interleavings(cast, is_reduced), 1):
@@ -78,9 +77,9 @@ def test_reduction_loses_no_outcome(seed: int) -> None:
 def test_a_run_that_was_killed_anywhere_ends_as_if_it_had_not_been(seed: int, crash: int) -> None:
     player, serial = player_of(drawn(seed, most=5, has_files=False))
     for line in (
-        Line("serial", crash=crash),
-        Line("random", seed=seed, crash=crash),
-        Line("pct", seed=seed, depth=3, crash=crash),
+        ScheduleText("serial", crash=crash),
+        ScheduleText("random", seed=seed, crash=crash),
+        ScheduleText("pct", seed=seed, depth=3, crash=crash),
     ):
         assert player.play(line, is_traced=True).outcome == serial.outcome
 
@@ -92,25 +91,25 @@ def test_a_pair_that_is_turned_around_gives_the_serial_state(seed: int) -> None:
     places = sorted(serial.labels)
     for way in ("before", "inside", "around"):
         for is_late in (False, True):
-            line = Line("pair", (places[0], places[-1]), way, 1, is_late)
+            line = ScheduleText("pair", (places[0], places[-1]), way, 1, is_late)
             assert player.play(line).outcome == serial.outcome
 
 
 def test_tasks_of_two_steps_have_as_many_orders_as_combinatorics_says() -> None:
-    groups = [Group(f"t{one}") for one in range(3)]
+    groups = [TaskGroup(f"t{one}") for one in range(3)]
     count = sum(1 for _ in interleavings(cast_of([[("look", "f")]] * 3, groups)))
     assert count == 90
 
 
 def test_steps_that_touch_nothing_of_each_other_need_one_order_only() -> None:
-    groups = [Group(f"t{one}") for one in range(5)]
+    groups = [TaskGroup(f"t{one}") for one in range(5)]
     ops = [[("write", f"f/{one}")] for one in range(5)]
     assert sum(1 for _ in interleavings(cast_of(ops, groups), is_reduced=True)) == 1
 
 
 def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
     ops = [[("write", "f")], [("look", "f")], [("put", "a")]]
-    groups = [Group(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
+    groups = [TaskGroup(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
     paths = [
         [tuple(tried.path) for tried in interleavings(cast_of(ops, groups, is_copied=copied))]
         for copied in (True, False)
@@ -120,44 +119,47 @@ def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
 
 
 def test_a_file_that_nobody_orders_gives_several_outcomes() -> None:
-    cast = cast_of([[("write", "f")], [("look", "f")]], [Group("a"), Group("b")])
+    cast = cast_of([[("write", "f")], [("look", "f")]], [TaskGroup("a"), TaskGroup("b")])
     assert len(outcomes_of(cast, is_reduced=False)[0]) == 2
 
 
 def test_a_group_that_is_spread_at_run_time_is_named_alike_in_every_schedule() -> None:
     groups = [
-        Group("a"), Group("b"), Group("c", None, (Need(0),)), Group("d", None, (Need(1),)),
-        Group("e", None, (Need(2, block=1),)),
-    ]  # fmt: skip
+        TaskGroup("a"),
+        TaskGroup("b"),
+        TaskGroup("c", None, (Need(0),)),
+        TaskGroup("d", None, (Need(1),)),
+        TaskGroup("e", None, (Need(2, block=1),)),
+    ]
     ops = [[("write", "x")], [("write", "y")], [("get", "a")], [("get", "a")], [("get", "a")]]
     base = cast_of(ops, groups)
-    cast = Cast(base.graph, lambda: Programs(ops), base.channels, spread={0: (2,), 1: (3,)})
+    cast = TrialCast(base.graph, lambda: Programs(ops), base.channels, spread={0: (2,), 1: (3,)})
     player, serial = player_of(cast)
     assert len(serial.labels) == 8
     for seed in range(10):
-        assert player.play(Line("random", seed=seed)).outcome == serial.outcome
+        assert player.play(ScheduleText("random", seed=seed)).outcome == serial.outcome
     for crash in range(1, 12):
-        assert player.play(Line("serial", crash=crash)).outcome == serial.outcome
+        assert player.play(ScheduleText("serial", crash=crash)).outcome == serial.outcome
 
 
 def test_a_failed_task_is_tried_again_if_its_plan_says_so() -> None:
     ops = [[("fail", "")]]
     names = [f"t{one}" for one in range(8)]
     for retries in (0, 1):
-        groups = [Group(name, retries=retries) for name in names]
+        groups = [TaskGroup(name, retries=retries) for name in names]
         player, serial = player_of(cast_of(ops * 8, groups))
         failed = [done.fault for done in serial.outcome.results.values() if done.fault]
         assert failed
-        assert player.play(Line("random", seed=3)).outcome == serial.outcome
+        assert player.play(ScheduleText("random", seed=3)).outcome == serial.outcome
 
 
 def test_effects_are_released_in_declared_order_and_once_after_a_kill() -> None:
     ops = [[("act", "mail")]] * 3
-    groups = [Group(f"t{one}", touches=Touches((), (), ("mail",))) for one in range(3)]
+    groups = [TaskGroup(f"t{one}", touches=Touches((), (), ("mail",))) for one in range(3)]
     player, serial = player_of(cast_of(ops, groups))
     assert len(serial.outcome.effects["mail"]) == 3
     for crash in range(1, 14):
-        line = Line("random", seed=crash, crash=crash)
+        line = ScheduleText("random", seed=crash, crash=crash)
         assert player.play(line).outcome.effects == serial.outcome.effects
 
 
@@ -169,13 +171,13 @@ def test_what_is_wanted_now_is_not_an_effect_in_order() -> None:
                 asked.snapshot.act(Act("mail", b"2"))
             return super().begin(asked)
 
-    base = cast_of([[]], [Group("a", touches=ANYTHING)])
-    cast = Cast(base.graph, lambda: Now([[]]), base.channels)
+    base = cast_of([[]], [TaskGroup("a", touches=ANYTHING)])
+    cast = TrialCast(base.graph, lambda: Now([[]]), base.channels)
     assert player_of(cast)[1].outcome.effects == {"mail": (b"2",)}
 
 
 def test_a_trial_that_is_not_over_has_no_outcome() -> None:
-    trial = Trial(cast_of([[]], [Group("a")])).open()
+    trial = Trial(cast_of([[]], [TaskGroup("a")])).open()
     with pytest.raises(InternalError, match="nobody goes on"):
         trial.outcome()
     assert "ready=1" in repr(trial)
@@ -184,7 +186,7 @@ def test_a_trial_that_is_not_over_has_no_outcome() -> None:
 
 
 def test_a_trial_that_is_closed_ends_what_goes_on() -> None:
-    trial = Trial(cast_of([[("get", "a")]], [Group("a")])).open()
+    trial = Trial(cast_of([[("get", "a")]], [TaskGroup("a")])).open()
     trial.close()
     trial.take(trial.ready[0])
     trial.close()
@@ -231,7 +233,7 @@ def test_a_copy_of_a_trial_goes_on_as_a_deep_copy_and_changes_nothing_of_the_oth
 
 
 def test_a_run_that_shares_nothing_is_copied_too() -> None:
-    state = begin(Graph([Group("a"), Group("b")]), RULES)
+    state = begin(Graph([TaskGroup("a"), TaskGroup("b")]), RULES)
     step(state, Began(), 0.0)
     twin, snapshots = copied_state(state)
     step(state, Finished(0, 1, NOTHING), 1.0)
@@ -241,7 +243,7 @@ def test_a_run_that_shares_nothing_is_copied_too() -> None:
 
 
 def test_a_copy_shares_what_never_changes() -> None:
-    groups = [Group("a"), Group("b", None, (Need(0),))]
+    groups = [TaskGroup("a"), TaskGroup("b", None, (Need(0),))]
     trial = Trial(cast_of([[], []], groups), kill_at=1 << 40).open()
     twin = copied(trial)
     assert twin.cast is trial.cast
@@ -252,7 +254,7 @@ def test_a_copy_shares_what_never_changes() -> None:
 
 
 def test_whoever_writes_a_folder_replaces_what_was_in_it() -> None:
-    files = Files()
+    files = TrialFiles()
     assert files.look("out") == ()
     files.put("out/a", "one")
     files.put("out-b", "other")
@@ -266,45 +268,45 @@ def test_whoever_writes_a_folder_replaces_what_was_in_it() -> None:
 
 
 def test_two_readers_do_not_meet_and_a_folder_meets_what_is_in_it() -> None:
-    read, write = Touch("file", "a/b", False), Touch("file", "a", True)
+    read, write = TrialTouch("file", "a/b", False), TrialTouch("file", "a", True)
     assert overlap([read], [read]) == []
     assert overlap([read], [write]) == [read]
-    assert overlap([write], [Touch("state", "a", True)]) == []
-    assert overlap([Touch("file", "ab", True)], [write]) == []
-    assert overlap([Touch("file", "", False)], [write])
+    assert overlap([write], [TrialTouch("state", "a", True)]) == []
+    assert overlap([TrialTouch("file", "ab", True)], [write]) == []
+    assert overlap([TrialTouch("file", "", False)], [write])
 
 
-def outcome(**what: object) -> Outcome:
+def outcome(**what: object) -> TrialOutcome:
     given: dict[str, object] = {"results": {}, "state": (), "world": {}, "effects": {}}
-    return Outcome(**{**given, **what})  # type: ignore[arg-type]
+    return TrialOutcome(**{**given, **what})  # type: ignore[arg-type]
 
 
 def test_differences_are_found_in_prompts_then_results_then_the_rest() -> None:
-    from headway.core.foresight.stage import Done
+    from headway.report.stage import TrialResult
 
-    def told(one: Outcome, other: Outcome) -> tuple[str, str, str, str] | None:
+    def told(one: TrialOutcome, other: TrialOutcome) -> tuple[str, str, str, str] | None:
         found = difference(one, other, lambda place: f"t{place}")
         return None if found is None else (found.kind, found.where, found.serial, found.got)
 
-    done = Done(b"x", ("one\ntwo", "three"))
+    done = TrialResult(b"x", ("one\ntwo", "three"))
     serial = outcome(results={1: done})
     assert told(serial, serial) is None
-    other = outcome(results={1: Done(b"y", ("one\ntwo", "four"))})
+    other = outcome(results={1: TrialResult(b"y", ("one\ntwo", "four"))})
     assert told(serial, other) == ("prompt", "t1", "three", "four")
-    longer = outcome(results={1: Done(b"y", ("one\ntwo\nmore", "three"))})
+    longer = outcome(results={1: TrialResult(b"y", ("one\ntwo\nmore", "three"))})
     found = difference(serial, longer, str)
     assert found is not None
     assert (found.line, found.before, found.serial, found.got) == (3, "two", "", "more")
     assert told(serial, outcome()) == ("missing", "t1", "", "it has no result")
     assert told(outcome(), serial) == ("missing", "t1", "it has no result", "")
-    failed = outcome(results={1: Done(b"", ("one\ntwo", "three"), "no")})
+    failed = outcome(results={1: TrialResult(b"", ("one\ntwo", "three"), "no")})
     assert told(serial, failed) == ("failure", "t1", "a result", "no")
     assert told(failed, serial) == ("failure", "t1", "no", "a result")
-    long = outcome(results={1: Done(b"x" * 500 + b"y" + b"z" * 500, done.prompts)})
+    long = outcome(results={1: TrialResult(b"x" * 500 + b"y" + b"z" * 500, done.prompts)})
     kind, _, short, cut = told(serial, long) or ("", "", "", "")
     assert (kind, short) == ("result", "x")
     assert cut.endswith("…")
-    longest = outcome(results={1: Done(b"x" * 500 + b"!" + b"z" * 500, done.prompts)})
+    longest = outcome(results={1: TrialResult(b"x" * 500 + b"!" + b"z" * 500, done.prompts)})
     assert (told(long, longest) or ("", "", "", ""))[3].startswith("…x")
     assert told(outcome(), outcome(state=(("k", b"\1"),))) == ("state", "k", "nothing", "01")
     assert told(outcome(world={"f": "1"}), outcome()) == ("file", "f", "1", "nothing")

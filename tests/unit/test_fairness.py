@@ -10,8 +10,8 @@ from time import perf_counter
 
 import pytest
 
-from headway.core.quota.fairness import DEPTH_MAX, LOOK_MAX, PEEK_MAX, FairQueue
 from headway.errors import BadValueError, InternalError
+from headway.pacing.queue import DEPTH_MAX, LOOK_MAX, PEEK_MAX, FairQueue
 
 SAME: tuple[float, ...] = (0.0,)
 

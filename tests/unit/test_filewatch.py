@@ -14,14 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.detect import Declared
-from headway.core.plan.touches import Touches
-from headway.core.slips import Handed
-from headway.runtime import foldertrace
-from headway.runtime.filewatch import CURRENT, FileLog, folders_of, watch_files
-from headway.runtime.foldertrace import Compared, FolderTrace
-from headway.runtime.handover import BYTES_MAX, Handover
-from headway.runtime.inotify import Inotify, InotifyError
+from headway.plans.resources import Touches
+from headway.report.detect import DeclaredAccess, Handed
+from headway.run import file_watch as foldertrace
+from headway.run.file_watch import (
+    CURRENT,
+    FileLog,
+    FolderComparison,
+    FolderTrace,
+    Inotify,
+    InotifyError,
+    folders_of,
+    watch_files,
+)
+from headway.state.context import BYTES_MAX, StateHandover
 
 
 @contextmanager
@@ -141,7 +147,7 @@ def test_code_that_is_no_tasks_is_not_seen(tmp_path: Path) -> None:
 
 
 def test_a_hand_over_tells_what_changed() -> None:
-    handover = Handover()
+    handover = StateHandover()
     got, given = [1], {"a": 1}
     handover.got("k", b"[1]", got)
     handover.got("n", b"7", 7)
@@ -186,7 +192,7 @@ def test_where_the_kernel_tells_nothing_files_are_compared(tmp_path: Path) -> No
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("1")
     (tmp_path / ".git").mkdir()
-    source = Compared(str(tmp_path) + "/")
+    source = FolderComparison(str(tmp_path) + "/")
     assert source.poll() == []
     (tmp_path / "a").write_text("22")
     (tmp_path / "b").unlink()
@@ -205,7 +211,7 @@ def test_a_trace_says_once_that_it_cannot_see_reads(
 
     async def trace() -> tuple[str, ...]:
         traced = FolderTrace(str(tmp_path))
-        traced.begin(1, 0, "make", Declared())
+        traced.begin(1, 0, "make", DeclaredAccess())
         (tmp_path / "a").write_text("1")
         trail = traced.end(1)
         await traced.aclose()
@@ -218,8 +224,8 @@ def test_a_trace_says_once_that_it_cannot_see_reads(
 def test_deeds_of_several_commands_count_for_whoever_declares_them(tmp_path: Path) -> None:
     async def trace() -> None:
         traced = FolderTrace(str(tmp_path))
-        traced.begin(1, 0, "one", Declared(paths=Touches((), ("a",))))
-        traced.begin(2, 1, "two", Declared(paths=Touches((), ("b",))))
+        traced.begin(1, 0, "one", DeclaredAccess(paths=Touches((), ("a",))))
+        traced.begin(2, 1, "two", DeclaredAccess(paths=Touches((), ("b",))))
         (tmp_path / "a").write_text("1")
         (tmp_path / "b").write_text("1")
         (tmp_path / "c").write_text("1")
@@ -234,8 +240,8 @@ def test_deeds_of_several_commands_count_for_whoever_declares_them(tmp_path: Pat
 def test_members_of_one_group_are_told_apart_by_their_items(tmp_path: Path) -> None:
     async def trace() -> None:
         traced = FolderTrace(str(tmp_path))
-        traced.begin(1, 0, "make[x]", Declared())
-        traced.begin(2, 0, "make[y]", Declared())
+        traced.begin(1, 0, "make[x]", DeclaredAccess())
+        traced.begin(2, 0, "make[y]", DeclaredAccess())
         (tmp_path / "y.txt").write_text("1")
         (tmp_path / "z.txt").write_text("1")
         assert (traced.end(1).written, traced.end(2).written) == (("z.txt",), ("y.txt",))

@@ -6,11 +6,11 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.fluid import Flow, Room, Rooms, best_width, flow_of, path_s
-from headway.core.foresight.outline import Drawn, Outline, Part, needs_of
-from headway.core.foresight.provider import Call, Latency
-from headway.core.plan.graph import Need
-from headway.core.values import Amounts, Limit
+from headway.base.values import Amounts, Limit
+from headway.plans.graph import Need
+from headway.report.forecast import Flow, LimitRoom, Rooms, best_width, flow_of, path_s
+from headway.report.outline import DrawnPlan, Outline, OutlinePart, needs_of
+from headway.sim.provider import Latency, SimulatedCall
 
 LATENCY = Latency(1.0, 0.01)
 """A call of 100 tokens takes two seconds alone."""
@@ -18,21 +18,21 @@ LATENCY = Latency(1.0, 0.01)
 
 def work(
     count: int, tokens: float = 100.0, chain: bool = False, seconds: float = 0.0, priced: int = 0
-) -> Drawn:
+) -> DrawnPlan:
     """So many calls of 1,000 tokens in, all at once or one after another."""
-    parts = tuple(Part(f"p{at}", 1, (Need(at - 1),) if at and chain else (), "m")
+    parts = tuple(OutlinePart(f"p{at}", 1, (Need(at - 1),) if at and chain else (), "m")
                   for at in range(count))  # fmt: skip
     outline = Outline(parts)
-    calls = tuple((Call(at, 1000.0, tokens, 4096.0),) for at in range(count))
+    calls = tuple((SimulatedCall(at, 1000.0, tokens, 4096.0),) for at in range(count))
     amounts = Amounts(1000.0 * count, tokens * count, priced * count)
-    return Drawn(outline, calls, needs_of(outline), amounts, (seconds,) * count)
+    return DrawnPlan(outline, calls, needs_of(outline), amounts, (seconds,) * count)
 
 
-def room(limit: Limit, free: float = 0.0) -> Room:
-    return Room(limit, free, limit.rate_per_s)
+def room(limit: Limit, free: float = 0.0) -> LimitRoom:
+    return LimitRoom(limit, free, limit.rate_per_s)
 
 
-def flow(one: Drawn, *limits: Room, times: float = 1.0, width: float = inf) -> Flow:
+def flow(one: DrawnPlan, *limits: LimitRoom, times: float = 1.0, width: float = inf) -> Flow:
     return flow_of(one, LATENCY, Rooms(limits, width), times)
 
 
@@ -115,18 +115,23 @@ def test_calls_in_flight_are_as_many_as_the_time_needs() -> None:
 
 def test_nothing_is_faster_than_with_the_shortest_call_as_the_last() -> None:
     one = work(100)
-    short = Drawn(one.outline, ((Call(0, 1000.0, 0.0, 4096.0),), *one.calls[1:]), one.needs,
-                  one.amounts, one.seconds)  # fmt: skip
+    short = DrawnPlan(
+        one.outline,
+        ((SimulatedCall(0, 1000.0, 0.0, 4096.0),), *one.calls[1:]),
+        one.needs,
+        one.amounts,
+        one.seconds,
+    )
     found = flow(short, room(Limit("requests", 60.0)))
     assert (found.time_s, found.least_s) == pytest.approx((102.0, 101.0))
 
 
 def test_tasks_that_ask_nobody_take_what_they_take_here() -> None:
-    none = Drawn(Outline((Part("p", 2),)), ((), ()), ((), ()), Amounts(), (3.0, 4.0))
+    none = DrawnPlan(Outline((OutlinePart("p", 2),)), ((), ()), ((), ()), Amounts(), (3.0, 4.0))
     found = flow(none, room(Limit("requests", 60.0)))
     assert (found.binding, found.time_s) == ("critical path", 4.0)
     assert found.width == 0.0
-    assert path_s(Drawn(Outline(()), (), (), Amounts(), ()), LATENCY) == 0.0
+    assert path_s(DrawnPlan(Outline(()), (), (), Amounts(), ()), LATENCY) == 0.0
 
 
 def test_time_here_is_part_of_the_longest_chain() -> None:

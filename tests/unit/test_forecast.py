@@ -7,27 +7,28 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.strategy import Adaptive, Fixed, Waves
-from headway.core.foresight import forecast
-from headway.core.foresight.draw import uniform
-from headway.core.foresight.forecast import (
+from headway.base.values import Limit, LimitReading
+from headway.engine.strategy import Adaptive, Fixed, Waves
+from headway.pacing.account import Profile
+from headway.pacing.estimate import Price
+from headway.pacing.memory import AccountTerms, LaneMemory
+from headway.plans.graph import Need
+from headway.report import forecast
+from headway.report.forecast import (
     Depth,
     Footing,
+    Foreseen,
     Knowledge,
+    Portion,
+    SpreadNumber,
     foresee,
     ground_of,
 )
-from headway.core.foresight.foreseen import Foreseen, Portion, Spread
-from headway.core.foresight.outline import Outline, Part
-from headway.core.foresight.provider import Latency
-from headway.core.foresight.rehearsal import Rehearsal, Rehearsed
-from headway.core.foresight.sizes import Seen
-from headway.core.foresight.speed import UNKNOWN
-from headway.core.plan.graph import Need
-from headway.core.quota.belief import Profile
-from headway.core.quota.demand import Price
-from headway.core.quota.terms import AccountTerms, LaneMemory
-from headway.core.values import Limit, LimitReading
+from headway.report.outline import Outline, OutlinePart
+from headway.report.sizes import UNKNOWN, SeenCall
+from headway.sim.draw import uniform
+from headway.sim.provider import Latency
+from headway.sim.rehearsal import Rehearsal, Rehearsed
 
 PRICE = Price(1_000_000, 5_000_000)
 QUICKLY = Depth(20, 90, 60, 200)
@@ -50,17 +51,19 @@ def memory(
     return LaneMemory("account", "m", "plain", profile, levels)
 
 
-def seen(count: int = 40, spread: float = 1.0) -> dict[str, list[Seen]]:
+def seen(count: int = 40, spread: float = 1.0) -> dict[str, list[SeenCall]]:
     """Calls of 1,000 tokens in and about 200 out."""
     found = []
     for at in range(count):
         tokens = round(200.0 * (1.0 + spread * (uniform(1, 1, at) - 0.5)))
-        found.append(Seen(1000.0, tokens, 4000.0, LATENCY.work_s(tokens)))
+        found.append(SeenCall(1000.0, tokens, 4000.0, LATENCY.work_s(tokens)))
     return {"ask": found}
 
 
 def asks(count: int, price: Price | None = PRICE) -> Outline:
-    part = Part("ask", count, model="m", sizes_bytes=(4000.0,), max_tokens=1000.0, price=price)
+    part = OutlinePart(
+        "ask", count, model="m", sizes_bytes=(4000.0,), max_tokens=1000.0, price=price
+    )
     return Outline((part,))
 
 
@@ -86,7 +89,7 @@ def test_a_forecast_says_what_it_was_asked_and_from_what_it_is() -> None:
     found = told(120, REQUESTS)
     assert (found.strategy, found.tasks, found.learned_calls) == ("adaptive", 120, 40)
     assert found.learned_from == "2 earlier runs"
-    assert found.calls == Spread(120.0, 120.0, 120.0)
+    assert found.calls == SpreadNumber(120.0, 120.0, 120.0)
     # A minute's worth at once, another at one a second, and the last call.
     assert found.binding == "requests/60s"
     assert found.bound_s == pytest.approx(60.0, abs=3.0)
@@ -172,8 +175,8 @@ def test_a_large_plan_takes_as_long_as_its_strategy_lets_it(
 def test_a_model_without_a_price_is_named_and_the_cost_is_not() -> None:
     footing = Footing(memory(REQUESTS, left=1.0))
     parts = (
-        Part("ask", 5, model="m", price=PRICE), Part("more", 5, model="mine"),
-        Part("again", 5, model="mine"), Part("here", 5),
+        OutlinePart("ask", 5, model="m", price=PRICE), OutlinePart("more", 5, model="mine"),
+        OutlinePart("again", 5, model="mine"), OutlinePart("here", 5),
     )  # fmt: skip
     found = foresee(Outline(parts), Knowledge(footing), depth=QUICKLY)
     assert found.microusd is None
@@ -285,7 +288,7 @@ def test_where_no_rehearsal_comes_to_an_end_the_fluid_is_told(counted: type[_Cou
 
 
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
-    part = Part("build", 10, seconds=(2.0, 2.0, 2.0))
+    part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
     blank = Footing(LaneMemory("", "", "plain", Profile()))
     found = foresee(Outline((part,)), Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(10.0, rel=0.1)
@@ -296,14 +299,14 @@ def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     many = Outline((replace(part, count=20_000),))
     found = foresee(many, Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(20_000.0, rel=0.1)
-    none = foresee(Outline((Part("nothing", 0),)), Knowledge(blank), depth=QUICKLY)
-    assert none.time_s == Spread(0.0, 0.0, 0.0)
+    none = foresee(Outline((OutlinePart("nothing", 0),)), Knowledge(blank), depth=QUICKLY)
+    assert none.time_s == SpreadNumber(0.0, 0.0, 0.0)
 
 
 def test_a_chain_takes_as_long_as_its_links() -> None:
     """Ten after another on an account that is wide: Amdahl's law."""
     parts = tuple(
-        Part(f"p{at}", 1, (Need(at - 1),) if at else (), "ask", (4000.0,), price=PRICE)
+        OutlinePart(f"p{at}", 1, (Need(at - 1),) if at else (), "ask", (4000.0,), price=PRICE)
         for at in range(10)
     )
     wide = Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0))
@@ -313,7 +316,7 @@ def test_a_chain_takes_as_long_as_its_links() -> None:
 
 
 def test_what_is_left_of_a_portion_is_never_less_than_nothing() -> None:
-    takes = Spread(1.0, 2.0, 3.0)
+    takes = SpreadNumber(1.0, 2.0, 3.0)
     assert Portion("tokens of 2026-11", 10.0, 4.0, takes).left == 6.0
     assert Portion("tokens of 2026-11", 10.0, 14.0, takes).left == 0.0
 
@@ -321,7 +324,7 @@ def test_what_is_left_of_a_portion_is_never_less_than_nothing() -> None:
 def test_tokens_are_input_and_output_together() -> None:
     found = replace(
         told(5, REQUESTS),
-        input_tokens=Spread(1.0, 2.0, 3.0),
-        output_tokens=Spread(10.0, 20.0, 30.0),
+        input_tokens=SpreadNumber(1.0, 2.0, 3.0),
+        output_tokens=SpreadNumber(10.0, 20.0, 30.0),
     )
-    assert found.tokens == Spread(11.0, 22.0, 33.0)
+    assert found.tokens == SpreadNumber(11.0, 22.0, 33.0)

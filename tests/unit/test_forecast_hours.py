@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.foresight.forecast import QUICK, ROUGH, Footing, Knowledge, foresee
-from headway.core.foresight.foreseen import Foreseen
-from headway.core.foresight.hours import FACTOR_MAX, slower_at
-from headway.core.foresight.outline import Outline, Part
-from headway.core.quota.belief import Profile
-from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
-from headway.core.quota.terms import AccountTerms, LaneMemory
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.pacing.account import Profile
+from headway.pacing.memory import (
+    AccountTerms,
+    Chronicle,
+    ChronicleMemory,
+    LaneMemory,
+    ObservedAnswer,
+)
+from headway.report.forecast import QUICK, ROUGH, Footing, Foreseen, Knowledge, foresee
+from headway.report.health import FACTOR_MAX, slower_at
+from headway.report.outline import Outline, OutlinePart
 
 MINUTE_S = 60.0
 
@@ -22,7 +26,7 @@ def told(*hours: tuple[int, float, int]) -> ChronicleMemory:
     for hour, per_token_s, answers in hours:
         chronicle.turn(hour, now)
         for _ in range(answers):
-            chronicle.answered(Answer(10.0, 100.0, 0.5, 100.0 * per_token_s), now)
+            chronicle.answered(ObservedAnswer(10.0, 100.0, 0.5, 100.0 * per_token_s), now)
         now += 2 * MINUTE_S
     chronicle.turn(0, now + MINUTE_S)
     return chronicle.memory(now + 2 * MINUTE_S)
@@ -56,7 +60,7 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
     def foreseen(neighbours: float, minutes: int = 1) -> Foreseen:
         chronicle = Chronicle()
         for number in range(20):
-            answer = Answer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
+            answer = ObservedAnswer(100.0, 100.0, 0.5, 1.0, neighbours=neighbours)
             chronicle.answered(answer, MINUTE_S * (number * minutes // 20))
         end_s = MINUTE_S * (minutes - 1)
         limits = (Limit("requests", 60.0), Limit("output", 6000.0))
@@ -69,7 +73,7 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
             (),
             chronicle.memory(end_s),
         )
-        outline = Outline((Part("ask", 180, model="model", sizes_bytes=(400.0,)),))
+        outline = Outline((OutlinePart("ask", 180, model="model", sizes_bytes=(400.0,)),))
         return foresee(outline, Knowledge(Footing(memory, terms)), depth=QUICK)
 
     alone, beside = foreseen(0.0), foreseen(0.4)
@@ -84,7 +88,7 @@ def test_neighbours_of_the_last_minutes_are_foreseen_to_go_on() -> None:
 def test_a_plan_at_a_slow_hour_is_foreseen_to_take_longer_and_says_why() -> None:
     chronicle = told((3, 0.01, 80), (15, 0.02, 80))
     memory = LaneMemory("account", "model", "anthropic", Profile(), (), chronicle)
-    outline = Outline((Part("ask", 8, model="model", sizes_bytes=(400.0,)),))
+    outline = Outline((OutlinePart("ask", 8, model="model", sizes_bytes=(400.0,)),))
 
     def foreseen(hour: int) -> Foreseen:
         knowledge = Knowledge(Footing(memory, hour=hour), hours=(3,))
@@ -98,7 +102,7 @@ def test_a_plan_at_a_slow_hour_is_foreseen_to_take_longer_and_says_why() -> None
 
 def test_a_rough_forecast_rehearses_nothing_and_says_as_much() -> None:
     memory = LaneMemory("account", "model", "anthropic", Profile())
-    outline = Outline((Part("ask", 8, model="model", sizes_bytes=(400.0,)),))
+    outline = Outline((OutlinePart("ask", 8, model="model", sizes_bytes=(400.0,)),))
     rough = foresee(outline, Knowledge(Footing(memory)), depth=ROUGH)
     quick = foresee(outline, Knowledge(Footing(memory)), depth=QUICK)
     assert rough.refused == 0.0

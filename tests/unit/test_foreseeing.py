@@ -7,29 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.strategy import Fixed
-from headway.core.foresight.forecast import Depth
-from headway.core.foresight.foreseen import MONEY
-from headway.core.plan.spec import Budget
-from headway.core.quota import terms as quota
-from headway.core.quota.allowance import Allowance
-from headway.core.quota.belief import Profile
-from headway.core.quota.terms import AccountTerms, LaneMemory, Memory, Spend
-from headway.core.values import Limit
-from headway.planfile import plan_from
-from headway.runtime.folders import folders
-from headway.runtime.foreseeing import (
+from headway.base.folders import folders
+from headway.base.values import Limit
+from headway.broker.store import Store, StoredMemory
+from headway.engine.strategy import Fixed
+from headway.journal.folder import list_runs
+from headway.pacing import memory as quota
+from headway.pacing.account import Profile
+from headway.pacing.memory import AccountTerms, LaneMemory, PacingMemory, Spend
+from headway.pacing.windows import WindowState
+from headway.plans.load import plan_from
+from headway.plans.spec import PlanBudget
+from headway.report.forecast import MONEY, Depth
+from headway.run.forecasts import (
     RUN_BUDGET,
+    ObservedTasks,
     Prospect,
+    earlier_each,
+    earlier_plans,
     footing_of,
     foreseen_each,
     foreseen_plan,
     look,
+    mean,
     prospect_of,
 )
-from headway.runtime.observing import Cast, earlier_each, earlier_plans, mean
-from headway.runtime.runs import list_runs
-from headway.runtime.store import Kept, Store
 from tests.integration.strangers_shell import Stranger
 
 QUICKLY = Depth(8, 30, 10, 20)
@@ -51,7 +53,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def prospect(
-    home: dict[str, str], folder: Path, tasks: str = TASKS, budget: Budget | None = None,
+    home: dict[str, str], folder: Path, tasks: str = TASKS, budget: PlanBudget | None = None,
     model: str = MODEL,
 ) -> Prospect:  # fmt: skip
     plan = plan_from(f"headway: 1\nmodel: {model}\ntasks:\n{tasks}", folder)
@@ -93,11 +95,11 @@ def test_of_several_models_the_one_with_most_calls_is_the_account(
 def test_budgets_are_those_of_the_month_the_account_and_the_run(
     home: dict[str, str], tmp_path: Path
 ) -> None:
-    budget = Budget(microusd=1_000_000, tokens=50_000)
+    budget = PlanBudget(microusd=1_000_000, tokens=50_000)
     found = prospect(home, tmp_path, budget=budget)
-    terms = AccountTerms(budget=quota.Budget(tokens=1e6, microusd=2_000_000))
-    tight = AccountTerms(budget=quota.Budget(tokens=9e6))
-    memory = Memory(
+    terms = AccountTerms(budget=quota.MonthlyBudget(tokens=1e6, microusd=2_000_000))
+    tight = AccountTerms(budget=quota.MonthlyBudget(tokens=9e6))
+    memory = PacingMemory(
         month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
         spent=(("", Spend(4e5, 500_000)),),
     )  # fmt: skip
@@ -115,10 +117,10 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
 def test_usage_windows_are_foreseen_by_what_was_used_of_them(
     home: dict[str, str], tmp_path: Path
 ) -> None:
-    found = prospect(home, tmp_path, budget=Budget(tokens=100_000))
+    found = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000))
     windows = (
-        Allowance(18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
-        Allowance(7 * 86_400.0, 0.2, 9e4),
+        WindowState(18_000.0, 0.4, 3_600.0, 50_000.0, 0.1),
+        WindowState(7 * 86_400.0, 0.2, 9e4),
     )
     footing = found.knowledge.footing
     footing = replace(footing, memory=replace(footing.memory, windows=windows), age_s=600.0)
@@ -140,14 +142,14 @@ def test_a_budget_may_let_only_a_few_calls_be_in_flight(
     home: dict[str, str], tmp_path: Path
 ) -> None:
     """Six calls of 100 tokens at most: a budget of 250 tokens holds two of them at once."""
-    narrow = prospect(home, tmp_path, budget=Budget(tokens=250)).foresee(Fixed(6), QUICKLY)
+    narrow = prospect(home, tmp_path, budget=PlanBudget(tokens=250)).foresee(Fixed(6), QUICKLY)
     assert narrow.budget_width == 2
-    wide = prospect(home, tmp_path, budget=Budget(tokens=100_000)).foresee(Fixed(6), QUICKLY)
+    wide = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000)).foresee(Fixed(6), QUICKLY)
     assert wide.budget_width is None
     # A call costs at most 100 x 5 and a little micro-dollars.
-    money = prospect(home, tmp_path, budget=Budget(microusd=1_200)).foresee(Fixed(6), QUICKLY)
+    money = prospect(home, tmp_path, budget=PlanBudget(microusd=1_200)).foresee(Fixed(6), QUICKLY)
     assert money.budget_width == 2
-    none = prospect(home, tmp_path, "  build:\n    run: make\n", Budget(tokens=5))
+    none = prospect(home, tmp_path, "  build:\n    run: make\n", PlanBudget(tokens=5))
     assert none.foresee(Fixed(6), QUICKLY).budget_width is None
 
 
@@ -156,18 +158,18 @@ def test_the_plans_own_budget_counts_where_no_other_is_given(
 ) -> None:
     text = f"headway: 1\nmodel: {MODEL}\nbudget: 7k\ntasks:\n{TASKS}"
     plan = plan_from(text, tmp_path).expanded
-    assert prospect_of(plan, tmp_path / "plan.yaml", home).budget == Budget(tokens=7000)
-    other = Budget(tokens=1)
+    assert prospect_of(plan, tmp_path / "plan.yaml", home).budget == PlanBudget(tokens=7000)
+    other = PlanBudget(tokens=1)
     assert prospect_of(plan, tmp_path / "plan.yaml", home, other).budget == other
 
 
 def test_an_account_is_known_by_its_host_and_key(home: dict[str, str]) -> None:
-    blank, account = footing_of(MODEL, Kept(Memory()), home)
+    blank, account = footing_of(MODEL, StoredMemory(PacingMemory()), home)
     assert (blank.memory.account, blank.memory.group) == (account, "claude-haiku-4")
     assert blank.memory.dialect == "anthropic"
     known = LaneMemory(account, "claude-haiku-4", "anthropic", Profile(width=9.0))
     share = AccountTerms(share=0.5)
-    kept = Kept(Memory(terms=((account, share),), lanes=(known,)), age_s=3.0)
+    kept = StoredMemory(PacingMemory(terms=((account, share),), lanes=(known,)), age_s=3.0)
     footing, _ = footing_of(MODEL, kept, home)
     assert (footing.memory, footing.terms, footing.age_s) == (known, share, 3.0)
     other, _ = footing_of(MODEL, kept, home | {"ANTHROPIC_API_KEY": "another"})
@@ -176,7 +178,7 @@ def test_an_account_is_known_by_its_host_and_key(home: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("model", ["", "{{ vars.model }}", "openai/"])
 def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model: str) -> None:
-    footing, account = footing_of(model, Kept(Memory()), home)
+    footing, account = footing_of(model, StoredMemory(PacingMemory()), home)
     assert account == ""
     assert footing.memory.dialect == "plain"
 
@@ -193,25 +195,25 @@ def test_an_address_that_is_none_is_no_account_and_no_reason_to_fail(
 
 def test_what_the_broker_wrote_is_read_and_nothing_if_it_is_spoilt(home: dict[str, str]) -> None:
     place = folders(home)
-    assert look(place) == Kept(Memory())
+    assert look(place) == StoredMemory(PacingMemory())
     Path(place.memory).parent.mkdir(parents=True)
     limit = (Limit("requests", 60.0),)
     lane = LaneMemory("account", "m", "plain", Profile(limits=limit))
-    Store(place.memory).save(Memory(lanes=(lane,)))
+    Store(place.memory).save(PacingMemory(lanes=(lane,)))
     assert look(place).memory.lanes == (lane,)
     Path(place.memory).write_bytes(b"{")
-    assert look(place) == Kept(Memory())
+    assert look(place) == StoredMemory(PacingMemory())
     # It is as it was: somebody else moves it aside.
     assert Path(place.memory).read_bytes() == b"{"
 
 
 def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path: Path) -> None:
-    cast = Cast({"ask": ("m", 3), "found": ("", None)}, {"00ff": 17})
+    cast = ObservedTasks({"ask": ("m", 3), "found": ("", None)}, {"00ff": 17})
     cast.keep(str(tmp_path))
-    assert Cast.kept(str(tmp_path)) == cast
+    assert ObservedTasks.kept(str(tmp_path)) == cast
     (tmp_path / "cast.json").write_text('{"parts": {"ask": 1}, "sizes_bytes": {}}')
     with pytest.raises(TypeError):
-        Cast.kept(str(tmp_path))
+        ObservedTasks.kept(str(tmp_path))
     # A folder that is gone is no reason not to run.
     cast.keep(str(tmp_path / "gone"))
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.foresight.foreseen import MONEY, Foreseen, Portion, Spread
-from headway.watch.foretold import binding, foretold
+from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
+from headway.report.text.forecast import binding, foretold
 
 FOUND = Foreseen(
-    "adaptive", 40, Spread(40.0, 40.0, 40.0), Spread(55.0, 60.0, 75.0),
-    Spread(38_000.0, 40_000.0, 42_000.0), Spread(9000.0, 10_000.0, 12_000.0),
-    Spread(900_000.0, 1_000_000.0, 1_200_000.0), 50.0, "input/60s", 6.25, 0.0, 80,
+    "adaptive", 40, SpreadNumber(40.0, 40.0, 40.0), SpreadNumber(55.0, 60.0, 75.0),
+    SpreadNumber(38_000.0, 40_000.0, 42_000.0), SpreadNumber(9000.0, 10_000.0, 12_000.0),
+    SpreadNumber(900_000.0, 1_000_000.0, 1_200_000.0), 50.0, "input/60s", 6.25, 0.0, 80,
     "2 earlier runs",
 )  # fmt: skip
 
@@ -57,8 +57,8 @@ def test_what_nobody_knows_the_price_of_is_named() -> None:
 
 
 def test_what_is_not_is_not_said() -> None:
-    same = Spread(50_000.0, 50_000.0, 50_000.0)
-    none = Spread(0.0, 0.0, 0.0)
+    same = SpreadNumber(50_000.0, 50_000.0, 50_000.0)
+    none = SpreadNumber(0.0, 0.0, 0.0)
     assert "50k tokens" in lines(replace(FOUND, input_tokens=none, output_tokens=same))[1]
     silent = lines(replace(FOUND, calls=none, learned_calls=0))
     assert len(silent) == 1
@@ -74,7 +74,7 @@ def test_what_was_assumed_comes_last() -> None:
 
 
 def test_a_budget_is_compared_with_what_is_taken() -> None:
-    takes = Spread(40_000.0, 50_000.0, 60_000.0)
+    takes = SpreadNumber(40_000.0, 50_000.0, 60_000.0)
     enough = Portion("tokens of all accounts in 2026-11", 100_000.0, 10_000.0, takes)
     (line,) = lines(replace(FOUND, portions=(enough,)))[3:-1]
     assert line == (
@@ -84,14 +84,14 @@ def test_a_budget_is_compared_with_what_is_taken() -> None:
     assert lines(replace(FOUND, portions=(may,)))[3].endswith("55k are left: it may not be enough")
     will = replace(enough, used=70_000.0)
     assert lines(replace(FOUND, portions=(will,)))[3].endswith("left: it will not be enough")
-    money = Portion(f"{MONEY} of the run's budget", 4_000_000.0, 0.0, Spread(1e6, 2e6, 3e6))
+    money = Portion(f"{MONEY} of the run's budget", 4_000_000.0, 0.0, SpreadNumber(1e6, 2e6, 3e6))
     assert lines(replace(FOUND, portions=(money,)))[3] == (
         "takes 50% of the $4.00 of the run's budget, of which $4.00 are left"
     )
 
 
 def test_a_usage_window_comes_back_by_waiting() -> None:
-    takes = Spread(40_000.0, 50_000.0, 60_000.0)
+    takes = SpreadNumber(40_000.0, 50_000.0, 60_000.0)
     window = Portion("5h window of api#1", 100_000.0, 10_000.0, takes, 7_800.0)
     (line,) = lines(replace(FOUND, portions=(window,)))[3:-1]
     assert line == (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.engine.frontier import STANDS_MAX, Frontier
+from headway.state.coherence import STANDS_MAX, Frontier
 
 
 def test_whoever_ends_frees_those_who_wait_for_it_although_its_place_was_forgotten() -> None:

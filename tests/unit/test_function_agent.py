@@ -11,9 +11,9 @@ from math import nan
 
 import pytest
 
-from headway.core.values import Fault
-from headway.runtime.agents.function import FunctionAgent, result_of
-from headway.runtime.work import AttemptError, WindowEmptyError
+from headway.agents.function import FunctionAgent, result_of
+from headway.base.values import Fault
+from headway.work import AttemptError, WindowEmptyError
 from tests.unit import functions
 
 WORD: ContextVar[str] = ContextVar("word", default="nothing")

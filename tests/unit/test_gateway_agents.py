@@ -12,21 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import StateFileError
 from headway.gateway.agents import (
     PLACEHOLDER,
     base_urls,
+    command_environment,
     discovered,
     environment,
     whole_settings,
     write_homes,
 )
-from headway.gateway.found import plain_json
-from headway.gateway.homes import command_environment
-from headway.gateway.settings import BEHIND_VARIABLE, Options
-from headway.gateway.tomltext import toml_text
+from headway.gateway.config_files import toml_text
+from headway.gateway.settings import BEHIND_VARIABLE, GatewayOptions, plain_json
 from headway.gateway.values import Upstream
-from headway.runtime.accounts import GATEWAY_VARIABLE
 
 URL = "http://127.0.0.1:4929"
 TOKEN = "Co7-syenADWHQFryEYGHZMrjMrdV8lYS-TAxpXiz52Y"
@@ -121,7 +120,7 @@ def test_the_providers_of_codex_go_through_the_gateway(tmp_path: Path) -> None:
               'env_key = "AZ"\n[model_providers."Odd Name"]\nbase_url = "https://odd.example"\n'
               '[model_providers.broken]\nbase_url = "nowhere"\n')  # fmt: skip
     environ = at_home(tmp_path, DOTcodex__configDOTtoml=config)
-    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
     assert upstreams["codex-azure"].url == "https://az.example/openai/v1"
     told = homes(tmp_path / "throw", environ, upstreams)
     providers = codex_config(told)["model_providers"]
@@ -133,7 +132,7 @@ def test_the_providers_of_codex_go_through_the_gateway(tmp_path: Path) -> None:
 def test_a_login_with_chatgpt_goes_where_it_is_of_use(tmp_path: Path) -> None:
     login = json.dumps({"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}})
     environ = at_home(tmp_path, DOTcodex__authDOTjson=login)
-    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
     assert upstreams["codex-chatgpt"].url == "https://chatgpt.com/backend-api/codex"
     found = codex_config(homes(tmp_path / "throw", environ, upstreams))
     assert found["openai_base_url"] == f"{URL}/{TOKEN}/codex-chatgpt"
@@ -184,12 +183,12 @@ def test_agents_get_a_home_wherever_they_are_installed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
 def test_codex_keeps_to_openai_whatever_other_clients_do(tmp_path: Path, variable: str) -> None:
     environ = {**at_home(tmp_path), variable: "https://other.example/v1"}
-    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
     assert upstreams["openai"].url == "https://other.example"
     assert upstreams["codex-openai"].url == "https://api.openai.com/v1"
     found = codex_config(homes(tmp_path / "throw", environ, upstreams))
     assert found["openai_base_url"] == f"{URL}/{TOKEN}/codex-openai"
-    named = Options(("openai=https://third.example",))
+    named = GatewayOptions(("openai=https://third.example",))
     assert "codex-openai" not in whole_settings(named, environ, str(tmp_path)).upstreams
 
 
@@ -199,7 +198,7 @@ def test_opencode_does_not_follow_the_address_of_litellm(tmp_path: Path) -> None
         "OPENAI_API_KEY": "k",
         "OPENAI_API_BASE": "https://o.example/v1",
     }
-    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
     assert opencode(environ, tmp_path, upstreams) == {
         "provider": {"openai": {"options": {"baseURL": f"{URL}/{TOKEN}/opencode-openai"}}}
     }
@@ -211,13 +210,13 @@ def test_each_variable_keeps_its_own_address(tmp_path: Path) -> None:
         "OPENAI_API_BASE": "https://a.example/api/v1", "OPENAI_HOST": "https://b.example",
         "ANTHROPIC_API_BASE": "https://c.example",
     }  # fmt: skip
-    upstreams = dict(whole_settings(Options(), environ, str(tmp_path)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
     told = environment(URL, TOKEN, upstreams, environ, str(tmp_path))
     behind = {name: upstreams[told[name].split("/")[4]].url for name in
               (*environ, "ANTHROPIC_HOST", "ANTHROPIC_BASE_URL")}  # fmt: skip
     anthropic = "https://api.anthropic.com"
     assert behind == {**environ, "ANTHROPIC_HOST": anthropic, "ANTHROPIC_BASE_URL": anthropic}
-    inside = dict(whole_settings(Options(), told, str(tmp_path)).upstreams)
+    inside = dict(whole_settings(GatewayOptions(), told, str(tmp_path)).upstreams)
     # opencode has no provider here, so that nothing leads to its address of OpenAI.
     del upstreams["opencode-openai"]
     assert inside == upstreams
@@ -277,7 +276,7 @@ def test_opencodes_own_providers_go_through_the_gateway(tmp_path: Path) -> None:
     environ = at_home(tmp_path, project__opencodeDOTjsonc=text)
     below = tmp_path / "project" / "src"
     below.mkdir()
-    upstreams = dict(whole_settings(Options(), environ, str(below)).upstreams)
+    upstreams = dict(whole_settings(GatewayOptions(), environ, str(below)).upstreams)
     assert upstreams["opencode-local"].url == "http://10.1.2.3:8000/v1"
     assert "opencode-odd" not in upstreams
     assert opencode(environ, below, upstreams) == {
@@ -300,7 +299,7 @@ def test_where_everything_goes_to_one_address_the_agents_own_providers_do_too(
 ) -> None:
     config = '[model_providers.azure]\nbase_url = "https://az.example/openai"\n'
     environ = at_home(tmp_path, DOTcodex__configDOTtoml=config)
-    found = whole_settings(Options(("http://127.0.0.1:8080",)), environ, str(tmp_path))
+    found = whole_settings(GatewayOptions(("http://127.0.0.1:8080",)), environ, str(tmp_path))
     assert found.upstreams["codex-azure"].url == "http://127.0.0.1:8080/v1"
 
 
@@ -352,5 +351,5 @@ def test_only_so_much_of_a_configuration_is_taken(tmp_path: Path) -> None:
     config = "".join(f'[model_providers.p{i}]\nbase_url = "https://p{i}.example"\n'
                      for i in range(100))  # fmt: skip
     environ = at_home(tmp_path, DOTcodex__configDOTtoml=config)
-    assert len(whole_settings(Options(), environ, str(tmp_path)).upstreams) < 50
+    assert len(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams) < 50
     assert os.listdir(tmp_path / ".codex") == ["config.toml"]

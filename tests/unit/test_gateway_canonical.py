@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.gateway.canonical import MASKS, Sent, asked, difference, mask_of, without_secrets
+from headway.gateway.request_match import MASKS, Sent, asked, difference, mask_of, without_secrets
 from tests.unit.recorded_calls import CLIENTS, Run, caller, form, leaves, sent, with_body
 
 RUNS = st.builds(Run, st.integers(0, 10**9), st.integers(10, 30))

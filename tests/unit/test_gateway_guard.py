@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.guard import (
-    examine,
-    hosts_of,
-    model_allowed,
-    onward,
-    unpacked,
-)
-from headway.gateway.keys import Keyring
+from headway.gateway.guard import Keyring, examine, hosts_of, model_allowed, onward, unpacked
 from headway.gateway.values import Head, Pairs, Passed, Turned, Upstream
 from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 

@@ -15,9 +15,9 @@ from google.genai import errors, types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.dialect import Dialect
-from headway.core.quota.fairness import FairQueue
-from headway.core.values import Sketch
+from headway.base.values import Sketch
+from headway.broker.client import CallRequest
+from headway.client.exchange import OutgoingCall
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -27,12 +27,12 @@ from headway.errors import (
     InternalError,
     QueueDeadlineError,
 )
-from headway.gateway import hold
+from headway.gateway import reply as hold
 from headway.gateway.callers import caller_of
 from headway.gateway.values import Caller, Turned
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Asked
-from headway.wire import write
+from headway.pacing.headers import Dialect
+from headway.pacing.queue import FairQueue
+from headway.wire import answer as write
 from headway.wire.read import AnswerReader
 from headway.wire.values import Answer, WireName
 
@@ -161,7 +161,7 @@ SDKS: list[tuple[WireName, Callable[[bytes], list[object]]]] = [
 def test_an_sdk_reads_the_same_answer_with_beats_as_without(
     wire: WireName, read: Callable[[bytes], list[object]], name: str
 ) -> None:
-    answer, beat = stream(wire), hold.beat(wire, named(name))
+    answer, beat = stream(wire), hold.ping_bytes(wire, named(name))
 
     assert beat
     assert read(3 * beat + answer) == read(answer) != []
@@ -171,7 +171,7 @@ def test_an_sdk_reads_the_same_answer_with_beats_as_without(
 @pytest.mark.parametrize("name", ["codex", "opencode", "claude-code", "gemini-cli", "unknown"])
 def test_headway_reads_the_same_answer_with_beats_as_without(wire: WireName, name: str) -> None:
     answer, tallies = stream(wire), []
-    for body in (answer, 5 * hold.beat(wire, named(name)) + answer):
+    for body in (answer, 5 * hold.ping_bytes(wire, named(name)) + answer):
         reader = AnswerReader(wire, 200, hold.COMMITTED[wire], Dialect("x"))
         reader.feed(body)
         reader.end()
@@ -182,20 +182,20 @@ def test_headway_reads_the_same_answer_with_beats_as_without(wire: WireName, nam
 
 
 def test_codex_is_kept_alive_by_events_and_others_by_comments() -> None:
-    codex = hold.beat("openai-responses", named("codex"))
+    codex = hold.ping_bytes("openai-responses", named("codex"))
 
     assert json.loads(codex.split(b"data: ")[1])["type"] == "keepalive"
-    assert hold.beat("openai-responses", named("opencode")).startswith(b":")
+    assert hold.ping_bytes("openai-responses", named("opencode")).startswith(b":")
 
 
 def test_a_whole_call_has_no_beat_except_for_gemini_cli() -> None:
-    assert hold.beat("openai-chat", ANYBODY, is_stream=False) == b""
-    assert hold.beat("gemini", ANYBODY, is_stream=False) == b""
-    assert hold.beat("gemini", named("gemini-cli"), is_stream=False) == b"\n"
+    assert hold.ping_bytes("openai-chat", ANYBODY, is_stream=False) == b""
+    assert hold.ping_bytes("gemini", ANYBODY, is_stream=False) == b""
+    assert hold.ping_bytes("gemini", named("gemini-cli"), is_stream=False) == b"\n"
 
 
 def test_white_space_before_a_whole_answer_changes_nothing() -> None:
-    beat = hold.beat("gemini", named("gemini-cli"), is_stream=False)
+    beat = hold.ping_bytes("gemini", named("gemini-cli"), is_stream=False)
     whole = write.whole("gemini", ANSWER)
 
     assert json.loads(4 * beat + whole) == json.loads(whole)
@@ -204,10 +204,10 @@ def test_white_space_before_a_whole_answer_changes_nothing() -> None:
 def test_an_answer_that_began_early_has_the_type_that_it_was_asked_for() -> None:
     sse, path = "/v1beta/models/m:streamGenerateContent?alt=sse", "/v1/messages"
 
-    assert hold.committed("anthropic", path, True) is hold.COMMITTED["anthropic"]
-    assert hold.committed("gemini", sse, True) is hold.COMMITTED["gemini"]
-    assert hold.committed("gemini", sse.partition("?")[0], True) is hold.COMMITTED_WHOLE
-    assert hold.committed("openai-chat", path, False) is hold.COMMITTED_WHOLE
+    assert hold.stream_headers("anthropic", path, True) is hold.COMMITTED["anthropic"]
+    assert hold.stream_headers("gemini", sse, True) is hold.COMMITTED["gemini"]
+    assert hold.stream_headers("gemini", sse.partition("?")[0], True) is hold.COMMITTED_WHOLE
+    assert hold.stream_headers("openai-chat", path, False) is hold.COMMITTED_WHOLE
 
 
 def test_a_whole_call_is_held_for_less_than_its_clients_timeout() -> None:
@@ -220,8 +220,10 @@ def test_a_whole_call_is_held_for_less_than_its_clients_timeout() -> None:
 
 
 def refused(wire: WireName, status: int, code: str, body: bytes | None = None) -> bytes:
-    told = hold.turned(wire, Turned(status, code, "no", "try something else"))[1]
-    return hold.beat(wire, ANYBODY) + hold.failed(wire, status, told if body is None else body)
+    told = hold.refusal_of(wire, Turned(status, code, "no", "try something else"))[1]
+    return hold.ping_bytes(wire, ANYBODY) + hold.failure_bytes(
+        wire, status, told if body is None else body
+    )
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
@@ -271,7 +273,9 @@ def test_an_error_without_a_body_is_an_error_too(
 
 
 def codex_code(status: int, body: bytes) -> object:
-    last = hold.failed("openai-responses", status, body).split(b"event: response.failed\ndata: ")[1]
+    last = hold.failure_bytes("openai-responses", status, body).split(
+        b"event: response.failed\ndata: "
+    )[1]
     return json.loads(last)["response"]["error"]["code"]
 
 
@@ -300,9 +304,12 @@ def test_codex_is_given_a_code_that_it_knows(status: int, code: str, expected: s
 def test_only_google_itself_is_told_of_a_failure_in_bare_json() -> None:
     body = json.dumps({"error": {"code": 429, "message": "no", "status": "X"}}).encode()
 
-    assert json.loads(hold.failed("gemini", 429, body, named("gemini-cli")))["error"]["code"] == 429
+    assert (
+        json.loads(hold.failure_bytes("gemini", 429, body, named("gemini-cli")))["error"]["code"]
+        == 429
+    )
     for name in ("opencode", "ai-sdk"):
-        told = hold.failed("gemini", 429, body, named(name))
+        told = hold.failure_bytes("gemini", 429, body, named(name))
         assert json.loads(told.removeprefix(b"data: "))[0]["error"]["code"] == 429
         assert told.endswith(b"\n\n")
 
@@ -312,7 +319,7 @@ REFUSED = Turned(403, "host", "the Host is not this gateway", "call 127.0.0.1")
 
 @pytest.mark.parametrize("wire", [*WIRES, None])
 def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None) -> None:
-    headers, body = hold.turned(wire, REFUSED)
+    headers, body = hold.refusal_of(wire, REFUSED)
     told = json.loads(body)
 
     assert headers["content-type"] == "application/json"
@@ -332,7 +339,7 @@ def test_a_refusal_of_our_own_is_in_the_format_of_its_wire(wire: WireName | None
     [(401, "authentication_error"), (418, "invalid_request_error"), (502, "api_error")],
 )
 def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> None:
-    _, body = hold.turned("anthropic", Turned(status, "x", "no"))
+    _, body = hold.refusal_of("anthropic", Turned(status, "x", "no"))
 
     assert json.loads(body)["error"] == {"type": expected, "message": "headway: no"}
 
@@ -352,7 +359,7 @@ def test_anthropic_is_told_the_type_of_a_status(status: int, expected: str) -> N
 def test_a_call_that_is_given_up_is_sent_again_only_if_that_helps(
     wire: WireName, error: HeadwayError, status: int, again: bool
 ) -> None:
-    asked = Asked(CallRequest("a", "openai", Sketch("m"), ()), wire)
+    asked = OutgoingCall(CallRequest("a", "openai", Sketch("m"), ()), wire)
     got, headers, body = hold.given_up(error, asked)
 
     assert got == status
@@ -363,7 +370,7 @@ def test_a_call_that_is_given_up_is_sent_again_only_if_that_helps(
 
 
 def test_the_sdk_sends_a_call_again_that_waited_for_too_long() -> None:
-    asked = Asked(CallRequest("a", "openai", Sketch("m"), ()), "openai-chat")
+    asked = OutgoingCall(CallRequest("a", "openai", Sketch("m"), ()), "openai-chat")
     status, headers, body = hold.given_up(QueueDeadlineError("waited"), asked)
     seen: list[httpx2.Request] = []
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headway.errors import BadValueError
-from headway.gateway.keys import Keyring, KeyringStatistics
+from headway.gateway.guard import Keyring, KeyringStatistics
 
 
 def test_a_token_is_long_random_and_safe_in_a_url() -> None:

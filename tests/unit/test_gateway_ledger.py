@@ -11,11 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.values import Fault, Tally
-from headway.gateway.books import KEYS_MAX, NAMES_MAX, OTHER, ROWS_MAX, Books
-from headway.gateway.exposition import family
-from headway.gateway.histogram import BOUNDS_S, Histogram
-from headway.gateway.ledger import Ledger
+from headway.base.values import Fault, Tally
+from headway.gateway.counters import (
+    BOUNDS_S,
+    KEYS_MAX,
+    NAMES_MAX,
+    OTHER,
+    ROWS_MAX,
+    Books,
+    GatewayLedger,
+    Histogram,
+    family,
+)
 from headway.gateway.values import CallEnded, Turned
 
 CALL = CallEnded(
@@ -66,8 +73,8 @@ def parsed(text: str) -> tuple[dict[str, str], Series]:
     return types, series
 
 
-def booked(*calls: CallEnded) -> Ledger:
-    ledger = Ledger(0.0)
+def booked(*calls: CallEnded) -> GatewayLedger:
+    ledger = GatewayLedger(0.0)
     for call in calls:
         ledger.ended(ledger.entered(call.key, call.caller, 0.0), call, 10.0)
     return ledger
@@ -79,7 +86,7 @@ def table(value: object) -> dict[str, object]:
 
 
 def test_a_call_is_held_then_in_flight_then_booked() -> None:
-    ledger = Ledger(100.0)
+    ledger = GatewayLedger(100.0)
     number = ledger.entered("default", "codex", 101.0)
     other = ledger.entered("default", "codex", 104.0)
     told = ledger.status(109.0)
@@ -99,7 +106,7 @@ def test_a_call_is_held_then_in_flight_then_booked() -> None:
 
 
 def test_a_call_ends_only_once() -> None:
-    ledger = Ledger()
+    ledger = GatewayLedger()
     number = ledger.entered("default", "codex", 0.0)
     ledger.left(number)
     with pytest.raises(KeyError):
@@ -134,7 +141,7 @@ def test_what_failed_is_told_with_its_kind() -> None:
 
 
 def test_what_was_no_call_is_counted_apart() -> None:
-    ledger = Ledger()
+    ledger = GatewayLedger()
     ledger.turned(Turned(403, "origin", "no"))
     ledger.passed("openai", 200)
     ledger.resent()
@@ -181,7 +188,7 @@ def test_counters_are_called_total_and_nothing_else_is() -> None:
 
 
 def test_a_metric_without_series_is_left_out() -> None:
-    types, _ = parsed(Ledger().metrics(1.0))
+    types, _ = parsed(GatewayLedger().metrics(1.0))
     assert "headway_gateway_held" in types
     assert "headway_gateway_faults_total" not in types
 
@@ -244,7 +251,7 @@ def test_the_keys_that_called_last_are_told_one_by_one() -> None:
 
 
 def test_counts_by_code_are_bounded() -> None:
-    ledger = Ledger()
+    ledger = GatewayLedger()
     for i in range(10_000):
         ledger.turned(Turned(400, f"code-{i}", ""))
     turned = table(ledger.status(1.0)["turned_away"])

@@ -9,27 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from headway.agents.metering import MeteredUsage
 from headway.errors import StateFileError
-from headway.gateway.canonical import Asked, asked
-from headway.gateway.recorded import recorded_in
-from headway.gateway.recordfile import CUT_OFF, NOT_SENT
-from headway.gateway.recording import Recorder
-from headway.gateway.settings import Options, read_settings
-from headway.gateway.tape import Reply
-from headway.gateway.tasks import Place, TaskGateway
-from headway.runtime.metering import Taken
+from headway.gateway.recording import Recorder, recorded_in
+from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
+from headway.gateway.request_match import CanonicalCall, asked
+from headway.gateway.settings import GatewayOptions, read_settings
+from headway.gateway.tasks import TaskGateway, TaskRun
 from tests.unit.attempts import Told
 from tests.unit.recorded_calls import HEADERS, TALLY, sent
 
 
-def call(name: str, prompt: str, model: str = "m") -> Asked:
+def call(name: str, prompt: str, model: str = "m") -> CanonicalCall:
     """A call of the agent's main line; another model is another line."""
     made = asked(sent("claude-code", prompt=prompt))
     parts = tuple((key, model if key == "body.model" else value) for key, value in made.parts)
     return replace(made, key=name, model=model, parts=parts)
 
 
-async def answered(recorder: Recorder, one: Asked) -> None:
+async def answered(recorder: Recorder, one: CanonicalCall) -> None:
     recording = recorder.begin(one)
     recording.answered(200, HEADERS)
     recording.feed(b"reply")
@@ -50,7 +48,7 @@ def recorded(path: Path) -> None:
         recorder.begin(call("a~1", "refused")).drop("status 429")
 
     async def second(recorder: Recorder) -> None:
-        await recorder.again(call("a~1", "one"), Reply(200, HEADERS, b"reply", TALLY))
+        await recorder.again(call("a~1", "one"), RecordedReply(200, HEADERS, b"reply", TALLY))
         await answered(recorder, call("a~2", "one"))
 
     for work in (first, second):
@@ -64,9 +62,9 @@ def test_calls_are_counted_by_name_each_once_and_what_may_have_been_paid_with_th
 ) -> None:
     recorded(tmp_path / "calls.hwr")
     found = recorded_in(str(tmp_path / "calls.hwr"))
-    taken = Taken(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3)
+    taken = MeteredUsage(4, 36.0, 15.0, in_flight=2, paid=3, unpriced=3)
     assert found["a~1"] == taken, "what came again is free"
-    assert found["a~2"] == found["b~1"] == Taken(1, 12.0, 5.0, paid=1, unpriced=1)
+    assert found["a~2"] == found["b~1"] == MeteredUsage(1, 12.0, 5.0, paid=1, unpriced=1)
 
 
 def test_what_was_recorded_has_the_price_of_its_model(tmp_path: Path) -> None:
@@ -89,8 +87,8 @@ def test_no_file_has_no_calls_and_another_file_is_no_recording(tmp_path: Path) -
 
 
 def gateway(folder: Path) -> TaskGateway:
-    place = Place("r", str(folder), str(folder), {"HOME": str(folder), "PATH": "/nowhere"})
-    return TaskGateway(place, read_settings(Options(), {}))
+    place = TaskRun("r", str(folder), str(folder), {"HOME": str(folder), "PATH": "/nowhere"})
+    return TaskGateway(place, read_settings(GatewayOptions(), {}))
 
 
 def test_an_attempt_goes_on_with_what_was_recorded_under_its_name(tmp_path: Path) -> None:
@@ -103,12 +101,12 @@ def test_an_attempt_goes_on_with_what_was_recorded_under_its_name(tmp_path: Path
         attempt = Told().attempt()
         opened = meter.open(attempt, print)
         assert meter.known_as(attempt, "a~1").calls == 4
-        assert meter.known_as(attempt, "c~1") == Taken()
-        assert meter.seen(attempt) == Taken()
-        meter.carry(attempt, Taken(2, 20.0, 5.0, 100))
-        assert meter.seen(attempt) == Taken(2, 20.0, 5.0, 100)
-        assert await opened.close() == Taken(2, 20.0, 5.0, 100)
-        assert meter.seen(attempt) == Taken()
+        assert meter.known_as(attempt, "c~1") == MeteredUsage()
+        assert meter.seen(attempt) == MeteredUsage()
+        meter.carry(attempt, MeteredUsage(2, 20.0, 5.0, 100))
+        assert meter.seen(attempt) == MeteredUsage(2, 20.0, 5.0, 100)
+        assert await opened.close() == MeteredUsage(2, 20.0, 5.0, 100)
+        assert meter.seen(attempt) == MeteredUsage()
         await meter.aclose()
 
     asyncio.run(perform())

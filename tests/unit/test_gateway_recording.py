@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import StateFileError
-from headway.gateway.recordfile import sealed
 from headway.gateway.recording import Recorder, RecorderStatistics
-from headway.gateway.tape import Reply, Tape
+from headway.gateway.replay import RecordedReply, Tape, sealed
 from tests.unit.recorded_calls import TALLY, bodies, plain, record, record_calls, replied
 
 KILLED = """
 import asyncio, sys
-from headway.core.values import Tally
+from headway.base.values import Tally
 from headway.gateway.recording import Recorder
 from tests.unit.recorded_calls import plain
 
@@ -53,7 +52,7 @@ def test_a_reply_comes_back_as_it_was_without_cookies_or_limits(path: Path) -> N
     record(path, lambda recorder: replied(recorder.begin(plain("a")), body))
     tape = Tape(str(path))
     kept = ((b"content-type", b"text/event-stream"), (b"request-id", b"req_1"))
-    assert tape.find(plain("a")) == Reply(200, kept, body, TALLY)
+    assert tape.find(plain("a")) == RecordedReply(200, kept, body, TALLY)
     assert tape.statistics().given == tape.statistics().recorded == 1
     assert "1 given" in repr(tape)
     tape.close()

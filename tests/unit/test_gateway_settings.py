@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import BadValueError
 from headway.gateway.settings import (
     BEHIND_VARIABLE,
     DEFAULTS,
-    Options,
+    GatewayOptions,
     is_loopback,
     leads_to_gateway,
     read_settings,
 )
-from headway.runtime.accounts import GATEWAY_VARIABLE
 
 TOKEN = "Co7-syenADWHQFryEYGHZMrjMrdV8lYS-TAxpXiz52Y"
 OURS = f"http://127.0.0.1:4929/{TOKEN}"
 
 
-def urls(options: Options = Options(), **environ: str) -> dict[str, str]:
+def urls(options: GatewayOptions = GatewayOptions(), **environ: str) -> dict[str, str]:
     return {name: one.url for name, one in read_settings(options, environ).upstreams.items()}
 
 
-def refused(options: Options, **environ: str) -> BadValueError:
+def refused(options: GatewayOptions, **environ: str) -> BadValueError:
     with pytest.raises(BadValueError) as caught:
         read_settings(options, environ)
     return caught.value
@@ -34,7 +34,7 @@ def refused(options: Options, **environ: str) -> BadValueError:
 
 def test_told_nothing_it_knows_the_three_providers() -> None:
     assert urls() == DEFAULTS
-    settings = read_settings(Options(), {})
+    settings = read_settings(GatewayOptions(), {})
     assert (settings.host, settings.port, settings.wait_s) == ("127.0.0.1", 0, None)
 
 
@@ -52,16 +52,18 @@ def test_the_users_own_addresses_are_the_upstreams() -> None:
 
 
 def test_an_address_without_a_name_is_for_everything() -> None:
-    options = Options(("http://127.0.0.1:8080/v1",))
+    options = GatewayOptions(("http://127.0.0.1:8080/v1",))
     assert set(urls(options, OPENAI_BASE_URL="https://x.example").values()) == {
         "http://127.0.0.1:8080"
     }
     assert options.every == "http://127.0.0.1:8080"
-    assert Options(("groq=https://api.groq.com",)).every is None
+    assert GatewayOptions(("groq=https://api.groq.com",)).every is None
 
 
 def test_a_named_upstream_keeps_its_whole_address() -> None:
-    found = urls(Options(("groq=https://api.groq.com/openai/v1", "openai=https://o.example/v1")))
+    found = urls(
+        GatewayOptions(("groq=https://api.groq.com/openai/v1", "openai=https://o.example/v1"))
+    )
     assert found["groq"] == "https://api.groq.com/openai/v1"
     assert found["openai"] == "https://o.example"
     assert found["anthropic"] == DEFAULTS["anthropic"]
@@ -75,7 +77,7 @@ def test_a_named_upstream_keeps_its_whole_address() -> None:
      "x=https://h?q=1", "x=https://h#f", "x=https://u:p@h", "https://u:p@h", "http://"],
 )  # fmt: skip
 def test_an_upstream_that_is_none_is_refused(text: str) -> None:
-    error = refused(Options((text,)))
+    error = refused(GatewayOptions((text,)))
     assert error.code == "HW103"
     assert "u:p" not in error.render()
 
@@ -83,21 +85,21 @@ def test_an_upstream_that_is_none_is_refused(text: str) -> None:
 def test_the_address_of_a_gateway_is_unwrapped() -> None:
     behind = json.dumps({"anthropic": "https://corp.example", "openai": 7})
     environ = {GATEWAY_VARIABLE: OURS, BEHIND_VARIABLE: behind}
-    found = urls(Options(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic", **environ)
+    found = urls(GatewayOptions(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic", **environ)
     assert found["anthropic"] == "https://corp.example"
 
 
 @pytest.mark.parametrize("behind", ["", "{", "[]", '{"openai": "https://x.example"}',
                                     json.dumps({"anthropic": f"{OURS}/anthropic"})])  # fmt: skip
 def test_a_circle_is_refused(behind: str) -> None:
-    error = refused(Options(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic",
+    error = refused(GatewayOptions(), ANTHROPIC_BASE_URL=f"{OURS}/anthropic",
                     **{BEHIND_VARIABLE: behind})  # fmt: skip
     assert "circle" in error.message
     assert "unset ANTHROPIC_BASE_URL" in str(error.hint)
 
 
 def test_a_named_upstream_ends_the_circle() -> None:
-    options = Options(("anthropic=https://api.anthropic.com",))
+    options = GatewayOptions(("anthropic=https://api.anthropic.com",))
     assert urls(options, ANTHROPIC_BASE_URL=f"{OURS}/anthropic")["anthropic"].endswith(".com")
 
 
@@ -119,7 +121,7 @@ def test_a_gateway_is_known_by_what_the_environment_says() -> None:
 
 
 def test_a_key_comes_from_its_variable_and_is_not_shown() -> None:
-    settings = read_settings(Options(keys=("anthropic=WORK",)), {"WORK": " sk-secret\n"})
+    settings = read_settings(GatewayOptions(keys=("anthropic=WORK",)), {"WORK": " sk-secret\n"})
     assert settings.upstreams["anthropic"].key == "sk-secret"
     assert "sk-secret" not in repr(settings)
 
@@ -128,25 +130,25 @@ def test_a_key_comes_from_its_variable_and_is_not_shown() -> None:
                                   "nobody=WORK", "anthropic=EMPTY", "anthropic=TWO_LINES",
                                   "anthropic=LONG"])  # fmt: skip
 def test_a_key_that_cannot_be_used_is_refused_and_not_shown(text: str) -> None:
-    error = refused(Options(keys=(text,)), WORK="k", EMPTY=" ", TWO_LINES="sk-secret\nx: y",
+    error = refused(GatewayOptions(keys=(text,)), WORK="k", EMPTY=" ", TWO_LINES="sk-secret\nx: y",
                     LONG="k" * 5000)  # fmt: skip
     assert "sk-secret" not in error.render()
 
 
 @pytest.mark.parametrize(("text", "wait_s"), [("90s", 90.0), ("10m", 600.0), ("7d", 604_800.0)])
 def test_a_wait_is_a_time(text: str, wait_s: float) -> None:
-    assert read_settings(Options(wait=text), {}).wait_s == wait_s
-    assert read_settings(Options(silent=text), {}).silent_s == wait_s
+    assert read_settings(GatewayOptions(wait=text), {}).wait_s == wait_s
+    assert read_settings(GatewayOptions(silent=text), {}).silent_s == wait_s
 
 
 @pytest.mark.parametrize("text", ["90", "0s", "-5s", "8d", "forever", ""])
 def test_a_wait_that_is_none_is_refused(text: str) -> None:
-    assert "--wait 90s" in str(refused(Options(wait=text)).hint)
+    assert "--wait 90s" in str(refused(GatewayOptions(wait=text)).hint)
 
 
 @pytest.mark.parametrize("text", ["-1", "65536", "http", "1e3", "٣"])
 def test_a_port_that_is_none_is_refused(text: str) -> None:
-    assert "--port" in refused(Options(port=text)).message
+    assert "--port" in refused(GatewayOptions(port=text)).message
 
 
 @pytest.mark.parametrize(
@@ -154,13 +156,13 @@ def test_a_port_that_is_none_is_refused(text: str) -> None:
     [("localhost", "127.0.0.1"), ("::1", "::1"), ("[::1]", "::1"), ("127.0.0.2", "127.0.0.2")],
 )
 def test_it_listens_on_this_machine(host: str, taken: str) -> None:
-    assert read_settings(Options(host=host), {}).host == taken
+    assert read_settings(GatewayOptions(host=host), {}).host == taken
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "", "127.0.0.1.x"])
 def test_it_does_not_listen_where_others_can_reach_it(host: str) -> None:
     assert not is_loopback(host)
-    assert "nobody else" in refused(Options(host=host)).message
+    assert "nobody else" in refused(GatewayOptions(host=host)).message
 
 
 def test_recordings_are_named_from_the_root(
@@ -168,21 +170,21 @@ def test_recordings_are_named_from_the_root(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tape").write_text("")
-    settings = read_settings(Options(record="new", replay="tape"), {})
+    settings = read_settings(GatewayOptions(record="new", replay="tape"), {})
     assert (settings.record, settings.replay) == (str(tmp_path / "new"), str(tmp_path / "tape"))
 
 
 def test_recordings_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    refused(Options(replay=str(tmp_path / "none")))
-    refused(Options(record=str(tmp_path / "none" / "new")))
-    refused(Options(record=str(tmp_path)))
+    refused(GatewayOptions(replay=str(tmp_path / "none")))
+    refused(GatewayOptions(record=str(tmp_path / "none" / "new")))
+    refused(GatewayOptions(record=str(tmp_path)))
 
 
 def test_only_some_options_need_a_gateway_of_their_own() -> None:
-    assert not Options(port="7", host="::1").needs_own
-    assert Options(wait="9s").needs_own
-    assert Options(("https://x.example",)).needs_own
+    assert not GatewayOptions(port="7", host="::1").needs_own
+    assert GatewayOptions(wait="9s").needs_own
+    assert GatewayOptions(("https://x.example",)).needs_own
 
 
 def test_there_are_only_so_many_upstreams() -> None:
-    refused(Options(tuple(f"u{i}=https://x.example" for i in range(60))))
+    refused(GatewayOptions(tuple(f"u{i}=https://x.example" for i in range(60))))

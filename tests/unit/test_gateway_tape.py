@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.values import Fault
-from headway.gateway import tape as tape_module
-from headway.gateway.canonical import asked
+from headway.base.values import Fault
+from headway.gateway import replay as tape_module
 from headway.gateway.recording import Recorder
-from headway.gateway.tape import Tape, TapeStatistics
+from headway.gateway.replay import Tape, TapeStatistics
+from headway.gateway.request_match import asked
 from tests.unit.recorded_calls import (
     CLIENTS,
     HEADERS,

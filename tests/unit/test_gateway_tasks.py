@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headway.core.engine.local import Resting
-from headway.core.values import Fault
+from headway.agents.metering import Metered, MeteredUsage, metered
+from headway.base.values import Fault
+from headway.engine.strategy import Resting
 from headway.errors import BadValueError
-from headway.gateway.pocket import MONEY_S_MAX
-from headway.gateway.settings import Options, read_settings
-from headway.gateway.tasks import Place, TaskGateway, task_gateway
-from headway.gateway.values import Key, Payer, Totals, Upstream
-from headway.runtime.metering import Metered, Taken, metered
-from headway.runtime.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
+from headway.gateway.settings import GatewayOptions, read_settings
+from headway.gateway.spending import MONEY_S_MAX
+from headway.gateway.tasks import TaskGateway, TaskRun, task_gateway
+from headway.gateway.values import GatewayKey, Payer, Totals, Upstream
 from headway.testing import run_virtual
+from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 
 BROKEN = Upstream("x", "http://provider.test:not-a-port")
@@ -48,7 +48,7 @@ class Opened:
         return self.waits_for_windows
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncIterator[tuple[TaskGateway, Metered, Key, Payer]]:
+    async def attempt(self) -> AsyncIterator[tuple[TaskGateway, Metered, GatewayKey, Payer]]:
         meter = gateway()
         meter.meet(self.window, False)
         try:
@@ -61,11 +61,11 @@ class Opened:
 
 
 def gateway(environ: Mapping[str, str] = ENVIRON) -> TaskGateway:
-    settings = read_settings(Options(), environ)
-    return TaskGateway(Place("run-1", "here", "here/run", environ), settings)
+    settings = read_settings(GatewayOptions(), environ)
+    return TaskGateway(TaskRun("run-1", "here", "here/run", environ), settings)
 
 
-def key_of(meter: TaskGateway, told: Mapping[str, str]) -> Key:
+def key_of(meter: TaskGateway, told: Mapping[str, str]) -> GatewayKey:
     token = urlsplit(told["HEADWAY_GATEWAY"]).path.strip("/")
     found = meter._keys.find(token)
     assert found is not None
@@ -89,9 +89,10 @@ def test_a_command_is_told_where_its_key_opens() -> None:
 
 def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_end() -> None:
     async def main() -> None:
-        settings = read_settings(Options(), ENVIRON)
+        settings = read_settings(GatewayOptions(), ENVIRON)
         meter = TaskGateway(
-            Place("run-1", "here", "here/run", ENVIRON), replace(settings, upstreams={"x": BROKEN})
+            TaskRun("run-1", "here", "here/run", ENVIRON),
+            replace(settings, upstreams={"x": BROKEN}),
         )
         told = meter.open(Told().attempt(), print).environment
         port = urlsplit(told["HEADWAY_GATEWAY"]).port
@@ -111,7 +112,7 @@ def test_a_key_ends_with_its_attempt_and_says_what_its_calls_took() -> None:
     async def main() -> None:
         async with Opened().attempt() as (meter, seen, key, _):
             key.totals = Totals(3, 100.0, 20.0, 450)
-            assert await seen.close() == Taken(3, 100.0, 20.0, 450)
+            assert await seen.close() == MeteredUsage(3, 100.0, 20.0, 450)
             assert key.is_over
             assert meter._keys.find(key.token) is None
             assert meter.statistics().attempts == 1
@@ -135,12 +136,12 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
 
 
 def test_a_call_that_never_ends_is_not_waited_for() -> None:
-    async def main() -> Taken:
+    async def main() -> MeteredUsage:
         async with Opened().attempt() as (_, seen, key, _payer):
             key.in_flight = 1
             return await seen.close()
 
-    assert run_virtual(main()) == Taken()
+    assert run_virtual(main()) == MeteredUsage()
 
 
 def test_an_attempt_waits_while_any_of_its_calls_does() -> None:
@@ -306,18 +307,18 @@ def test_a_command_whose_call_waits_for_a_window_that_nobody_waits_for_is_ended(
 def test_an_environment_that_has_a_gateway_or_wants_none_keeps_it(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    place = Place("r", str(tmp_path), str(tmp_path), {"HOME": str(tmp_path), **environ})
+    place = TaskRun("r", str(tmp_path), str(tmp_path), {"HOME": str(tmp_path), **environ})
     assert task_gateway(place) is None
 
 
 def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "OPENAI_BASE_URL": "https://relay.test/api/v1"}
-    made = task_gateway(Place("r", str(tmp_path), str(tmp_path), environ))
+    made = task_gateway(TaskRun("r", str(tmp_path), str(tmp_path), environ))
     assert made is not None
     upstreams = made._settings.upstreams
     assert upstreams["openai"].url == "https://relay.test/api"
     assert upstreams["anthropic"].url == "https://api.anthropic.com"
-    bad = Place("r", str(tmp_path), str(tmp_path), {**environ, "OPENAI_BASE_URL": "no address"})
+    bad = TaskRun("r", str(tmp_path), str(tmp_path), {**environ, "OPENAI_BASE_URL": "no address"})
     with pytest.raises(BadValueError):
         task_gateway(bad)
 
@@ -326,7 +327,7 @@ def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) ->
 class FakeMeter:
     """A meter that says of every attempt what it was told to say."""
 
-    taken: Taken = Taken(2, 30.0, 4.0, 500)
+    taken: MeteredUsage = MeteredUsage(2, 30.0, 4.0, 500)
     stopped: OverBudgetError | None = None
     empty: WindowEmptyError | None = None
     is_ended: bool = False
@@ -342,18 +343,18 @@ class FakeMeter:
 
     def record(self, path: str) -> None: ...
 
-    def known_as(self, attempt: Attempt, name: str) -> Taken:
-        return Taken()
+    def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
+        return MeteredUsage()
 
-    def carry(self, attempt: Attempt, taken: Taken) -> None: ...
+    def carry(self, attempt: Attempt, taken: MeteredUsage) -> None: ...
 
-    def seen(self, attempt: Attempt) -> Taken:
+    def seen(self, attempt: Attempt) -> MeteredUsage:
         return self.taken
 
     def resting(self) -> Resting:
         return Resting()
 
-    async def close(self) -> Taken:
+    async def close(self) -> MeteredUsage:
         self.closes += 1
         return self.taken
 

@@ -7,18 +7,6 @@ from time import process_time
 
 import pytest
 
-from headway.core.plan.graph import (
-    ARRIVALS_MAX,
-    Graph,
-    GraphStatistics,
-    Group,
-    Need,
-    Numbering,
-    NumberingStatistics,
-    Task,
-)
-from headway.core.plan.order import CYCLE_SHOWN_MAX
-from headway.core.plan.ready import ReadySet
 from headway.errors import (
     CycleError,
     DuplicateTaskError,
@@ -26,6 +14,18 @@ from headway.errors import (
     QueueOrderError,
     UnknownNeedError,
 )
+from headway.plans.graph import (
+    ARRIVALS_MAX,
+    Graph,
+    GraphStatistics,
+    Need,
+    Numbering,
+    NumberingStatistics,
+    Task,
+    TaskGroup,
+)
+from headway.plans.links import CYCLE_SHOWN_MAX
+from headway.plans.ready import ReadySet
 
 
 def _graph(**needs: str) -> Graph:
@@ -151,24 +151,24 @@ def test_width_counts_the_fullest_level() -> None:
 
 def test_a_group_counts_once_in_a_path_and_with_all_its_members_in_the_width() -> None:
     graph = Graph([
-        Group("fetch", 3, weight_s=2.0),
-        Group("parse", 3, (Need(0, block=1),), weight_s=1.0),
-        Group("merge", 1, (Need(1),), weight_s=5.0),
-        Group("found", None, (Need(2),)),
+        TaskGroup("fetch", 3, weight_s=2.0),
+        TaskGroup("parse", 3, (Need(0, block=1),), weight_s=1.0),
+        TaskGroup("merge", 1, (Need(1),), weight_s=5.0),
+        TaskGroup("found", None, (Need(2),)),
     ])  # fmt: skip
     assert graph.critical_path(graph.weights()) == (8.0, (0, 1, 2, 3))
     assert graph.statistics() == GraphStatistics(groups=4, tasks=7, edges=3, levels=4, width=3)
     assert repr(graph) == "<Graph 7 tasks, 3 edges, 4 levels>"
-    assert Graph([Group("found", None)]).width() == 1
+    assert Graph([TaskGroup("found", None)]).width() == 1
 
 
 def test_needs_are_of_all_members_or_of_the_same_one() -> None:
     graph = Graph([
-        Group("a", 5),
-        Group("b", 5, (Need(0, block=1),)),
-        Group("c", 5, (Need(0), Need(0, block=1), Need(1, block=1))),
-        Group("one", 1),
-        Group("other", 1, (Need(3, block=1),)),
+        TaskGroup("a", 5),
+        TaskGroup("b", 5, (Need(0, block=1),)),
+        TaskGroup("c", 5, (Need(0), Need(0, block=1), Need(1, block=1))),
+        TaskGroup("one", 1),
+        TaskGroup("other", 1, (Need(3, block=1),)),
     ])  # fmt: skip
     assert graph.needs == ((), (0,), (0, 1), (), (3,))
     assert graph.memberwise == ((), (0,), (1,), (), ()), "of one alone it is the same, and simpler"
@@ -178,37 +178,37 @@ def test_needs_are_of_all_members_or_of_the_same_one() -> None:
 
 def test_members_that_need_each_other_are_equally_many() -> None:
     with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
-        Graph([Group("a", 3), Group("b", 4, (Need(0, block=1),))])
+        Graph([TaskGroup("a", 3), TaskGroup("b", 4, (Need(0, block=1),))])
     with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
-        Graph([Group("a", 3), Group("b", None, (Need(0, block=1),))])
+        Graph([TaskGroup("a", 3), TaskGroup("b", None, (Need(0, block=1),))])
 
 
 def test_unknown_sizes_go_along_one_chain() -> None:
     chain = [
-        Group("a", None),
-        Group("b", None, (Need(0, block=1),)),
-        Group("c", None, (Need(1, block=1), Need(0, block=1))),
+        TaskGroup("a", None),
+        TaskGroup("b", None, (Need(0, block=1),)),
+        TaskGroup("c", None, (Need(1, block=1), Need(0, block=1))),
     ]
     assert Graph(chain).memberwise == ((), (0,), (0, 1))
-    both = Group("d", None, (Need(0, block=1), Need(1, block=1)))
+    both = TaskGroup("d", None, (Need(0, block=1), Need(1, block=1)))
     with pytest.raises(InternalError, match="`d` needs members of two groups of unknown size"):
-        Graph([Group("a", None), Group("b", None), both])
+        Graph([TaskGroup("a", None), TaskGroup("b", None), both])
 
 
 def test_what_a_byte_cannot_count_is_refused() -> None:
     count = ARRIVALS_MAX + 1
-    groups = [Group(str(number), 2) for number in range(count)]
-    last = Group("last", 2, tuple(Need(number, block=1) for number in range(count)))
+    groups = [TaskGroup(str(number), 2) for number in range(count)]
+    last = TaskGroup("last", 2, tuple(Need(number, block=1) for number in range(count)))
     with pytest.raises(InternalError, match="each of `last` needs 256 members of others"):
         Graph([*groups, last])
 
 
 def test_blocks_are_as_many_as_members_need_them() -> None:
     graph = Graph([
-        Group("a", 9),
-        Group("b", 3, (Need(0, block=4),)),
-        Group("c", 1, (Need(1, block=4, is_lenient=True),)),
-        Group("d", 3, (Need(1, block=1), Need(0, block=4, is_lenient=True), Need(2))),
+        TaskGroup("a", 9),
+        TaskGroup("b", 3, (Need(0, block=4),)),
+        TaskGroup("c", 1, (Need(1, block=4, is_lenient=True),)),
+        TaskGroup("d", 3, (Need(1, block=1), Need(0, block=4, is_lenient=True), Need(2))),
     ])  # fmt: skip
     assert graph.blocks == ((), (Need(0, 4),), (), (Need(0, 4, is_lenient=True), Need(1, 1)))
     assert graph.arrivals == (0, 4, 0, 5)
@@ -219,11 +219,11 @@ def test_blocks_are_as_many_as_members_need_them() -> None:
     assert Need(0, 1).memberwise
     assert not Need(0, 4).memberwise
     with pytest.raises(InternalError, match="`b` needs members of a group of another size"):
-        Graph([Group("a", 9), Group("b", 2, (Need(0, block=4),))])
+        Graph([TaskGroup("a", 9), TaskGroup("b", 2, (Need(0, block=4),))])
 
 
 def test_the_members_of_a_block_have_numbers_in_a_row() -> None:
-    numbers = Numbering([Group("x", 3), Group("a", 9), Group("later", None)])
+    numbers = Numbering([TaskGroup("x", 3), TaskGroup("a", 9), TaskGroup("later", None)])
     assert numbers.needed(Need(1), 5) == range(3, 12)
     assert numbers.needed(Need(1, 1), 5) == range(8, 9)
     assert numbers.needed(Need(1, 4), 2) == range(11, 12), "the last block is smaller"
@@ -231,38 +231,38 @@ def test_the_members_of_a_block_have_numbers_in_a_row() -> None:
 
 
 def test_unknown_sizes_of_blocks_go_along_one_chain() -> None:
-    first = [Group("a", None), Group("b", None, (Need(0, block=2),))]
-    Graph([*first, Group("c", None, (Need(1, block=2), Need(0, block=4)))])
+    first = [TaskGroup("a", None), TaskGroup("b", None, (Need(0, block=2),))]
+    Graph([*first, TaskGroup("c", None, (Need(1, block=2), Need(0, block=4)))])
     with pytest.raises(InternalError, match="`c` needs members of two groups of unknown size"):
-        Graph([*first, Group("c", None, (Need(1, block=2), Need(0, block=2)))])
+        Graph([*first, TaskGroup("c", None, (Need(1, block=2), Need(0, block=2)))])
 
 
 @pytest.mark.parametrize("other", [Need(0), Need(0, block=2), Need(0, block=3, is_lenient=True)])
 def test_a_group_is_not_needed_in_two_ways_that_contradict_each_other(other: Need) -> None:
     with pytest.raises(InternalError, match="`b` needs `a` in two ways"):
-        Graph([Group("a", 6), Group("b", 2, (Need(0, block=3), other))])
-    Graph([Group("a", 6), Group("b", 2, (Need(0, block=3), Need(0, block=3)))])
+        Graph([TaskGroup("a", 6), TaskGroup("b", 2, (Need(0, block=3), other))])
+    Graph([TaskGroup("a", 6), TaskGroup("b", 2, (Need(0, block=3), Need(0, block=3)))])
 
 
 @pytest.mark.parametrize("need", [-1, 1, 7])
 def test_a_need_of_a_group_that_is_not_there_is_a_mistake_of_ours(need: int) -> None:
     with pytest.raises(InternalError, match=f"`a` needs group {need} of 1"):
-        Graph([Group("a", 1, (Need(need),))])
+        Graph([TaskGroup("a", 1, (Need(need),))])
 
 
 def test_two_groups_of_one_name_are_refused() -> None:
     with pytest.raises(DuplicateTaskError, match="two tasks have the name `a`"):
-        Graph([Group("a", 2), Group("a", 3)])
+        Graph([TaskGroup("a", 2), TaskGroup("a", 3)])
 
 
 def test_a_queue_lists_its_groups_as_declared() -> None:
-    graph = Graph([Group("a", queue="q"), Group("b"), Group("c", 3, queue="q")])
+    graph = Graph([TaskGroup("a", queue="q"), TaskGroup("b"), TaskGroup("c", 3, queue="q")])
     assert graph.queues == {"q": (0, 2)}
 
 
 def test_a_queue_whose_order_contradicts_a_need_is_refused() -> None:
     with pytest.raises(QueueOrderError) as caught:
-        Graph([Group("deploy", 1, (Need(1),), queue="live"), Group("build", queue="live")])
+        Graph([TaskGroup("deploy", 1, (Need(1),), queue="live"), TaskGroup("build", queue="live")])
     assert caught.value.render() == (
         "error[HW004]: the order of queue `live` contradicts a need: deploy -> build -> deploy\n"
         "  tasks.build.queue  each waits for the next, so none of them can start\n"
@@ -273,15 +273,17 @@ def test_a_queue_whose_order_contradicts_a_need_is_refused() -> None:
 def test_two_queues_that_wait_for_each_other_are_refused() -> None:
     with pytest.raises(QueueOrderError, match="contradicts a need"):
         Graph([
-            Group("a", 1, (Need(3),), queue="one"),
-            Group("b", queue="one"),
-            Group("c", 1, (Need(1),), queue="two"),
-            Group("d", queue="two"),
+            TaskGroup("a", 1, (Need(3),), queue="one"),
+            TaskGroup("b", queue="one"),
+            TaskGroup("c", 1, (Need(1),), queue="two"),
+            TaskGroup("d", queue="two"),
         ])  # fmt: skip
 
 
 def test_tasks_are_numbered_group_by_group() -> None:
-    numbers = Numbering([Group("a", 2), Group("later", None), Group("none", 0), Group("b", 3)])
+    numbers = Numbering(
+        [TaskGroup("a", 2), TaskGroup("later", None), TaskGroup("none", 0), TaskGroup("b", 3)]
+    )
     assert [numbers.place(task) for task in range(5)] == [(0, 0), (0, 1), (3, 0), (3, 1), (3, 2)]
     assert numbers.task_of(3, 1) == 3
     assert numbers.group_of(4) == 3
@@ -293,7 +295,7 @@ def test_tasks_are_numbered_group_by_group() -> None:
 
 
 def test_members_that_are_found_later_get_the_next_free_numbers() -> None:
-    numbers = Numbering([Group("later", None), Group("a", 2), Group("last", None)])
+    numbers = Numbering([TaskGroup("later", None), TaskGroup("a", 2), TaskGroup("last", None)])
     assert numbers.expand(2, 3) == range(2, 5)
     assert numbers.expand(0, 1) == range(5, 6)
     assert (numbers.place(4), numbers.place(5)) == ((2, 2), (0, 0))
@@ -303,7 +305,7 @@ def test_members_that_are_found_later_get_the_next_free_numbers() -> None:
 
 
 def test_a_group_of_a_billion_costs_as_much_as_a_group_of_one() -> None:
-    graph = Graph([Group("a", 10**9), Group("b", 10**9, (Need(0, block=1),))])
+    graph = Graph([TaskGroup("a", 10**9), TaskGroup("b", 10**9, (Need(0, block=1),))])
     assert graph.width() == 10**9
     assert Numbering(graph.groups).place(10**9 + 5) == (1, 5)
 

@@ -6,15 +6,23 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.book import Book, Cut, Outcome, Request
-from headway.core.quota.demand import Price
-from headway.core.quota.estimate import Estimates
-from headway.core.quota.growth import STEP_SHARE, STEP_TOKENS, Growth, claim_in, no_room
-from headway.core.quota.length import OUTPUT_TOKENS_PRIOR
-from headway.core.quota.purse import CLAIM_S, Purse, named
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, Memory, Spend
-from headway.core.quota.waiting import Verdict
-from headway.core.values import Fault, Limit, Sketch, Tally
+from headway.base.values import Fault, Limit, Sketch, Tally
+from headway.pacing.admission import AdmissionDecision, Book, CallOutcome
+from headway.pacing.budget import (
+    CLAIM_S,
+    STEP_SHARE,
+    STEP_TOKENS,
+    Cut,
+    Growth,
+    MonthlyBudgets,
+    claim_in,
+    named,
+    no_room,
+)
+from headway.pacing.estimate import Estimates, Price
+from headway.pacing.lane import Request
+from headway.pacing.length import OUTPUT_TOKENS_PRIOR
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, MonthlyBudget, PacingMemory, Spend
 
 PRICE = Price(3_000_000, 15_000_000)
 INPUT = 1.2 * 1004.0
@@ -32,7 +40,9 @@ def _request(
     return Request(("ann", number), "one", "anthropic", sketch, is_soft=is_soft)
 
 
-def _book(budget: Budget = Budget(), *asking: Request, memory: Memory = Memory()) -> Book:
+def _book(
+    budget: MonthlyBudget = MonthlyBudget(), *asking: Request, memory: PacingMemory = PacingMemory()
+) -> Book:
     book = Book(memory, lambda model, _: PRICE if model == "model" else None, 0.0)
     book.configure(EVERY_ACCOUNT, AccountTerms(budget=budget), 0.0)
     for request in asking:
@@ -45,14 +55,14 @@ def _money(book: Book) -> tuple[float, float]:
     return ledger.spent.tokens, ledger.claimed.tokens
 
 
-def _cuts(verdict: Verdict) -> list[int]:
+def _cuts(verdict: AdmissionDecision) -> list[int]:
     return [cut.id[1] for cut in verdict.cuts]
 
 
 def test_calls_with_absurd_ceilings_run_side_by_side_under_a_small_budget() -> None:
     many = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
     for is_soft, at_once in ((True, 22), (False, 1)):
-        book = _book(Budget(tokens=200_000.0))
+        book = _book(MonthlyBudget(tokens=200_000.0))
         book.configure("one", many, 0.0)
         for number in range(22):
             book.ask(_request(number, is_soft=is_soft), 0.0)
@@ -62,13 +72,13 @@ def test_calls_with_absurd_ceilings_run_side_by_side_under_a_small_budget() -> N
 
 
 def test_a_call_of_which_nothing_is_expected_claims_something() -> None:
-    book = _book(Budget(tokens=200_000.0), _request(1, most=0))
+    book = _book(MonthlyBudget(tokens=200_000.0), _request(1, most=0))
     book.decide(0.0)
     assert _money(book)[1] == pytest.approx(INPUT + 1.0)
 
 
 def test_a_claim_is_raised_ahead_of_the_answer_in_growing_steps() -> None:
-    book = _book(Budget(tokens=200_000.0), _request(1))
+    book = _book(MonthlyBudget(tokens=200_000.0), _request(1))
     book.decide(0.0)
     assert not book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR, 1.0)
     assert book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR + 1.0, 2.0)
@@ -76,11 +86,11 @@ def test_a_claim_is_raised_ahead_of_the_answer_in_growing_steps() -> None:
     assert not book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR + STEP_TOKENS, 3.0)
     assert book.progress(("ann", 1), 2000.0, 4.0)
     assert _money(book)[1] == pytest.approx(INPUT + 2000.0 * (1.0 + STEP_SHARE))
-    assert book.decide(4.0) == Verdict((), (), inf)
+    assert book.decide(4.0) == AdmissionDecision((), (), inf)
 
 
 def test_a_claim_is_never_raised_beyond_the_longest_answer() -> None:
-    book = _book(Budget(tokens=INPUT + 600.0), _request(1, most=600))
+    book = _book(MonthlyBudget(tokens=INPUT + 600.0), _request(1, most=600))
     book.decide(0.0)
     for tokens in (510.0, 590.0, 600.0):
         book.progress(("ann", 1), tokens, tokens)
@@ -89,7 +99,7 @@ def test_a_claim_is_never_raised_beyond_the_longest_answer() -> None:
 
 
 def test_a_claim_is_raised_by_a_small_step_where_a_large_one_does_not_fit() -> None:
-    book = _book(Budget(tokens=INPUT + 2300.0), _request(1))
+    book = _book(MonthlyBudget(tokens=INPUT + 2300.0), _request(1))
     book.decide(0.0)
     assert book.progress(("ann", 1), 2000.0, 1.0)
     assert _money(book)[1] == pytest.approx(INPUT + 2000.0 + STEP_TOKENS)
@@ -97,7 +107,7 @@ def test_a_claim_is_raised_by_a_small_step_where_a_large_one_does_not_fit() -> N
 
 
 def test_an_answer_that_the_budget_has_no_room_for_is_cut_once_and_owed() -> None:
-    book = _book(Budget(tokens=INPUT + 2300.0), _request(1, most=None))
+    book = _book(MonthlyBudget(tokens=INPUT + 2300.0), _request(1, most=None))
     book.decide(0.0)
     book.progress(("ann", 1), 2100.0, 1.0)
     (cut,) = book.decide(1.0).cuts
@@ -112,31 +122,33 @@ def test_an_answer_that_the_budget_has_no_room_for_is_cut_once_and_owed() -> Non
     assert not book.progress(("ann", 1), 2400.0, 2.0)
     assert book.decide(2.0).cuts == ()
     assert _money(book)[1] == pytest.approx(INPUT + 2400.0)
-    assert book.settle(("ann", 1), Outcome("used", Tally(1004.0, 0.0, 2450.0, "estimated")), 3.0)
+    assert book.settle(
+        ("ann", 1), CallOutcome("used", Tally(1004.0, 0.0, 2450.0, "estimated")), 3.0
+    )
     assert _money(book) == (3454.0, 0.0)
 
 
 def test_an_answer_is_cut_where_others_have_claimed_the_rest() -> None:
-    book = _book(Budget(tokens=2 * EXPECTED + 100.0), _request(1), _request(2))
+    book = _book(MonthlyBudget(tokens=2 * EXPECTED + 100.0), _request(1), _request(2))
     assert len(book.decide(0.0).grants) == 2
     book.progress(("ann", 1), 501.0, 1.0)
     assert _cuts(book.decide(1.0)) == [1]
-    book.settle(("ann", 2), Outcome("used", Tally(1004.0, 0.0, 12.0)), 2.0)
+    book.settle(("ann", 2), CallOutcome("used", Tally(1004.0, 0.0, 12.0)), 2.0)
     book.progress(("ann", 1), 700.0, 2.0)
     assert book.decide(2.0).cuts == ()
 
 
 def test_whoever_settles_before_it_is_told_is_not_cut() -> None:
-    book = _book(Budget(tokens=EXPECTED), _request(1))
+    book = _book(MonthlyBudget(tokens=EXPECTED), _request(1))
     book.decide(0.0)
     book.progress(("ann", 1), 900.0, 1.0)
-    book.settle(("ann", 1), Outcome("used", Tally(1004.0, 0.0, 910.0)), 1.0)
-    assert book.decide(1.0) == Verdict((), (), inf)
+    book.settle(("ann", 1), CallOutcome("used", Tally(1004.0, 0.0, 910.0)), 1.0)
+    assert book.decide(1.0) == AdmissionDecision((), (), inf)
     assert _money(book) == (1914.0, 0.0)
 
 
 def test_a_budget_in_money_cuts_too() -> None:
-    book = _book(Budget(microusd=40_000), _request(1))
+    book = _book(MonthlyBudget(microusd=40_000), _request(1))
     book.decide(0.0)
     book.progress(("ann", 1), 1000.0, 1.0)
     assert book.decide(1.0).cuts == ()
@@ -146,9 +158,9 @@ def test_a_budget_in_money_cuts_too() -> None:
 
 
 def test_a_budget_that_is_lowered_cuts_what_grows() -> None:
-    book = _book(Budget(tokens=200_000.0), _request(1))
+    book = _book(MonthlyBudget(tokens=200_000.0), _request(1))
     book.decide(0.0)
-    book.configure(EVERY_ACCOUNT, AccountTerms(budget=Budget(tokens=10.0)), 1.0)
+    book.configure(EVERY_ACCOUNT, AccountTerms(budget=MonthlyBudget(tokens=10.0)), 1.0)
     book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR, 1.0)
     assert book.decide(1.0).cuts == ()
     book.progress(("ann", 1), OUTPUT_TOKENS_PRIOR + 1.0, 1.0)
@@ -156,7 +168,7 @@ def test_a_budget_that_is_lowered_cuts_what_grows() -> None:
 
 
 def test_a_hard_claim_is_neither_raised_nor_cut() -> None:
-    book = _book(Budget(tokens=MOST_INPUT + 1000.0), _request(1, most=1000, is_soft=False))
+    book = _book(MonthlyBudget(tokens=MOST_INPUT + 1000.0), _request(1, most=1000, is_soft=False))
     book.decide(0.0)
     assert not book.progress(("ann", 1), 5000.0, 1.0)
     assert book.decide(1.0).cuts == ()
@@ -164,7 +176,7 @@ def test_a_hard_claim_is_neither_raised_nor_cut() -> None:
 
 
 def test_with_a_budget_in_money_a_soft_call_needs_a_price_only() -> None:
-    book = _book(Budget(microusd=10**9), _request(1, most=None), _request(2, model="new"))
+    book = _book(MonthlyBudget(microusd=10**9), _request(1, most=None), _request(2, model="new"))
     verdict = book.decide(0.0)
     assert [grant.id[1] for grant in verdict.grants] == [1]
     (denied,) = verdict.denials
@@ -174,7 +186,7 @@ def test_with_a_budget_in_money_a_soft_call_needs_a_price_only() -> None:
 
 
 def test_a_soft_call_is_denied_when_what_it_is_expected_to_cost_does_not_fit() -> None:
-    book = _book(Budget(tokens=EXPECTED - 1.0), _request(1, model="new"))
+    book = _book(MonthlyBudget(tokens=EXPECTED - 1.0), _request(1, model="new"))
     (denied,) = book.decide(0.0).denials
     assert denied.message == "this month's budget has no room for a call of about 1,705 tokens"
     assert "1,704 tokens for all accounts" in denied.hint
@@ -183,18 +195,18 @@ def test_a_soft_call_is_denied_when_what_it_is_expected_to_cost_does_not_fit() -
 @pytest.mark.parametrize(
     ("outcome", "spent"),
     [
-        (Outcome("used", Tally(1000.0, 0.0, 12.0)), 1012.0),
-        (Outcome("used", Tally(known="unknown"), Fault("broken")), INPUT + 1200.0),
-        (Outcome("used", Tally(0.0, 0.0, 5000.0, "unknown")), INPUT + 5000.0),
-        (Outcome("used", Tally(1000.0, 0.0, 900.0, "estimated")), 1900.0),
-        (Outcome("throttled", fault=Fault("rate")), 0.0),
-        (Outcome("unused"), 0.0),
+        (CallOutcome("used", Tally(1000.0, 0.0, 12.0)), 1012.0),
+        (CallOutcome("used", Tally(known="unknown"), Fault("broken")), INPUT + 1200.0),
+        (CallOutcome("used", Tally(0.0, 0.0, 5000.0, "unknown")), INPUT + 5000.0),
+        (CallOutcome("used", Tally(1000.0, 0.0, 900.0, "estimated")), 1900.0),
+        (CallOutcome("throttled", fault=Fault("rate")), 0.0),
+        (CallOutcome("unused"), 0.0),
     ],
 )
 def test_a_call_costs_what_it_took_and_in_doubt_what_is_claimed_or_counted(
-    outcome: Outcome, spent: float
+    outcome: CallOutcome, spent: float
 ) -> None:
-    book = _book(Budget(tokens=200_000.0), _request(1))
+    book = _book(MonthlyBudget(tokens=200_000.0), _request(1))
     book.decide(0.0)
     book.progress(("ann", 1), 800.0, 1.0)
     book.settle(("ann", 1), outcome, 2.0)
@@ -205,7 +217,7 @@ def test_a_call_costs_what_it_took_and_in_doubt_what_is_claimed_or_counted(
 def test_a_dead_client_pays_what_was_claimed_and_what_is_known_of_its_answer(
     told: float, spent: float
 ) -> None:
-    book = _book(Budget(tokens=EXPECTED + 1.0), _request(1))
+    book = _book(MonthlyBudget(tokens=EXPECTED + 1.0), _request(1))
     book.decide(0.0)
     book.progress(("ann", 1), told, 1.0)
     assert book.gone("ann", 2.0) == 1
@@ -213,10 +225,10 @@ def test_a_dead_client_pays_what_was_claimed_and_what_is_known_of_its_answer(
 
 
 def test_an_heir_of_the_broker_goes_on_from_what_was_claimed() -> None:
-    first = _book(Budget(tokens=200_000.0), _request(1), _request(2))
+    first = _book(MonthlyBudget(tokens=200_000.0), _request(1), _request(2))
     first.decide(0.0)
     first.progress(("ann", 1), 800.0, 1.0)
-    book = _book(Budget(tokens=200_000.0), memory=first.memory(1.0))
+    book = _book(MonthlyBudget(tokens=200_000.0), memory=first.memory(1.0))
     book.adopt(_request(1), 1.0, 2.0)
     book.adopt(_request(3), 1.0, 2.0)
     book.decide(CLAIM_S)
@@ -226,10 +238,10 @@ def test_an_heir_of_the_broker_goes_on_from_what_was_claimed() -> None:
 
 
 def test_budgets_are_named_by_amount_and_account() -> None:
-    purse = Purse(Memory(), 0.0)
+    purse = MonthlyBudgets(PacingMemory(), 0.0)
     assert named(purse, "one") == ""
-    purse.budget("one", Budget(tokens=5000.0))
-    purse.budget(EVERY_ACCOUNT, Budget(1e6, 12_500_000))
+    purse.budget("one", MonthlyBudget(tokens=5000.0))
+    purse.budget(EVERY_ACCOUNT, MonthlyBudget(1e6, 12_500_000))
     told = (
         "5,000 tokens for one (5,000 left), 1,000,000 tokens for all accounts (1,000,000 left), "
         "$12.50 for all accounts ($12.5000 left)"
@@ -241,7 +253,7 @@ def test_budgets_are_named_by_amount_and_account() -> None:
 
 
 def test_what_is_to_be_cut_can_be_read() -> None:
-    growth = Growth(Purse(Memory(), 0.0), Estimates(lambda *_: None))
+    growth = Growth(MonthlyBudgets(PacingMemory(), 0.0), Estimates(lambda *_: None))
     assert repr(growth) == "<Growth, 0 to cut>"
     assert growth.statistics().untold == 0
     assert growth.take() == ()

@@ -6,7 +6,10 @@ from math import inf
 
 import pytest
 
-from headway.core.health import (
+from headway.base.values import FaultKind, Limit
+from headway.pacing.admission import LaneView, LimitView
+from headway.pacing.memory import Chronicle, ChronicleMemory, ObservedAnswer
+from headway.report.health import (
     HOURS_KNOWN,
     RECENT_MIN,
     USUAL_CALLS,
@@ -16,21 +19,18 @@ from headway.core.health import (
     condition_of,
     hour_words,
 )
-from headway.core.quota.chronicle import Answer, Chronicle, ChronicleMemory
-from headway.core.quota.view import LaneView, LimitView
-from headway.core.values import FaultKind, Limit
 
 DAY_S = 86400.0
 HOUR_S = 3600.0
 NOON = 12
 
 
-def quick(company: int = 4) -> Answer:
-    return Answer(1000.0, 100.0, 0.5, 2.0, company)
+def quick(company: int = 4) -> ObservedAnswer:
+    return ObservedAnswer(1000.0, 100.0, 0.5, 2.0, company)
 
 
-def slow(times: float, company: int = 4) -> Answer:
-    return Answer(1000.0, 100.0, 0.5 * times, 2.0 * times, company)
+def slow(times: float, company: int = 4) -> ObservedAnswer:
+    return ObservedAnswer(1000.0, 100.0, 0.5 * times, 2.0 * times, company)
 
 
 class Account:
@@ -45,7 +45,7 @@ class Account:
         self.now_s = DAY_S
         self.chronicle.turn(NOON, self.now_s)
 
-    def hour(self, hour: int, calls: int, answer: Answer, refused: int = 0) -> None:
+    def hour(self, hour: int, calls: int, answer: ObservedAnswer, refused: int = 0) -> None:
         """An hour of the day, on a day of its own."""
         self.now_s += DAY_S
         self.chronicle.turn(hour, self.now_s)
@@ -54,7 +54,7 @@ class Account:
         for _ in range(refused):
             self.chronicle.refused("rate", self.now_s)
 
-    def answers(self, calls: int, answer: Answer) -> None:
+    def answers(self, calls: int, answer: ObservedAnswer) -> None:
         for _ in range(calls):
             self.chronicle.answered(answer, self.now_s)
 
@@ -111,7 +111,7 @@ def test_the_documents_thresholds_are_for_clients_that_do_not_pace(
 
 def test_a_first_byte_that_takes_two_seconds_is_bad_for_whoever_does_not_pace() -> None:
     here = Account(usual=0)
-    here.answers(5, Answer(10.0, 10.0, 2.5, 1.0))
+    here.answers(5, ObservedAnswer(10.0, 10.0, 2.5, 1.0))
     assert here.condition().unpaced_reasons == ("first bytes take 2.5 s",)
     assert here.condition(NOON, Thresholds(unpaced_first_byte_s=3.0)).unpaced == "good"
 
@@ -169,14 +169,14 @@ def test_answers_that_slow_down_are_alarms(times: float, level: Level) -> None:
 
 def test_long_answers_are_not_slow_ones() -> None:
     here = Account()
-    here.answers(20, Answer(1000.0, 4000.0, 0.5, 80.0, 4))
+    here.answers(20, ObservedAnswer(1000.0, 4000.0, 0.5, 80.0, 4))
     assert here.condition().level == "good"
     assert here.condition().slower == pytest.approx(1.0)
 
 
 def test_a_crowd_of_our_own_that_explains_it_is_named_and_never_bad() -> None:
     here = Account()
-    here.answers(20, Answer(1000.0, 100.0, 0.5, 8.0, 16))
+    here.answers(20, ObservedAnswer(1000.0, 100.0, 0.5, 8.0, 16))
     found = here.condition()
     assert found.level == "watch"
     assert found.reasons[0].endswith(", with 16 in flight and usually 4")
@@ -289,8 +289,8 @@ def test_an_hour_that_was_quick_because_little_was_asked_of_it_is_no_advice() ->
 
 def test_of_hours_with_refusals_and_without_speed_refusals_decide() -> None:
     here = Account(usual=0)
-    here.hour(3, 50, Answer(10.0, 10.0))
-    here.hour(NOON, 50, Answer(10.0, 10.0), refused=5)
+    here.hour(3, 50, ObservedAnswer(10.0, 10.0))
+    here.hour(NOON, 50, ObservedAnswer(10.0, 10.0), refused=5)
     found = here.condition()
     assert found.quiet is not None
     assert found.quiet.faster == 1.0

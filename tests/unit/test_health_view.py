@@ -9,20 +9,15 @@ from math import inf
 
 import pytest
 
-from headway.core.health import Thresholds
-from headway.core.quota.chronicle import Answer, Chronicle
-from headway.core.quota.view import BookView, LaneView, LimitView
-from headway.core.values import Limit
-from headway.runtime.overview import Overview
-from headway.runtime.protocol import About
-from headway.watch.health import (
-    draw_health,
-    health_json,
-    health_line,
-    watch_health,
-)
-from headway.watch.live import QuotaLooker
-from headway.watch.screen import console_for
+from headway.base.values import Limit
+from headway.broker.protocol import About
+from headway.client.overview import Overview
+from headway.pacing.admission import BookView, LaneView, LimitView
+from headway.pacing.memory import Chronicle, ObservedAnswer
+from headway.report.health import Thresholds
+from headway.report.text.health import draw_health, health_json, health_line, watch_health
+from headway.report.text.live import QuotaLooker
+from headway.report.text.words import console_for
 
 AT = Thresholds()
 ABOUT = About(42, 7.0)
@@ -33,10 +28,10 @@ def lane(refused: int = 0, group: str = "model") -> LaneView:
     chronicle = Chronicle()
     chronicle.turn(12, 0.0)
     for number in range(100):
-        chronicle.answered(Answer(1000.0, 100.0, 0.5, 2.0, 4), number / 10.0)
+        chronicle.answered(ObservedAnswer(1000.0, 100.0, 0.5, 2.0, 4), number / 10.0)
     chronicle.turn(12, 86400.0)
     for _ in range(100):
-        chronicle.answered(Answer(1000.0, 100.0, 0.6, 2.0, 4, 0.05), 86400.0)
+        chronicle.answered(ObservedAnswer(1000.0, 100.0, 0.6, 2.0, 4, 0.05), 86400.0)
     for _ in range(refused):
         chronicle.refused("rate", 86400.0)
     limits = (

@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.hold import (
+from headway.base.values import Wait
+from headway.pacing.account import (
     AGAIN_S,
     HOLD_S_MAX,
     OVERLOAD_S_MAX,
@@ -15,7 +16,6 @@ from headway.core.quota.hold import (
     Hold,
     HoldStatistics,
 )
-from headway.core.values import Wait
 
 
 def _until_s(hold: Hold, now: float) -> float:

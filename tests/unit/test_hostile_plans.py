@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import NoPlanError
-from headway.planner import drafted
+from headway.planner.planning import drafted
 from tests.unit.planned import GOOD, Author, fenced, wanted
 
 EXECUTING = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty",

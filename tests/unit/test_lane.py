@@ -6,22 +6,30 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.belief import Profile
-from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, PLAIN
-from headway.core.quota.lane import (
+from headway.base.values import Amounts, Demand, Fault, Limit, LimitReading, Reading, Sketch, Usage
+from headway.pacing.account import Profile
+from headway.pacing.headers import ANTHROPIC, CEREBRAS, PLAIN
+from headway.pacing.lane import (
     IN_LINE_MAX,
+    LANES_MAX,
     REOPEN_S,
-    Entry,
+    CallEntry,
     Lane,
+    Lanes,
     Request,
     lane_of,
     new_lane,
+    terms_of,
 )
-from headway.core.quota.lanes import LANES_MAX, Lanes, terms_of
-from headway.core.quota.law import WIDTH_AT_START
-from headway.core.quota.quota import Settlement
-from headway.core.quota.terms import EVERY_ACCOUNT, AccountTerms, Budget, LaneMemory, Memory
-from headway.core.values import Amounts, Demand, Fault, Limit, LimitReading, Reading, Sketch, Usage
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    AccountTerms,
+    LaneMemory,
+    MonthlyBudget,
+    PacingMemory,
+)
+from headway.pacing.quota import Settlement
+from headway.pacing.width import WIDTH_AT_START
 
 DEMAND = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 ONE_AT_ONCE = AccountTerms((Limit("concurrency", 1.0, kind="gauge"),))
@@ -29,12 +37,12 @@ TWO_A_MINUTE = AccountTerms((Limit("requests", 2.0, kind="sliding"),))
 USED = Settlement("used", Usage(DEMAND.expected))
 
 
-def _entry(number: int, path: tuple[str, ...] = (), is_resent: bool = False) -> Entry:
+def _entry(number: int, path: tuple[str, ...] = (), is_resent: bool = False) -> CallEntry:
     request = Request(("client", number), "account", "anthropic", Sketch("model"), path, is_resent)
-    return Entry(request, number, 0.0)
+    return CallEntry(request, number, 0.0)
 
 
-def _size(entry: Entry) -> None:
+def _size(entry: CallEntry) -> None:
     entry.demand = DEMAND
 
 
@@ -42,12 +50,12 @@ def _lane(terms: AccountTerms = ONE_AT_ONCE) -> Lane:
     return new_lane("account", "model", terms, ANTHROPIC, 0.0)
 
 
-def _settle(lane: Lane, entry: Entry, settlement: Settlement, now: float) -> None:
+def _settle(lane: Lane, entry: CallEntry, settlement: Settlement, now: float) -> None:
     assert entry.permit is not None
     lane.settle(entry.request.id, entry.permit, settlement, now)
 
 
-def _numbers(entries: list[Entry]) -> list[int]:
+def _numbers(entries: list[CallEntry]) -> list[int]:
     return [entry.number for entry in entries]
 
 
@@ -214,7 +222,7 @@ def _request(model: str = "model", account: str = "account", dialect: str = "pla
 
 
 def test_models_of_one_group_share_a_lane_and_accounts_do_not() -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     one = lanes.of(_request("claude-sonnet-4-5"), 0.0)
     assert lanes.of(_request("claude-sonnet-4-20250514"), 0.0) is one
     assert lanes.of(_request("claude-sonnet-4-5", "other"), 0.0) is not one
@@ -223,7 +231,7 @@ def test_models_of_one_group_share_a_lane_and_accounts_do_not() -> None:
 
 
 def test_a_lane_speaks_the_dialect_that_was_heard_last() -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     lane = lanes.of(_request(dialect="unheard of"), 0.0)
     assert lane.dialect is PLAIN
     assert lanes.spoken(_request(), "cerebras", 0.0) is lane
@@ -233,7 +241,7 @@ def test_a_lane_speaks_the_dialect_that_was_heard_last() -> None:
 
 
 def test_the_nearest_terms_count() -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     lane = lanes.of(_request(), 0.0)
     shares = []
     for key, share in ((EVERY_ACCOUNT, 0.5), ("account", 0.6), ("account/model", 0.7)):
@@ -245,21 +253,21 @@ def test_the_nearest_terms_count() -> None:
 
 
 def test_a_budget_alone_does_not_disturb_a_quota() -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     quota = lanes.of(_request(), 0.0).quota
-    lanes.configure("account", AccountTerms(budget=Budget(tokens=5.0)), 0.0)
+    lanes.configure("account", AccountTerms(budget=MonthlyBudget(tokens=5.0)), 0.0)
     assert lanes.of(_request(), 0.0).quota is quota
     lanes.configure("account", AccountTerms(pace="smooth"), 0.0)
     assert lanes.of(_request(), 0.0).quota is not quota
 
 
 def test_lanes_go_on_from_a_memory() -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     lanes.configure("account", TWO_A_MINUTE, 0.0)
     lane = lanes.of(_request(dialect="cerebras"), 0.0)
     lane.enter(_entry(1), 0.0)
     lane.decide(_size, 0.0)
-    memory = Memory(terms=lanes.terms(), lanes=lanes.memory(5.0))
+    memory = PacingMemory(terms=lanes.terms(), lanes=lanes.memory(5.0))
     again = Lanes(memory, 100.0, 101.0).of(_request(), 101.0)
     assert again.dialect is CEREBRAS
     assert again.quota.belief.mirrors[0].balance.level(101.0) == 1.0
@@ -267,7 +275,7 @@ def test_lanes_go_on_from_a_memory() -> None:
 
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_only_an_idle_lane_makes_room(is_busy: bool) -> None:
-    lanes = Lanes(Memory(), 0.0, 0.0)
+    lanes = Lanes(PacingMemory(), 0.0, 0.0)
     for number in range(LANES_MAX):
         lane = lanes.of(_request(f"model {number}"), 0.0)
         if is_busy:

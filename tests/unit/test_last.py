@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from headway.core.last import SAMPLE_MAX, last_s
+from headway.report.progress import SAMPLE_MAX, last_s
 
 EVEN = tuple(float(number) for number in range(1, 101))
 """Times from 1 to 100 s, each as likely as any other."""

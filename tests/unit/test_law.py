@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.congestion import NEARLY_PEAK, Congestion
-from headway.core.quota.law import (
+from headway.pacing.latency import NEARLY_PEAK, Congestion
+from headway.pacing.width import (
     PROBE_FIRST_S,
     PROBE_GROWTH,
     ROUND_GROWTH,

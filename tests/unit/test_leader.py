@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.core.quota.leader import FOLLOWER_S_MAX, LEADER_S_MAX, WARM_S, Leaders
-from headway.core.quota.length import KINDS_MAX
+from headway.pacing.length import KINDS_MAX
+from headway.pacing.queue import FOLLOWER_S_MAX, LEADER_S_MAX, WARM_S, Leaders
 
 BEGINNING = ("account/group", "digest")
 FIRST, SECOND = ("client", 1), ("client", 2)

@@ -11,9 +11,8 @@ from time import perf_counter
 
 import pytest
 
-from headway.core.quota.demand import OutputLength
-from headway.core.quota.length import FLIGHTS_MAX, KINDS_MAX
 from headway.errors import BadValueError
+from headway.pacing.length import FLIGHTS_MAX, KINDS_MAX, OutputLength
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.coherence import Coherence, Hints
-from headway.core.engine.snapshot import Shared
-from headway.core.plan.graph import Graph, Group
-from headway.core.plan.touches import ANYTHING
-from headway.runtime.lessons import FOLDER, Lesson, hints_for, lessons_of, recall, remember
-from headway.watch.again import _words
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.resources import ANYTHING
+from headway.report.text.runs import _words
+from headway.state.coherence import Coherence, Hints
+from headway.state.learned_edges import FOLDER, Lesson, hints_for, lessons_of, recall, remember
+from headway.state.shared import Shared
 
-GRAPH = Graph(tuple(Group(name, 9, touches=ANYTHING) for name in ("parse", "enrich", "check")))
+GRAPH = Graph(tuple(TaskGroup(name, 9, touches=ANYTHING) for name in ("parse", "enrich", "check")))
 PLAN = "/plans/plan.yaml"
 
 

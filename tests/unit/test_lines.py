@@ -8,7 +8,8 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.events import (
     Event,
     RunFinished,
     TaskDelayed,
@@ -17,10 +18,8 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast
-from headway.core.values import Fault
-from headway.watch.lines import FAILURES_MAX, TASKS_MAX, Lines
-from headway.watch.watcher import watcher_for
+from headway.report.progress import TaskNames
+from headway.report.text.lines import FAILURES_MAX, TASKS_MAX, LineView, watcher_for
 
 
 class Told:
@@ -28,8 +27,8 @@ class Told:
 
     def __init__(self, tasks: int) -> None:
         self.stream = io.StringIO()
-        cast = Cast("a run", ("probe",), (tasks,), lambda task: 0, "probe[{}]\x1b[1m".format)
-        self.lines = Lines(cast, self.stream)
+        cast = TaskNames("a run", ("probe",), (tasks,), lambda task: 0, "probe[{}]\x1b[1m".format)
+        self.lines = LineView(cast, self.stream)
 
     def hear(self, *events: Event) -> list[str]:
         self.lines.events(events)
@@ -90,10 +89,10 @@ def test_a_summary_says_what_is_left(large: Told) -> None:
 
 
 def test_lines_are_chosen_where_nothing_can_be_drawn() -> None:
-    cast = Cast("a run", ("probe",), (1,), lambda task: 0, str)
+    cast = TaskNames("a run", ("probe",), (1,), lambda task: 0, str)
     watcher = watcher_for(io.StringIO(), cast)
     try:
-        assert isinstance(watcher, Lines)
+        assert isinstance(watcher, LineView)
         assert repr(watcher) == "<Lines <Progress 0/1, 0 running>, 0 lines>"
         with watcher.aside():
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.engine.local import (
+from headway.engine.strategy import (
     FIRST,
     PLACES_PER_CORE_MAX,
     QUEUED,

@@ -16,10 +16,10 @@ import pytest
 
 import headway
 from headway.api.functions import _identity
-from headway.core.engine.strategy import LOOKAHEAD
+from headway.engine.strategy import LOOKAHEAD
 from headway.errors import BadValueError, TasksFailedError, UsageError
-from headway.runtime.work import waiting_for_permit
 from headway.testing import run_virtual
+from headway.work import waiting_for_permit
 from tests.unit.driven import passes
 
 TASKS = 22

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.mcp.pages import Page, Result, page
+from headway.mcp.service import Page, Result, page
 
 TEXTS = st.lists(st.text(max_size=40), max_size=12)
 

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.record import Header
-from headway.core.plan.spec import Budget
+from headway.engine.record import Header
 from headway.errors import BadValueError, UsageError
-from headway.mcp import handover
-from headway.mcp.pages import Page
-from headway.mcp.service import Service
-from headway.mcp.settings import Settings, budget_in
+from headway.journal.folder import new_run
+from headway.journal.journal import Journal
+from headway.mcp import service as handover
+from headway.mcp.service import McpSettings, Page, Service, budget_in
 from headway.mcp.tools import TOOLS
-from headway.runtime.journal import Journal
-from headway.runtime.runs import new_run
+from headway.plans.spec import PlanBudget
 
 
 @pytest.fixture
@@ -37,26 +35,26 @@ def test_a_plans_folder_is_inside_whatever_way_it_is_named(home: Path) -> None:
     (home / "root" / "in").mkdir(parents=True)
     (home / "root" / "out").symlink_to(home)
     (home / "rootless").mkdir()
-    settings = Settings(str(home / "root"))
+    settings = McpSettings(str(home / "root"))
     assert settings.folder("") == home / "root"
     assert settings.folder("in") == settings.folder(str(home / "root" / "in"))
     for name in ("..", "../rootless", "out", "out/rootless", "/", "in/../..", "missing", "a\0"):
         with pytest.raises(BadValueError):
             settings.folder(name)
-    assert Settings("/").folder(str(home)) == home
+    assert McpSettings("/").folder(str(home)) == home
 
 
 def test_runs_of_other_folders_are_not_there_unless_the_user_says_so(home: Path) -> None:
     inside = run_in(home, home / "root" / "deep", 1e9)
     outside = run_in(home, home / "rootless", 2e9)
-    settings = Settings(str(home / "root"))
+    settings = McpSettings(str(home / "root"))
     assert settings.run(inside).id == settings.run("last").id == inside
     for word in (outside, outside[:8], "", "nothing"):
         with pytest.raises(UsageError, match="no run of this folder") as caught:
             settings.run(word)
         assert inside in str(caught.value.hint)
         assert outside not in str(caught.value.hint)
-    every = Settings(str(home / "root"), sees_every_run=True)
+    every = McpSettings(str(home / "root"), sees_every_run=True)
     assert every.run(outside).id == every.run("last").id == outside
 
 
@@ -65,19 +63,19 @@ def test_a_journal_that_cannot_be_read_hides_no_other(home: Path) -> None:
     bad = run_in(home, home / "root", 2e9)
     for file in (home / "state" / "runs" / bad).iterdir():
         file.write_bytes(b"spoilt")
-    assert Settings(str(home / "root")).run("last").id == good
+    assert McpSettings(str(home / "root")).run("last").id == good
 
 
 @pytest.mark.parametrize(
     ("text", "budget"),
     [
-        ("$2", Budget(microusd=2_000_000)),
-        (" $0.5 ", Budget(microusd=500_000)),
-        ("500k", Budget(tokens=500_000)),
-        ("1_000", Budget(tokens=1000)),
+        ("$2", PlanBudget(microusd=2_000_000)),
+        (" $0.5 ", PlanBudget(microusd=500_000)),
+        ("500k", PlanBudget(tokens=500_000)),
+        ("1_000", PlanBudget(tokens=1000)),
     ],
 )
-def test_an_amount_is_dollars_or_tokens(text: str, budget: Budget) -> None:
+def test_an_amount_is_dollars_or_tokens(text: str, budget: PlanBudget) -> None:
     assert budget_in(text) == budget
 
 
@@ -88,16 +86,16 @@ def test_an_amount_is_never_guessed(text: str) -> None:
 
 
 def test_one_run_gets_no_more_than_the_user_said() -> None:
-    settings = Settings("/", most=Budget(microusd=2_000_000))
-    assert settings.budget("$2") == Budget(microusd=2_000_000)
+    settings = McpSettings("/", most=PlanBudget(microusd=2_000_000))
+    assert settings.budget("$2") == PlanBudget(microusd=2_000_000)
     for text in ("$2.01", "500k"):
         with pytest.raises(BadValueError, match="within the \\$2"):
             settings.budget(text)
-    assert Settings("/", most=Budget(tokens=10**6)).budget("1M") == Budget(tokens=10**6)
+    assert McpSettings("/", most=PlanBudget(tokens=10**6)).budget("1M") == PlanBudget(tokens=10**6)
 
 
 def test_arguments_are_checked_before_anything_is_done(home: Path) -> None:
-    service = Service(Settings(str(home)))
+    service = Service(McpSettings(str(home)))
     tools = {tool.name: tool for tool in TOOLS}
     for name, given, words in (
         ("run_status", {}, "run_status needs a `run`"),
@@ -123,7 +121,7 @@ def test_arguments_are_checked_before_anything_is_done(home: Path) -> None:
 def test_a_run_whose_process_never_came_to_it_says_why(home: Path) -> None:
     run = run_in(home, home / "root", 1e9)
     log = home / "state" / "runs" / run / "process.log"
-    service = Service(Settings(str(home / "root")))
+    service = Service(McpSettings(str(home / "root")))
     assert service.run_status(run)["waits_for"] == ""
     log.write_text("Traceback\nerror[HW100]: there is no \x1b[1mkey\n\n")
     status = service.run_status(run)
@@ -137,7 +135,7 @@ def test_a_server_starts_only_so_many_runs_at_once(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handover, "ALIVE_MAX", 0)
-    service = Service(Settings(str(home), sim=""))
+    service = Service(McpSettings(str(home), sim=""))
     plan = "headway: 1\nmodel: openai/m\ntasks: {t: {prompt: x}}\n"
     with pytest.raises(UsageError, match="go on already") as caught:
         service.submit_plan(plan, "10k")

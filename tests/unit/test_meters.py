@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.quota.window import (
+from headway.base.values import Limit
+from headway.pacing.limits import (
     GRAINS_PER_PERIOD,
     AnyMeter,
     Bucket,
@@ -18,7 +19,6 @@ from headway.core.quota.window import (
     SlidingWindow,
     meter_of,
 )
-from headway.core.values import Limit
 
 
 def _rate_meters() -> list[AnyMeter]:

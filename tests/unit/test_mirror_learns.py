@@ -7,22 +7,22 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.balance import Balance
-from headway.core.quota.dialect import ANTHROPIC, GEMINI, OPENAI
-from headway.core.quota.mirror import (
+from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Reading, Usage
+from headway.pacing.balance import (
     DRAW_FLOOR,
     RESET_MARGIN_S,
     SIZES_MIN,
     WAIT_UNTOLD_S,
+    Balance,
     Mirror,
     MirrorStatistics,
     discover,
     is_about,
 )
-from headway.core.quota.outflow import Stream
-from headway.core.values import Amounts, Demand, Limit, LimitKind, LimitReading, Reading, Usage
+from headway.pacing.headers import ANTHROPIC, GEMINI, OPENAI
+from headway.pacing.limits import PlannedStream
 
-NO_STREAM = Stream(0.0, 0.0, 0.0)
+NO_STREAM = PlannedStream(0.0, 0.0, 0.0)
 LEARNED = Limit("input", 600.0, source="header")
 CALL = Demand(Amounts(100.0), Amounts(100.0))
 

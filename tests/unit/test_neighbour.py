@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.foresight.neighbour import (
-    BACKLOG_S_MAX,
-    Neighbour,
-    Presence,
-    PresenceStatistics,
-    rate_of,
-)
-from headway.core.quota.window import AnyMeter, Bucket, SlidingWindow, meter_of
-from headway.core.values import Limit, Resource
+from headway.base.values import Limit, Resource
+from headway.pacing.limits import AnyMeter, Bucket, SlidingWindow, meter_of
+from headway.sim.draw import BACKLOG_S_MAX, Neighbour, Presence, PresenceStatistics, rate_of
 
 Meters = list[tuple[Limit, AnyMeter]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.runtime.newfile import publish_new, write_new
+from headway.run.filling import publish_new, write_new
 
 
 def test_a_new_file_is_whole_and_replaces_nothing_unless_it_may(tmp_path: Path) -> None:

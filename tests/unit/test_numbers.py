@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from headway.core.numbers import number_of, seconds_of, share_of, short
+from headway.base.numbers import number_of, seconds_of, share_of, short
 
 
 @pytest.mark.parametrize(

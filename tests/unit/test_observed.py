@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.foresight.observed import Answered, seen_of
-from headway.core.ranks import median, percentile
+from headway.base.numbers import median, percentile
+from headway.report.sizes import Answered, seen_of
 
 GRID = 64
 """Instants are multiples of 1/64 s, so that a sum over cells is the integral."""

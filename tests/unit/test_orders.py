@@ -6,22 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.simulator.orders import (
+from headway.sim.coherence_demo import (
     ADDED,
     CORRECT,
     ENRICH,
     PARSE,
     VALIDATE,
+    DemoOrder,
     Flag,
-    Item,
-    Order,
+    OrderItem,
     answer_to,
     draw_orders,
     fields_of,
     flags_of,
 )
 
-ORDER = Order(1001, "Acme Tools", "Berlin", (Item(3, "drill", 4990), Item(2, "saw", 1250)), 17470)
+ORDER = DemoOrder(
+    1001, "Acme Tools", "Berlin", (OrderItem(3, "drill", 4990), OrderItem(2, "saw", 1250)), 17470
+)
 RECORD = """\
 order: 1001
 customer: Acme Tools
@@ -32,7 +34,7 @@ city: Berlin
 """
 
 
-def in_turn(order: Order) -> tuple[str, list[Flag]]:
+def in_turn(order: DemoOrder) -> tuple[str, list[Flag]]:
     """What the three make of an order, each shown what the one before has finished."""
     parsed = answer_to(f"{PARSE}\n{order.text}")
     enriched = answer_to(f"{ENRICH}\n{parsed}")

@@ -8,19 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.foresight.outline import (
-    Outline,
-    Part,
-    cropped,
-    drawn,
-    needs_of,
-    workload_of,
-)
-from headway.core.foresight.provider import Latency
-from headway.core.foresight.sizes import Seen, Sizes, sizes_of
-from headway.core.foresight.speed import Speed
-from headway.core.plan.graph import Need
-from headway.core.quota.demand import Price
+from headway.pacing.estimate import Price
+from headway.plans.graph import Need
+from headway.report.outline import Outline, OutlinePart, cropped, drawn, needs_of, workload_of
+from headway.report.sizes import SeenCall, Sizes, Speed, sizes_of
+from headway.sim.provider import Latency
 
 STEADY = Speed(Latency(1.0, 0.01), 0.0, 0.0, 40)
 PRICE = Price(1_000_000, 5_000_000)
@@ -28,30 +20,38 @@ PRICE = Price(1_000_000, 5_000_000)
 
 def same(input_tokens: float, output_tokens: float, calls: int = 1) -> Sizes:
     """Calls that are all alike: draws differ by next to nothing."""
-    return sizes_of([Seen(input_tokens, output_tokens, calls=calls)] * 40)
+    return sizes_of([SeenCall(input_tokens, output_tokens, calls=calls)] * 40)
 
 
 def test_who_needs_all_of_a_part_needs_every_task_of_it() -> None:
-    outline = Outline((Part("a", 3), Part("b", 2, (Need(0),))))
+    outline = Outline((OutlinePart("a", 3), OutlinePart("b", 2, (Need(0),))))
     assert needs_of(outline) == ((), (), (), (0, 1, 2), (0, 1, 2))
 
 
 def test_who_needs_a_block_needs_its_own() -> None:
-    memberwise = Outline((Part("a", 3), Part("b", 3, (Need(0, block=1),))))
+    memberwise = Outline((OutlinePart("a", 3), OutlinePart("b", 3, (Need(0, block=1),))))
     assert needs_of(memberwise)[3:] == ((0,), (1,), (2,))
-    fours = Outline((Part("a", 10), Part("b", 3, (Need(0, block=4),)), Part("c", 1, (Need(1),))))
+    fours = Outline(
+        (
+            OutlinePart("a", 10),
+            OutlinePart("b", 3, (Need(0, block=4),)),
+            OutlinePart("c", 1, (Need(1),)),
+        )
+    )
     assert needs_of(fours)[10:] == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9), (10, 11, 12))
     # More members than there is to share: the last of them need nothing.
-    assert needs_of(Outline((Part("a", 2), Part("b", 4, (Need(0, block=1),)))))[4:] == ((), ())
+    assert needs_of(Outline((OutlinePart("a", 2), OutlinePart("b", 4, (Need(0, block=1),)))))[
+        4:
+    ] == ((), ())
 
 
 def test_answers_of_others_are_read_by_who_is_given_them() -> None:
     outline = Outline(
         (
-            Part("ask", 8, model="m"),
-            Part("pair", 4, (Need(0, block=2),), "m", given=(0,)),
-            Part("sum", 1, (Need(1),), "m", given=(1,)),
-            Part("aside", 1, (Need(0),), "m"),
+            OutlinePart("ask", 8, model="m"),
+            OutlinePart("pair", 4, (Need(0, block=2),), "m", given=(0,)),
+            OutlinePart("sum", 1, (Need(1),), "m", given=(1,)),
+            OutlinePart("aside", 1, (Need(0),), "m"),
         )
     )
     known = {"m": same(500.0, 100.0)}
@@ -66,20 +66,28 @@ def test_answers_of_others_are_read_by_who_is_given_them() -> None:
 
 def test_answers_that_were_in_the_inputs_before_are_not_counted_twice() -> None:
     """Its inputs were learned with 4 answers of 100 tokens in them; now there are 8."""
-    before = Part("sum", 1, (Need(0),), "m", given=(0,), given_before=400.0)
-    outline = Outline((Part("ask", 8, model="m"), before))
+    before = OutlinePart("sum", 1, (Need(0),), "m", given=(0,), given_before=400.0)
+    outline = Outline((OutlinePart("ask", 8, model="m"), before))
     known = {"ask": same(500.0, 100.0), "sum": same(900.0, 50.0)}
     (last,) = drawn(outline, known, STEADY, 1).calls[8]
     assert last.input_tokens == pytest.approx(900.0 + 800.0 - 400.0, rel=0.03)
     # However much was read then, an input is no less than a token.
-    tiny = Outline((Part("ask", 1, model="m"), Part("sum", 1, (Need(0),), "m", given=(0,),
-                                                    given_before=9e9)))  # fmt: skip
+    tiny = Outline(
+        (
+            OutlinePart("ask", 1, model="m"),
+            OutlinePart("sum", 1, (Need(0),), "m", given=(0,), given_before=9e9),
+        )
+    )
     assert drawn(tiny, known, STEADY, 1).calls[1][0].input_tokens == 1.0
 
 
 def test_a_part_is_drawn_by_its_own_calls_then_by_its_model_then_as_usual() -> None:
     outline = Outline(
-        (Part("a", 20, model="m"), Part("b", 20, model="m"), Part("c", 20, model="n"))
+        (
+            OutlinePart("a", 20, model="m"),
+            OutlinePart("b", 20, model="m"),
+            OutlinePart("c", 20, model="n"),
+        )
     )
     calls = drawn(outline, {"a": same(10.0, 20.0), "m": same(100.0, 200.0)}, STEADY, 1).calls
     outputs = [mean(one[0].output_tokens for one in calls[at : at + 20]) for at in (0, 20, 40)]
@@ -89,56 +97,58 @@ def test_a_part_is_drawn_by_its_own_calls_then_by_its_model_then_as_usual() -> N
 
 
 def test_no_answer_is_longer_than_it_may_be_and_every_call_has_its_price() -> None:
-    outline = Outline((Part("a", 5, model="m", max_tokens=64.0, price=PRICE),))
+    outline = Outline((OutlinePart("a", 5, model="m", max_tokens=64.0, price=PRICE),))
     one = drawn(outline, {"m": same(100.0, 900.0)}, STEADY, 1)
     assert all(call.output_tokens == 64 and call.max_tokens == 64.0 for (call,) in one.calls)
     assert one.amounts.output_tokens == 5 * 64
     expected = sum(call.input_tokens + 5 * call.output_tokens for (call,) in one.calls)
     assert one.amounts.spend_microusd == pytest.approx(expected, abs=5)
     assert one.count == 5
-    free = drawn(Outline((Part("a", 5, model="m"),)), {}, STEADY, 1)
+    free = drawn(Outline((OutlinePart("a", 5, model="m"),)), {}, STEADY, 1)
     assert free.amounts.spend_microusd == 0
 
 
 def test_a_call_costs_as_much_more_than_the_list_says_as_those_that_were_seen() -> None:
-    outline = Outline((Part("a", 5, model="m", price=PRICE),))
+    outline = Outline((OutlinePart("a", 5, model="m", price=PRICE),))
     listed = drawn(outline, {"m": same(100.0, 20.0)}, STEADY, 1).amounts.spend_microusd
     # 200 by the list: a provider that tells nothing is charged the most, a cache makes it cheap.
     for paid in (1000.0, 50.0):
-        seen = sizes_of([Seen(100.0, 20.0, microusd=paid)] * 40)
+        seen = sizes_of([SeenCall(100.0, 20.0, microusd=paid)] * 40)
         found = drawn(outline, {"m": seen}, STEADY, 1).amounts.spend_microusd
         assert found == pytest.approx(listed * paid / 200.0, rel=1e-3)
 
 
 def test_prompts_are_taken_by_turns_and_calls_as_many_as_were_seen() -> None:
-    sized = Part("a", 4, model="m", sizes_bytes=(400.0, 4000.0))
-    seen = [Seen(size / 4.0, 10.0, size) for size in (300.0, 900.0, 3000.0, 5000.0) for _ in "1234"]
+    sized = OutlinePart("a", 4, model="m", sizes_bytes=(400.0, 4000.0))
+    seen = [
+        SeenCall(size / 4.0, 10.0, size) for size in (300.0, 900.0, 3000.0, 5000.0) for _ in "1234"
+    ]
     inputs = [
         call.input_tokens
         for (call,) in drawn(Outline((sized,)), {"m": sizes_of(seen)}, STEADY, 1).calls
     ]
     assert inputs == pytest.approx([100, 1000, 100, 1000], rel=0.06)
-    loop = Part("a", 3, model="m")
+    loop = OutlinePart("a", 3, model="m")
     assert drawn(Outline((loop,)), {"m": same(10.0, 10.0, calls=5)}, STEADY, 1).count == 15
-    assert Outline((Part("a", 3, model="m", calls=5.0), Part("b", 9))).calls == 15.0
+    assert Outline((OutlinePart("a", 3, model="m", calls=5.0), OutlinePart("b", 9))).calls == 15.0
 
 
 def test_what_asks_nobody_takes_its_time_here() -> None:
-    here = Part("build", 40, seconds=(2.0, 4.0))
-    one = drawn(Outline((here, Part("idle", 2))), {}, STEADY, 1)
+    here = OutlinePart("build", 40, seconds=(2.0, 4.0))
+    one = drawn(Outline((here, OutlinePart("idle", 2))), {}, STEADY, 1)
     assert one.count == 0
     assert set(one.seconds[:40]) == {2.0, 4.0}
     assert one.seconds[40:] == (0.0, 0.0)
     means = [mean(drawn(Outline((here,)), {}, STEADY, seed).seconds) for seed in range(60)]
     assert mean(means) == pytest.approx(3.0, abs=0.2)
-    assert not Part("p", 1, model="m", calls=0.0).asks
-    assert not Part("p", 1).asks
+    assert not OutlinePart("p", 1, model="m", calls=0.0).asks
+    assert not OutlinePart("p", 1).asks
 
 
 def test_luck_is_that_of_all_of_a_calls_time() -> None:
     """It is carried by the first byte, as the provider takes it; it never makes it negative."""
     speed = Speed(Latency(1.0, 0.01), 0.3, 0.0, 40)
-    outline = Outline((Part("a", 400, model="m"),))
+    outline = Outline((OutlinePart("a", 400, model="m"),))
     calls = [call for (call,) in drawn(outline, {"m": same(10.0, 300.0)}, speed, 1).calls]
     times = [call.luck * 1.0 + 0.01 * call.output_tokens for call in calls]
     assert mean(times) == pytest.approx(4.0 * 1.046, rel=0.06)
@@ -147,10 +157,13 @@ def test_luck_is_that_of_all_of_a_calls_time() -> None:
 
 
 def test_a_draw_becomes_work_for_the_engine() -> None:
-    outline = Outline((
-        Part("ask", 4, model="m", calls=2.0), Part("sum", 1, (Need(0),), "m", given=(0,)),
-        Part("save", 1, (Need(1),), seconds=(3.0,)),
-    ))  # fmt: skip
+    outline = Outline(
+        (
+            OutlinePart("ask", 4, model="m", calls=2.0),
+            OutlinePart("sum", 1, (Need(0),), "m", given=(0,)),
+            OutlinePart("save", 1, (Need(1),), seconds=(3.0,)),
+        )
+    )
     one = drawn(outline, {"m": same(100.0, 50.0, calls=2)}, STEADY, 1)
     work = workload_of(one)
     assert [list(needs) for needs in work.needs] == [[], [], [], [], [0, 1, 2, 3], [4]]
@@ -167,7 +180,7 @@ def test_a_draw_becomes_work_for_the_engine() -> None:
 
 
 def test_a_plan_that_is_small_enough_is_left_as_it_is() -> None:
-    outline = Outline((Part("a", 10, model="m"),))
+    outline = Outline((OutlinePart("a", 10, model="m"),))
     assert cropped(outline, 10) is outline
     assert cropped(Outline(()), 10) == Outline(())
 
@@ -175,9 +188,9 @@ def test_a_plan_that_is_small_enough_is_left_as_it_is() -> None:
 def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:
     sizes = tuple(float(at) for at in range(1000))
     outline = Outline((
-        Part("ask", 1000, model="m", sizes_bytes=sizes),
-        Part("check", 1000, (Need(0, block=1),), "m"),
-        Part("sum", 1, (Need(1),), "m"), Part("none", 0, model="m"),
+        OutlinePart("ask", 1000, model="m", sizes_bytes=sizes),
+        OutlinePart("check", 1000, (Need(0, block=1),), "m"),
+        OutlinePart("sum", 1, (Need(1),), "m"), OutlinePart("none", 0, model="m"),
     ))  # fmt: skip
     small = cropped(outline, 100)
     assert [part.count for part in small.parts] == [50, 50, 1, 0]
@@ -187,7 +200,7 @@ def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:
     assert mean(kept) == pytest.approx(mean(sizes), rel=0.03)
     assert needs_of(small)[100] == tuple(range(50, 100))
     assert outline.times(small) == pytest.approx(20.0, rel=0.02)
-    here = Outline((Part("build", 1000, seconds=(1.0,)),))
+    here = Outline((OutlinePart("build", 1000, seconds=(1.0,)),))
     assert (here.calls, here.steps, cropped(here, 100).tasks) == (0.0, 1000.0, 100)
     assert here.times(cropped(here, 100)) == 10.0
     assert Outline(()).times(Outline(())) == 0.0
@@ -198,7 +211,9 @@ COUNTS = st.lists(st.integers(0, 3000), min_size=1, max_size=6)
 
 @given(COUNTS, st.integers(1, 500))
 def test_cropping_keeps_every_part_and_makes_none_larger(counts: list[int], most: int) -> None:
-    outline = Outline(tuple(Part(f"p{at}", count, model="m") for at, count in enumerate(counts)))
+    outline = Outline(
+        tuple(OutlinePart(f"p{at}", count, model="m") for at, count in enumerate(counts))
+    )
     small = cropped(outline, most)
     for before, after in zip(outline.parts, small.parts, strict=True):
         assert min(1, before.count) <= after.count <= before.count

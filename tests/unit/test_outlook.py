@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.dates import date_of, day_of
-from headway.core.outlook import (
+from headway.base.numbers import date_of, day_of
+from headway.pacing.admission import BookView
+from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
+from headway.report.health import (
     PACE_DAYS,
+    BudgetOutlook,
+    BudgetRest,
     Finish,
-    Outlook,
-    Rest,
     finishes,
     lasting,
     outlooks,
     raised_to,
 )
-from headway.core.quota.ledger import LedgerStatistics
-from headway.core.quota.terms import Budget, DaySpend, Spend
-from headway.core.quota.view import BookView
 
 NOTHING = Spend()
 
 
 def view_of(
-    amounts: list[float], date: str, budget: Budget, spent: Spend | None = None
+    amounts: list[float], date: str, budget: MonthlyBudget, spent: Spend | None = None
 ) -> BookView:
     """So much on each of the days that end with this one."""
     first = day_of(date) - len(amounts) + 1
@@ -31,12 +31,12 @@ def view_of(
         DaySpend(date_of(first + at), amount, round(amount)) for at, amount in enumerate(amounts)
     )
     month = sum(day.tokens for day in days if day.date[:7] == date[:7])
-    ledger = LedgerStatistics(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
+    ledger = BudgetLedgerStatistics(budget, spent or Spend(month, round(month)), Spend(7.0, 7))
     return BookView(date[:7], (), (("", ledger),), (), date, 12, (("", days),))
 
 
-def outlook(amounts: list[float], date: str, budget: float, passed: float = 1.0) -> Outlook:
-    (found,) = outlooks(view_of(amounts, date, Budget(tokens=budget)), passed)
+def outlook(amounts: list[float], date: str, budget: float, passed: float = 1.0) -> BudgetOutlook:
+    (found,) = outlooks(view_of(amounts, date, MonthlyBudget(tokens=budget)), passed)
     return found
 
 
@@ -88,10 +88,10 @@ def test_the_pace_at_a_months_beginning_is_that_of_the_month_before() -> None:
 
 
 def test_what_was_spent_before_anybody_wrote_it_down_is_told_as_spent_by_then() -> None:
-    view = view_of([100.0, 100.0], "2026-11-16", Budget(tokens=5000.0), Spend(1200.0))
+    view = view_of([100.0, 100.0], "2026-11-16", MonthlyBudget(tokens=5000.0), Spend(1200.0))
     (found,) = outlooks(view, 0.5)
     assert found.past == (("2026-11-14", 1000.0), ("2026-11-15", 1100.0), ("2026-11-16", 1200.0))
-    nothing = view_of([], "2026-11-16", Budget(tokens=5000.0), Spend(1200.0))
+    nothing = view_of([], "2026-11-16", MonthlyBudget(tokens=5000.0), Spend(1200.0))
     (found,) = outlooks(nothing, 0.5)
     assert found.past == (("2026-11-16", 1200.0),)
     assert (found.pace_per_day, found.exhausted_on) == (0.0, None)
@@ -111,9 +111,9 @@ def test_a_budget_that_is_used_up_is_so_today() -> None:
 
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:
-    view = view_of([100.0] * 3, "2026-11-16", Budget(5000.0, 900))
-    ledger = LedgerStatistics(Budget(tokens=10.0), NOTHING, NOTHING)
-    free = LedgerStatistics(Budget(), Spend(5.0), NOTHING)
+    view = view_of([100.0] * 3, "2026-11-16", MonthlyBudget(5000.0, 900))
+    ledger = BudgetLedgerStatistics(MonthlyBudget(tokens=10.0), NOTHING, NOTHING)
+    free = BudgetLedgerStatistics(MonthlyBudget(), Spend(5.0), NOTHING)
     view = BookView(
         "2026-11", (), (*view.ledgers, ("one", ledger), ("two", free)), (), "", 3, view.days
     )
@@ -140,7 +140,7 @@ def test_a_budget_that_lasts_covers_the_range() -> None:
 
 def test_a_stopped_run_finishes_when_the_month_turns_or_with_a_larger_budget() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    rest = Rest(13, 923.0, 200.0, Spend(94.0, 40))
+    rest = BudgetRest(13, 923.0, 200.0, Spend(94.0, 40))
     (finish,) = finishes([found], rest)
     assert (finish.needs, finish.turns, finish.on) == (923.0, 1, "2026-12-01")
     assert finish.raise_to == raised_to(1600.0 + 7.0 + 1.1 * 923.0 + 94.0)
@@ -148,17 +148,17 @@ def test_a_stopped_run_finishes_when_the_month_turns_or_with_a_larger_budget() -
 
 def test_a_run_that_takes_more_than_a_month_finishes_after_several() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    (finish,) = finishes([found], Rest(9, 3301.0, 0.0, Spend(94.0)))
+    (finish,) = finishes([found], BudgetRest(9, 3301.0, 0.0, Spend(94.0)))
     assert (finish.turns, finish.on) == (3, "2027-02-01")
-    (never,) = finishes([found], Rest(9, 3301.0, 0.0, Spend(1651.0)))
+    (never,) = finishes([found], BudgetRest(9, 3301.0, 0.0, Spend(1651.0)))
     assert (never.turns, never.on) == (0, "")
 
 
 def test_only_a_budget_that_is_in_the_way_is_blamed() -> None:
     tokens = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    view = view_of([100.0] * 16, "2026-11-16", Budget(microusd=1650))
+    view = view_of([100.0] * 16, "2026-11-16", MonthlyBudget(microusd=1650))
     (money,) = outlooks(view, 1.0)
     enough = Finish(money, 40.0, raised_to(1600 + 7 + 44.0 + 45.0), 1)
-    assert finishes([tokens, money], Rest(1, 50.0, 40.0, Spend(50.0, 45))) == ()
-    assert finishes([tokens, money], Rest(1, 50.0, 40.0, Spend(50.0, 51)))[0].outlook is money
+    assert finishes([tokens, money], BudgetRest(1, 50.0, 40.0, Spend(50.0, 45))) == ()
+    assert finishes([tokens, money], BudgetRest(1, 50.0, 40.0, Spend(50.0, 51)))[0].outlook is money
     assert enough.on == "2026-12-01"

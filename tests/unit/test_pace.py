@@ -19,14 +19,17 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import headway
-from headway.core.values import Sketch
+from headway.base.values import Sketch
+from headway.broker.client import CallRequest
+from headway.client.accounts import VOICES_MAX, KnownDialects, account_name, host_name
+from headway.client.exchange import Exchange, OutgoingCall, Pacing
+from headway.client.transport import (
+    AsyncLegacyTransport,
+    AsyncPacedTransport,
+    LegacyTransport,
+    PacedTransport,
+)
 from headway.errors import BadValueError, UsageError
-from headway.runtime.accounts import VOICES_MAX, Voices, account_name, host_name
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Asked, Exchange
-from headway.runtime.legacy import AsyncLegacyTransport, LegacyTransport
-from headway.runtime.pacing import Pacing
-from headway.runtime.transport import AsyncPacedTransport, PacedTransport
 from headway.testing import FakeAdmission
 from tests.unit.paced_provider import ANSWER, HOST, PacedProvider, refusal
 
@@ -286,7 +289,7 @@ def test_ports_tell_gateways_apart() -> None:
 
 
 def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format() -> None:
-    voices = Voices()
+    voices = KnownDialects()
     assert voices.expected("api.groq.com#1", "openai-chat").name == "groq"
     assert voices.heard("api.groq.com#1", "openai-chat", 200, {}).name == "groq"
     assert voices.expected("gate.test#1", "anthropic").name == "anthropic"
@@ -300,7 +303,7 @@ def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format()
 
 
 def test_only_so_many_voices_are_remembered() -> None:
-    voices = Voices()
+    voices = KnownDialects()
     for number in range(VOICES_MAX + 1):
         voices.heard(f"gate.test#{number}", "openai-chat", 200, {})
     assert voices.statistics().known == 1
@@ -308,7 +311,7 @@ def test_only_so_many_voices_are_remembered() -> None:
 
 
 def test_an_exchange_without_a_permit_ends_quietly() -> None:
-    exchange = Exchange(Asked(CallRequest("h#1", "plain", Sketch("m")), "openai-chat"))
+    exchange = Exchange(OutgoingCall(CallRequest("h#1", "plain", Sketch("m")), "openai-chat"))
     exchange.closed()
     exchange.ended()
     exchange.fed(b"data")

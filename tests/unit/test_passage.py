@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from headway.core.elapsed import Elapsed
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     Ending,
@@ -25,9 +25,9 @@ from headway.core.engine.events import (
     TaskStale,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
-from headway.core.passage import Passage, Passages, Taken
-from headway.core.values import Fault
+from headway.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.report.history import Elapsed
+from headway.report.time_use import AttemptUsage, Passage, Passages
 
 A, B = b"a", b"b"
 ANSWER = Ending(b"r" * 16, b"", 100.0, 10.0, 500, 1)
@@ -67,9 +67,9 @@ def test_a_prompt_from_the_run_s_beginning_to_its_answer() -> None:
     ]
     assert (passage.number, passage.state, passage.ended_s) == (3, "finished", 6.0)
     assert (passage.reached_s, passage.served_s) == (4.0, 2.0)
-    assert passage.taken == Taken(1, 100.0, 10.0, 500)
+    assert passage.taken == AttemptUsage(1, 100.0, 10.0, 500)
     assert passage.taken.tokens == 110.0
-    assert passage.lost == Taken()
+    assert passage.lost == AttemptUsage()
     numbers = ways.statistics()
     assert (numbers.tasks, numbers.active, numbers.elapsed_s, numbers.parts) == (1, 0, 6.5, 1)
     assert (numbers.cpu_s, numbers.memory_bytes, ways.is_measured) == (0.25, 7, True)

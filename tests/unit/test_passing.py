@@ -8,7 +8,7 @@ from functools import partial, wraps
 
 import pytest
 
-from headway.runtime.agents.passing import call, place_of
+from headway.agents.worker import call, place_of
 
 
 def behind(item: str, ctx: object) -> object:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.belief import Belief, Profile, QuotaConfig
-from headway.core.quota.congestion import Delivery, Round
-from headway.core.quota.dialect import GEMINI
-from headway.core.quota.outflow import Stream
-from headway.core.quota.permits import OVERRUN, OVERRUN_S_MIN, Held, Permits, PermitsStatistics
-from headway.core.values import (
-    Amounts,
-    Demand,
-    Limit,
-    LimitReading,
-    Permit,
-    Reading,
-)
+from headway.base.values import Amounts, Demand, Limit, LimitReading, Permit, Reading
+from headway.pacing.account import Belief, Profile, QuotaConfig
+from headway.pacing.headers import GEMINI
+from headway.pacing.latency import Delivery, Round
+from headway.pacing.limits import PlannedStream
+from headway.pacing.quota import OVERRUN, OVERRUN_S_MIN, PermitInUse, Permits, PermitsStatistics
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
 OUTPUT = Limit("output", 6000.0)
@@ -33,7 +26,7 @@ def _grant(belief: Belief, permits: Permits, now: float, demand: Demand = CALL) 
     return permits.grant(demand, ("run", "session"), stream, "every limit has room", now)
 
 
-def _held(permits: Permits, permit: Permit) -> Held:
+def _held(permits: Permits, permit: Permit) -> PermitInUse:
     held = permits.get(permit.id)
     assert held is not None
     return held
@@ -72,7 +65,7 @@ def test_an_answer_flows_from_its_first_byte_on() -> None:
     held = _held(permits, _grant(belief, permits, 0.0))
     permits.answered(held, 3.0)
     assert belief.tempo.first_byte_s == 3.0
-    assert held.stream == Stream(3.0, 4.0, 50.0)
+    assert held.stream == PlannedStream(3.0, 4.0, 50.0)
 
 
 def test_a_discovered_limit_counts_what_is_in_flight_and_what_was_sent_since() -> None:

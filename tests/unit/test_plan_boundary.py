@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan import breadth as breadth_module
-from headway.core.plan.answers import answers
-from headway.core.plan.boundary import Boundary, Coupling, Strand, boundary
-from headway.core.plan.breadth import EXACT_GROUPS_MAX, breadth
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import examined
-from headway.core.plan.schema import plan_of
-from headway.planfile import parse_document
+from headway.plans import boundary as breadth_module
+from headway.plans.boundary import EXACT_GROUPS_MAX, Boundary, Coupling, Strand, boundary, breadth
+from headway.plans.check import answers
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.hazards import examined
+from headway.plans.schema import plan_of
 
 
 def found(tasks: str, top: str = "") -> Boundary:

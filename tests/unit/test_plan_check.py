@@ -10,14 +10,14 @@ from time import process_time
 
 import pytest
 
-from headway.core.plan.check import CheckReport, check
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.hazard import examined
-from headway.core.plan.remark import Remark, listed
-from headway.core.plan.schema import plan_of
-from headway.core.plan.spec import PlanSpec, Run, TaskSpec
 from headway.errors import HazardError, Place
-from headway.planfile import apply_fixes, parse_document
+from headway.plans.check import CheckReport, check
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.fixes import apply_fixes
+from headway.plans.hazards import Remark, examined, listed
+from headway.plans.schema import plan_of
+from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec
 
 HEAD = "headway: 1\ntasks:\n"
 
@@ -359,7 +359,7 @@ def test_warnings_come_before_notes_and_all_is_json() -> None:
 
 
 def test_plans_without_a_file_are_told_by_name() -> None:
-    tasks = (TaskSpec("a", Place(0, 0), Run("x"), writes=("o",)),)
+    tasks = (TaskSpec("a", Place(0, 0), CommandSpec("x"), writes=("o",)),)
     found = check(examined(expand(PlanSpec("p", tasks), Sources())))
     assert [one.where for one in found.remarks] == [""]
 
@@ -377,7 +377,7 @@ def test_names_are_listed_as_in_a_sentence() -> None:
 def _many(count: int) -> PlanSpec:
     """Chains of five, each task with a file of its own."""
     return PlanSpec("p", tuple(
-        TaskSpec(f"t{n}", Place(0, 0), Run("x"), writes=(f"o/{n}",),
+        TaskSpec(f"t{n}", Place(0, 0), CommandSpec("x"), writes=(f"o/{n}",),
                  reads=(f"in/{n}", *((f"o/{n - 1}",) if n % 5 else ())))
         for n in range(count)
     ))  # fmt: skip

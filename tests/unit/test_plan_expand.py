@@ -6,39 +6,41 @@ from time import process_time
 
 import pytest
 
-from headway.core.digest import DIGEST_BYTES
-from headway.core.plan.check import EdgeReport, check
-from headway.core.plan.content import Keys, keys_of, used_variables
-from headway.core.plan.expand import (
+from headway.base.records import DIGEST_BYTES
+from headway.errors import InternalError, Place, PlanTooLargeError, TemplateError
+from headway.plans.check import EdgeReport, check
+from headway.plans.document import parse_document
+from headway.plans.expand import (
     LABEL_CHARS_MAX,
     MEMBERS_MAX,
-    Expanded,
+    ExpandedPlan,
+    Keys,
     Members,
     Sources,
     expand,
     found,
     graph_of,
     items_of,
+    keys_of,
+    used_variables,
 )
-from headway.core.plan.graph import Need
-from headway.core.plan.hazard import examined
-from headway.core.plan.schema import plan_of
-from headway.core.plan.spec import (
+from headway.plans.graph import Need
+from headway.plans.hazards import examined
+from headway.plans.schema import plan_of
+from headway.plans.spec import (
+    CommandSpec,
     Each,
     Fields,
     PlanSpec,
     Prompt,
-    Run,
     TaskSpec,
     frozen,
     has_zero,
 )
-from headway.core.plan.template import Template, parse_template
-from headway.errors import InternalError, Place, PlanTooLargeError, TemplateError
-from headway.planfile import parse_document
+from headway.plans.template import Template, parse_template
 
 
-def expanded(tasks: str, top: str = "", **sources: dict[str, object]) -> Expanded:
+def expanded(tasks: str, top: str = "", **sources: dict[str, object]) -> ExpandedPlan:
     text = f"headway: 1\n{top}tasks:\n{tasks}"
     spec = plan_of(parse_document(text, "plan.yaml"))
     files = {path: str(text) for path, text in sources.get("files", {}).items()}
@@ -46,7 +48,7 @@ def expanded(tasks: str, top: str = "", **sources: dict[str, object]) -> Expande
     return expand(spec, Sources(globs, {"l.txt": ("x", "y", "z")}, files))
 
 
-def keys(plan: Expanded, model: str = "") -> list[bytes]:
+def keys(plan: ExpandedPlan, model: str = "") -> list[bytes]:
     return [
         made.key(index)
         for made, group in zip(keys_of(plan, model), plan.groups, strict=True)
@@ -55,7 +57,7 @@ def keys(plan: Expanded, model: str = "") -> list[bytes]:
     ]
 
 
-def fill(plan: Expanded, group: int, member: int, text: str, result: str | None = None) -> str:
+def fill(plan: ExpandedPlan, group: int, member: int, text: str, result: str | None = None) -> str:
     template = parse_template(text)
     assert isinstance(template, Template)
     one = plan.groups[group]
@@ -76,7 +78,7 @@ def test_members_are_computed_from_their_number() -> None:
 
 def test_a_million_members_cost_nothing_to_name() -> None:
     axis = tuple(range(1000))
-    task = TaskSpec("t", Place(0, 0), Run("x"), matrix=(("a", axis), ("b", axis)))
+    task = TaskSpec("t", Place(0, 0), CommandSpec("x"), matrix=(("a", axis), ("b", axis)))
     plan = expand(PlanSpec("p", (task,)), Sources())
     assert plan.count == MEMBERS_MAX
     assert plan.groups[0].label(MEMBERS_MAX - 1) == "t[999, 999]"
@@ -84,11 +86,11 @@ def test_a_million_members_cost_nothing_to_name() -> None:
 
 def test_more_than_a_million_tasks_are_refused() -> None:
     axis = tuple(range(1001))
-    matrix = TaskSpec("t", Place(3, 1), Run("x"), matrix=(("a", axis), ("b", axis)))
+    matrix = TaskSpec("t", Place(3, 1), CommandSpec("x"), matrix=(("a", axis), ("b", axis)))
     with pytest.raises(PlanTooLargeError, match="1,002,001 tasks") as caught:
         expand(PlanSpec("p", (matrix,), file="plan.yaml"), Sources())
     assert caught.value.where == "plan.yaml:3:1"
-    each = TaskSpec("t", Place(3, 1), Run("x"), Each("items", axis), (("b", axis),))
+    each = TaskSpec("t", Place(3, 1), CommandSpec("x"), Each("items", axis), (("b", axis),))
     with pytest.raises(PlanTooLargeError):
         expand(PlanSpec("p", (each,)), Sources())
 
@@ -167,7 +169,7 @@ def test_templates_are_filled_with_the_values_of_a_member() -> None:
 
 
 def test_a_template_that_was_not_checked_is_our_fault() -> None:
-    task = TaskSpec("t", Place(0, 0), Run("x"), vars=(("x", "{{"),))
+    task = TaskSpec("t", Place(0, 0), CommandSpec("x"), vars=(("x", "{{"),))
     with pytest.raises(InternalError, match="not checked"):
         expand(PlanSpec("p", (task,)), Sources())
 

@@ -9,27 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.plan.spec import Keyed, Leaf, Listing, Located, Scalar
 from headway.errors import Fix, Place, PlanError, PlanFileError
-from headway.planfile import (
-    apply_fix,
-    apply_fixes,
-    in_one_go,
-    load_plan,
-    parse_document,
-    plan_from,
-)
-from headway.planfile import document as document_module
-from headway.planfile import folder as folder_module
-from headway.planfile import sources as sources_module
-from headway.planfile.sources import Library
+from headway.plans import document as document_module
+from headway.plans import load as folder_module
+from headway.plans import load as sources_module
+from headway.plans.document import parse_document
+from headway.plans.fixes import apply_fix, apply_fixes
+from headway.plans.load import Library, in_one_go, load_plan, plan_from
+from headway.plans.spec import DocumentList, Keyed, Leaf, Located, Scalar
 
 
 def plain(node: Located) -> object:
     match node:
         case Leaf():
             return node.value
-        case Listing():
+        case DocumentList():
             return [plain(item) for item in node.items]
     return {key.text: plain(value) for key, value in node.pairs}
 
@@ -62,7 +56,7 @@ def test_every_value_has_its_place() -> None:
     assert isinstance(root, Keyed)
     (_, one), (key, two) = root.pairs
     assert (one.place, one.end, key.place) == (Place(1, 4), Place(1, 5), Place(2, 1))
-    assert isinstance(two, Listing)
+    assert isinstance(two, DocumentList)
     assert [item.place for item in two.items] == [Place(3, 5), Place(4, 5)]
     assert [root.is_flow, two.is_flow, getattr(two.items[1], "is_flow", None)] == [
         False,

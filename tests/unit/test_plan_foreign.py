@@ -9,22 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.plan.expand import Sources, expand
-from headway.core.plan.foreign import (
+from headway.errors import BadValueError, ForeignPlanError, PlanError
+from headway.plans.document import parse_document
+from headway.plans.expand import Sources, expand
+from headway.plans.fixes import apply_fixes
+from headway.plans.load import is_taken, load_foreign
+from headway.plans.schema import plan_of
+from headway.plans.spec import PlanBudget
+from headway.plans.untrusted import (
     MEMBERS_MAX,
     TASKS_MAX,
-    Allowance,
     Disk,
+    PlanPermissions,
     allowance_of,
     check_foreign,
     check_members,
+    unreadable,
+    unwritable,
 )
-from headway.core.plan.schema import plan_of
-from headway.core.plan.sensitive import unreadable, unwritable
-from headway.core.plan.spec import Budget
-from headway.errors import BadValueError, ForeignPlanError, PlanError
-from headway.planfile import apply_fixes, parse_document
-from headway.planfile.foreign import is_taken, load_foreign
 
 HEAD = "headway: 1\nmodel: m\n"
 LINKS = {"env.md": ".env", "cert.txt": "server.pem", "up.md": "../x"}
@@ -38,7 +40,7 @@ def task(*lines: str, top: str = "") -> str:
     return f"{HEAD}{top}tasks:\n  t:\n{body}"
 
 
-def told(text: str, allowance: Allowance = Allowance()) -> list[PlanError]:
+def told(text: str, allowance: PlanPermissions = PlanPermissions()) -> list[PlanError]:
     """What is wrong with a plan in which nothing exists but `there.md`."""
     spec = plan_of(parse_document(text, "plan.yaml"))
     try:
@@ -53,7 +55,7 @@ def told(text: str, allowance: Allowance = Allowance()) -> list[PlanError]:
     return []
 
 
-def messages(text: str, allowance: Allowance = Allowance()) -> list[str]:
+def messages(text: str, allowance: PlanPermissions = PlanPermissions()) -> list[str]:
     return [error.message for error in told(text, allowance)]
 
 
@@ -186,7 +188,7 @@ BAD = {
         task("prompt: x", f"each: {list(range(MEMBERS_MAX + 1))}"),
     ),
 }  # fmt: skip
-GIVEN = Allowance(models=frozenset(("m",)), budget=Budget(2_000_000, 5_000))
+GIVEN = PlanPermissions(models=frozenset(("m",)), budget=PlanBudget(2_000_000, 5_000))
 
 
 @pytest.mark.parametrize(("message", "text"), [(m, text) for m in BAD for text in BAD[m]])
@@ -252,14 +254,17 @@ def test_what_a_configuration_cannot_allow_is_refused() -> None:
 
 
 def test_a_budget_is_within_the_users_and_in_its_unit() -> None:
-    dollars, tokens = Allowance(budget=Budget(2_500_000)), Allowance(budget=Budget(tokens=5_000))
+    dollars, tokens = (
+        PlanPermissions(budget=PlanBudget(2_500_000)),
+        PlanPermissions(budget=PlanBudget(tokens=5_000)),
+    )
     whole, own = task("prompt: x", top="budget: 1k\n"), task("prompt: x", "budget: 1k")
     assert told(whole, dollars)[0].hint == "write `budget: $2.5` or less, or leave it out"
     assert [messages(whole, tokens), messages(own, dollars), messages(own, tokens)] == [[]] * 3
     assert told(task("prompt: x", top="budget: $1\n"), tokens)[0].hint == (
         "write `budget: 5k` or less, or leave it out"
     )
-    both = Allowance(budget=Budget(2_000_000, 5_000))
+    both = PlanPermissions(budget=PlanBudget(2_000_000, 5_000))
     assert "[$2, 5k]" in (told(task("prompt: x", top="budget: $3\n"), both)[0].hint or "")
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.plan.grammar import (
+from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError, PlanValueError
+from headway.plans.document import parse_document
+from headway.plans.fixes import apply_fixes
+from headway.plans.grammar import (
     KEYS,
     KEYS_MAX,
     STRATEGY,
@@ -17,25 +20,23 @@ from headway.core.plan.grammar import (
     key_table,
     keys_of,
 )
-from headway.core.plan.schema import plan_of
-from headway.core.plan.section import FAULTS_MAX, Faults, Section
-from headway.core.plan.spec import (
-    Agent,
-    Budget,
+from headway.plans.schema import plan_of
+from headway.plans.section import FAULTS_MAX, PlanFaults, Section
+from headway.plans.spec import (
+    AgentSpec,
+    CommandSpec,
     Document,
     Each,
     Fields,
     Keyed,
+    PlanBudget,
     PlanSpec,
     Prompt,
     Python,
-    Run,
     frozen,
     plain,
     text_of,
 )
-from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError, PlanValueError
-from headway.planfile import apply_fixes, parse_document
 
 MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "plan.md"
 
@@ -107,10 +108,10 @@ def test_an_agent_has_a_name_and_maybe_tools() -> None:
     text = task("prompt: fix it", "agent: tools(shell, mcp:docs )")
     work = plan(text.replace("mcp:docs )", "mcp:docs)")).tasks[-1].work
     assert isinstance(work, Prompt)
-    assert work.agent == Agent("tools", ("shell", "mcp:docs"))
+    assert work.agent == AgentSpec("tools", ("shell", "mcp:docs"))
     plain = plan(task("prompt: fix it", "agent: claude")).tasks[-1].work
     assert isinstance(plain, Prompt)
-    assert plain.agent == Agent("claude")
+    assert plain.agent == AgentSpec("claude")
     assert only(task("prompt: x", "agent: Claude Code")).code == "HW007"
     assert only(task("run: x", "agent: claude")).code == "HW008"
 
@@ -137,16 +138,20 @@ def test_a_whole_plan_becomes_records() -> None:
     )
     a, b, c, d = spec.tasks
     assert (spec.name, spec.strategy, spec.model, spec.file) == ("p", "waves:4", "m", "plan.yaml")
-    assert (spec.budget, spec.timeout_s, spec.retries) == (Budget(6_000_000, 5_000_000), 7200.0, 3)
+    assert (spec.budget, spec.timeout_s, spec.retries) == (
+        PlanBudget(6_000_000, 5_000_000),
+        7200.0,
+        3,
+    )
     assert (a.work, a.each, a.queue, a.priority) == (
-        Run("ls"), Each("lines", source="files.txt"), "q", -1.5,
+        CommandSpec("ls"), Each("lines", source="files.txt"), "q", -1.5,
     )  # fmt: skip
     assert b.work == Python("m.n:f")
     assert b.each == Each("items", (1, Fields((("x", (2,)),))))
-    assert (b.budget, b.reads) == (Budget(tokens=5_000_000), ("x", "y"))
+    assert (b.budget, b.reads) == (PlanBudget(tokens=5_000_000), ("x", "y"))
     assert c.work == Prompt(file="p.md", max_tokens=4000)
     assert (c.needs, c.budget, c.repairs, c.timeout_s) == (
-        ("a", "b"), Budget(microusd=500_000), 0, 90.0,
+        ("a", "b"), PlanBudget(microusd=500_000), 0, 90.0,
     )  # fmt: skip
     assert (d.reduce, d.context_tokens, d.output, d.retries) == ("c", 120_000, "o", 0)
     assert spec.vars == (("tone", "brief"),)
@@ -382,20 +387,20 @@ def test_a_command_is_told_where_it_finds_the_state() -> None:
     error = only(task("run: echo {{ state.total }}", top=STATE))
     assert error.hint == """write `"$(cat "$HEADWAY_STATE/total")"`"""
     text = apply_fixes(task("run: echo {{ state.total }}", top=STATE), error.fixes)
-    assert plan(text).tasks[2].work == Run('echo "$(cat "$HEADWAY_STATE/total")"')
+    assert plan(text).tasks[2].work == CommandSpec('echo "$(cat "$HEADWAY_STATE/total")"')
 
 
 @pytest.mark.parametrize(
     ("written", "budget"),
     [
-        ("$6", Budget(6_000_000)),
-        ("5M", Budget(tokens=5_000_000)),
-        ("[$6]", Budget(6_000_000)),
-        ("[0.2k, $6]", Budget(6_000_000, 200)),
-        ("{usd: 6}", Budget(6_000_000)),
+        ("$6", PlanBudget(6_000_000)),
+        ("5M", PlanBudget(tokens=5_000_000)),
+        ("[$6]", PlanBudget(6_000_000)),
+        ("[0.2k, $6]", PlanBudget(6_000_000, 200)),
+        ("{usd: 6}", PlanBudget(6_000_000)),
     ],
 )
-def test_a_budget_is_dollars_tokens_or_both(written: str, budget: Budget) -> None:
+def test_a_budget_is_dollars_tokens_or_both(written: str, budget: PlanBudget) -> None:
     assert plan(task("run: x", f"budget: {written}")).tasks[2].budget == budget
 
 
@@ -472,7 +477,7 @@ def test_values_go_to_programs_and_back() -> None:
 
 
 def test_sections_and_faults_tell_what_they_are() -> None:
-    faults = Faults("plan.yaml")
+    faults = PlanFaults("plan.yaml")
     faults.check()
     root = parse_document("headway: 1", "plan.yaml").root
     assert isinstance(root, Keyed)

@@ -6,18 +6,19 @@ from time import process_time
 
 import pytest
 
-from headway.core.plan.expand import Expanded, Sources, expand
-from headway.core.plan.hazard import examined
-from headway.core.plan.paths import above, fixed_part, inside, led_back
-from headway.core.plan.schema import plan_of
-from headway.core.plan.section import Faults
-from headway.core.plan.spec import Each, PlanSpec, Run, TaskSpec
-from headway.core.plan.touched import PAIRS_MAX, Touched, touched_by
 from headway.errors import Place, PlanError, PlanTooLargeError
-from headway.planfile import apply_fixes, parse_document
+from headway.plans.accesses import PAIRS_MAX, Touched, touched_by
+from headway.plans.document import parse_document
+from headway.plans.expand import ExpandedPlan, Sources, expand
+from headway.plans.fixes import apply_fixes
+from headway.plans.hazards import examined
+from headway.plans.resources import above, fixed_part, inside, led_back
+from headway.plans.schema import plan_of
+from headway.plans.section import PlanFaults
+from headway.plans.spec import CommandSpec, Each, PlanSpec, TaskSpec
 
 
-def plan(tasks: str) -> Expanded:
+def plan(tasks: str) -> ExpandedPlan:
     spec = plan_of(parse_document(f"headway: 1\ntasks:\n{tasks}", "plan.yaml"))
     return examined(expand(spec, Sources())).expanded
 
@@ -175,8 +176,8 @@ def test_a_member_that_touches_all_is_told_beside_another_one() -> None:
 def test_a_plan_in_memory_may_have_groups_without_members() -> None:
     items = Each("items")
     tasks = (
-        TaskSpec("a", Place(0, 0), Run("x"), each=items, writes=("o",)),
-        TaskSpec("b", Place(0, 0), Run("x"), writes=("o",)),
+        TaskSpec("a", Place(0, 0), CommandSpec("x"), each=items, writes=("o",)),
+        TaskSpec("b", Place(0, 0), CommandSpec("x"), writes=("o",)),
     )
     with pytest.raises(PlanError, match="both write"):
         examined(expand(PlanSpec("p", tasks), Sources()))
@@ -251,7 +252,7 @@ def test_a_pattern_with_values_keeps_the_folder_of_each() -> None:
 
 
 def test_plans_without_a_file_are_told_by_name() -> None:
-    tasks = tuple(TaskSpec(name, Place(0, 0), Run("x"), writes=("o",)) for name in "ab")
+    tasks = tuple(TaskSpec(name, Place(0, 0), CommandSpec("x"), writes=("o",)) for name in "ab")
     with pytest.raises(PlanError, match="both write") as caught:
         examined(expand(PlanSpec("p", tasks), Sources()))
     assert caught.value.where == ""
@@ -260,7 +261,11 @@ def test_plans_without_a_file_are_told_by_name() -> None:
 def _many(count: int, reads: str, writes: str) -> PlanSpec:
     tasks = tuple(
         TaskSpec(
-            f"t{n}", Place(0, 0), Run("x"), reads=(reads.format(n - 1),), writes=(writes.format(n),)
+            f"t{n}",
+            Place(0, 0),
+            CommandSpec("x"),
+            reads=(reads.format(n - 1),),
+            writes=(writes.format(n),),
         )
         for n in range(count)
     )
@@ -288,7 +293,7 @@ def test_overlaps_without_end_are_refused() -> None:
 
 def test_what_is_touched_is_counted() -> None:
     expanded = expand(_many(3, "o/{}", "o/{}"), Sources())
-    touched = touched_by(expanded, Faults("p"))
+    touched = touched_by(expanded, PlanFaults("p"))
     assert repr(touched) == "<Touched 3 read, 3 written>"
     assert touched.statistics().pairs == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.core.engine.events import RunFinished, TaskFinished, TaskStarted
+from headway.engine.events import RunFinished, TaskFinished, TaskStarted
 from headway.errors import BadValueError, DuplicateTaskError, TasksFailedError, UsageError
 from headway.testing import run_virtual
 from tests.unit.driven import passes

@@ -9,33 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.plan.content import keys_of
-from headway.core.plan.expand import Expanded, Sources, expand, found, graph_of, stakes_of
-from headway.core.plan.hazard import examined
-from headway.core.plan.resources import (
+from headway.errors import InternalError, Place, PlanError, PlanValueError
+from headway.plans.accesses import ANYONE, state_touched, touched_by
+from headway.plans.document import parse_document
+from headway.plans.expand import ExpandedPlan, Sources, expand, found, graph_of, keys_of, stakes_of
+from headway.plans.hazards import examined
+from headway.plans.resources import (
     KEY_CHARS_MAX,
     KINDS,
     VALUE,
     Channel,
+    Touches,
     better_channel,
     better_key,
     channel_in,
     channel_of,
+    covers,
     is_pattern,
     is_well_formed,
     matches,
     prefix_of,
 )
-from headway.core.plan.schema import plan_of
-from headway.core.plan.section import Faults
-from headway.core.plan.sharing import KEYS_MAX, StateChannels, channels_of
-from headway.core.plan.spec import Fields, PlanSpec, Run, TaskSpec
-from headway.core.plan.stake import Stake
-from headway.core.plan.template import Template, parse_template
-from headway.core.plan.touched import ANYONE, state_touched, touched_by
-from headway.core.plan.touches import Touches, covers
-from headway.errors import InternalError, Place, PlanError, PlanValueError
-from headway.planfile import parse_document
+from headway.plans.schema import plan_of
+from headway.plans.section import PlanFaults
+from headway.plans.sharing import KEYS_MAX, Stake, StateChannels, channels_of
+from headway.plans.spec import CommandSpec, Fields, PlanSpec, TaskSpec
+from headway.plans.template import Template, parse_template
 
 STATE = (
     "state: {total: counter, records/*: value, best: 'reduce(m.n:better)', "
@@ -43,7 +42,7 @@ STATE = (
 )
 
 
-def expanded(tasks: str, top: str = "", **files: str) -> Expanded:
+def expanded(tasks: str, top: str = "", **files: str) -> ExpandedPlan:
     spec = plan_of(parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml"))
     return expand(spec, Sources(files={f"{name}.md": text for name, text in files.items()}))
 
@@ -301,7 +300,7 @@ def test_keys_of_the_state_are_no_files() -> None:
         "  c: {run: x, reads: state:x}\n"
     )
     plan = expanded(tasks, STATE)
-    touched = touched_by(plan, Faults("plan.yaml"))
+    touched = touched_by(plan, PlanFaults("plan.yaml"))
     assert (touched.reads, touched.writes) == ({}, {})
     assert plan.spec.tasks[0].paths_written == plan.spec.tasks[2].paths_read == ()
 
@@ -325,9 +324,11 @@ def test_an_effect_can_be_meant_by_a_pattern() -> None:
 
 
 def test_a_task_without_a_file_declares_what_it_names() -> None:
-    task = TaskSpec("t", Place(0, 0), Run("x"), reads=("a", "state:b"), writes=("effect:m",))
+    task = TaskSpec(
+        "t", Place(0, 0), CommandSpec("x"), reads=("a", "state:b"), writes=("effect:m",)
+    )
     assert (task.state_reads, task.state_writes, task.effects) == (("b",), (), ("m",))
-    assert TaskSpec("t", Place(0, 0), Run("x")).state_reads is None
+    assert TaskSpec("t", Place(0, 0), CommandSpec("x")).state_reads is None
     assert stakes_of(expand(PlanSpec("p", (task,)), Sources())) != (None,)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.plan.template import (
+from headway.plans.template import (
     NAMES_SHOWN_MAX,
     REFERENCES_MAX,
     Broken,

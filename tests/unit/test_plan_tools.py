@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.plan.schema import plan_of
-from headway.core.plan.spec import Agent
-from headway.core.plan.tools import better_agent, is_well_equipped, unknown_tools
 from headway.errors import PlanError
-from headway.planfile import apply_fixes, parse_document
+from headway.plans.document import parse_document
+from headway.plans.fixes import apply_fixes
+from headway.plans.schema import plan_of
+from headway.plans.spec import AgentSpec, better_agent, is_well_equipped, unknown_tools
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_an_agent_with_tools_that_it_cannot_have_is_refused(
     text: str, unknown: tuple[str, ...], better: str
 ) -> None:
     name, _, tools = text.removesuffix(")").partition("(")
-    agent = Agent(name, tuple(tools.split(", ")) if tools else ())
+    agent = AgentSpec(name, tuple(tools.split(", ")) if tools else ())
     assert unknown_tools(agent) == unknown
     assert not is_well_equipped(agent)
     assert better_agent(agent) == better

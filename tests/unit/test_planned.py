@@ -7,34 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.foresight.outline import Outline, Part, needs_of
-from headway.core.foresight.planned import (
+from headway.pacing.estimate import Price
+from headway.plans.expand import ExpandedPlan, Sources, prompt_bytes
+from headway.plans.graph import Need
+from headway.plans.load import plan_from
+from headway.report.outline import (
     PROMPTS_MAX,
     UNKNOWN_MEMBERS,
-    Facts,
+    Outline,
+    OutlineFacts,
+    OutlinePart,
     in_order,
+    needs_of,
     outline_of,
 )
-from headway.core.plan.expand import Expanded, Sources
-from headway.core.plan.graph import Need
-from headway.core.plan.written import prompt_bytes
-from headway.core.quota.demand import Price
-from headway.planfile import plan_from
 from tests.unit.reduced import PLAN, Model, play
 
 PRICE = Price(1, 2)
-NOTHING = Facts(lambda _: PRICE)
+NOTHING = OutlineFacts(lambda _: PRICE)
 
 
-def expanded(folder: Path, tasks: str, more: str = "") -> Expanded:
+def expanded(folder: Path, tasks: str, more: str = "") -> ExpandedPlan:
     return plan_from(f"headway: 1\nmodel: openai/m\n{more}tasks:\n{tasks}", folder).expanded
 
 
-def outline(folder: Path, tasks: str, facts: Facts = NOTHING, more: str = "") -> Outline:
+def outline(folder: Path, tasks: str, facts: OutlineFacts = NOTHING, more: str = "") -> Outline:
     return outline_of(expanded(folder, tasks, more), facts)[0]
 
 
-def named(found: Outline) -> dict[str, Part]:
+def named(found: Outline) -> dict[str, OutlinePart]:
     return {part.name: part for part in found.parts}
 
 
@@ -97,7 +98,7 @@ def test_commands_take_what_they_took_and_ask_as_often_as_they_did(tmp_path: Pat
     plain = named(outline(tmp_path, tasks))
     assert not plain["build"].asks
     assert plain["build"].price is None
-    facts = Facts(lambda _: PRICE, {"build": [3.0, 4.0]}, {}, {"test": 2.5})
+    facts = OutlineFacts(lambda _: PRICE, {"build": [3.0, 4.0]}, {}, {"test": 2.5})
     known = named(outline(tmp_path, tasks, facts))
     assert known["build"].seconds == (3.0, 4.0)
     assert (known["test"].model, known["test"].calls, known["test"].price) == (
@@ -134,13 +135,13 @@ def test_answers_that_were_read_when_sizes_were_learned_are_told(tmp_path: Path)
     )
     answers = {"ask": 100.0, "pair": 50.0, "all": 10.0}
     known = named(
-        outline(tmp_path, tasks, Facts(lambda _: None, answers=answers, counts={"ask": 7}))
+        outline(tmp_path, tasks, OutlineFacts(lambda _: None, answers=answers, counts={"ask": 7}))
     )
     assert known["ask"].given_before == 0.0
     assert known["pair"].given_before == 100.0
     assert known["all"].given_before == 700.0
     # Nothing was learned of it: nothing was in it.
-    fresh = named(outline(tmp_path, tasks, Facts(lambda _: None, answers={"ask": 100.0})))
+    fresh = named(outline(tmp_path, tasks, OutlineFacts(lambda _: None, answers={"ask": 100.0})))
     assert fresh["all"].given_before == 0.0
 
 
@@ -167,7 +168,7 @@ def test_inner_calls_of_a_reduction_are_as_many_as_the_engine_makes(
     made = len(play(tmp_path, ["word " * words] * count, more, Model(words)).asked)
     items = ", ".join(f"i{number}" for number in range(count))
     text = PLAN.format(items=items, prompt="Sum up.", more=more)
-    facts = Facts(lambda _: None, answers={"probe": words * 1.1})
+    facts = OutlineFacts(lambda _: None, answers={"probe": words * 1.1})
     parts = outline_of(plan_from(text, tmp_path).expanded, facts)[0].parts
     foreseen = sum(part.count for part in parts if part.name != "probe")
     assert abs(foreseen - made) <= max(2, 0.3 * made), (foreseen, made)
@@ -176,7 +177,7 @@ def test_inner_calls_of_a_reduction_are_as_many_as_the_engine_makes(
 def test_levels_of_a_reduction_stand_between_it_and_what_it_reduces(tmp_path: Path) -> None:
     items = ", ".join(f"i{number}" for number in range(40))
     text = PLAN.format(items=items, prompt="Sum up.", more="    context: 2000\n    max_tokens: 200")
-    facts = Facts(lambda _: PRICE, answers={"probe": 190.0})
+    facts = OutlineFacts(lambda _: PRICE, answers={"probe": 190.0})
     found, _ = outline_of(plan_from(text, tmp_path).expanded, facts)
     names = [part.name for part in found.parts]
     assert names[0] == "probe"
@@ -199,7 +200,7 @@ def test_a_reduction_of_what_is_found_at_run_time_is_foreseen_too(tmp_path: Path
         "  ask:\n    each: list\n    prompt: '{{ item }}'\n"
         "  sum:\n    reduce: ask\n    context: 2000\n    max_tokens: 200\n    prompt: 'Sum up.'\n"
     )
-    found = outline(tmp_path, tasks, Facts(lambda _: None, answers={"ask": 400.0}))
+    found = outline(tmp_path, tasks, OutlineFacts(lambda _: None, answers={"ask": 400.0}))
     inner = [part for part in found.parts if part.name.startswith("sum/")]
     assert inner
     assert inner[0].count < UNKNOWN_MEMBERS
@@ -207,10 +208,10 @@ def test_a_reduction_of_what_is_found_at_run_time_is_foreseen_too(tmp_path: Path
 
 def test_every_part_stands_behind_those_that_it_needs() -> None:
     parts = [
-        Part("last", 1, (Need(1), Need(2)), given=(2, 1)),
-        Part("middle", 1, (Need(2),), given=(2,)),
-        Part("first", 1),
-        Part("aside", 1),
+        OutlinePart("last", 1, (Need(1), Need(2)), given=(2, 1)),
+        OutlinePart("middle", 1, (Need(2),), given=(2,)),
+        OutlinePart("first", 1),
+        OutlinePart("aside", 1),
     ]
     found = in_order(parts)
     assert [part.name for part in found] == ["first", "middle", "last", "aside"]

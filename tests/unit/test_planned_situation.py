@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.foresight.situation import Situation
-from headway.planfile import plan_from
-from headway.runtime.advising import planned_situation
+from headway.plans.load import plan_from
+from headway.report.options import Situation
+from headway.run.advise import planned_situation
 
 HEAD = "headway: 1\nmodel: openai/gpt-5-mini\ntasks:\n"
 

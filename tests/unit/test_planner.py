@@ -12,9 +12,6 @@ from time import process_time
 import pytest
 
 from headway import errors
-from headway.core.plan.foreign import Allowance, allowance_of
-from headway.core.plan.grammar import KEYS as GRAMMAR
-from headway.core.plan.spec import Budget
 from headway.errors import (
     BadValueError,
     BudgetReachedError,
@@ -24,12 +21,22 @@ from headway.errors import (
     QueueDeadlineError,
     UsageError,
 )
-from headway.planfile import load_foreign, load_plan
-from headway.planner import Draft, drafted, plan
-from headway.planner import project as project_module
-from headway.planner.draft import plan_in, write_new
-from headway.planner.project import listed
-from headway.planner.request import EXAMPLE, SINGLE, system_text
+from headway.planner import planning as project_module
+from headway.planner.planning import (
+    EXAMPLE,
+    SINGLE,
+    Draft,
+    drafted,
+    listed,
+    plan,
+    plan_in,
+    system_text,
+    write_new,
+)
+from headway.plans.grammar import KEYS as GRAMMAR
+from headway.plans.load import load_foreign, load_plan
+from headway.plans.spec import PlanBudget
+from headway.plans.untrusted import PlanPermissions, allowance_of
 from tests.unit.planned import GOOD, KEYS, Author, fenced, wanted
 
 
@@ -158,7 +165,7 @@ def test_planning_has_a_budget_of_its_own_and_keeps_to_the_users(tmp_path: Path)
         author.plan(tmp_path, budget="1k")
     assert author.sent == []
     draft = author.plan(tmp_path, budget="1M")
-    assert draft.budget == Budget(tokens=1_000_000 - 300)
+    assert draft.budget == PlanBudget(tokens=1_000_000 - 300)
     assert draft.text.startswith("headway: 1\nbudget: 1000k\nmodel: openai/m\nname: good\n")
     assert Author([fenced(GOOD)]).plan(tmp_path).budget is None
 
@@ -219,7 +226,7 @@ def test_what_is_wrong_is_told_once_and_halves_of_characters_are_kept_out_of_fil
 def test_a_plan_can_be_json_or_bare_and_gets_the_users_model(tmp_path: Path, reply: str) -> None:
     draft = Author([reply]).plan(tmp_path, budget="1M")
     spec = draft.loaded.expanded.spec
-    assert (spec.model, spec.budget) == ("openai/m", Budget(tokens=1_000_000))
+    assert (spec.model, spec.budget) == ("openai/m", PlanBudget(tokens=1_000_000))
     assert load_plan(draft.save()).expanded.spec.tasks == spec.tasks
 
 
@@ -280,8 +287,8 @@ def test_planning_needs_a_model_that_can_be_reached(tmp_path: Path) -> None:
         plan("x", modle="m")  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("allowance", [Allowance(), allowance_of("claude", "run, python")])
-def test_the_request_has_every_key_that_may_be_used(allowance: Allowance) -> None:
+@pytest.mark.parametrize("allowance", [PlanPermissions(), allowance_of("claude", "run, python")])
+def test_the_request_has_every_key_that_may_be_used(allowance: PlanPermissions) -> None:
     text = system_text(allowance)
     told = {key.name for key in GRAMMAR if f"- `{key.name}` (of a" in text}
     left_out = {"permissions"} | (set() if allowance.works else {"run", "verify", "agent"})
@@ -332,7 +339,7 @@ def test_a_long_list_of_files_is_cut_and_says_so(
     for number in range(9):
         (tmp_path / f"{number}.md").write_text("")
     monkeypatch.setattr(project_module, "NAMES_MAX", 3)
-    assert listed(tmp_path) == project_module.Listing(("0.md", "1.md", "2.md"), 6)
+    assert listed(tmp_path) == project_module.FileNames(("0.md", "1.md", "2.md"), 6)
     assert "and 6 more" in wanted(tmp_path).request
     monkeypatch.setattr(project_module, "VISITS_MAX", 2)
     assert len(listed(tmp_path).names) == 2

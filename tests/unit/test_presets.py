@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.core.foresight.provider import ProviderSpec
-from headway.core.foresight.sample import WorkloadSpec
-from headway.core.values import Limit
+from headway.base.values import Limit
 from headway.errors import BadPresetError, HeadwayError, UnknownPresetError
-from headway.simulator.presetfile import NOT_READ, find_provider, find_workload
-from headway.simulator.presets import PROVIDERS, WORKLOADS
+from headway.sim.preset_file import NOT_READ, find_provider, find_workload
+from headway.sim.presets import PROVIDERS, WORKLOADS
+from headway.sim.provider import ProviderSpec
+from headway.sim.rehearsal import WorkloadSpec
 
 Write = Callable[..., str]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.core.foresight.price_guess import ASK_MICROUSD, Asking, PriceGuess, guess_price
-from headway.core.quota.demand import Price
+from headway.pacing.estimate import Price
+from headway.report.forecast import ASK_MICROUSD, ModelCalls, PriceGuess, guess_price
 
 PRICE = Price(3_000_000, 15_000_000)
 """Three dollars a million tokens in, fifteen out."""
@@ -11,11 +11,11 @@ PRICE = Price(3_000_000, 15_000_000)
 
 def test_an_empty_plan_costs_nothing() -> None:
     assert guess_price([]) == PriceGuess()
-    assert guess_price([Asking("m", PRICE, 0, 0, 4096)]) == PriceGuess()
+    assert guess_price([ModelCalls("m", PRICE, 0, 0, 4096)]) == PriceGuess()
 
 
 def test_the_ceiling_is_every_byte_a_token_and_every_answer_at_its_longest() -> None:
-    found = guess_price([Asking("m", PRICE, 10, 1000, 100)])
+    found = guess_price([ModelCalls("m", PRICE, 10, 1000, 100)])
     assert found.ceiling_microusd == (1000 + 10 * 80) * 3 + 10 * 100 * 15
     assert found.calls == 10
     # A quarter of a token a byte, four a message, and answers as long as they may be.
@@ -23,13 +23,13 @@ def test_the_ceiling_is_every_byte_a_token_and_every_answer_at_its_longest() -> 
 
 
 def test_answers_are_expected_to_be_as_long_as_answers_usually_are() -> None:
-    found = guess_price([Asking("m", PRICE, 10, 1000, 100_000)])
+    found = guess_price([ModelCalls("m", PRICE, 10, 1000, 100_000)])
     assert found.expected_microusd == (250 + 40) * 3 + 10 * 500 * 15
 
 
 def test_a_repair_reads_the_answer_again_and_writes_another() -> None:
-    once = guess_price([Asking("m", PRICE, 1, 1000, 100)])
-    again = guess_price([Asking("m", PRICE, 1, 1000, 100, repairs=1)])
+    once = guess_price([ModelCalls("m", PRICE, 1, 1000, 100)])
+    again = guess_price([ModelCalls("m", PRICE, 1, 1000, 100, repairs=1)])
     assert again.ceiling_microusd == 2 * once.ceiling_microusd + (100 + 80) * 3
     assert again.expected_microusd == once.expected_microusd
 
@@ -37,9 +37,9 @@ def test_a_repair_reads_the_answer_again_and_writes_another() -> None:
 def test_a_model_without_a_price_is_named_and_not_counted() -> None:
     found = guess_price(
         [
-            Asking("mine", None, 5, 10, 10),
-            Asking("m", PRICE, 1, 0, 10),
-            Asking("mine", None, 1, 1, 1),
+            ModelCalls("mine", None, 5, 10, 10),
+            ModelCalls("m", PRICE, 1, 0, 10),
+            ModelCalls("mine", None, 1, 1, 1),
         ]
     )
     assert found.unpriced == ("mine",)
@@ -48,6 +48,6 @@ def test_a_model_without_a_price_is_named_and_not_counted() -> None:
 
 
 def test_a_large_plan_is_above_five_dollars() -> None:
-    found = guess_price([Asking("m", PRICE, 1000, 4_000_000, 4096)])
+    found = guess_price([ModelCalls("m", PRICE, 1000, 4_000_000, 4096)])
     assert found.is_above(ASK_MICROUSD)
     assert found.ceiling_microusd > found.expected_microusd

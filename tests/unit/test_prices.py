@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.runtime.prices import LONG_TOKENS, price_at, price_of
+from headway.wire.prices import LONG_TOKENS, price_at, price_of
 
 
 def test_what_is_written_into_the_cache_costs_more_where_its_provider_says_so() -> None:

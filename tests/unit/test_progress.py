@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.events import (
+from headway.base.values import Fault, Limit
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     Ending,
@@ -27,14 +28,13 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast, Progress
-from headway.core.quota.view import LimitView
-from headway.core.values import Fault, Limit
+from headway.pacing.admission import LimitView
+from headway.report.progress import RunProgress, TaskNames
 
 ENDING = Ending(b"", b"", 1000.0, 200.0, 5000, 1)
 
 
-def progress(*counts: int | None) -> Progress:
+def progress(*counts: int | None) -> RunProgress:
     """Groups of these sizes; the tasks of the first come first, the others have ten each."""
     names = tuple(f"group {index}" for index in range(len(counts)))
     first = counts[0] or 0
@@ -42,10 +42,10 @@ def progress(*counts: int | None) -> Progress:
     def group_of(task: int) -> int:
         return 0 if task < first else 1 + (task - first) // 10
 
-    return Progress(Cast("a run", names, counts, group_of, "task {}".format))
+    return RunProgress(TaskNames("a run", names, counts, group_of, "task {}".format))
 
 
-def perform(run: Progress, task: int, from_s: float, to_s: float) -> None:
+def perform(run: RunProgress, task: int, from_s: float, to_s: float) -> None:
     run.hear([TaskStarted(task, 1, from_s, "room"), CallAdmitted(task, from_s)])
     run.hear([TaskFinished(task, 1, to_s, ENDING)])
 
@@ -171,7 +171,7 @@ def test_a_run_that_stands_still_has_no_speed() -> None:
     assert run.rest((), 530.0).per_s is None
 
 
-def burst(run: Progress, count: int, foreseen_s: float | None = None) -> Progress:
+def burst(run: RunProgress, count: int, foreseen_s: float | None = None) -> RunProgress:
     """So many calls that were let go at once and took a second each, a hundred a second."""
     run.cast = replace(run.cast, foreseen_s=foreseen_s)
     for task in range(count):

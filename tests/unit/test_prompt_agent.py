@@ -10,8 +10,15 @@ from math import ceil
 import httpx2
 import pytest
 
-from headway.core.quota.demand import Price
-from headway.core.quota.estimate import Prices
+from headway.agents.prompt import (
+    MAX_TOKENS,
+    PromptAgent,
+    PromptCall,
+    PromptSettings,
+    endpoint_of,
+    must_be_ready,
+    must_have_ceilings,
+)
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -22,20 +29,13 @@ from headway.errors import (
     StateFileError,
     UsageError,
 )
-from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
-from headway.runtime.agents.prompt import (
-    MAX_TOKENS,
-    PromptAgent,
-    PromptCall,
-    Settings,
-    must_have_ceilings,
-)
-from headway.runtime.prices import price_at
-from headway.runtime.schemas import read_schema
-from headway.runtime.work import AttemptError, OverBudgetError, Result, WindowEmptyError
+from headway.pacing.estimate import Price, Prices
+from headway.plans.references import read_schema
 from headway.testing import FakeAdmission, run_virtual
+from headway.wire.answer import error_event
+from headway.wire.prices import price_at
 from headway.wire.values import Answer
-from headway.wire.write import error_event
+from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 from tests.unit.paced_provider import Body, PacedProvider, events, refusal
 
@@ -60,7 +60,7 @@ class Bench:
         self.prices: Prices = lambda _, __: PRICE
 
     async def _perform(self, call: PromptCall, kept: tuple[bytes, ...]) -> Result:
-        settings = Settings(
+        settings = PromptSettings(
             "run-1", KEYS, self.admission, lambda *one: self.windows.append(one), self.prices,
             self.must_be_priced, transport=self.provider.transport,
         )  # fmt: skip

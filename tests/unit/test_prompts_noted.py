@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import headway
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.runtime.context import Commons, lent
-from headway.runtime.work import TELL_PROMPT
+from headway.state.context import Commons, lent
+from headway.state.shared import Shared, Snapshot
 from headway.testing import FakeAdmission
+from headway.work import TELL_PROMPT
 from tests.unit.attempts import Told
 from tests.unit.paced_provider import ANSWER, PacedProvider, refusal
 

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quota.book import Cut, Denied, Granted, Outcome
-from headway.core.quota.lane import Request
-from headway.core.quota.terms import AccountTerms, Budget
-from headway.core.values import (
+from headway.base.codec import decode, encode, reader, writer
+from headway.base.values import (
     Amounts,
     Demand,
     Fault,
@@ -24,15 +22,13 @@ from headway.core.values import (
     Sketch,
     Tally,
 )
-from headway.errors import WireError
-from headway.runtime.codec import decode, encode, reader, writer
-from headway.runtime.protocol import (
+from headway.broker.protocol import (
     LINE_BYTES_MAX,
     About,
     Adopt,
     Alive,
-    Ask,
-    Began,
+    AskMessage,
+    BeganMessage,
     Configure,
     Describe,
     Described,
@@ -42,14 +38,19 @@ from headway.runtime.protocol import (
     Hello,
     Leave,
     Left,
-    Lines,
     Message,
+    MessageSplitter,
     Progressed,
     Settled,
     Welcome,
     line_of,
     message_of,
 )
+from headway.errors import WireError
+from headway.pacing.admission import CallOutcome, Denied, Granted
+from headway.pacing.budget import Cut
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, MonthlyBudget
 
 TEXT = st.text(max_size=30)
 NUMBERS = st.integers(0, 2**40)
@@ -76,7 +77,7 @@ READINGS = st.builds(
     should_retry=st.none() | st.booleans(),
 )
 OUTCOMES = st.builds(
-    Outcome,
+    CallOutcome,
     how=st.sampled_from(["used", "unused", "throttled"]),
     tally=st.builds(Tally, AMOUNTS, AMOUNTS, AMOUNTS),
     fault=st.none() | st.builds(Fault, st.sampled_from(["rate", "broken"]), detail=TEXT),
@@ -88,13 +89,13 @@ PERMITS = st.builds(Permit, NUMBERS, TEXT, st.builds(Demand, SPENT, SPENT, TEXT)
 TERMS = st.builds(
     AccountTerms,
     limits=st.lists(st.builds(Limit, st.just("requests"), AMOUNTS), max_size=2).map(tuple),
-    budget=st.builds(Budget, SEEN, st.none() | NUMBERS),
+    budget=st.builds(MonthlyBudget, SEEN, st.none() | NUMBERS),
 )
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, NUMBERS, TEXT, NUMBERS, TEXT),
-    st.builds(Ask, REQUESTS),
+    st.builds(AskMessage, REQUESTS),
     st.builds(Leave, NUMBERS),
-    st.builds(Began, NUMBERS, READINGS, TEXT),
+    st.builds(BeganMessage, NUMBERS, READINGS, TEXT),
     st.builds(Progressed, NUMBERS, AMOUNTS),
     st.builds(Alive, NUMBERS),
     st.builds(Settled, NUMBERS, OUTCOMES),
@@ -122,7 +123,7 @@ def test_a_message_is_read_as_it_was_written(message: Message) -> None:
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 50))
 def test_messages_may_arrive_in_pieces_of_any_size(messages: list[Message], size: int) -> None:
     data = b"".join(map(line_of, messages))
-    lines = Lines()
+    lines = MessageSplitter()
     heard: list[Message] = []
     for start in range(0, len(data), size):
         heard += lines.feed(data[start : start + size])
@@ -200,7 +201,7 @@ def test_a_message_that_is_too_long_is_not_sent() -> None:
 
 
 def test_a_line_without_end_is_not_kept() -> None:
-    lines = Lines()
+    lines = MessageSplitter()
     assert not list(lines.feed(b"x" * LINE_BYTES_MAX))
     with pytest.raises(WireError, match="more than"):
         list(lines.feed(b"x"))
@@ -215,13 +216,6 @@ def test_infinity_travels() -> None:
 def test_a_field_that_is_not_known_is_passed_over_and_a_missing_one_takes_its_default() -> None:
     line = b'["Denied",{"id":["client",1],"code":"HW205","message":"no","mood":"bad"}]'
     assert message_of(line) == Denied(("client", 1), "HW205", "no", "")
-
-
-def test_a_client_that_knows_no_soft_claims_asks_for_a_hard_one() -> None:
-    line = b'["Ask",{"request":{"id":["c",1],"account":"a","dialect":"","sketch":{"model":"m"}}}]'
-    message = message_of(line)
-    assert isinstance(message, Ask)
-    assert not message.request.is_soft
 
 
 @pytest.mark.parametrize("kind", [*get_args(FromClient), *get_args(FromBroker)])

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.foresight.account import Account, Needs, Terms
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.foresight.provider import (
+from headway.base.values import Charging, Fault, Limit
+from headway.sim.account import Needs, SimulatedAccount, Terms
+from headway.sim.draw import Neighbour
+from headway.sim.provider import (
     Accepted,
     Arrival,
-    Call,
-    Ended,
-    Faults,
+    FaultModel,
     FirstByte,
     Happening,
     Latency,
-    Progress,
     Provider,
     ProviderSpec,
     ProviderStatistics,
     Refused,
+    SimulatedCall,
+    SimulatedEnd,
+    StreamProgress,
 )
-from headway.core.values import Charging, Fault, Limit
 
 BRISK = Latency(first_byte_s=1.0, per_output_token_s=0.1)
 
@@ -33,15 +33,15 @@ BRISK = Latency(first_byte_s=1.0, per_output_token_s=0.1)
 def _provider(
     *limits: Limit,
     latency: Latency = BRISK,
-    faults: Faults = Faults(),
+    faults: FaultModel = FaultModel(),
     charging: Charging = "produced",
     seed: int = 1,
 ) -> Provider:
     return Provider(ProviderSpec("fake", Terms(limits, charging=charging), latency, faults), seed)
 
 
-def _call(number: int, output_tokens: float = 10.0) -> Call:
-    return Call(number, 100.0, output_tokens, 50.0)
+def _call(number: int, output_tokens: float = 10.0) -> SimulatedCall:
+    return SimulatedCall(number, 100.0, output_tokens, 50.0)
 
 
 def _live(provider: Provider, until_s: float = inf) -> list[tuple[float, Happening]]:
@@ -55,7 +55,7 @@ def _live(provider: Provider, until_s: float = inf) -> list[tuple[float, Happeni
 
 
 def _ends(lived: list[tuple[float, Happening]]) -> dict[int, float]:
-    return {it.call_id: at for at, it in lived if isinstance(it, Ended)}
+    return {it.call_id: at for at, it in lived if isinstance(it, SimulatedEnd)}
 
 
 def _refusal(answer: Accepted | Refused) -> Fault:
@@ -71,7 +71,7 @@ def test_a_call_alone_answers_and_ends_at_the_providers_pace() -> None:
     (begun_s, first), (ended_s, ended) = _live(provider)
     assert isinstance(first, FirstByte)
     assert first.reading.limits[0].remaining == 500.0
-    assert ended == Ended(1, 100.0, 10.0)
+    assert ended == SimulatedEnd(1, 100.0, 10.0)
     assert (begun_s, ended_s) == pytest.approx((1.0, 2.0))
     assert BRISK.work_s(10.0) == pytest.approx(2.0)
     assert provider.statistics() == ProviderStatistics(0, 1, 0)
@@ -106,7 +106,7 @@ def test_other_customers_congest_and_use_none_of_our_limits() -> None:
 
 def test_luck_stretches_the_first_byte_and_not_the_stream() -> None:
     provider = _provider()
-    provider.submit(Call(1, 100.0, 10.0, 50.0, luck=3.0), 0.0)
+    provider.submit(SimulatedCall(1, 100.0, 10.0, 50.0, luck=3.0), 0.0)
     assert [at for at, _ in _live(provider)] == pytest.approx([3.0, 4.0])
 
 
@@ -114,7 +114,7 @@ def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double
     provider = _provider()
     provider.shows_progress = True
     provider.submit(_call(1, 450.0), 0.0)
-    shown = {it.output_tokens: at for at, it in _live(provider) if isinstance(it, Progress)}
+    shown = {it.output_tokens: at for at, it in _live(provider) if isinstance(it, StreamProgress)}
     assert list(shown) == [*range(10, 101, 10), 200, 400]
     assert all(at == pytest.approx(1.0 + 0.1 * tokens) for tokens, at in shown.items())
 
@@ -142,20 +142,20 @@ def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
 
 def test_spend_is_refused_as_a_cap() -> None:
     provider = _provider(Limit("spend", 100.0, 3600.0, "fixed"))
-    provider.submit(Call(1, 1.0, 1.0, 1.0, spend_microusd=100.0), 0.0)
-    fault = _refusal(provider.submit(Call(2, 1.0, 1.0, 1.0, spend_microusd=1.0), 0.0))
+    provider.submit(SimulatedCall(1, 1.0, 1.0, 1.0, spend_microusd=100.0), 0.0)
+    fault = _refusal(provider.submit(SimulatedCall(2, 1.0, 1.0, 1.0, spend_microusd=1.0), 0.0))
     assert (fault.kind, fault.retry_after_s) == ("spend_cap", 3600.0)
 
 
 def test_a_misleading_provider_says_a_minute_for_everything() -> None:
     slots = Limit("concurrency", 1.0, 0.0, "gauge")
-    provider = _provider(slots, faults=Faults(retry_after="misleading"))
+    provider = _provider(slots, faults=FaultModel(retry_after="misleading"))
     provider.submit(_call(1), 0.0)
     assert _refusal(provider.submit(_call(2), 0.0)).retry_after_s == 60.0
 
 
 def test_a_silent_provider_says_neither_which_limit_nor_how_long() -> None:
-    provider = _provider(Limit("input", 100.0), faults=Faults(retry_after="none"))
+    provider = _provider(Limit("input", 100.0), faults=FaultModel(retry_after="none"))
     provider.submit(_call(1), 0.0)
     fault = _refusal(provider.submit(_call(2), 0.0))
     assert fault == Fault("rate", None, None, "too many requests")
@@ -163,7 +163,7 @@ def test_a_silent_provider_says_neither_which_limit_nor_how_long() -> None:
 
 
 def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None:
-    provider = _provider(faults=Faults(outages=((5.0, 10.0),)))
+    provider = _provider(faults=FaultModel(outages=((5.0, 10.0),)))
     answers = []
     for number, now in enumerate((4.9, 5.0, 9.9, 10.0)):
         provider.advance(now)
@@ -173,22 +173,22 @@ def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None
 
 
 def test_a_share_of_calls_fails_and_a_limit_comes_first() -> None:
-    provider = _provider(faults=Faults(share=0.5, kinds=("server",)))
+    provider = _provider(faults=FaultModel(share=0.5, kinds=("server",)))
     answers = [provider.submit(_call(number), 0.0) for number in range(200)]
     refused = [_refusal(answer) for answer in answers if isinstance(answer, Refused)]
     assert 70 < len(refused) < 130
     assert set(refused) == {Fault("server", None, None, "drawn")}
-    limited = _provider(Limit("input", 1.0), faults=Faults(share=1.0, kinds=("server",)))
+    limited = _provider(Limit("input", 1.0), faults=FaultModel(share=1.0, kinds=("server",)))
     limited.account().admit(Needs(100.0, 0.0), 0.0, "x")
     assert _refusal(limited.submit(_call(1), 0.0)).kind == "rate"
 
 
 def test_a_broken_stream_begins_and_ends_early_with_a_fault() -> None:
-    provider = _provider(faults=Faults(share=1.0, kinds=("broken",)))
+    provider = _provider(faults=FaultModel(share=1.0, kinds=("broken",)))
     assert provider.submit(_call(1, 1000.0), 0.0) == Accepted()
     (_, first), (ended_s, ended) = _live(provider)
     assert isinstance(first, FirstByte)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, SimulatedEnd)
     assert ended.fault == Fault("broken", None, None, "stream cut")
     assert 0.0 <= ended.output_tokens < 1000.0
     assert ended_s == pytest.approx(1.0 + 0.1 * ended.output_tokens)
@@ -196,12 +196,12 @@ def test_a_broken_stream_begins_and_ends_early_with_a_fault() -> None:
 
 def test_a_call_that_hangs_keeps_its_slot_until_the_caller_hangs_up() -> None:
     slots = Limit("concurrency", 1.0, 0.0, "gauge")
-    provider = _provider(slots, faults=Faults(hang_share=1.0))
+    provider = _provider(slots, faults=FaultModel(hang_share=1.0))
     assert provider.submit(_call(1), 0.0) == Accepted()
     assert provider.next_s() == inf
     assert provider.advance(1000.0) == []
     assert _refusal(provider.submit(_call(2), 1000.0)).kind == "concurrency"
-    assert provider.cancel(1, 1000.0) == Ended(1, 100.0, 0.0, Fault("timeout"))
+    assert provider.cancel(1, 1000.0) == SimulatedEnd(1, 100.0, 0.0, Fault("timeout"))
     assert provider.submit(_call(2), 1000.0) == Accepted()
 
 
@@ -231,7 +231,7 @@ def test_a_call_cancelled_before_its_first_byte_produced_nothing_and_disturbs_no
     provider = _provider()
     for number in (1, 2, 3):
         provider.submit(_call(number), 0.0)
-    assert provider.cancel(2, 0.5) == Ended(2, 100.0, 0.0, Fault("timeout"))
+    assert provider.cancel(2, 0.5) == SimulatedEnd(2, 100.0, 0.0, Fault("timeout"))
     assert _ends(_live(provider)) == pytest.approx({1: 2.0, 3: 2.0})
 
 
@@ -280,7 +280,7 @@ def test_neighbours_and_changed_limits_happen_in_their_own_time() -> None:
 @given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(0, 60), min_size=1, max_size=15))
 @settings(max_examples=25)
 def test_the_same_calls_and_seed_give_the_same_log_to_the_bit(seed: int, sizes: list[int]) -> None:
-    faults = Faults(share=0.3, hang_share=0.1)
+    faults = FaultModel(share=0.3, hang_share=0.1)
     logs = []
     for _ in range(2):
         provider = _provider(
@@ -300,14 +300,14 @@ def test_the_same_calls_and_seed_give_the_same_log_to_the_bit(seed: int, sizes: 
 def test_a_provider_on_wall_time_ends_its_calls() -> None:
     """At 1.7e9 s a float step is longer than the last bit of work: it must not be waited for."""
     provider = Provider(ProviderSpec("wall"), 1, 1.7e9)
-    provider.submit(Call(1, 10, 100, 200), 1.7e9)
-    assert isinstance(provider.advance(1.7e9 + 10)[-1], Ended)
+    provider.submit(SimulatedCall(1, 10, 100, 200), 1.7e9)
+    assert isinstance(provider.advance(1.7e9 + 10)[-1], SimulatedEnd)
 
 
 def test_what_was_used_of_a_limit_before_the_start_is_missing_from_it() -> None:
     limits = Limit("requests", 60.0), Limit("input", 600.0), Limit("concurrency", 4.0, 0.0, "gauge")
     used = (("input/60s", 500.0), ("concurrency", 3.0), ("output/60s", 9.0))
-    account = Account(Terms(limits, used=used), 0.0)
+    account = SimulatedAccount(Terms(limits, used=used), 0.0)
     told = {one.resource: one.remaining for one in account.readings(0.0)}
     assert told == {"requests": 60.0, "input": 100.0}
     short = account.shortage(Needs(200.0, 0.0), 0.0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.engine.engine import Rules, State, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import begin, step
+from headway.engine.events import (
     Began,
     Event,
     Failed,
@@ -16,17 +17,17 @@ from headway.core.engine.events import (
     TaskDelayed,
     Ticked,
 )
-from headway.core.engine.strategy import parse
-from headway.core.plan.graph import Graph, Group
-from headway.core.quota.dialect import PLAIN
-from headway.core.quota.refusal import classify
-from headway.core.values import Fault
+from headway.engine.state import Rules, State
+from headway.engine.strategy import parse
+from headway.pacing.headers import PLAIN
+from headway.pacing.refusal import classify
+from headway.plans.graph import Graph, TaskGroup
 
 PUT_OFF = Fault("access", retry_after_s=inf, detail="HTTP 401")
 
 
 def begun(tasks: int = 2) -> State:
-    state = begin(Graph([Group("ask", tasks)]), Rules(parse("all-at-once")))
+    state = begin(Graph([TaskGroup("ask", tasks)]), Rules(parse("all-at-once")))
     step(state, Began(), 0.0)
     return state
 

@@ -6,19 +6,10 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.belief import Profile, QuotaConfig
-from headway.core.quota.dialect import GEMINI
-from headway.core.quota.quota import MAY_CALL, WAKE_S_MIN, Ask, Quota, Settlement
-from headway.core.values import (
-    Amounts,
-    Demand,
-    Fault,
-    Limit,
-    Permit,
-    Reading,
-    Usage,
-    Wait,
-)
+from headway.base.values import Amounts, Demand, Fault, Limit, Permit, Reading, Usage, Wait
+from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.headers import GEMINI
+from headway.pacing.quota import MAY_CALL, WAKE_S_MIN, PermitRequest, Quota, Settlement
 
 SLOTS = Limit("concurrency", 100.0, 0.0, "gauge")
 WINDOW = Limit("input", 1000.0, kind="fixed")
@@ -96,7 +87,7 @@ def test_a_call_that_one_limit_holds_back_takes_nothing_of_the_others() -> None:
 def test_those_who_wait_come_first() -> None:
     quota = _quota(WINDOW)
     _granted(quota, _call(900.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
+    quota.ask(PermitRequest(_call(500.0)))
     assert quota.admit(_call(1.0), 1.0) == Wait("queue", 1.0, "1 calls were here before")
     quota.decide(2.0)
     assert quota.admit(_call(1.0), 3.0) == Wait("queue", 60.0, "1 calls were here before")
@@ -104,8 +95,8 @@ def test_those_who_wait_come_first() -> None:
 
 def test_every_grant_has_a_reason() -> None:
     quota = _quota(WINDOW)
-    first = quota.ask(Ask(_call(900.0)))
-    second = quota.ask(Ask(_call(500.0)))
+    first = quota.ask(PermitRequest(_call(900.0)))
+    second = quota.ask(PermitRequest(_call(500.0)))
     decision = quota.decide(0.0)
     assert [(one.place, one.permit.reason) for one in decision.grants] == [(first, MAY_CALL)]
     assert decision.wait == Wait("input/60s", 60.0, "refilling")
@@ -118,7 +109,7 @@ def test_every_grant_has_a_reason() -> None:
 def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> None:
     quota = _quota(WINDOW)
     permit = _granted(quota, _call(900.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
+    quota.ask(PermitRequest(_call(500.0)))
     quota.decide(1.0)
     stands = quota.decide(2.0)
     assert quota.decide(3.0) is stands
@@ -130,7 +121,7 @@ def test_a_decision_stands_until_something_happens_or_its_wake_up_comes() -> Non
 def test_nothing_is_decided_again_at_the_very_same_instant() -> None:
     quota = Quota(QuotaConfig(GEMINI, (ONE_A_SECOND, SLOTS)), 0.0)
     for _ in range(3):
-        quota.ask(Ask(_call()))
+        quota.ask(PermitRequest(_call()))
     now = 0.0
     for _ in range(2):
         decision = quota.decide(now)
@@ -141,7 +132,7 @@ def test_nothing_is_decided_again_at_the_very_same_instant() -> None:
 def test_a_place_can_be_given_up_once() -> None:
     quota = _quota(WINDOW)
     _granted(quota, _call(900.0), 0.0)
-    place = quota.ask(Ask(_call(500.0)))
+    place = quota.ask(PermitRequest(_call(500.0)))
     assert quota.statistics().waiting == 1
     assert quota.leave(place)
     assert not quota.leave(place)
@@ -162,7 +153,7 @@ def _order(quota: Quota, paths: dict[int, str]) -> list[str]:
 
 
 def _asked(quota: Quota, *flows: str) -> dict[int, str]:
-    return {quota.ask(Ask(_call(), (flow,))): flow for flow in flows}
+    return {quota.ask(PermitRequest(_call(), (flow,))): flow for flow in flows}
 
 
 def test_two_flows_take_turns_however_many_wait_in_each() -> None:
@@ -197,17 +188,17 @@ def test_a_call_that_used_less_is_refunded_to_its_flow_and_one_that_did_not_run_
 
 def test_within_a_flow_the_smaller_key_goes_first() -> None:
     quota = _quota(WINDOW)
-    late = quota.ask(Ask(_call(), key=(2.0,)))
-    early = quota.ask(Ask(_call(), key=(1.0,)))
+    late = quota.ask(PermitRequest(_call(), key=(2.0,)))
+    early = quota.ask(PermitRequest(_call(), key=(1.0,)))
     assert [grant.place for grant in quota.decide(0.0).grants] == [early, late]
 
 
 def test_a_call_that_fits_passes_one_that_waits_for_a_window() -> None:
     quota = _quota(WINDOW)
     _granted(quota, _call(600.0), 0.0)
-    blocked = quota.ask(Ask(_call(500.0)))
-    quota.ask(Ask(_call(450.0)))
-    small = quota.ask(Ask(_call(100.0)))
+    blocked = quota.ask(PermitRequest(_call(500.0)))
+    quota.ask(PermitRequest(_call(450.0)))
+    small = quota.ask(PermitRequest(_call(100.0)))
     decision = quota.decide(1.0)
     assert decision.place == blocked
     [grant] = decision.grants
@@ -219,16 +210,16 @@ def test_a_call_that_fits_passes_one_that_waits_for_a_window() -> None:
 def test_a_call_that_is_itself_too_large_does_not_pass() -> None:
     quota = _quota(WINDOW)
     _granted(quota, _call(900.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
-    quota.ask(Ask(_call(400.0)))
+    quota.ask(PermitRequest(_call(500.0)))
+    quota.ask(PermitRequest(_call(400.0)))
     assert quota.decide(1.0).grants == ()
 
 
 def test_nobody_passes_a_call_that_waits_for_a_bucket() -> None:
     quota = _quota(Limit("input", 1000.0))
     _granted(quota, _call(600.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
-    quota.ask(Ask(_call(1.0)))
+    quota.ask(PermitRequest(_call(500.0)))
+    quota.ask(PermitRequest(_call(1.0)))
     decision = quota.decide(1.0)
     assert decision.grants == ()
     assert decision.wait is not None
@@ -241,8 +232,8 @@ def test_a_call_that_would_move_the_start_of_a_blocked_one_does_not_pass() -> No
         Limit("input", 1000.0, 10.0, "fixed"), Limit("requests", 1.0, 20.0, "bucket", 2.01)
     )
     _granted(quota, _call(900.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
-    quota.ask(Ask(_call(10.0)))
+    quota.ask(PermitRequest(_call(500.0)))
+    quota.ask(PermitRequest(_call(10.0)))
     before = quota.statistics()
     decision = quota.decide(1.0)
     assert decision.grants == ()
@@ -254,8 +245,8 @@ def test_a_call_that_would_move_the_start_of_a_blocked_one_does_not_pass() -> No
 
 def test_a_call_that_can_never_be_granted_is_named_and_passed() -> None:
     quota = _quota(Limit("spend", 1000.0, 0.0, "gauge"))
-    never = quota.ask(Ask(_call(spend_microusd=2000)))
-    cheap = quota.ask(Ask(_call(spend_microusd=10)))
+    never = quota.ask(PermitRequest(_call(spend_microusd=2000)))
+    cheap = quota.ask(PermitRequest(_call(spend_microusd=10)))
     decision = quota.decide(0.0)
     assert [grant.place for grant in decision.grants] == [cheap]
     assert decision.place == never
@@ -265,8 +256,8 @@ def test_a_call_that_can_never_be_granted_is_named_and_passed() -> None:
 def test_a_call_that_waits_for_others_to_end_is_not_passed() -> None:
     quota = _quota(Limit("spend", 1000.0, 0.0, "gauge"))
     _granted(quota, _call(spend_microusd=600), 0.0)
-    quota.ask(Ask(_call(spend_microusd=500)))
-    quota.ask(Ask(_call(spend_microusd=10)))
+    quota.ask(PermitRequest(_call(spend_microusd=500)))
+    quota.ask(PermitRequest(_call(spend_microusd=10)))
     decision = quota.decide(1.0)
     assert decision.grants == ()
     assert decision.wait == Wait("spend", inf, "calls in flight may use up the rest")
@@ -284,7 +275,7 @@ def test_what_has_ended_learns_nothing_more() -> None:
 
 def test_a_wider_width_opens_a_decision_that_stood() -> None:
     quota = Quota(QuotaConfig(profile=Profile(width=1.5)), 0.0)
-    places = [quota.ask(Ask(_call())) for _ in range(3)]
+    places = [quota.ask(PermitRequest(_call())) for _ in range(3)]
     decision = quota.decide(0.0)
     assert [grant.place for grant in decision.grants] == places[:2]
     for grant in decision.grants:
@@ -301,6 +292,6 @@ def test_a_wider_width_opens_a_decision_that_stood() -> None:
 def test_a_quota_shows_who_calls_and_who_waits() -> None:
     quota = _quota(WINDOW)
     _granted(quota, _call(900.0), 0.0)
-    quota.ask(Ask(_call(500.0)))
+    quota.ask(PermitRequest(_call(500.0)))
     assert repr(quota).startswith("<Quota 1 in flight, 1 waiting, <Belief ")
     assert quota.profile().limits == quota.belief.profile().limits

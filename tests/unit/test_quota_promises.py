@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.quota.belief import Profile, QuotaConfig
-from headway.core.quota.dialect import ANTHROPIC, GEMINI, OPENAI, PLAIN
-from headway.core.quota.law import PROBE_FIRST_S
-from headway.core.quota.quota import Ask, Decision, Quota, Settlement
-from headway.core.values import (
+from headway.base.values import (
     DAY_S,
     HOUR_S,
     Amounts,
@@ -26,6 +22,10 @@ from headway.core.values import (
     Usage,
     Wait,
 )
+from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.headers import ANTHROPIC, GEMINI, OPENAI, PLAIN
+from headway.pacing.quota import Decision, PermitRequest, Quota, Settlement
+from headway.pacing.width import PROBE_FIRST_S
 
 MONTH_S = 30 * DAY_S
 WALL_S = 1_767_225_600.0
@@ -45,7 +45,7 @@ def _used(spend: int = 0, input_tokens: float = 0.0) -> Settlement:
 
 def _asked(quota: Quota, calls: int, demand: Demand) -> None:
     for _ in range(calls):
-        quota.ask(Ask(demand))
+        quota.ask(PermitRequest(demand))
 
 
 def _ended(quota: Quota, decision: Decision, now: float) -> int:
@@ -129,7 +129,7 @@ def test_money_that_calls_in_flight_may_still_spend_is_waited_for() -> None:
     quota = Quota(QuotaConfig(limits=(Limit("spend", 100.0, DAY_S, "fixed"),), profile=WIDE), 0.0)
     permit = quota.admit(_demand(spend=80), 0.0)
     assert isinstance(permit, Permit)
-    quota.ask(Ask(_demand(spend=60)))
+    quota.ask(PermitRequest(_demand(spend=60)))
     wait = Wait("spend/86400s", inf, "calls in flight may use up the rest")
     assert quota.decide(1.0).wait == wait
     quota.settle(permit.id, _used(30), 2.0)

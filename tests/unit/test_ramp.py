@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.law import (
+from headway.pacing.width import (
     RAMP_BURST,
     RAMP_CAUTION,
     RAMP_GROW_S,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.plan.graph import Graph, Group, Need, Task
-from headway.core.plan.ready import ReadySet
 from headway.errors import InternalError
+from headway.plans.graph import Graph, Need, Task, TaskGroup
+from headway.plans.ready import ReadySet
 
 DIAMOND = {"top": "", "left": "top", "right": "top", "bottom": "left right"}
 
@@ -77,7 +77,7 @@ def test_a_task_ends_once(state: str) -> None:
 
 
 def test_a_group_is_ready_as_one_range() -> None:
-    ready = ReadySet(Graph([Group("a", 1000), Group("b", 500, (Need(0),))]))
+    ready = ReadySet(Graph([TaskGroup("a", 1000), TaskGroup("b", 500, (Need(0),))]))
     assert ready.open() == [range(1000)]
     for task in range(999):
         assert ready.done(task) == []
@@ -87,7 +87,9 @@ def test_a_group_is_ready_as_one_range() -> None:
 
 
 def test_a_member_follows_its_own_member_and_waits_for_no_other() -> None:
-    ready = ReadySet(Graph([Group("a", 3), Group("b", 3, _each(0)), Group("c", 3, _each(0, 1))]))
+    ready = ReadySet(
+        Graph([TaskGroup("a", 3), TaskGroup("b", 3, _each(0)), TaskGroup("c", 3, _each(0, 1))])
+    )
     assert ready.open() == [range(3)]
     assert ready.done(1) == [range(4, 5)]
     assert ready.done(4) == [range(7, 8)]
@@ -95,7 +97,9 @@ def test_a_member_follows_its_own_member_and_waits_for_no_other() -> None:
 
 
 def test_members_that_arrived_wait_for_what_is_needed_entirely() -> None:
-    ready = ReadySet(Graph([Group("a", 4), Group("all"), Group("b", 4, (*_each(0), Need(1)))]))
+    ready = ReadySet(
+        Graph([TaskGroup("a", 4), TaskGroup("all"), TaskGroup("b", 4, (*_each(0), Need(1)))])
+    )
     ready.open()
     for task in (0, 1, 3):
         assert ready.done(task) == []
@@ -104,13 +108,15 @@ def test_members_that_arrived_wait_for_what_is_needed_entirely() -> None:
 
 
 def test_nobody_is_ready_before_a_member_arrives() -> None:
-    ready = ReadySet(Graph([Group("a", 4), Group("all"), Group("b", 4, (*_each(0), Need(1)))]))
+    ready = ReadySet(
+        Graph([TaskGroup("a", 4), TaskGroup("all"), TaskGroup("b", 4, (*_each(0), Need(1)))])
+    )
     ready.open()
     assert ready.done(4) == []
 
 
 def test_a_failed_member_takes_only_its_own_followers_along() -> None:
-    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("c", 3, _each(1))]
+    groups = [TaskGroup("a", 3), TaskGroup("b", 3, _each(0)), TaskGroup("c", 3, _each(1))]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert _numbers(ready.fail(1).lost) == [4, 7]
@@ -119,8 +125,8 @@ def test_a_failed_member_takes_only_its_own_followers_along() -> None:
 
 
 def test_a_failed_member_takes_all_along_that_need_the_whole_group() -> None:
-    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("all", 2, (Need(1),)),
-              Group("behind", 2, _each(2))]  # fmt: skip
+    groups = [TaskGroup("a", 3), TaskGroup("b", 3, _each(0)), TaskGroup("all", 2, (Need(1),)),
+              TaskGroup("behind", 2, _each(2))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.doomed(1) == [range(4, 5), range(6, 8), range(8, 10)]
@@ -130,15 +136,15 @@ def test_a_failed_member_takes_all_along_that_need_the_whole_group() -> None:
 
 
 def test_a_group_that_is_reached_by_one_member_and_then_entirely_is_lost_entirely() -> None:
-    groups = [Group("a", 2), Group("b", 2, _each(0)), Group("all", 2, (Need(0),)),
-              Group("last", 2, _each(1, 2))]  # fmt: skip
+    groups = [TaskGroup("a", 2), TaskGroup("b", 2, _each(0)), TaskGroup("all", 2, (Need(0),)),
+              TaskGroup("last", 2, _each(1, 2))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.fail(0).lost == [range(2, 3), range(4, 6), range(6, 8)]
 
 
 def test_some_of_a_lost_group_may_be_lost_already() -> None:
-    groups = [Group("a", 4), Group("x"), Group("b", 4, (*_each(0), Need(1)))]
+    groups = [TaskGroup("a", 4), TaskGroup("x"), TaskGroup("b", 4, (*_each(0), Need(1)))]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.fail(1).lost == [range(6, 7)]
@@ -147,10 +153,10 @@ def test_some_of_a_lost_group_may_be_lost_already() -> None:
 
 def test_a_member_whose_followers_are_lost_frees_nobody() -> None:
     groups = [
-        Group("a", 2),
-        Group("x"),
-        Group("b", 2, (*_each(0), Need(1))),
-        Group("c", 2, _each(0)),
+        TaskGroup("a", 2),
+        TaskGroup("x"),
+        TaskGroup("b", 2, (*_each(0), Need(1))),
+        TaskGroup("c", 2, _each(0)),
     ]
     ready = ReadySet(Graph(groups))
     ready.open()
@@ -159,7 +165,7 @@ def test_a_member_whose_followers_are_lost_frees_nobody() -> None:
 
 
 def test_a_follower_that_was_taken_early_is_not_ready_again() -> None:
-    ready = ReadySet(Graph([Group("a", 2), Group("b", 2, _each(0))]))
+    ready = ReadySet(Graph([TaskGroup("a", 2), TaskGroup("b", 2, _each(0))]))
     ready.open()
     ready.done(2)
     assert ready.done(0) == []
@@ -167,8 +173,12 @@ def test_a_follower_that_was_taken_early_is_not_ready_again() -> None:
 
 
 def test_an_empty_group_is_done_when_its_own_needs_are() -> None:
-    groups = [Group("a"), Group("none", 0, (Need(0),)), Group("none-too", 0, (Need(1),)),
-              Group("last", 2, (Need(2),))]  # fmt: skip
+    groups = [
+        TaskGroup("a"),
+        TaskGroup("none", 0, (Need(0),)),
+        TaskGroup("none-too", 0, (Need(1),)),
+        TaskGroup("last", 2, (Need(2),)),
+    ]
     ready = ReadySet(Graph(groups))
     assert ready.open() == [range(1)]
     assert not ready.is_done(2)
@@ -177,12 +187,16 @@ def test_an_empty_group_is_done_when_its_own_needs_are() -> None:
 
 
 def test_an_empty_group_without_needs_is_done_at_once() -> None:
-    ready = ReadySet(Graph([Group("none", 0), Group("last", 2, (Need(0),))]))
+    ready = ReadySet(Graph([TaskGroup("none", 0), TaskGroup("last", 2, (Need(0),))]))
     assert ready.open() == [range(2)]
 
 
 def test_members_are_found_at_run_time() -> None:
-    groups = [Group("list"), Group("each", None, (Need(0),)), Group("merge", 1, (Need(1),))]
+    groups = [
+        TaskGroup("list"),
+        TaskGroup("each", None, (Need(0),)),
+        TaskGroup("merge", 1, (Need(1),)),
+    ]
     ready = ReadySet(Graph(groups))
     assert ready.open() == [range(1)]
     assert ready.unknown == 1
@@ -193,14 +207,14 @@ def test_members_are_found_at_run_time() -> None:
 
 
 def test_members_may_be_known_before_their_needs_are_done() -> None:
-    ready = ReadySet(Graph([Group("list"), Group("each", None, (Need(0),))]))
+    ready = ReadySet(Graph([TaskGroup("list"), TaskGroup("each", None, (Need(0),))]))
     ready.open()
     assert ready.expand(1, 2) == []
     assert ready.done(0) == [range(1, 3)]
 
 
 def test_a_group_that_turns_out_empty_frees_what_needs_it() -> None:
-    ready = ReadySet(Graph([Group("each", None), Group("merge", 1, (Need(0),))]))
+    ready = ReadySet(Graph([TaskGroup("each", None), TaskGroup("merge", 1, (Need(0),))]))
     ready.open()
     assert not ready.is_done(0)
     assert ready.expand(0, 0) == [range(1)]
@@ -208,7 +222,7 @@ def test_a_group_that_turns_out_empty_frees_what_needs_it() -> None:
 
 
 def test_followers_of_a_group_that_is_found_are_found_with_it() -> None:
-    ready = ReadySet(Graph([Group("a", None), Group("b", None, _each(0))]))
+    ready = ReadySet(Graph([TaskGroup("a", None), TaskGroup("b", None, _each(0))]))
     ready.open()
     assert ready.expand(0, 2) == [range(2)]
     assert ready.expand(1, 2) == []
@@ -216,8 +230,12 @@ def test_followers_of_a_group_that_is_found_are_found_with_it() -> None:
 
 
 def test_a_group_that_will_never_be_found_is_not_waited_for() -> None:
-    groups = [Group("list"), Group("each", None, (Need(0),)), Group("b", None, _each(1)),
-              Group("merge", 1, (Need(2),))]  # fmt: skip
+    groups = [
+        TaskGroup("list"),
+        TaskGroup("each", None, (Need(0),)),
+        TaskGroup("b", None, _each(1)),
+        TaskGroup("merge", 1, (Need(2),)),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.fail(0).lost == [range(1, 2)]
@@ -227,7 +245,12 @@ def test_a_group_that_will_never_be_found_is_not_waited_for() -> None:
 
 
 def test_what_was_done_before_is_counted_at_once() -> None:
-    groups = [Group("a", 4), Group("b", 4, _each(0)), Group("merge", 2, (Need(1),)), Group("last")]
+    groups = [
+        TaskGroup("a", 4),
+        TaskGroup("b", 4, _each(0)),
+        TaskGroup("merge", 2, (Need(1),)),
+        TaskGroup("last"),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.restore([0, 1, 2, 4, 0]) == 4
@@ -238,7 +261,7 @@ def test_what_was_done_before_is_counted_at_once() -> None:
 
 
 def test_what_was_done_of_a_group_whose_needs_are_not_leaves_the_rest_pending() -> None:
-    groups = [Group("a"), Group("b", 4, (Need(0),)), Group("c", 1, (Need(1),))]
+    groups = [TaskGroup("a"), TaskGroup("b", 4, (Need(0),)), TaskGroup("c", 1, (Need(1),))]
     ready = ReadySet(Graph(groups))
     ready.open()
     ready.restore([2, 3])
@@ -247,7 +270,7 @@ def test_what_was_done_of_a_group_whose_needs_are_not_leaves_the_rest_pending() 
 
 
 def test_a_group_that_is_done_entirely_frees_others_whatever_it_needs() -> None:
-    groups = [Group("a"), Group("b", 2, (Need(0),)), Group("c", 1, (Need(1),))]
+    groups = [TaskGroup("a"), TaskGroup("b", 2, (Need(0),)), TaskGroup("c", 1, (Need(1),))]
     ready = ReadySet(Graph(groups))
     ready.open()
     ready.restore([1, 2])
@@ -260,7 +283,7 @@ def _blocks(group: int, block: int, *, is_lenient: bool = False) -> tuple[Need, 
 
 
 def test_a_member_is_ready_when_its_block_is_done() -> None:
-    ready = ReadySet(Graph([Group("a", 5), Group("b", 2, _blocks(0, 3))]))
+    ready = ReadySet(Graph([TaskGroup("a", 5), TaskGroup("b", 2, _blocks(0, 3))]))
     assert ready.open() == [range(5)]
     assert _numbers([*ready.done(0), *ready.done(2), *ready.done(4)]) == []
     assert ready.done(3) == [range(6, 7)], "the last block is smaller"
@@ -268,8 +291,12 @@ def test_a_member_is_ready_when_its_block_is_done() -> None:
 
 
 def test_a_failed_member_takes_its_block_along_up_all_levels() -> None:
-    groups = [Group("a", 16), Group("b", 4, _blocks(0, 4)), Group("c", 2, _blocks(1, 2)),
-              Group("all", 1, (Need(2),))]  # fmt: skip
+    groups = [
+        TaskGroup("a", 16),
+        TaskGroup("b", 4, _blocks(0, 4)),
+        TaskGroup("c", 2, _blocks(1, 2)),
+        TaskGroup("all", 1, (Need(2),)),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.doomed(9) == [range(18, 19), range(21, 22), range(22, 23)]
@@ -279,21 +306,21 @@ def test_a_failed_member_takes_its_block_along_up_all_levels() -> None:
 
 
 def test_blocks_that_are_cut_differently_are_lost_each_by_its_own() -> None:
-    groups = [Group("a", 5), Group("b", 2, _blocks(0, 3)),
-              Group("c", 2, (*_blocks(0, 4), *_blocks(1, 1)))]  # fmt: skip
+    groups = [TaskGroup("a", 5), TaskGroup("b", 2, _blocks(0, 3)),
+              TaskGroup("c", 2, (*_blocks(0, 4), *_blocks(1, 1)))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.fail(3).lost == [range(6, 7), range(7, 9)]
-    several = [Group("a", 9), Group("b", 3, _blocks(0, 4)),
-               Group("c", 3, (*_blocks(0, 3), *_blocks(1, 1)))]  # fmt: skip
+    several = [TaskGroup("a", 9), TaskGroup("b", 3, _blocks(0, 4)),
+               TaskGroup("c", 3, (*_blocks(0, 3), *_blocks(1, 1)))]  # fmt: skip
     ready = ReadySet(Graph(several))
     ready.open()
     assert ready.fail(8).lost == [range(11, 12), range(14, 15)]
 
 
 def test_a_lenient_need_is_met_by_whoever_has_ended() -> None:
-    groups = [Group("a", 5), Group("b", 2, _blocks(0, 3, is_lenient=True)),
-              Group("all", 1, (Need(1),))]  # fmt: skip
+    groups = [TaskGroup("a", 5), TaskGroup("b", 2, _blocks(0, 3, is_lenient=True)),
+              TaskGroup("all", 1, (Need(1),))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert _numbers([*ready.done(0), *ready.done(1)]) == []
@@ -304,7 +331,11 @@ def test_a_lenient_need_is_met_by_whoever_has_ended() -> None:
 
 
 def test_a_lenient_need_of_all_is_met_by_those_that_are_lost_too() -> None:
-    groups = [Group("a", 3), Group("b", 3, _each(0)), Group("all", 1, (Need(1, is_lenient=True),))]
+    groups = [
+        TaskGroup("a", 3),
+        TaskGroup("b", 3, _each(0)),
+        TaskGroup("all", 1, (Need(1, is_lenient=True),)),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     ready.done(0)
@@ -315,8 +346,8 @@ def test_a_lenient_need_of_all_is_met_by_those_that_are_lost_too() -> None:
 
 
 def test_an_empty_group_that_is_lost_has_ended_once() -> None:
-    groups = [Group("a"), Group("none", 0, (Need(0),)), Group("x"),
-              Group("all", 1, (Need(1, is_lenient=True), Need(2)))]  # fmt: skip
+    groups = [TaskGroup("a"), TaskGroup("none", 0, (Need(0),)), TaskGroup("x"),
+              TaskGroup("all", 1, (Need(1, is_lenient=True), Need(2)))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert not ready.is_done(1)
@@ -326,8 +357,13 @@ def test_an_empty_group_that_is_lost_has_ended_once() -> None:
 
 
 def test_an_empty_group_that_was_done_before_it_is_lost_does_not_end_again() -> None:
-    groups = [Group("x"), Group("y"), Group("a", None, (Need(0),)), Group("b", None, _each(2)),
-              Group("all", 1, (Need(3, is_lenient=True), Need(1)))]  # fmt: skip
+    groups = [
+        TaskGroup("x"),
+        TaskGroup("y"),
+        TaskGroup("a", None, (Need(0),)),
+        TaskGroup("b", None, _each(2)),
+        TaskGroup("all", 1, (Need(3, is_lenient=True), Need(1))),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert _numbers([*ready.expand(2, 0), *ready.expand(3, 0)]) == []
@@ -336,9 +372,9 @@ def test_an_empty_group_that_was_done_before_it_is_lost_does_not_end_again() -> 
 
 
 def test_who_is_missing_is_forgiven_but_not_that_nobody_knows_them() -> None:
-    groups = [Group("list"), Group("a", None, (Need(0),)),
-              Group("b", None, _blocks(1, 4, is_lenient=True)),
-              Group("all", 1, (Need(2, is_lenient=True),))]  # fmt: skip
+    groups = [TaskGroup("list"), TaskGroup("a", None, (Need(0),)),
+              TaskGroup("b", None, _blocks(1, 4, is_lenient=True)),
+              TaskGroup("all", 1, (Need(2, is_lenient=True),))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.fail(0) == ([range(1, 2)], [])
@@ -346,8 +382,12 @@ def test_who_is_missing_is_forgiven_but_not_that_nobody_knows_them() -> None:
 
 
 def test_levels_of_blocks_are_found_behind_a_group_that_is_found() -> None:
-    groups = [Group("a", None), Group("b", None, _blocks(0, 2)), Group("c", None, _blocks(1, 2)),
-              Group("all", 1, (Need(2),))]  # fmt: skip
+    groups = [
+        TaskGroup("a", None),
+        TaskGroup("b", None, _blocks(0, 2)),
+        TaskGroup("c", None, _blocks(1, 2)),
+        TaskGroup("all", 1, (Need(2),)),
+    ]
     ready = ReadySet(Graph(groups))
     ready.open()
     for group, count in enumerate((5, 3, 2)):
@@ -357,7 +397,7 @@ def test_levels_of_blocks_are_found_behind_a_group_that_is_found() -> None:
 
 
 def test_what_was_done_of_a_block_before_counts() -> None:
-    groups = [Group("a", 7), Group("b", 2, _blocks(0, 4)), Group("c", 1, (Need(1),))]
+    groups = [TaskGroup("a", 7), TaskGroup("b", 2, _blocks(0, 4)), TaskGroup("c", 1, (Need(1),))]
     ready = ReadySet(Graph(groups))
     ready.open()
     assert ready.restore([0, 1, 2, 4, 5, 6]) == 6
@@ -366,9 +406,9 @@ def test_what_was_done_of_a_block_before_counts() -> None:
 
 
 def test_a_million_in_blocks_are_a_few_ranges() -> None:
-    groups = [Group("x"), Group("a", 10**6, (Need(0),)),
-              Group("b", 250_000, _blocks(1, 4, is_lenient=True)),
-              Group("all", 1, (Need(2),))]  # fmt: skip
+    groups = [TaskGroup("x"), TaskGroup("a", 10**6, (Need(0),)),
+              TaskGroup("b", 250_000, _blocks(1, 4, is_lenient=True)),
+              TaskGroup("all", 1, (Need(2),))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     told = ready.fail(0)
@@ -377,8 +417,8 @@ def test_a_million_in_blocks_are_a_few_ranges() -> None:
 
 
 def test_those_that_become_ready_are_told_as_ranges() -> None:
-    groups = [Group("x"), Group("a", 5, (Need(0),)), Group("b", 5),
-              Group("c", 5, (*_blocks(1, 1, is_lenient=True), *_each(2)))]  # fmt: skip
+    groups = [TaskGroup("x"), TaskGroup("a", 5, (Need(0),)), TaskGroup("b", 5),
+              TaskGroup("c", 5, (*_blocks(1, 1, is_lenient=True), *_each(2)))]  # fmt: skip
     ready = ReadySet(Graph(groups))
     ready.open()
     for task in (6, 7, 9):

@@ -7,8 +7,9 @@ from math import inf
 
 import pytest
 
-from headway.core.digest import digest
-from headway.core.engine.events import (
+from headway.base.records import digest
+from headway.base.values import Fault
+from headway.engine.events import (
     NOTHING,
     CallWaited,
     Ending,
@@ -19,23 +20,22 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.engine.record import (
+from headway.engine.record import (
     Fact,
     MoneyReserved,
     ReplyKept,
-    Row,
+    TaskRow,
     TaskState,
     fold,
     without_lost,
 )
-from headway.core.values import Fault
 
 KEY = b"k" * 16
 FIRST = TaskStarted(7, 1, 10.0, "ready")
 PAID = Ending(digest(b"answer"), b"i" * 16, 100.0, 20.0, 500, 1)
 
 
-def folded(*events: Fact) -> Row:
+def folded(*events: Fact) -> TaskRow:
     row = None
     for event in events:
         row = fold(row, event, KEY, "review[7]")
@@ -44,7 +44,7 @@ def folded(*events: Fact) -> Row:
 
 
 def test_a_started_task_has_a_row_of_its_first_attempt() -> None:
-    assert folded(FIRST) == Row(KEY, "review[7]", "started", 1, 10.0)
+    assert folded(FIRST) == TaskRow(KEY, "review[7]", "started", 1, 10.0)
 
 
 def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
@@ -56,7 +56,7 @@ def test_a_fold_leaves_the_row_before_it_as_it_was() -> None:
 
 def test_a_finished_task_has_what_its_attempt_left_behind() -> None:
     row = folded(FIRST, TaskFinished(7, 1, 12.0, PAID))
-    assert row == Row(
+    assert row == TaskRow(
         KEY, "review[7]", "finished", 1, 10.0, 12.0, PAID, spent_microusd=500, spent_tokens=120
     )
 
@@ -115,7 +115,9 @@ def test_a_result_that_is_taken_again_stays_as_it_was() -> None:
 
 
 def test_a_task_may_be_skipped_before_it_ever_started() -> None:
-    assert folded(TaskSkipped(7, 5.0, because=3)) == Row(KEY, "review[7]", "skipped", ended_s=5.0)
+    assert folded(TaskSkipped(7, 5.0, because=3)) == TaskRow(
+        KEY, "review[7]", "skipped", ended_s=5.0
+    )
 
 
 def test_what_says_nothing_of_a_task_leaves_its_row() -> None:
@@ -127,8 +129,8 @@ def test_a_digest_has_sixteen_bytes_and_tells_texts_apart() -> None:
     assert digest(b"a") != digest(b"b")
 
 
-def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> Row:
-    return Row(b"k", "task", state, 1, 1.0, 2.0, ending, kept=kept)
+def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> TaskRow:
+    return TaskRow(b"k", "task", state, 1, 1.0, 2.0, ending, kept=kept)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def row_of(state: TaskState, ending: Ending, kept: tuple[bytes, ...] = ()) -> Ro
     ],
 )
 def test_a_task_whose_result_is_lost_is_not_finished(
-    row: Row, has: set[bytes], state: TaskState
+    row: TaskRow, has: set[bytes], state: TaskState
 ) -> None:
     found = without_lost(row, has.__contains__)
     assert found.state == state
@@ -168,7 +170,7 @@ def test_calls_without_a_price_are_counted_over_all_attempts() -> None:
         TaskStarted(0, 2, 3.0, ""),
         TaskFinished(0, 2, 4.0, unpriced),
     ]
-    row: Row | None = None
+    row: TaskRow | None = None
     for fact in facts:
         row = fold(row, fact, b"key", "ask")
     assert row is not None

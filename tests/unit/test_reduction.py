@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.pieces import pieces_of
-from headway.core.engine.reduction import (
+from headway.agents.prompt import PromptCall
+from headway.base.values import Fault
+from headway.engine.reduction import (
     Cover,
-    Item,
-    Node,
+    ReductionNode,
+    ReductionText,
     batches,
     decoded,
     encoded,
@@ -22,14 +23,16 @@ from headway.core.engine.reduction import (
     listed,
     merged,
     part_text,
+    pieces_of,
     split,
 )
-from headway.core.plan.expand import Expanded, found, graph_of
-from headway.core.plan.fanin import (
+from headway.errors import ContextTooSmallError, JournalError
+from headway.plans.expand import ExpandedPlan, found, graph_of
+from headway.plans.fan_in import (
     PART_TOKENS,
-    Asked,
+    CallOverhead,
+    FanInShape,
     Fit,
-    Shape,
     fit_of,
     is_tree,
     least_context,
@@ -37,48 +40,44 @@ from headway.core.plan.fanin import (
     levels_for,
     shapes_of,
     static_fit,
+    tokens_at_most,
     with_levels,
 )
-from headway.core.plan.graph import Need
-from headway.core.tokens import tokens_at_most
-from headway.core.values import Fault
-from headway.errors import ContextTooSmallError, JournalError
-from headway.planfile import plan_from
-from headway.runtime.agents.prompt import PromptCall
-from headway.runtime.filling import Filling
-from headway.runtime.planwork import TaskWork
-from headway.runtime.reduction import asked_of
-from headway.runtime.work import (
-    Attempt,
-    AttemptError,
-    Needed,
-    OverBudgetError,
-    Result,
-    WindowEmptyError,
-)
+from headway.plans.graph import Need
+from headway.plans.load import plan_from
+from headway.run.filling import Filling
+from headway.run.reduce import asked_of
+from headway.run.tasks import TaskWork
+from headway.work import Attempt, AttemptError, Needed, OverBudgetError, Result, WindowEmptyError
 from tests.unit.reduced import Kept, Model, attempt_of, play, works_of
 
 FIT = Fit(2_000, 200, 400, 4)
 
 
-def expanded_of(tasks: str, folder: Path) -> Expanded:
+def expanded_of(tasks: str, folder: Path) -> ExpandedPlan:
     return plan_from(f"headway: 1\nmodel: openai/echo\ntasks:\n{tasks}", folder).expanded
 
 
-def items_of(*words: int) -> list[Item]:
-    return [Item(Cover(n, n), "word " * size, f"p[{n}]") for n, size in enumerate(words)]
+def items_of(*words: int) -> list[ReductionText]:
+    return [ReductionText(Cover(n, n), "word " * size, f"p[{n}]") for n, size in enumerate(words)]
 
 
 def test_the_answer_is_what_the_plan_says_or_a_part_of_the_context() -> None:
-    assert fit_of(8_000, Asked(100, 500)).answer == 500
-    assert fit_of(8_000, Asked(100)) == Fit(8_000, 1_000, 6_612, 4)
-    assert fit_of(1_000_000, Asked(100)).answer == 4_096
+    assert fit_of(8_000, CallOverhead(100, 500)).answer == 500
+    assert fit_of(8_000, CallOverhead(100)) == Fit(8_000, 1_000, 6_612, 4)
+    assert fit_of(1_000_000, CallOverhead(100)).answer == 4_096
     # A refused answer stays before the next one.
-    assert fit_of(8_000, Asked(100, 500, repairs=1)).room < fit_of(8_000, Asked(100, 500)).room
+    assert (
+        fit_of(8_000, CallOverhead(100, 500, repairs=1)).room
+        < fit_of(8_000, CallOverhead(100, 500)).room
+    )
 
 
-@pytest.mark.parametrize("asked", [Asked(50, 200), Asked(50), Asked(3_000, 10), Asked(9, 500, 2)])
-def test_the_least_context_is_enough_and_hardly_more_than_that(asked: Asked) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [CallOverhead(50, 200), CallOverhead(50), CallOverhead(3_000, 10), CallOverhead(9, 500, 2)],
+)
+def test_the_least_context_is_enough_and_hardly_more_than_that(asked: CallOverhead) -> None:
     least = least_context(asked)
     assert fit_of(least, asked).fan >= 2
     assert fit_of(int(least * 0.96), asked).fan < 2
@@ -89,7 +88,7 @@ def test_levels_are_logarithmic() -> None:
         0, 0, 0, 1, 1, 2, 2, 3, 4,
     ]  # fmt: skip
     assert (levels_for(None, 8), levels_for(None, 4), levels_for(None, 2)) == (3, 5, 9)
-    assert Shape(1, 0, Fit(8_000, 500, 5_000, 4), 2).sizes(22) == (6, 2)
+    assert FanInShape(1, 0, Fit(8_000, 500, 5_000, 4), 2).sizes(22) == (6, 2)
 
 
 def test_inner_levels_stand_behind_everything_and_need_blocks(tmp_path: Path) -> None:
@@ -174,19 +173,19 @@ def test_a_context_that_is_too_small_is_refused_where_it_stands(tmp_path: Path) 
 
 def test_what_a_part_is_told_is_within_what_is_set_aside_for_it() -> None:
     fit = Fit(10**9, 10**8, 10**8, 4)
-    text = part_text("", [Item(Cover(10**6, 10**6 + 10**5), "")], 10**7, fit)
+    text = part_text("", [ReductionText(Cover(10**6, 10**6 + 10**5), "")], 10**7, fit)
     assert tokens_at_most(text) <= PART_TOKENS
     assert "results 1000001 to 1100001 of 10000000" in text
 
 
 def test_headings_say_what_is_covered() -> None:
-    assert heading(Item(Cover(4, 4), "", "p[x]")) == "p[x]"
-    assert heading(Item(Cover(4, 4, 2, 3), "", "p[x]")) == "p[x] (part 2 of 3)"
-    assert heading(Item(Cover(4, 4, 2, 3), "")) == "result 5 (part 2 of 3), reduced"
-    assert heading(Item(Cover(4, 7), "")) == "results 5 to 8, reduced"
-    one = Item(Cover(4, 4, 2, 3), "", "p[x]")
-    assert merged([one], "t") == Item(Cover(4, 4, 2, 3), "t")
-    assert merged([one, Item(Cover(5, 5), "")], "t") == Item(Cover(4, 5), "t")
+    assert heading(ReductionText(Cover(4, 4), "", "p[x]")) == "p[x]"
+    assert heading(ReductionText(Cover(4, 4, 2, 3), "", "p[x]")) == "p[x] (part 2 of 3)"
+    assert heading(ReductionText(Cover(4, 4, 2, 3), "")) == "result 5 (part 2 of 3), reduced"
+    assert heading(ReductionText(Cover(4, 7), "")) == "results 5 to 8, reduced"
+    one = ReductionText(Cover(4, 4, 2, 3), "", "p[x]")
+    assert merged([one], "t") == ReductionText(Cover(4, 4, 2, 3), "t")
+    assert merged([one, ReductionText(Cover(5, 5), "")], "t") == ReductionText(Cover(4, 5), "t")
 
 
 def test_items_come_together_in_aligned_halves() -> None:
@@ -203,7 +202,7 @@ def test_items_come_together_in_aligned_halves() -> None:
 
 
 def test_a_result_that_is_too_large_is_read_in_pieces() -> None:
-    item = Item(Cover(3, 3), "\n".join(f"line {n} of many" for n in range(400)), "p[x]")
+    item = ReductionText(Cover(3, 3), "\n".join(f"line {n} of many" for n in range(400)), "p[x]")
     pieces = split([item], 300)
     assert "".join(piece.text for piece in pieces) == item.text
     assert [piece.cover.piece for piece in pieces] == list(range(1, len(pieces) + 1))
@@ -237,7 +236,7 @@ def test_missing_results_are_named_as_far_as_there_is_room() -> None:
 
 
 def test_a_body_is_read_as_it_was_written() -> None:
-    node = Node(tuple(items_of(2, 3)), ("p[9]",), (Item(Cover(0, 1), "t"),), 2)
+    node = ReductionNode(tuple(items_of(2, 3)), ("p[9]",), (ReductionText(Cover(0, 1), "t"),), 2)
     assert decoded(encoded(node), "v/1[1]") == node
 
 
@@ -245,10 +244,10 @@ def test_a_body_is_read_as_it_was_written() -> None:
     "body",
     [
         b"", b"\xff", b"[]", b"null", b"{}", b'{"version": "another"}',
-        encoded(Node()).replace(b'"calls":0', b'"calls":"x"'),
-        encoded(Node(tuple(items_of(1)))).replace(b'"p[0]"', b"7"),
-        encoded(Node(tuple(items_of(1)))).replace(b"[[0,0", b'[["0",0'),
-        encoded(Node(tuple(items_of(1)))).replace(b"[[0,0,", b"[[0,"),
+        encoded(ReductionNode()).replace(b'"calls":0', b'"calls":"x"'),
+        encoded(ReductionNode(tuple(items_of(1)))).replace(b'"p[0]"', b"7"),
+        encoded(ReductionNode(tuple(items_of(1)))).replace(b"[[0,0", b'[["0",0'),
+        encoded(ReductionNode(tuple(items_of(1)))).replace(b"[[0,0,", b"[[0,"),
         b'{"version":' + b"[" * 100_000,
     ],
 )  # fmt: skip
@@ -315,8 +314,8 @@ def test_equal_reductions_have_keys_of_their_own(tmp_path: Path) -> None:
     tasks = "  probe: {each: [a, b, c, d, e], prompt: x}\n" + "".join(
         f"  {name}: {{reduce: probe, context: 8k, prompt: merge}}\n" for name in ("v", "w")
     )
-    from headway.runtime.planwork import Plans
-    from headway.runtime.reduction import inner_keys
+    from headway.run.reduce import inner_keys
+    from headway.run.tasks import Plans
 
     keys = inner_keys(Plans.of(expanded_of(tasks, tmp_path)))
     assert sorted(keys.values()) == ["v/1", "v/1", "w/1", "w/1"]
@@ -447,7 +446,7 @@ def test_fewer_than_the_quorum_fail_before_the_last_call_is_paid(tmp_path: Path)
 
 
 def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> None:
-    from headway.runtime.planrun import price_guess
+    from headway.run.plan_run import price_guess
 
     tasks = "  probe: {each: {lines: l.txt}, prompt: x, max_tokens: %d}\n"
     tasks += "  v: {reduce: probe, context: 8k, prompt: merge}\n"
@@ -471,7 +470,7 @@ def test_a_prompt_that_grew_beyond_its_context_is_refused_in_one_line(tmp_path: 
         "  v: {reduce: probe, needs: style, context: 2k, max_tokens: 200,"
         " prompt: 'As {{ tasks.style.output }}'}\n"
     )
-    from headway.runtime.planrun import PlanSource, plan_run
+    from headway.run.plan_run import PlanSource, plan_run
     from tests.unit.reduced import crew_of
 
     run = plan_run(expanded_of(tasks, tmp_path), PlanSource("", ""), crew_of(tmp_path, Model()))

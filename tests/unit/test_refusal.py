@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, GEMINI, GROQ, OPENAI, PLAIN, Dialect
-from headway.core.quota.refusal import (
+from headway.base.values import DAY_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
+from headway.pacing.headers import ANTHROPIC, CEREBRAS, GEMINI, GROQ, OPENAI, PLAIN, Dialect
+from headway.pacing.refusal import (
     BODY_BYTES_MAX,
     DETAIL_CHARS_MAX,
     classify,
     parse_stream_error,
     reading_of_refusal,
 )
-from headway.core.values import DAY_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
 
 DATE = ("date", "Tue, 03 Nov 2026 12:00:00 GMT")
 

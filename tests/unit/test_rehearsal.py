@@ -8,8 +8,8 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.events import (
+from headway.base.values import Amounts, Demand, Limit, Reading
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     RunBegan,
@@ -20,34 +20,36 @@ from headway.core.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.core.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.foresight import rehearsal
-from headway.core.foresight.account import Terms
-from headway.core.foresight.door import PATIENT, SDK, Door, Knock, PacedDoor, RetryRule, UnpacedDoor
-from headway.core.foresight.neighbour import Neighbour
-from headway.core.foresight.provider import Call, Faults, Latency, Provider, ProviderSpec
-from headway.core.foresight.rehearsal import (
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.pacing.account import QuotaConfig
+from headway.pacing.headers import DIALECTS
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.plans.graph import Graph, Task
+from headway.sim import rehearsal
+from headway.sim.account import Terms
+from headway.sim.clients import PATIENT, SDK, ClientPort, Knock, PacedDoor, RetryRule, UnpacedDoor
+from headway.sim.draw import Neighbour
+from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
+from headway.sim.rehearsal import (
     HORIZON_S,
     Rehearsal,
+    RehearsalSetup,
     Rehearsed,
     Scores,
     ScoresStatistics,
-    Setup,
+    Workload,
+    WorkloadSpec,
+    draw_workload,
 )
-from headway.core.foresight.sample import Workload, WorkloadSpec, draw_workload
-from headway.core.plan.graph import Graph, Task
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.dialect import DIALECTS
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.values import Amounts, Demand, Limit, Reading
 
 CALL_S = 9.0
 """One call of the plain workload alone: a second to the first byte, 400 tokens of 20 ms."""
 
 PLAIN = WorkloadSpec("plain", 6)
 PROVIDER = ProviderSpec("calm")
-HANGING = ProviderSpec("hanging", faults=Faults(hang_share=1.0))
+HANGING = ProviderSpec("hanging", faults=FaultModel(hang_share=1.0))
 NO_RETRIES = RetryRule(0)
 
 
@@ -59,19 +61,19 @@ def _setup(
     spec: ProviderSpec = PROVIDER,
     strategy: Strategy = AllAtOnce(),
     workload: WorkloadSpec = PLAIN,
-    door: Door | None = None,
-) -> Setup:
+    door: ClientPort | None = None,
+) -> RehearsalSetup:
     provider = Provider(spec, 1)
     provider.shows_progress = True
     unpaced = UnpacedDoor(PATIENT, 1)
-    return Setup(draw_workload(workload, 1), provider, door or unpaced, Rules(strategy))
+    return RehearsalSetup(draw_workload(workload, 1), provider, door or unpaced, Rules(strategy))
 
 
-def _run(setup: Setup) -> Rehearsed:
+def _run(setup: RehearsalSetup) -> Rehearsed:
     return Rehearsal(setup, keep_events=True).run()
 
 
-def _ended_once(setup: Setup, result: Rehearsed) -> bool:
+def _ended_once(setup: RehearsalSetup, result: Rehearsed) -> bool:
     return sorted(time.task for time in result.tasks) == list(range(len(setup.workload.calls)))
 
 
@@ -150,7 +152,7 @@ def test_the_engine_is_told_when_a_call_waits_and_when_it_is_admitted() -> None:
 
 
 def test_after_a_broken_answer_a_call_waits_to_be_sent_again() -> None:
-    spec = ProviderSpec("breaking", faults=Faults(share=1.0, kinds=("broken",)))
+    spec = ProviderSpec("breaking", faults=FaultModel(share=1.0, kinds=("broken",)))
     result = _run(_setup(spec, workload=replace(PLAIN, tasks=1), door=UnpacedDoor(SDK, 1)))
     kinds = [span.kind for span in result.spans]
     assert kinds[:5] == ["busy", "provider", "busy", "provider", "busy"]
@@ -222,7 +224,7 @@ def test_what_is_said_in_any_dialect_is_understood(dialect: str) -> None:
 
 
 def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
-    spec = ProviderSpec("failing", faults=Faults(share=0.4, kinds=("server", "broken")))
+    spec = ProviderSpec("failing", faults=FaultModel(share=0.4, kinds=("server", "broken")))
     setup = _setup(spec, workload=replace(PLAIN, tasks=20), door=UnpacedDoor(NO_RETRIES, 1))
     result = _run(setup)
     assert any(isinstance(event, TaskDelayed) for event in result.events)
@@ -232,7 +234,7 @@ def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
 
 
 def test_a_task_that_was_tried_twice_has_one_time_from_its_first_start() -> None:
-    spec = ProviderSpec("down", faults=Faults(outages=((0.0, 0.5),)))
+    spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, 0.5),)))
     result = _run(_setup(spec, door=UnpacedDoor(NO_RETRIES, 1)))
     assert result.refused == 6
     assert [(time.began_s, time.done) for time in result.tasks] == [(0.0, True)] * 6
@@ -240,7 +242,7 @@ def test_a_task_that_was_tried_twice_has_one_time_from_its_first_start() -> None
 
 
 def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
-    spec = ProviderSpec("down", faults=Faults(outages=((0.0, inf),)))
+    spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, inf),)))
     shape = WorkloadSpec("diamond", 9, shape="diamond")
     result = _run(_setup(spec, workload=shape, door=UnpacedDoor(NO_RETRIES, 1)))
     assert result.failed == 9
@@ -267,7 +269,7 @@ def test_a_call_that_ends_in_time_is_not_given_up() -> None:
 
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
-    door: Door = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
+    door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
     setup = replace(_setup(HANGING, door=door), stall_s=5.0)
     result = _run(setup)
     assert result.failed == 6
@@ -279,7 +281,7 @@ def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
 
 
 def test_a_run_outlives_calls_that_hang() -> None:
-    spec = ProviderSpec("flaky", faults=Faults(hang_share=0.3))
+    spec = ProviderSpec("flaky", faults=FaultModel(hang_share=0.3))
     setup = replace(_setup(spec, workload=replace(PLAIN, tasks=20)), stall_s=2.0)
     result = _run(setup)
     assert result.failed == 0
@@ -304,7 +306,7 @@ def test_a_stall_is_noticed_before_a_timeout() -> None:
 def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
     # Every call breaks off, waits half a second at the door and is sent again: the first timer
     # comes while the call is at the door, or while a later send is in flight.
-    spec = ProviderSpec("breaking", faults=Faults(share=1.0, kinds=("broken",)))
+    spec = ProviderSpec("breaking", faults=FaultModel(share=1.0, kinds=("broken",)))
     setup = _setup(spec, workload=replace(PLAIN, tasks=40), door=UnpacedDoor(SDK, 1))
     result = _run(replace(setup, rules=Rules(AllAtOnce(), 0), timeout_s=8.2))
     assert result.failed == 40
@@ -352,7 +354,7 @@ def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
 def _bare(needs: list[tuple[str, ...]], called: set[int]) -> Workload:
     """Tasks that make one call, or none at all."""
     demand = Demand(Amounts(2000.0, 400.0), Amounts(2000.0, 4096.0))
-    call = Call(0, 2000.0, 400.0, 4096.0)
+    call = SimulatedCall(0, 2000.0, 400.0, 4096.0)
     tasks = [
         Task(str(task), before, (demand,) if task in called else ())
         for task, before in enumerate(needs)
@@ -387,7 +389,7 @@ def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
     spec = ProviderSpec(
         "busy",
         Terms((Limit("requests", 60.0, burst=3.0), Limit("input", 200_000.0))),
-        faults=Faults(share=0.1, hang_share=0.05),
+        faults=FaultModel(share=0.1, hang_share=0.05),
     )
     work = WorkloadSpec("mixed", 30, input_spread=0.5, output_spread=0.5, shape="layers")
     first, second = (

@@ -12,13 +12,11 @@ from threading import RLock
 
 import pytest
 
-from headway.core.engine.access import Act
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.resources import Channel
+from headway.agents.worker import RemoteReach, answer
 from headway.errors import StateError, UndeclaredError
-from headway.runtime.context import Circumstances, Context, ContextStatistics, LocalReach, compare
-from headway.runtime.remotecontext import RemoteReach, answer
+from headway.plans.resources import Channel
+from headway.state.context import Circumstances, Context, ContextStatistics, LocalReach, compare
+from headway.state.shared import Act, Channels, Shared, Snapshot
 
 
 def bad(one: object, other: object) -> object:

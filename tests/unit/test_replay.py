@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.core.engine.engine import Rules, begin, step
-from headway.core.engine.events import (
+from headway.engine.engine import begin, replayed, step
+from headway.engine.events import (
     Admitted,
     Began,
     Expanded,
@@ -14,17 +14,17 @@ from headway.core.engine.events import (
     TaskReused,
     TaskStarted,
 )
-from headway.core.engine.record import Fact, MoneyReserved, ReplyKept
-from headway.core.engine.strategy import Fixed
-from headway.core.engine.why import Blocked, why
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.replay import replayed
+from headway.engine.explain import Blocked, why
+from headway.engine.record import Fact, MoneyReserved, ReplyKept
+from headway.engine.state import Rules
+from headway.engine.strategy import Fixed
+from headway.plans.graph import Graph, Need, TaskGroup
 
 RULES = Rules(Fixed(2))
 
 
 def graph() -> Graph:
-    return Graph((Group("probe", 3), Group("verdict", 1, (Need(0),))))
+    return Graph((TaskGroup("probe", 3), TaskGroup("verdict", 1, (Need(0),))))
 
 
 def test_replay_gives_the_state_that_the_process_had() -> None:
@@ -59,7 +59,7 @@ def test_what_an_earlier_process_finished_is_finished() -> None:
 
 
 def test_a_group_that_an_earlier_process_found_is_known() -> None:
-    spread = Graph((Group("list"), Group("each", None, (Need(0),))))
+    spread = Graph((TaskGroup("list"), TaskGroup("each", None, (Need(0),))))
     first = begin(spread, RULES)
     facts: list[Fact] = []
     for happened in (Began(), Finished(0, 1), Expanded(1, 3), Finished(1, 1)):

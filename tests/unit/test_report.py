@@ -7,23 +7,22 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import Fixed
-from headway.core.foresight.door import PATIENT, UnpacedDoor
-from headway.core.foresight.provider import Latency, Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Setup
-from headway.core.foresight.sample import WorkloadSpec, draw_workload
-from headway.core.ranks import median, percentile
-from headway.core.report import (
+from headway.base.numbers import median, percentile
+from headway.engine.state import Rules
+from headway.engine.strategy import Fixed
+from headway.report.tables import (  # fmt: skip
     Cell,
-    Lane,
-    Outcome,
     Ran,
+    RunNumbers,
     StayKind,
+    TimelineRow,
     outcome_of,
     row_of,
     timeline,
-)  # fmt: skip
+)
+from headway.sim.clients import PATIENT, UnpacedDoor
+from headway.sim.provider import Latency, Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ class Left:
     calls: list[tuple[float, float]] = field(default_factory=list)
 
 
-OUTCOME = Outcome(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
+OUTCOME = RunNumbers(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
 
 
-def _drawn(lane: Lane) -> str:
+def _drawn(lane: TimelineRow) -> str:
     signs: dict[Cell, str] = {
         "here": ".", "provider": "-", "busy": "#", "done": "+", "failed": "x", "over": " ",
     }  # fmt: skip
@@ -192,7 +191,7 @@ def test_what_lies_beyond_the_last_column_is_cut_off() -> None:
 def test_a_rehearsal_can_be_folded(columns: int) -> None:
     workload = draw_workload(WorkloadSpec("w", 5, output_spread=0.5), 1)
     provider = Provider(ProviderSpec("p", latency=Latency(1.0, 0.02)), 1)
-    setup = Setup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Fixed(2)))
+    setup = RehearsalSetup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Fixed(2)))
     ran = Rehearsal(setup).run()
     outcome = outcome_of(ran, 1.0)
     assert outcome.in_flight_most == 2

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.belief import Belief, QuotaConfig
-from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, Dialect
-from headway.core.quota.hold import Hold
-from headway.core.quota.mirror import Mirror
-from headway.core.quota.outflow import Stream
-from headway.core.quota.permits import ADOPTED, Permits
-from headway.core.quota.quota import Ask, Quota, Settlement
-from headway.core.quota.standing import restore, standing
-from headway.core.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
+from headway.base.values import Amounts, Demand, Limit, LimitKind, LimitReading, Usage
+from headway.pacing.account import Belief, Hold, QuotaConfig, restore, standing
+from headway.pacing.balance import Mirror
+from headway.pacing.headers import ANTHROPIC, CEREBRAS, Dialect
+from headway.pacing.limits import PlannedStream
+from headway.pacing.quota import ADOPTED, PermitRequest, Permits, Quota, Settlement
 
 CALL = Demand(Amounts(100.0, 50.0), Amounts(100.0, 400.0))
-STREAM = Stream(0.0, 1.0, 50.0)
+STREAM = PlannedStream(0.0, 1.0, 50.0)
 
 
 def _mirror(limit: Limit, now: float, share: float = 1.0, dialect: Dialect = ANTHROPIC) -> Mirror:
@@ -165,8 +162,8 @@ def test_the_answer_of_an_adopted_call_is_charged_once(known_s: float) -> None:
 def test_a_quota_counts_an_adopted_call_as_in_flight_until_it_is_settled() -> None:
     limits = (Limit("concurrency", 1.0, kind="gauge"),)
     quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
-    quota.ask(Ask(CALL))
-    permit = quota.adopt(Ask(CALL, ("old",)), -1.0, -2.0, 0.0)
+    quota.ask(PermitRequest(CALL))
+    permit = quota.adopt(PermitRequest(CALL, ("old",)), -1.0, -2.0, 0.0)
     assert quota.decide(0.0).grants == ()
     assert quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
     assert not quota.settle(permit.id, Settlement("used", Usage(CALL.expected)), 1.0)
@@ -177,9 +174,9 @@ def test_adopting_a_call_ends_a_decision_that_stood() -> None:
     limits = (Limit("concurrency", 2.0, kind="gauge"),)
     quota = Quota(QuotaConfig(CEREBRAS, limits), 0.0)
     assert quota.decide(0.0).wait is None
-    quota.adopt(Ask(CALL), 0.0, -1.0, 0.0)
-    quota.adopt(Ask(CALL), 0.0, -1.0, 0.0)
-    quota.ask(Ask(CALL))
+    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
+    quota.adopt(PermitRequest(CALL), 0.0, -1.0, 0.0)
+    quota.ask(PermitRequest(CALL))
     wait = quota.decide(0.0).wait
     assert wait is not None
     assert wait.resource == "concurrency"

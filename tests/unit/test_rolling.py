@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.outflow import Stream
-from headway.core.quota.reserve import Reserve
-from headway.core.quota.rolling import SWEEP, Rolling, Timeline
-from headway.core.quota.window import Bucket, SlidingWindow
+from headway.pacing.limits import Bucket, PlannedStream, ReserveMeter, SlidingWindow
+from headway.pacing.streams import SWEEP, Rolling, Timeline
 
-NOTHING = Stream(0.0, 0.0, 0.0)
+NOTHING = PlannedStream(0.0, 0.0, 0.0)
 
 
 def test_what_was_taken_comes_free_one_period_later() -> None:
@@ -30,7 +28,7 @@ def test_a_call_waits_until_enough_is_forgotten() -> None:
 
 def test_a_stream_counts_where_it_flows_and_not_before() -> None:
     rolling = Rolling(100.0, 10.0, 0.0)
-    stream = Stream(0.0, 20.0, 150.0)
+    stream = PlannedStream(0.0, 20.0, 150.0)
     rolling.begin(stream, 0.0, 0.0)
     assert rolling.planned == 150.0
     assert rolling.level(10.0) == pytest.approx(100.0 - 75.0, abs=2.0)
@@ -41,7 +39,7 @@ def test_a_stream_counts_where_it_flows_and_not_before() -> None:
 
 def test_a_stream_that_moves_takes_its_plan_with_it() -> None:
     rolling = Rolling(100.0, 10.0, 0.0)
-    before, after = Stream(0.0, 5.0, 50.0), Stream(20.0, 25.0, 60.0)
+    before, after = PlannedStream(0.0, 5.0, 50.0), PlannedStream(20.0, 25.0, 60.0)
     rolling.begin(before, 0.0, 0.0)
     rolling.plan(before, after, 0.0)
     assert rolling.planned == 60.0
@@ -51,7 +49,7 @@ def test_a_stream_that_moves_takes_its_plan_with_it() -> None:
 
 def test_a_stream_within_one_bin_is_counted_whole() -> None:
     timeline = Timeline(1.0, 3, 0.0)
-    timeline.flow(Stream(0.2, 0.7, 5.0), 1.0)
+    timeline.flow(PlannedStream(0.2, 0.7, 5.0), 1.0)
     assert timeline.sums(0, 1) == [5.0]
 
 
@@ -93,12 +91,12 @@ def test_a_rolling_window_tells_what_it_holds() -> None:
 
 
 def test_a_reserve_on_a_bucket_keeps_the_size_that_its_mirror_gives_it() -> None:
-    reserve = Reserve(Bucket(1.0, 60.0, 0.0), flows=False, rounding=0.0)
+    reserve = ReserveMeter(Bucket(1.0, 60.0, 0.0), flows=False, rounding=0.0)
     reserve.rescale(0.5)
     assert reserve.statistics().level == 60.0
 
 
 def test_a_reserve_on_a_window_is_resized_with_it() -> None:
     window = SlidingWindow(100.0, 60.0)
-    Reserve(window, flows=False, rounding=0.0).rescale(0.5)
+    ReserveMeter(window, flows=False, rounding=0.0).rescale(0.5)
     assert window.limit == 50.0

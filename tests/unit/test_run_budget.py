@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.budget import RUN, Cost, Later, Never, Purse, Reserved
-from headway.core.plan.spec import Budget
+from headway.engine.budget import RUN, Cost, Later, Never, Reserved, RunBudget
 from headway.errors import BadValueError, UnknownPermitError
+from headway.plans.spec import PlanBudget
 
 
-def purse(microusd: int | None = None, tokens: int | None = None) -> Purse:
-    return Purse(Budget(microusd, tokens))
+def purse(microusd: int | None = None, tokens: int | None = None) -> RunBudget:
+    return RunBudget(PlanBudget(microusd, tokens))
 
 
-def spent(of: Purse, pot: str = RUN) -> Cost:
+def spent(of: RunBudget, pot: str = RUN) -> Cost:
     return dict(of.statistics().pots)[pot].spent
 
 
@@ -129,7 +129,7 @@ def test_the_last_one_that_can_end_may_pass_those_that_wait_for_it() -> None:
 
 
 def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
-    both = Purse(Budget(100), {"review": Budget(30)})
+    both = RunBudget(PlanBudget(100), {"review": PlanBudget(30)})
     assert both.reserve(1, 30, group="review") == Reserved()
     late = both.reserve(2, 20, group="review")
     assert isinstance(late, Later)
@@ -145,7 +145,7 @@ def test_a_group_has_a_budget_beside_that_of_the_run() -> None:
 
 
 def test_what_fits_its_own_pot_still_waits_for_the_common_one_in_turn() -> None:
-    both = Purse(Budget(100), {"a": Budget(50)})
+    both = RunBudget(PlanBudget(100), {"a": PlanBudget(50)})
     both.reserve(1, 50, group="a")
     both.reserve(2, 40)
     assert isinstance(both.reserve(3, 50, group="a"), Later)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.engine.record import Header
+from headway.engine.record import Header
 from headway.errors import JournalError, UsageError
-from headway.runtime.journal import Journal
-from headway.runtime.runs import RunPlace, find_run, list_runs, new_run, prune, size_bytes
+from headway.journal.folder import RunPlace, find_run, list_runs, new_run, prune, size_bytes
+from headway.journal.journal import Journal
 
 NOON_S = 1_794_830_400.0
 """2026-11-16 12:00 UTC."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean, median
 
-from headway.core.foresight.sample import Workload, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Workload, WorkloadSpec, draw_workload
 
 VARIED = WorkloadSpec(
     "varied", 400, input_spread=0.8, output_spread=0.6, output_follows=0.5, luck_spread=0.2,

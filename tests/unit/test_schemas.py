@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headway.errors import BadValueError
-from headway.runtime.schemas import Fitting, Misfit, Schema, read_schema
+from headway.plans.references import Fitting, Misfit, Schema, read_schema
 
 SCHEMA = {
     "type": "object",

@@ -10,16 +10,14 @@ from threading import Event, RLock
 
 import pytest
 
-from headway.core.engine.channels import Channels
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.resources import Channel
-from headway.core.values import Fault
+from headway.base.values import Fault
 from headway.errors import StateError
-from headway.runtime.context import Circumstances, Lent, LocalReach
-from headway.runtime.planwork import asking
-from headway.runtime.share import Share, in_thread
-from headway.runtime.statefolder import VIEWS
-from headway.runtime.work import AttemptError, Result
+from headway.plans.resources import Channel
+from headway.run.tasks import asking
+from headway.state.context import Circumstances, Lent, LocalReach
+from headway.state.folder import VIEWS, AttemptState, in_thread
+from headway.state.shared import Channels, Shared, Snapshot
+from headway.work import AttemptError, Result
 from tests.unit.attempts import Told
 
 CHANNELS = Channels({"total": Channel("counter"), "log": Channel("append"), "best": Channel("max")})
@@ -28,9 +26,9 @@ VALUES = {"name": b'"Ada"', "data": b'{"n":1}', "r/1": b"5", "r/2": b"6"}
 
 def share(
     reads: tuple[str, ...] | None = None, output: str = "", snapshot: Snapshot | None = None
-) -> Share:
+) -> AttemptState:
     reach = LocalReach(snapshot or Snapshot(Shared(CHANNELS, VALUES), 5), RLock())
-    return Share(Lent(reach, Circumstances("task")), CHANNELS, reads, output)
+    return AttemptState(Lent(reach, Circumstances("task")), CHANNELS, reads, output)
 
 
 def test_a_text_is_given_as_it_is_and_everything_else_as_json() -> None:

@@ -7,11 +7,9 @@ from random import Random
 
 import pytest
 
-from headway.core.engine.access import Put
-from headway.core.engine.channels import KNOWN_MAX, Channels, canonical
-from headway.core.engine.snapshot import FOLDS_MAX, Shared, Snapshot
-from headway.core.plan.resources import Channel
 from headway.errors import StateError
+from headway.plans.resources import Channel
+from headway.state.shared import FOLDS_MAX, KNOWN_MAX, Channels, Put, Shared, Snapshot, canonical
 
 
 def paired(one: object, other: object) -> object:

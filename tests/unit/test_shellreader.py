@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.plan.replacement import found_at, part_of, quoted
-from headway.core.plan.shellreader import NESTING_MAX, read
 from headway.errors import UsageError
+from headway.plans.shell import NESTING_MAX, found_at, part_of, quoted, read
 from tests.promises.templates import EXECUTING, HARMLESS
 
 

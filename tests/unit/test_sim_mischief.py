@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import BadValueError
-from headway.simulator.mischief import KINDS, Mischief, parse_kinds, parse_shares
+from headway.sim.delivery import KINDS, Mischief, parse_kinds, parse_shares
 
 
 def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:

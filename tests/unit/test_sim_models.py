@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from headway.errors import BadPresetError, BadValueError
-from headway.simulator.models import Models, is_model, must_be_model
-from headway.simulator.script import parse_script, read_script
+from headway.sim.models import SimulatedModels, is_model, must_be_model
+from headway.sim.script import parse_script, read_script
 from headway.wire.values import Conversation
 
 
@@ -20,7 +20,7 @@ def said(text: str, model: str = "echo", system: str = "") -> Conversation:
     return Conversation(model, system, (("user", "before"), ("user", text)), False, None)
 
 
-def answer(conversation: Conversation, models: Models = Models()) -> str:
+def answer(conversation: Conversation, models: SimulatedModels = SimulatedModels()) -> str:
     return "".join(models.reply(conversation).pieces)
 
 
@@ -36,18 +36,22 @@ def test_hash_is_a_digest_of_the_conversation_and_of_nothing_else() -> None:
 
 
 def test_tokens_n_writes_n_tokens() -> None:
-    assert len(Models().reply(said("x", "tokens-37")).pieces) == 37
+    assert len(SimulatedModels().reply(said("x", "tokens-37")).pieces) == 37
 
 
 def test_an_unknown_name_is_the_default_model() -> None:
-    assert len(Models().reply(said("x", "claude-opus-9")).pieces) == 200
-    assert answer(said("x", "claude-opus-9"), Models("echo")) == "x"
-    assert len(Models().reply(said("x", "script")).pieces) == 200
+    assert len(SimulatedModels().reply(said("x", "claude-opus-9")).pieces) == 200
+    assert answer(said("x", "claude-opus-9"), SimulatedModels("echo")) == "x"
+    assert len(SimulatedModels().reply(said("x", "script")).pieces) == 200
 
 
 def test_lengths_between_two_numbers_are_lognormal_and_follow_the_text() -> None:
-    lengths = [len(Models().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)]
-    again = [len(Models().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)]
+    lengths = [
+        len(SimulatedModels().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)
+    ]
+    again = [
+        len(SimulatedModels().reply(said(f"n {n}", "tokens-50-800")).pieces) for n in range(400)
+    ]
     assert lengths == again
     assert min(lengths) >= 50
     assert max(lengths) <= 800
@@ -78,7 +82,7 @@ SCRIPT = {
         {"on": "all", "contains": "secret", "answer": "{turns} turns"},
     ]
 }  # fmt: skip
-MODELS = Models("script", parse_script(SCRIPT))
+MODELS = SimulatedModels("script", parse_script(SCRIPT))
 FILE = "<file>\ndef walk():\n    pass\ndef call():\n    é = walk()\ndef walk():\n    pass\n</file>"
 
 
@@ -108,7 +112,7 @@ def test_a_script_says_how_often_what_adds_up_by_name_and_seals_what_it_saw() ->
         {"contains": "sums", "json": "sums"},
         {"answer": "{tally}; {sums}", "find": r"\bdef\b"},
     ]  # fmt: skip
-    models = Models("script", parse_script({"rules": rules}))
+    models = SimulatedModels("script", parse_script({"rules": rules}))
     text = "def def class # def"
     assert json.loads(answer(said(f"tally <{text}>", "script"), models)) == {
         "counted": {"class": 1, "def": 2},
@@ -126,7 +130,7 @@ def test_a_script_gives_the_named_groups_of_each_place_under_their_heading() -> 
         {"contains": "none", "find": "bad", "json": "rows"},
         {"find": find, "answer": "{rows}"},
     ]
-    models = Models("script", parse_script({"rules": rules}))
+    models = SimulatedModels("script", parse_script({"rules": rules}))
     text = "== a.py\n1 good\n2 bad x\n3 bad y\n== b.py\n== c.py\n1 bad z"
     assert json.loads(answer(said(f"json\n{text}", "script"), models)) == {"rows": [
         {"file": "a.py", "line": 2, "quote": "x"}, {"file": "a.py", "line": 3, "quote": "y"},
@@ -194,5 +198,5 @@ def test_on_may_be_written_without_quotes_although_yaml_reads_it_as_true(tmp_pat
     (tmp_path / "rules.yaml").write_text(
         "rules:\n  - on: all\n    contains: before\n    answer: seen\n"
     )
-    models = Models("script", read_script(str(tmp_path / "rules.yaml")))
+    models = SimulatedModels("script", read_script(str(tmp_path / "rules.yaml")))
     assert answer(said("after", "script"), models) == "seen"

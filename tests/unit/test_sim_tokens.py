@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.simulator.tokens import TURN_TOKENS, count, filler, input_tokens, pieces_of
+from headway.sim.truth import TURN_TOKENS, count, filler, input_tokens, pieces_of
 from headway.wire import read
 from headway.wire.values import Conversation, Route
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from headway.errors import BadPresetError
-from headway.simulator.models import ASIDE, Models, Reply
-from headway.simulator.script import parse_script
-from headway.simulator.tooluse import COMMAND, SHELLS
+from headway.sim.models import ASIDE, COMMAND, SHELLS, ModelReply, SimulatedModels
+from headway.sim.script import parse_script
 from headway.wire.values import Conversation
 
 PROMPT = ("user", "Use `x` as a name.\nPlease run `echo 1`, then `pwd`.")
@@ -23,11 +22,11 @@ def said(*turns: tuple[str, str], tools: tuple[str, ...] = ("Read", "Bash")) -> 
     return Conversation("agent", "", turns, True, None, tools=tools)
 
 
-def reply(*turns: tuple[str, str], tools: tuple[str, ...] = ("Read", "Bash")) -> Reply:
-    return Models("agent").reply(said(*turns, tools=tools))
+def reply(*turns: tuple[str, str], tools: tuple[str, ...] = ("Read", "Bash")) -> ModelReply:
+    return SimulatedModels("agent").reply(said(*turns, tools=tools))
 
 
-def command(found: Reply) -> object:
+def command(found: ModelReply) -> object:
     (use,) = found.tool_uses
     return json.loads(use.arguments)["command"]
 
@@ -104,14 +103,16 @@ def test_tools_count_as_tokens_and_are_not_asked_for_without_room() -> None:
 )
 def test_an_agent_that_must_follow_a_schema_does(schema: object, value: object) -> None:
     asked = replace(said(PROMPT), schema=json.dumps(schema))
-    assert json.loads("".join(Models("agent").reply(asked).pieces)) == value
+    assert json.loads("".join(SimulatedModels("agent").reply(asked).pieces)) == value
 
 
 def test_a_schema_within_itself_without_end_is_followed_so_far() -> None:
     schema: dict[str, object] = {"type": "string"}
     for _ in range(40):
         schema = {"type": "array", "items": schema}
-    text = "".join(Models("agent").reply(replace(said(PROMPT), schema=json.dumps(schema))).pieces)
+    text = "".join(
+        SimulatedModels("agent").reply(replace(said(PROMPT), schema=json.dumps(schema))).pieces
+    )
     assert text.strip("[]") == "null"
 
 
@@ -123,9 +124,11 @@ SCRIPT = [
 ]  # fmt: skip
 
 
-def scripted(*turns: tuple[str, str], tools: tuple[str, ...] = ()) -> Reply:
+def scripted(*turns: tuple[str, str], tools: tuple[str, ...] = ()) -> ModelReply:
     script = parse_script({"rules": SCRIPT})
-    return Models("script", script).reply(Conversation("x", "", turns, False, None, tools=tools))
+    return SimulatedModels("script", script).reply(
+        Conversation("x", "", turns, False, None, tools=tools)
+    )
 
 
 def test_a_rule_uses_the_first_of_its_tools_that_is_offered() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.foresight.account import Account, Needs, Terms
-from headway.core.values import Limit
-from headway.simulator import truth as record
-from headway.simulator.cache import ENTRIES_MAX, TTL_S, PromptCache
-from headway.simulator.truth import ACCOUNTS_MAX, Truth, Visit, audit, lines, told
+from headway.base.values import Limit
+from headway.sim import truth as record
+from headway.sim.account import Needs, SimulatedAccount, Terms
+from headway.sim.delivery import ENTRIES_MAX, TTL_S, PromptCache
+from headway.sim.truth import ACCOUNTS_MAX, Truth, Visit, audit, lines, told
 
 
 def visit(number: int, key: str = "k", at_s: float = 0.0) -> Visit:
@@ -36,7 +36,7 @@ def test_a_call_is_over_once_and_every_call_is_somewhere() -> None:
 
 def test_the_worst_minute_is_recomputed_from_the_log() -> None:
     terms = Terms((Limit("requests", 5, kind="sliding"), Limit("concurrency", 2, 0.0, "gauge")))
-    account = Account(terms, 0.0)
+    account = SimulatedAccount(terms, 0.0)
     for at in (0.0, 10.0, 59.0, 61.0):
         account.admit(Needs(100.0, 0.0), at, "1")
     truth = Truth()
@@ -53,7 +53,7 @@ def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record, "CHARGES_MAX", 100)
-    account = Account(Terms((Limit("requests", 60, 10.0, "sliding"),)), 0.0)
+    account = SimulatedAccount(Terms((Limit("requests", 60, 10.0, "sliding"),)), 0.0)
     truth = Truth()
     for number in range(200):
         # Half of the calls come in the first ten seconds, the others slowly.
@@ -70,7 +70,7 @@ def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
 
 
 def test_forgetting_keeps_the_calls_in_flight() -> None:
-    truth, account = Truth(), Account(Terms(), 0.0)
+    truth, account = Truth(), SimulatedAccount(Terms(), 0.0)
     over, running = visit(1), visit(2)
     for each in (over, running):
         truth.came(each)

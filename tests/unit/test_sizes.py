@@ -8,19 +8,10 @@ from statistics import mean, stdev
 
 import pytest
 
-from headway.core.foresight.draw import lognormal, normal, uniform
-from headway.core.foresight.sizes import (
-    SEEN_MAX,
-    Mood,
-    Seen,
-    Sizes,
-    calls_drawn,
-    draw,
-    mood,
-    sizes_of,
-)
-from headway.core.quota.length import OUTPUT_TOKENS_PRIOR
-from headway.core.ranks import percentile
+from headway.base.numbers import percentile
+from headway.pacing.length import OUTPUT_TOKENS_PRIOR
+from headway.report.sizes import SEEN_MAX, Mood, SeenCall, Sizes, calls_drawn, draw, mood, sizes_of
+from headway.sim.draw import lognormal, normal, uniform
 
 FAMILIES = {
     "lognormal": lambda seed, at: 300.0 * lognormal(seed, 1, at, 0.8),
@@ -30,7 +21,7 @@ FAMILIES = {
 
 
 def seen_like(outputs: Sequence[float], input_tokens: float = 1000.0) -> Sizes:
-    return sizes_of([Seen(input_tokens, output, 4 * input_tokens) for output in outputs])
+    return sizes_of([SeenCall(input_tokens, output, 4 * input_tokens) for output in outputs])
 
 
 def means_of(sizes: Sizes, size_bytes: float, moods: int = 200, calls: int = 50) -> list[float]:
@@ -104,7 +95,7 @@ def test_four_times_as_many_calls_make_the_mean_half_as_uncertain() -> None:
 
 
 def test_prompts_twice_as_long_are_twice_as_many_tokens() -> None:
-    seen = [Seen(0.3 * size, 200.0, size) for size in range(400, 4400, 100)]
+    seen = [SeenCall(0.3 * size, 200.0, size) for size in range(400, 4400, 100)]
     sizes = sizes_of(seen)
     own = mood(sizes, 1)
     short = mean(draw(sizes, own, at, 2000.0)[0] for at in range(200))
@@ -114,33 +105,33 @@ def test_prompts_twice_as_long_are_twice_as_many_tokens() -> None:
 
 
 def test_without_bytes_inputs_are_those_that_were_seen() -> None:
-    sizes = sizes_of([Seen(500.0, 100.0, 2000.0), Seen(1500.0, 100.0, 6000.0)])
+    sizes = sizes_of([SeenCall(500.0, 100.0, 2000.0), SeenCall(1500.0, 100.0, 6000.0)])
     drawn = {round(draw(sizes, replace_offs(mood(sizes, 3)), at, 0.0)[0]) for at in range(40)}
     assert drawn == {500, 1500}
     # Nobody knew the bytes of one: no line through the others is drawn.
-    assert sizes_of([Seen(500.0, 100.0, 2000.0), Seen(1500.0, 100.0)]).inputs is None
+    assert sizes_of([SeenCall(500.0, 100.0, 2000.0), SeenCall(1500.0, 100.0)]).inputs is None
 
 
 def test_inputs_that_were_seen_are_no_less_sure_because_nobody_knew_their_bytes() -> None:
-    sizes = sizes_of([Seen(500.0, 100.0)] * 40)
+    sizes = sizes_of([SeenCall(500.0, 100.0)] * 40)
     assert stdev(draw(sizes, mood(sizes, seed), 0, 0.0)[0] for seed in range(50)) < 1.0
-    various = sizes_of([Seen(500.0 * lognormal(1, 1, at, 0.5), 100.0) for at in range(50)])
+    various = sizes_of([SeenCall(500.0 * lognormal(1, 1, at, 0.5), 100.0) for at in range(50)])
     offs = stdev(mood(various, seed).input_off for seed in range(200))
     assert offs == pytest.approx(0.7 * 0.5 / 50**0.5, rel=0.4)
 
 
 def test_answers_follow_their_inputs_as_far_as_was_seen() -> None:
     """Tokens that double with the input, and such that do not care."""
-    doubles = [Seen(100.0 * at, 50.0 * at, 400.0 * at) for at in range(1, 41)]
+    doubles = [SeenCall(100.0 * at, 50.0 * at, 400.0 * at) for at in range(1, 41)]
     ratio = _ratio(doubles)
     assert ratio == pytest.approx(2.0, rel=0.1)
-    careless = [Seen(100.0 * at, 300.0, 400.0 * at) for at in range(1, 41)]
+    careless = [SeenCall(100.0 * at, 300.0, 400.0 * at) for at in range(1, 41)]
     assert _ratio(careless) == pytest.approx(1.0, abs=0.02)
     # By these two alone answers would be 3.8 times as long: two calls say little about it.
-    assert _ratio([Seen(1000.0, 100.0, 4000.0), Seen(1100.0, 120.0, 4400.0)]) < 2.0
+    assert _ratio([SeenCall(1000.0, 100.0, 4000.0), SeenCall(1100.0, 120.0, 4400.0)]) < 2.0
 
 
-def _ratio(seen: Sequence[Seen]) -> float:
+def _ratio(seen: Sequence[SeenCall]) -> float:
     sizes = sizes_of(seen)
     own = replace_offs(mood(sizes, 1))
     one = [draw(sizes, own, at, 4000.0)[1] for at in range(100)]
@@ -172,9 +163,9 @@ def test_a_few_calls_say_where_sizes_lie_and_little_of_how_they_spread() -> None
 
 
 def test_the_latest_calls_count_and_empty_ones_do_not() -> None:
-    old = [Seen(10.0, 10.0, 40.0)] * 100
-    new = [Seen(1000.0, 100.0, 4000.0)] * SEEN_MAX
-    sizes = sizes_of([*old, *new, Seen(0.0, 5.0), Seen(5.0, 0.0)])
+    old = [SeenCall(10.0, 10.0, 40.0)] * 100
+    new = [SeenCall(1000.0, 100.0, 4000.0)] * SEEN_MAX
+    sizes = sizes_of([*old, *new, SeenCall(0.0, 5.0), SeenCall(5.0, 0.0)])
     assert sizes.count == SEEN_MAX
     assert set(sizes.bare) == {log(1000.0)}
 
@@ -195,7 +186,7 @@ def test_a_mood_gives_every_observation_a_weight_of_its_own() -> None:
 
 
 def test_a_task_makes_as_many_calls_as_its_like_did() -> None:
-    sizes = sizes_of([Seen(10.0, 10.0, calls=calls) for calls in (2, 2, 2, 6)])
+    sizes = sizes_of([SeenCall(10.0, 10.0, calls=calls) for calls in (2, 2, 2, 6)])
     made = [calls_drawn(sizes, mood(sizes, seed), at, 9.0) for seed in range(50) for at in (0, 1)]
     assert set(made) == {2, 6}
     assert mean(made) == pytest.approx(3.0, abs=0.4)

@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
 from headway.cli.completion import whole_parser
-from headway.core.plan.grammar import KEYS
+from headway.cli.main import main
 from headway.errors import StateFileError
-from headway.skill.places import AGENTS, install, skill_path
-from headway.skill.text import grammar_lines, is_untouched, sealed, skill_text
+from headway.mcp.skill import (
+    AGENTS,
+    grammar_lines,
+    install,
+    is_untouched,
+    sealed,
+    skill_path,
+    skill_text,
+)
+from headway.plans.grammar import KEYS
 
 GRAMMAR_LINES_MAX = 60
 SKILL_BYTES_MAX = 8_000

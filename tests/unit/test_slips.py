@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 
-from headway.core.detect import Done
-from headway.core.engine.access import Access, Put, Seen
-from headway.core.slips import Handed, Whereabouts, across, aliased, merged, unsteady
+from headway.report.detect import (
+    FinishedAccess,
+    Handed,
+    Whereabouts,
+    across,
+    aliased,
+    merged,
+    unsteady,
+)
+from headway.state.shared import Access, Put, StateLook
 
 LOST = Whereabouts()
 
 
-def tried(prompts: bytes = b"", calls: int = 0, *puts: Put, seen: bytes = b"1") -> Done:
-    access = Access((Seen("a", seen),), puts, (), prompts)
-    return Done(0, 0, "ask", access, key=b"k", inputs=b"i", calls=calls)
+def tried(prompts: bytes = b"", calls: int = 0, *puts: Put, seen: bytes = b"1") -> FinishedAccess:
+    access = Access((StateLook("a", seen),), puts, (), prompts)
+    return FinishedAccess(0, 0, "ask", access, key=b"k", inputs=b"i", calls=calls)
 
 
 def test_what_was_changed_after_it_was_read_is_lost() -> None:

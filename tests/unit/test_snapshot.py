@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.access import NOT_THERE, UNTOUCHED, Access, Act, Put, Seen, decode, encode
-from headway.core.engine.channels import Channels, canonical
-from headway.core.engine.snapshot import Change, Shared, Snapshot
-from headway.core.plan.resources import Channel
 from headway.errors import JournalError, StateError
+from headway.plans.resources import Channel
+from headway.state.shared import (
+    NOT_THERE,
+    UNTOUCHED,
+    Access,
+    Act,
+    Change,
+    Channels,
+    Put,
+    Shared,
+    Snapshot,
+    StateLook,
+    canonical,
+    decode,
+    encode,
+)
 
 CHANNELS = Channels(
     {
@@ -140,7 +152,7 @@ def test_what_was_seen_has_changed_when_its_content_has() -> None:
     assert state.changed(scan, 9) is None  # That task comes later.
     state.commit(5, (Put("r/2", b"1"),))
     assert state.changed(scan, 9) == Change("r/*", 5)
-    assert state.changed(Seen("nobody", b"x" * 16), 9) == Change("nobody", -1)
+    assert state.changed(StateLook("nobody", b"x" * 16), 9) == Change("nobody", -1)
 
 
 def test_what_is_read_again_from_a_fold_costs_no_second_fold() -> None:
@@ -234,7 +246,7 @@ def test_whoever_is_told_of_looks_is_told_once() -> None:
 
 def test_what_was_touched_is_read_back_equal() -> None:
     access = Access(
-        (Seen("a", b"d" * 16), Seen("r/*", NOT_THERE)),
+        (StateLook("a", b"d" * 16), StateLook("r/*", NOT_THERE)),
         (Put("a", '"ü"'.encode()), Put("b", None)),
         (Act("mail", b"{}", True),),
         b"p" * 16,

@@ -7,17 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from headway.core.foresight.speech import (
-    civil,
-    error_body,
-    go_duration,
-    headers,
-    http_date,
-    rfc3339,
-)
-from headway.core.quota.dialect import ANTHROPIC, CEREBRAS, DIALECTS, GEMINI, OPENAI
-from headway.core.quota.refusal import classify, reading_of_refusal
-from headway.core.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading
+from headway.pacing.headers import ANTHROPIC, CEREBRAS, DIALECTS, GEMINI, OPENAI
+from headway.pacing.refusal import classify, reading_of_refusal
+from headway.sim.headers import civil, error_body, go_duration, headers, http_date, rfc3339
 
 NOW_S = datetime(2026, 11, 3, 12, 0, 0, 250_000, tzinfo=UTC).timestamp()
 DATE = ("date", "Tue, 03 Nov 2026 12:00:00 GMT")

@@ -6,10 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from headway.core.foresight.draw import lognormal, uniform
-from headway.core.foresight.provider import Latency
-from headway.core.foresight.sizes import Seen
-from headway.core.foresight.speed import SEEN_MAX, SEEN_MIN, UNKNOWN, UNKNOWN_LUCK, speed_of
+from headway.report.sizes import (
+    SPEED_SEEN_MAX,
+    SPEED_SEEN_MIN,
+    UNKNOWN,
+    UNKNOWN_LUCK,
+    SeenCall,
+    speed_of,
+)
+from headway.sim.draw import lognormal, uniform
+from headway.sim.provider import Latency
 
 Tokens = Callable[[int], float]
 
@@ -20,14 +26,14 @@ def various(at: int) -> float:
 
 def made(
     latency: Latency, count: int, luck: float = 0.0, tokens: Tokens = various, widest: int = 1
-) -> list[Seen]:
+) -> list[SeenCall]:
     """Calls as this provider would have answered them, in the company of up to `widest`."""
     found = []
     for at in range(count):
         beside = 1.0 + (widest - 1) * uniform(5, 2, at)
         took_s = latency.work_s(tokens(at)) * latency.slowdown(beside)
         took_s *= lognormal(7, 3, at, luck)
-        found.append(Seen(1000.0, tokens(at), took_s=took_s, beside=beside))
+        found.append(SeenCall(1000.0, tokens(at), took_s=took_s, beside=beside))
     return found
 
 
@@ -70,7 +76,9 @@ def test_long_answers_do_not_outvote_short_ones() -> None:
     """Errors are relative: a second is much for a short answer."""
     calls = made(Latency(1.0, 0.01), 40, tokens=lambda at: 10.0 if at % 2 else 3000.0)
     late = [
-        Seen(one.input_tokens, one.output_tokens, took_s=one.took_s + (one.output_tokens > 99.0))
+        SeenCall(
+            one.input_tokens, one.output_tokens, took_s=one.took_s + (one.output_tokens > 99.0)
+        )
         for one in calls
     ]
     found = speed_of(late).latency
@@ -79,21 +87,21 @@ def test_long_answers_do_not_outvote_short_ones() -> None:
 
 def test_too_few_calls_change_nothing_that_was_believed() -> None:
     believed = Latency(0.3, 0.005)
-    few = made(Latency(9.0, 0.9), SEEN_MIN - 1)
+    few = made(Latency(9.0, 0.9), SPEED_SEEN_MIN - 1)
     assert speed_of(few) == UNKNOWN
     kept = speed_of(few, believed)
     assert kept.latency == believed
     assert kept.calls == 0
     assert kept.luck == UNKNOWN_LUCK
     assert kept.doubt < UNKNOWN.doubt
-    enough = speed_of(made(Latency(9.0, 0.9), SEEN_MIN), believed)
+    enough = speed_of(made(Latency(9.0, 0.9), SPEED_SEEN_MIN), believed)
     assert enough.latency.work_s(100.0) == pytest.approx(99.0, rel=0.02)
 
 
 def test_calls_that_were_not_timed_do_not_count() -> None:
-    untimed = [Seen(10.0, 100.0)] * 20
+    untimed = [SeenCall(10.0, 100.0)] * 20
     assert speed_of(untimed) == UNKNOWN
-    empty = [Seen(10.0, 0.0, took_s=1.0)] * 20
+    empty = [SeenCall(10.0, 0.0, took_s=1.0)] * 20
     assert speed_of(empty) == UNKNOWN
 
 
@@ -108,11 +116,11 @@ def test_answers_of_one_length_take_as_long_as_they_took() -> None:
 
 
 def test_no_time_is_negative_however_calls_look() -> None:
-    rising = [Seen(1.0, tokens, took_s=tokens**2 / 1e4) for tokens in range(50, 450, 10)]
+    rising = [SeenCall(1.0, tokens, took_s=tokens**2 / 1e4) for tokens in range(50, 450, 10)]
     found = speed_of(rising).latency
     assert found.first_byte_s == 0.0
     assert found.per_output_token_s > 0.0
-    falling = [Seen(1.0, tokens, took_s=500.0 / tokens) for tokens in range(50, 450, 10)]
+    falling = [SeenCall(1.0, tokens, took_s=500.0 / tokens) for tokens in range(50, 450, 10)]
     found = speed_of(falling).latency
     assert found.first_byte_s > 0.0
     assert 0.0 < found.per_output_token_s <= 1e-6
@@ -120,14 +128,19 @@ def test_no_time_is_negative_however_calls_look() -> None:
 
 def test_company_never_makes_calls_faster() -> None:
     faster = [
-        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) / (1.0 + at / 20.0),
-             beside=1.0 + at) for at in range(30)
-    ]  # fmt: skip
+        SeenCall(
+            1.0,
+            various(at),
+            took_s=Latency(0.5, 0.01).work_s(various(at)) / (1.0 + at / 20.0),
+            beside=1.0 + at,
+        )
+        for at in range(30)
+    ]
     found = speed_of(faster).latency
     assert (found.sigma, found.kappa) == (0.0, 0.0)
     # Slower with the first, and then no more: less than linear.
     levels = [
-        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**0.5),
+        SeenCall(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**0.5),
              beside=1.0 + at) for at in range(40)
     ]  # fmt: skip
     found = speed_of(levels).latency
@@ -135,21 +148,26 @@ def test_company_never_makes_calls_faster() -> None:
     assert found.sigma > 0.05
     # More than linear.
     steep = [
-        Seen(1.0, various(at), took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**3 / 2e3),
-             beside=1.0 + at) for at in range(40)
-    ]  # fmt: skip
+        SeenCall(
+            1.0,
+            various(at),
+            took_s=Latency(0.5, 0.01).work_s(various(at)) * (1.0 + at**3 / 2e3),
+            beside=1.0 + at,
+        )
+        for at in range(40)
+    ]
     found = speed_of(steep).latency
     assert found.sigma == 0.0
     assert found.kappa > 0.005
 
 
 def test_the_latest_calls_are_fitted() -> None:
-    before, since = made(Latency(5.0, 0.1), 300), made(Latency(0.5, 0.01), SEEN_MAX)
+    before, since = made(Latency(5.0, 0.1), 300), made(Latency(0.5, 0.01), SPEED_SEEN_MAX)
     assert speed_of([*before, *since]) == speed_of(since)
 
 
 def test_less_than_one_in_flight_counts_as_one() -> None:
     alone = [
-        Seen(1.0, various(at), took_s=1.0 + various(at) / 100.0, beside=0.0) for at in range(9)
+        SeenCall(1.0, various(at), took_s=1.0 + various(at) / 100.0, beside=0.0) for at in range(9)
     ]
     assert speed_of(alone).latency.work_s(100.0) == pytest.approx(2.0, rel=0.02)

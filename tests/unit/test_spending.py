@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.engine.budget import NOTHING, Cost
-from headway.core.quota.book import Outcome
-from headway.core.quota.demand import Price
-from headway.core.values import Amounts, SettledAs, Tally
+from headway.base.values import Amounts, SettledAs, Tally
+from headway.engine.budget import NOTHING, Cost
 from headway.errors import BudgetReachedError
 from headway.gateway.call import counted
 from headway.gateway.spending import STEP_TOKENS, Prices, Spending
+from headway.pacing.admission import CallOutcome
+from headway.pacing.estimate import Price
 
 PRICE = Price(3_000_000, 15_000_000, 300_000)
 
@@ -119,13 +119,13 @@ EXPECTED = Amounts(1000, 100)
 def test_what_was_not_reported_is_counted_as_expected_or_as_seen(
     seen: Tally, is_finished: bool, counted_as: tuple[int, int, int]
 ) -> None:
-    found = counted(Outcome("used", seen), EXPECTED, is_finished)
+    found = counted(CallOutcome("used", seen), EXPECTED, is_finished)
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == counted_as
 
 
 @pytest.mark.parametrize("how", ["unused", "throttled"])
 def test_a_call_that_did_not_run_counts_nothing(how: SettledAs) -> None:
-    assert counted(Outcome(how, Tally(10, 0, 3, "estimated")), EXPECTED, False) == Tally()
+    assert counted(CallOutcome(how, Tally(10, 0, 3, "estimated")), EXPECTED, False) == Tally()
 
 
 def test_without_a_price_tokens_count_all_the_same() -> None:

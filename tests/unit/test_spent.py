@@ -7,23 +7,32 @@ from math import inf, isclose
 import pytest
 from hypothesis import given, settings
 
-from headway.core.engine.engine import Rules
-from headway.core.engine.events import Event
-from headway.core.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.foresight.account import Terms
-from headway.core.foresight.door import PATIENT, PacedDoor, UnpacedDoor
-from headway.core.foresight.provider import Faults, Provider, ProviderSpec
-from headway.core.foresight.rehearsal import Rehearsal, Setup
-from headway.core.foresight.sample import WorkloadSpec, draw_workload
-from headway.core.lineage import lineage
-from headway.core.passage import CALL, Kind, Passage, Passages, Piece
-from headway.core.plan.graph import Graph
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.dialect import DIALECTS
-from headway.core.quota.length import OutputLength
-from headway.core.quota.quota import Quota
-from headway.core.spent import PRECEDENCE, Nature, Seen, Spent, spent
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.engine.events import Event
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.pacing.account import QuotaConfig
+from headway.pacing.headers import DIALECTS
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.plans.graph import Graph
+from headway.report.time_use import (
+    CALL,
+    PRECEDENCE,
+    Kind,
+    Nature,
+    Passage,
+    Passages,
+    Piece,
+    RunSetting,
+    Spent,
+    lineage,
+    spent,
+)
+from headway.sim.account import Terms
+from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
+from headway.sim.provider import FaultModel, Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
 from tests.property.engine_runs import RULES, TROUBLE, Moment, Run, begun, graphs
 
 MODEL = Nature("provider")
@@ -44,7 +53,7 @@ def gone(
     """Of each cause, the tasks' time and the run's."""
     ready = {one.key: ready_s for one in ways}
     elapsed_s = max(one.pieces[-1].to_s for one in ways)
-    seen = Seen(ready, lambda _: nature, holds, is_bounded, elapsed_s)
+    seen = RunSetting(ready, lambda _: nature, holds, is_bounded, elapsed_s)
     found = spent(ways, seen)
     assert isclose(found.wall_s, elapsed_s)
     assert isclose(found.task_s, sum(one.pieces[-1].to_s for one in ways))
@@ -131,11 +140,11 @@ def test_a_fan_in_is_its_own_kind_of_work_and_a_call_of_a_command_is_a_model_s()
 
 
 def test_instants_in_which_nobody_does_anything_are_headway_s() -> None:
-    seen = Seen({}, lambda _: MODEL, elapsed_s=2.0)
+    seen = RunSetting({}, lambda _: MODEL, elapsed_s=2.0)
     found = spent([], seen)
     assert [(one.cause, one.wall_s) for one in found.shares] == [("headway", 2.0)]
     assert (found.of("headway"), found.of("quota", "refused")) == (2.0, 0.0)
-    assert spent([], Seen({}, lambda _: MODEL)) == Spent((), 0.0, 0.0)
+    assert spent([], RunSetting({}, lambda _: MODEL)) == Spent((), 0.0, 0.0)
 
 
 def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_sized: bool) -> None:
@@ -159,7 +168,7 @@ def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_si
     names = [group.name for group in graph.groups]
     kin = lineage(tasks, graph, lambda key: names[group_of[key]])
     nature_of = {key: natures[group] for key, group in group_of.items()}
-    seen = Seen(kin.ready_s, nature_of.__getitem__, ways.holds, is_sized, now_s)
+    seen = RunSetting(kin.ready_s, nature_of.__getitem__, ways.holds, is_sized, now_s)
     found = spent(tasks, seen)
     whole_s = sum(now_s if one.ended_s is None else one.ended_s for one in tasks)
     assert found.task_s == pytest.approx(whole_s)
@@ -190,11 +199,11 @@ def test_the_parts_of_any_run_add_up(graph: Graph, rules: Rules, course: list[Mo
 @pytest.mark.parametrize("is_paced", [True, False])
 def test_the_parts_of_a_rehearsed_run_add_up(strategy: Strategy, is_paced: bool) -> None:
     terms = Terms((Limit("input", 4000.0, burst=1500.0), Limit("concurrency", 4.0, 0.0, "gauge")))
-    spec = ProviderSpec("tight", terms=terms, faults=Faults(0.1))
+    spec = ProviderSpec("tight", terms=terms, faults=FaultModel(0.1))
     quota = Quota(QuotaConfig(DIALECTS[spec.dialect]), 0.0)
     door = PacedDoor(quota, OutputLength()) if is_paced else UnpacedDoor(PATIENT, 1)
     workload = draw_workload(WorkloadSpec("plain", 12), 1)
-    setup = Setup(workload, Provider(spec, 1), door, Rules(strategy))
+    setup = RehearsalSetup(workload, Provider(spec, 1), door, Rules(strategy))
     events = Rehearsal(setup, keep_events=True).run().events
     group_of = {b"%d" % number: number for number in range(len(workload.graph))}
     adds_up(workload.graph, events, group_of, isinstance(strategy, Waves | Fixed))

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from rich.cells import cell_len
 
-from headway.core.engine.events import (
+from headway.base.values import Fault, Limit
+from headway.engine.events import (
     CallAdmitted,
     Ending,
     Event,
@@ -22,11 +23,10 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.progress import Cast, Progress, Rest
-from headway.core.quota.view import CallerView, LaneView, LimitView
-from headway.core.values import Fault, Limit
-from headway.watch.screen import ASCII, Glyphs
-from headway.watch.stage import Frame, OwnUse, View, picture, rest_words
+from headway.pacing.admission import CallerView, LaneView, LimitView
+from headway.report.progress import RunProgress, TaskNames, TimeLeft
+from headway.report.text.stage import Frame, LiveState, OwnUse, picture, rest_words
+from headway.report.text.words import ASCII, Glyphs
 
 NAMES = ("코드 경로 탐색", "path 1", "path 2", "verdict")
 LIMITS = (
@@ -39,14 +39,14 @@ LANE = LaneView(
 )  # fmt: skip
 
 
-def view(*events: Event, lanes: tuple[LaneView, ...] = ()) -> View:
-    cast = Cast(
+def view(*events: Event, lanes: tuple[LaneView, ...] = ()) -> LiveState:
+    cast = TaskNames(
         "find bugs", ("탐색", "verdict"), (3, 1), lambda task: task // 3, NAMES.__getitem__,
         6_000_000,
     )  # fmt: skip
-    run = Progress(cast)
+    run = RunProgress(cast)
     run.hear(events)
-    return View(
+    return LiveState(
         cast, 10.0, 10.0, run.standing, run.statistics(), run.groups,
         list(run.running.values()), run.rest((), 10.0), lanes, 2, OwnUse(0.02, 58_000_000),
     )  # fmt: skip
@@ -61,7 +61,7 @@ BUSY = (
 )
 
 
-def lines(shown: View, columns: int = 90, glyphs: Glyphs = ASCII) -> list[str]:
+def lines(shown: LiveState, columns: int = 90, glyphs: Glyphs = ASCII) -> list[str]:
     return [line.plain for line in picture(shown, Frame(columns, glyphs))]
 
 
@@ -129,19 +129,19 @@ def test_what_was_used_stands_against_the_budget() -> None:
 @pytest.mark.parametrize(
     ("rest", "words"),
     [
-        (Rest(0), []),
-        (Rest(4), ["4 tasks; the speed is not known yet"]),
-        (Rest(4, None, 2.5), ["4 tasks and more to come, 2.5 tasks a second"]),
-        (Rest(4, 20.0, 0.2), ["4 tasks, 12 tasks a minute; bound unknown"]),
+        (TimeLeft(0), []),
+        (TimeLeft(4), ["4 tasks; the speed is not known yet"]),
+        (TimeLeft(4, None, 2.5), ["4 tasks and more to come, 2.5 tasks a second"]),
+        (TimeLeft(4, 20.0, 0.2), ["4 tasks, 12 tasks a minute; bound unknown"]),
         (
-            Rest(4, 20.0, 0.2, 18.0, "input/60s"),
+            TimeLeft(4, 20.0, 0.2, 18.0, "input/60s"),
             [
                 "4 tasks, 20 s at 12 tasks a minute",
                 "at best 18 s: 90% of the best possible speed, bound by input/60s",
             ],
         ),
         (
-            Rest(1, 0.0, 3.0, 1.0, "requests/60s"),
+            TimeLeft(1, 0.0, 3.0, 1.0, "requests/60s"),
             [
                 "1 task, 0.0 s at 3 tasks a second",
                 "at best 1.0 s: 100% of the best possible speed, bound by requests/60s",
@@ -149,7 +149,7 @@ def test_what_was_used_stands_against_the_budget() -> None:
         ),
     ],
 )
-def test_no_time_to_the_end_without_its_bound(rest: Rest, words: list[str]) -> None:
+def test_no_time_to_the_end_without_its_bound(rest: TimeLeft, words: list[str]) -> None:
     assert list(rest_words(rest)) == words
 
 
@@ -172,10 +172,12 @@ def test_waiting_for_a_window_shows_how_long() -> None:
 
 
 def test_many_groups_and_tasks_are_counted_not_listed() -> None:
-    cast = Cast("wide", tuple(f"group-{i}" for i in range(20)), (5,) * 20, lambda t: t // 5, str)
-    run = Progress(cast)
+    cast = TaskNames(
+        "wide", tuple(f"group-{i}" for i in range(20)), (5,) * 20, lambda t: t // 5, str
+    )
+    run = RunProgress(cast)
     run.hear([TaskStarted(task, 1, 1.0, "room") for task in range(60, 75)])
-    shown = View(
+    shown = LiveState(
         cast, 2.0, 1.0, run.standing, run.statistics(), run.groups,
         list(run.running.values())[:6], run.rest((), 2.0), notice="the broker does not answer",
     )  # fmt: skip

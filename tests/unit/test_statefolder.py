@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.access import Put, Seen
-from headway.core.engine.channels import Channels, canonical
-from headway.core.engine.snapshot import Shared, Snapshot
-from headway.core.plan.paths import above
-from headway.core.plan.resources import KEY_CHARS_MAX, Channel, is_well_formed
+from headway.base import locks as owner
 from headway.errors import StateError
-from headway.runtime import owner
-from headway.runtime.context import LocalReach
-from headway.runtime.statefolder import (
+from headway.plans.resources import KEY_CHARS_MAX, Channel, above, is_well_formed
+from headway.state.context import LocalReach
+from headway.state.folder import (
     VIEWS,
     Changes,
     StateFolder,
@@ -27,6 +23,7 @@ from headway.runtime.statefolder import (
     seen_by,
     sweep,
 )
+from headway.state.shared import Channels, Put, Shared, Snapshot, StateLook, canonical
 
 CHANNELS = Channels({
     "total": Channel("counter"), "log/*": Channel("append"), "mail": Channel("effect", "m:f"),
@@ -266,7 +263,7 @@ def test_a_command_sees_what_it_declares_and_that_is_what_it_has_read() -> None:
     whole = Snapshot(shared, 5)
     assert len(seen_by(reach(whole), None)) == 5
     (seen,) = whole.access().reads
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, StateLook)
     assert seen.what == "**"
 
 

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.engine.events import Ending
-from headway.core.engine.record import Row, TaskState
-from headway.core.outlook import Rest
-from headway.core.plan.graph import Graph, Group
-from headway.core.quota.terms import Spend
-from headway.watch.stopped import passed_of, rest_of
+from headway.engine.events import Ending
+from headway.engine.record import TaskRow, TaskState
+from headway.pacing.memory import Spend
+from headway.plans.graph import Graph, TaskGroup
+from headway.report.health import BudgetRest
+from headway.report.text.health import passed_of, rest_of
 
 REFUSAL = "[HW205] this month's budget has no room for a call of up to 94 tokens, $0.0002; it is"
 SPENT = Spend(1000.0, 500)
 
 
-def row(name: str, tokens: float, state: TaskState = "finished") -> Row:
+def row(name: str, tokens: float, state: TaskState = "finished") -> TaskRow:
     ending = Ending(b"", b"", tokens - 1.0, 1.0, 0, 1)
-    return Row(name.encode(), name, state, 1, ending=ending)
+    return TaskRow(name.encode(), name, state, 1, ending=ending)
 
 
-GRAPH = Graph((Group("ask", 5), Group("judge", 2), Group("grown", None)))
+GRAPH = Graph((TaskGroup("ask", 5), TaskGroup("judge", 2), TaskGroup("grown", None)))
 
 
 def test_each_group_needs_what_its_finished_tasks_took() -> None:
     rows = [row("ask[a]", 10.0), row("ask[b]", 30.0), row("judge[1]", 100.0)]
     rest = rest_of(GRAPH, [*rows, row("ask[c]", 999.0, "failed")], REFUSAL, SPENT)
-    assert rest == Rest(4, 3 * 20.0 + 100.0, 80.0, Spend(94.0, 200))
+    assert rest == BudgetRest(4, 3 * 20.0 + 100.0, 80.0, Spend(94.0, 200))
 
 
 def test_a_group_without_results_is_like_the_others_and_a_run_without_like_its_call() -> None:
     rest = rest_of(GRAPH, [row("ask[a]", 10.0), row("ask[b]", 30.0)], REFUSAL, SPENT)
-    assert rest == Rest(5, 5 * 20.0, 50.0, Spend(94.0, 200))
+    assert rest == BudgetRest(5, 5 * 20.0, 50.0, Spend(94.0, 200))
     fresh = rest_of(GRAPH, [], REFUSAL, Spend())
     assert fresh is not None
     assert (fresh.tasks, fresh.tokens) == (7, 7 * 94.0)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     Ending,
@@ -29,8 +30,8 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import Fact, MoneyReserved
-from headway.core.story import (
+from headway.engine.record import Fact, MoneyReserved
+from headway.report.history import (
     Standing,
     Story,
     Tale,
@@ -40,7 +41,6 @@ from headway.core.story import (
     stand,
     with_lines,
 )
-from headway.core.values import Fault
 
 A, B = b"a", b"b"
 REFUSED = Fault("rate", detail="429")

@@ -6,15 +6,7 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.strategy import (
-    LOOKAHEAD,
-    Adaptive,
-    AllAtOnce,
-    Fixed,
-    Strategy,
-    Waves,
-    parse,
-)
+from headway.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves, parse
 from headway.errors import BadValueError
 
 

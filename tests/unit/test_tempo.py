@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.outflow import HORIZON_S
-from headway.core.quota.tempo import FIRST_BYTE_S, MEMORY, PER_TOKEN_S, Tempo
+from headway.pacing.latency import FIRST_BYTE_S, MEMORY, PER_TOKEN_S, Tempo
+from headway.pacing.limits import HORIZON_S
 
 
 def test_before_anything_is_measured_there_is_a_guess() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.terms import AccountTerms, Budget, Memory, Spend, model_group
+from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory, Spend, model_group
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_versions_of_one_model_share_their_limits(model: str, group: str) -> Non
 
 
 def test_nothing_is_limited_or_budgeted_until_somebody_says_so() -> None:
-    assert AccountTerms() == AccountTerms((), 1.0, "fast", Budget(None, None))
-    assert Memory().claims == ()
+    assert AccountTerms() == AccountTerms((), 1.0, "fast", MonthlyBudget(None, None))
+    assert PacingMemory().claims == ()
     assert Spend() == Spend(0.0, 0)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.tokens import cut_at_tokens, tokens_at_most
-from headway.simulator.tokens import count
+from headway.plans.fan_in import cut_at_tokens, tokens_at_most
+from headway.sim.truth import count
 
 TEXTS = Path(__file__).parents[1] / "data" / "tokens" / "texts.json.gz"
 CLOSE = st.text(st.sampled_from('aaZZ09 _\n\t\r.{"é漢한٣½\u0301😀\xa0\u2028'), max_size=40)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.quota.outflow import Stream
-from headway.core.quota.toll import Toll, TollStatistics
-from headway.core.values import Amounts, Charging, Demand, Resource
+from headway.base.values import Amounts, Charging, Demand, Resource
+from headway.pacing.limits import PlannedStream, Toll, TollStatistics
 
 DEMAND = Demand(expected=Amounts(100.0, 40.0, 7), ceiling=Amounts(130.0, 500.0, 90))
 USED = Amounts(110.0, 50.0, 8)
-STREAM = Stream(1.0, 9.0, 40.0)
+STREAM = PlannedStream(1.0, 9.0, 40.0)
 
 
 @pytest.mark.parametrize(

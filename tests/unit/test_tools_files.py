@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headway.agents import tools as tools_box
+from headway.agents import tools as tools_files
+from headway.agents.tools import ConfinedFolder, FileTools, ToolError, cut, must_be_installed
 from headway.errors import UsageError
-from headway.runtime.agents import tools_box, tools_files
-from headway.runtime.agents.tools_box import ToolError, cut, must_be_installed
-from headway.runtime.agents.tools_files import Files, Place
 
 ESCAPES = (
     "..", "../secret", "a/../../secret", "/etc/passwd", "~/x", "out/secret", "out", "loop/x",
@@ -38,11 +38,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def use(folder: Path, name: str, writes: tuple[str, ...] | None = None, **given: object) -> str:
-    return used(Place(str(folder), writes), name, **given)
+    return used(ConfinedFolder(str(folder), writes), name, **given)
 
 
-def used(place: Place, name: str, **given: object) -> str:
-    tools = {tool.name: tool for tool in Files(place).tools()}
+def used(place: ConfinedFolder, name: str, **given: object) -> str:
+    tools = {tool.name: tool for tool in FileTools(place).tools()}
 
     async def main() -> str:
         return await tools[name].use(given)
@@ -65,7 +65,7 @@ def test_no_path_leads_out(folder: Path, path: str) -> None:
 )
 @given(st.lists(st.sampled_from(["..", ".", "a", "out", "inner", "new", "", "~"]), max_size=6))
 def test_whatever_is_written_lies_within_the_folder(folder: Path, parts: list[str]) -> None:
-    place = Place(str(folder))
+    place = ConfinedFolder(str(folder))
     with suppress(ToolError):
         place.write("/".join(parts), "mine")
     assert (folder.parent / "secret").read_text() == "s3cret"
@@ -82,7 +82,7 @@ def test_a_link_that_stays_within_is_followed(folder: Path) -> None:
 
 def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(folder: Path) -> None:
     """The path was found to lie within; the folder is exchanged before it is opened."""
-    place = Place(str(folder))
+    place = ConfinedFolder(str(folder))
     parts = place.resolved("a/b.py")
     (folder / "a").rename(folder / "was-a")
     (folder / "a").symlink_to(folder.parent)
@@ -113,7 +113,7 @@ def test_a_plan_by_somebody_else_meets_no_key_and_writes_nothing_that_programs_o
     (folder / "server.pem").write_text("KEY=2")
     (folder / "link.txt").symlink_to(folder / ".env")
     (folder / "notes.txt").write_text("KEY=3")
-    place = Place(str(folder), is_foreign=True)
+    place = ConfinedFolder(str(folder), is_foreign=True)
     for path in (".env", "server.pem", "link.txt"):
         with pytest.raises(ToolError, match="by somebody else does not read it"):
             place.read(path)
@@ -123,7 +123,7 @@ def test_a_plan_by_somebody_else_meets_no_key_and_writes_nothing_that_programs_o
     assert place.read("notes.txt") == "KEY=3"
     assert place.write("new/notes.md", "x") is False
     assert used(place, "search", text="KEY") == "notes.txt:1: KEY=3"
-    assert Place(str(folder)).read(".env") == "KEY=1"
+    assert ConfinedFolder(str(folder)).read(".env") == "KEY=1"
 
 
 def test_git_is_not_written_listed_or_searched(folder: Path) -> None:

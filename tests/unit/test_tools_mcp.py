@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headway.runtime.agents.tools_mcp import NAME_CHARS_MAX, tool_name
+from headway.agents.tools_mcp import NAME_CHARS_MAX, tool_name
 
 
 def test_every_tool_has_a_name_of_its_own_in_letters_that_providers_take() -> None:

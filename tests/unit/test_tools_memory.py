@@ -7,11 +7,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.runtime.agents.tools_memory import ENTRIES_MAX, Memory
+from headway.agents.toolloop import ENTRIES_MAX, LoopMemory
 from tests.unit.attempts import Told
 
 
-async def turn(memory: Memory, reply: bytes, uses: list[str]) -> tuple[int, int]:
+async def turn(memory: LoopMemory, reply: bytes, uses: list[str]) -> tuple[int, int]:
     """One turn, in which every tool is doubtful: what was paid and what was done anew."""
     paid = done = 0
     found = memory.reply()
@@ -38,7 +38,7 @@ scripts = st.lists(st.lists(st.sampled_from("abc"), max_size=4), min_size=1, max
 
 
 async def played(told: Told, script: Script, turns: int = 6) -> tuple[int, int]:
-    memory = Memory(told.attempt(kept=tuple(told.kept)), b"start", turns)
+    memory = LoopMemory(told.attempt(kept=tuple(told.kept)), b"start", turns)
     paid = done = 0
     for number, uses in enumerate(script):
         more = await turn(memory, b"reply %d" % number, uses)
@@ -69,9 +69,9 @@ def test_after_an_interruption_nothing_is_paid_or_done_twice(
 def test_what_belongs_to_another_conversation_is_not_found(script: Script, other: str) -> None:
     first = Told()
     asyncio.run(played(first, script))
-    memory = Memory(first.attempt(kept=tuple(first.kept)), other.encode(), 6)
+    memory = LoopMemory(first.attempt(kept=tuple(first.kept)), other.encode(), 6)
     assert memory.reply() is None
-    memory = Memory(first.attempt(kept=tuple(first.kept)), b"start", 6)
+    memory = LoopMemory(first.attempt(kept=tuple(first.kept)), b"start", 6)
     memory.told(other)
     assert memory.reply() is None
 

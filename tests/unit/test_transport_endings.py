@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 import headway
-from headway.core.quota.book import Outcome
 from headway.errors import InternalError
+from headway.pacing.admission import CallOutcome
 from headway.testing import FakeAdmission
 from tests.unit.paced_provider import HOST, Body, PacedProvider, events
 
@@ -42,7 +42,7 @@ def unfinished(hangs: bool = False, close_hangs: bool = False) -> Body:
     return Body(events("anthropic")[:4], hangs=hangs, close_hangs=close_hangs)
 
 
-def only(admission: FakeAdmission) -> Outcome:
+def only(admission: FakeAdmission) -> CallOutcome:
     (ticket,) = admission.tickets
     return ticket.outcome
 

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 import headway
-from headway.core.quota.refusal import BODY_BYTES_MAX
-from headway.core.values import Fault, FaultKind
+from headway.base.values import Fault, FaultKind
+from headway.client.exchange import RESENDS_MAX
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -22,9 +22,9 @@ from headway.errors import (
     HeadwayError,
     QueueDeadlineError,
 )
-from headway.runtime.exchange import RESENDS_MAX
+from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.testing import FakeAdmission
-from headway.wire import write
+from headway.wire import answer as write
 from tests.unit.paced_provider import ANSWER, HOST, Body, PacedProvider, events, refusal
 
 CHAT = f"{HOST}/v1/chat/completions"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from headway.core.foresight.account import Account, Needs, Shortage, Terms
-from headway.core.foresight.speech import headers
-from headway.core.foresight.usage import Usage, UsageWindow
-from headway.core.quota.dialect import ANTHROPIC, WINDOW_5H_S, WINDOW_7D_S, decode
-from headway.core.values import Limit
+from headway.base.values import Limit
+from headway.pacing.headers import ANTHROPIC, WINDOW_5H_S, WINDOW_7D_S, decode
+from headway.sim.account import Needs, Shortage, SimulatedAccount, Terms, UsageWindow, UsageWindows
+from headway.sim.headers import headers
 
 FIVE_HOURS = UsageWindow(1000.0)
 SHORT = UsageWindow(1000.0, WINDOW_5H_S, lasts_s=10.0)
 
 
 def test_a_window_counts_input_at_once_and_output_at_the_end() -> None:
-    account = Account(Terms(windows=(FIVE_HOURS,)), 0.0)
+    account = SimulatedAccount(Terms(windows=(FIVE_HOURS,)), 0.0)
     account.admit(Needs(200.0, 700.0), 0.0, "a")
     assert [one.utilization for one in account.readings(1.0)] == [0.2]
     account.finish(Needs(200.0, 700.0), 300.0, 2.0)
@@ -21,7 +20,7 @@ def test_a_window_counts_input_at_once_and_output_at_the_end() -> None:
 
 
 def test_calls_are_let_in_while_anything_is_left_and_refused_until_the_window_ends() -> None:
-    account = Account(Terms(windows=(SHORT,)), 3.0)
+    account = SimulatedAccount(Terms(windows=(SHORT,)), 3.0)
     account.admit(Needs(999.0, 0.0), 4.0, "a")
     assert account.shortage(Needs(500.0, 0.0), 5.0) is None
     account.admit(Needs(500.0, 0.0), 5.0, "b")
@@ -35,14 +34,14 @@ def test_calls_are_let_in_while_anything_is_left_and_refused_until_the_window_en
 
 def test_the_longest_wait_of_all_limits_is_the_one_that_is_told() -> None:
     terms = Terms((Limit("requests", 1),), windows=(UsageWindow(10.0, lasts_s=20.0),))
-    account = Account(terms, 0.0)
+    account = SimulatedAccount(terms, 0.0)
     account.admit(Needs(10.0, 0.0), 0.0, "a")
     assert account.shortage(Needs(1.0, 0.0), 0.0) == Shortage("requests", 60.0)
     assert account.shortage(Needs(1.0, 0.0), 19.0) == Shortage("requests", 60.0)
 
 
 def test_several_windows_are_told_in_the_words_of_anthropic_and_of_nobody_else() -> None:
-    usage = Usage((FIVE_HOURS, UsageWindow(4000.0, WINDOW_7D_S)), 0.0)
+    usage = UsageWindows((FIVE_HOURS, UsageWindow(4000.0, WINDOW_7D_S)), 0.0)
     usage.charge(1000.0, 0.0)
     said = headers("anthropic", usage.readings(60.0), 0.0, None)
     assert ("anthropic-ratelimit-unified-5h-status", "rejected") in said
@@ -57,5 +56,5 @@ def test_several_windows_are_told_in_the_words_of_anthropic_and_of_nobody_else()
 
 
 def test_an_account_without_windows_has_used_nothing_of_them() -> None:
-    assert Usage((), 0.0).statistics().utilization == 0.0
-    assert Usage((), 0.0).empty_until_s(5.0) == 5.0
+    assert UsageWindows((), 0.0).statistics().utilization == 0.0
+    assert UsageWindows((), 0.0).empty_until_s(5.0) == 5.0

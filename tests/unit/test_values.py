@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headway.core.values import DAY_S, Amounts, Demand, Limit, Permit
+from headway.base.values import DAY_S, Amounts, Demand, Limit, Permit
 
 
 def test_a_limit_per_minute_refills_at_a_sixtieth_of_it_per_second() -> None:

@@ -6,41 +6,40 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.events import RunFinished
-from headway.core.story import Standing
-from headway.core.verdict import Verdict, verdict
+from headway.engine.events import RunFinished
+from headway.report.history import RunVerdict, Standing, verdict
 
 CASES = (
-    (Standing(), False, Verdict("new")),
-    (Standing(1), True, Verdict("running")),
-    (Standing(1), False, Verdict("interrupted", "its process is gone")),
-    (Standing(1, stopping_for="interrupted"), False, Verdict("interrupted", "interrupted")),
-    (Standing(1, stopping_for="budget"), True, Verdict("stopping", "budget")),
-    (Standing(1, held_until_s=inf, held_for="user"), True, Verdict("paused", "user")),
-    (Standing(1, held_until_s=9.0, held_for="empty"), True, Verdict("waiting", "empty", 9.0)),
-    (Standing(1, held_until_s=3.0, held_for="empty"), True, Verdict("running")),
-    (Standing(1, finished=RunFinished(4.0, 5, 0)), False, Verdict("done")),
-    (Standing(1, finished=RunFinished(4.0, 5, 0)), True, Verdict("done")),
-    (Standing(1, finished=RunFinished(4.0, 4, 1)), False, Verdict("failed")),
-    (Standing(1, finished=RunFinished(4.0, 4, 0, 1)), False, Verdict("failed")),
+    (Standing(), False, RunVerdict("new")),
+    (Standing(1), True, RunVerdict("running")),
+    (Standing(1), False, RunVerdict("interrupted", "its process is gone")),
+    (Standing(1, stopping_for="interrupted"), False, RunVerdict("interrupted", "interrupted")),
+    (Standing(1, stopping_for="budget"), True, RunVerdict("stopping", "budget")),
+    (Standing(1, held_until_s=inf, held_for="user"), True, RunVerdict("paused", "user")),
+    (Standing(1, held_until_s=9.0, held_for="empty"), True, RunVerdict("waiting", "empty", 9.0)),
+    (Standing(1, held_until_s=3.0, held_for="empty"), True, RunVerdict("running")),
+    (Standing(1, finished=RunFinished(4.0, 5, 0)), False, RunVerdict("done")),
+    (Standing(1, finished=RunFinished(4.0, 5, 0)), True, RunVerdict("done")),
+    (Standing(1, finished=RunFinished(4.0, 4, 1)), False, RunVerdict("failed")),
+    (Standing(1, finished=RunFinished(4.0, 4, 0, 1)), False, RunVerdict("failed")),
     (
         Standing(1, stopping_for="budget", finished=RunFinished(4.0, 4, 1, 0, 2)),
         False,
-        Verdict("stopped", "budget"),
+        RunVerdict("stopped", "budget"),
     ),
-    (Standing(1, finished=RunFinished(4.0, 4, 0, 0, 2)), False, Verdict("stopped")),
+    (Standing(1, finished=RunFinished(4.0, 4, 0, 0, 2)), False, RunVerdict("stopped")),
     (
         Standing(1, finished=RunFinished(4.0, 5, 0, effects=3)),
         False,
-        Verdict("stopped", "3 effects were not performed"),
+        RunVerdict("stopped", "3 effects were not performed"),
     ),
-    (Standing(1, finished=RunFinished(4.0, 4, 1, effects=3)), False, Verdict("failed")),
+    (Standing(1, finished=RunFinished(4.0, 4, 1, effects=3)), False, RunVerdict("failed")),
 )
 
 
 @pytest.mark.parametrize(("standing", "is_owned", "expected"), CASES)
 def test_a_run_is_in_the_state_that_its_facts_say(
-    standing: Standing, is_owned: bool, expected: Verdict
+    standing: Standing, is_owned: bool, expected: RunVerdict
 ) -> None:
     assert verdict(standing, is_owned, 5.0) == expected
 

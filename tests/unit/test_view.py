@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.terms import AccountTerms, Budget, Memory
-from headway.core.quota.view import CallerView, LimitView, describe
-from headway.core.values import Limit, LimitReading, Reading, Sketch, Tally
+from headway.base.values import Limit, LimitReading, Reading, Sketch, Tally
+from headway.pacing.admission import Book, CallerView, CallOutcome, LimitView, describe
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
 
 
 def _book() -> Book:
-    book = Book(Memory(month="2026-11"), lambda *_: None, 0.0)
+    book = Book(PacingMemory(month="2026-11"), lambda *_: None, 0.0)
     limits = (
         Limit("concurrency", 2.0, kind="gauge"),
         Limit("requests", 5.0, kind="sliding"),
     )
-    book.configure("one", AccountTerms(limits, 1.0, "smooth", Budget(tokens=1e6)), 0.0)
+    book.configure("one", AccountTerms(limits, 1.0, "smooth", MonthlyBudget(tokens=1e6)), 0.0)
     for client, number in (("bob", 1), ("ann", 2), ("ann", 3), ("eve", 4)):
         sketch = Sketch("model", size_bytes=400, max_output_tokens=100)
         book.ask(Request((client, number), "one", "anthropic", sketch), 0.0)
@@ -35,7 +35,7 @@ def test_a_view_says_who_calls_who_waits_and_what_for() -> None:
         CallerView("eve", 0, 1),
     )
     assert (view.month, [key for key, _ in view.terms]) == ("2026-11", ["one"])
-    assert dict(view.ledgers)["one"].budget == Budget(tokens=1e6)
+    assert dict(view.ledgers)["one"].budget == MonthlyBudget(tokens=1e6)
 
 
 def test_a_view_says_how_much_of_each_limit_is_used_and_how_old_that_is() -> None:
@@ -54,7 +54,7 @@ def test_a_view_of_a_quiet_account_waits_for_nothing() -> None:
     for client, number in (("ann", 3), ("eve", 4)):
         book.leave((client, number), 1.0)
     for client, number in (("bob", 1), ("ann", 2)):
-        book.settle((client, number), Outcome("used", Tally(10.0, 0.0, 1.0)), 1.0)
+        book.settle((client, number), CallOutcome("used", Tally(10.0, 0.0, 1.0)), 1.0)
     book.decide(2.0)
     (lane,) = describe(book, 2.0).lanes
     assert (lane.waits_for, lane.callers, lane.in_flight) == ("", (), 0)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 import headway
-from headway.core.engine.engine import Rules, begin, step
-from headway.core.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
-from headway.core.engine.strategy import AllAtOnce
-from headway.core.plan.graph import Graph, Group
-from headway.core.quota.book import Book, Outcome, Request
-from headway.core.quota.quota import WAITED
-from headway.core.quota.terms import AccountTerms, Memory
-from headway.core.quota.waiting import FOLLOWS
-from headway.core.values import Fault, Limit, Reading, Sketch, Tally
+from headway.agents.gate import ParallelCalls, limit_in
+from headway.base.values import Fault, Limit, Reading, Sketch, Tally
+from headway.client.exchange import refusal_words
+from headway.engine.engine import begin, step
+from headway.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
+from headway.engine.state import Rules
+from headway.engine.strategy import AllAtOnce
 from headway.errors import QueueDeadlineError
-from headway.runtime.agents.gate import limit_in
-from headway.runtime.exchange import refusal_words
-from headway.runtime.machine import Overhead, own_overhead
-from headway.runtime.voices import Voices
-from headway.runtime.work import TELL_WAIT, waiting_for_permit
+from headway.pacing.admission import FOLLOWS, Book, CallOutcome
+from headway.pacing.lane import Request
+from headway.pacing.memory import AccountTerms, PacingMemory
+from headway.pacing.quota import WAITED
+from headway.plans.graph import Graph, TaskGroup
+from headway.run.driver import Overhead, own_overhead
 from headway.testing import FakeAdmission
+from headway.work import TELL_WAIT, waiting_for_permit
 from tests.unit.attempts import Told
 from tests.unit.driven import Scene, flat
 from tests.unit.paced_provider import PacedProvider, refusal
@@ -30,7 +30,7 @@ IN_LINE = "waited for input/60s (48 of 100 left; until a call ends; 3 waiting)"
 
 
 def test_the_engine_hands_on_what_a_call_waited_for() -> None:
-    state = begin(Graph((Group("one"),)), Rules(AllAtOnce()))
+    state = begin(Graph((TaskGroup("one"),)), Rules(AllAtOnce()))
     step(state, Began(), 0.0)
     assert step(state, Waiting(0, "rate: input"), 1.0).events == (
         CallWaited(0, 1.0, "rate: input"),
@@ -91,7 +91,7 @@ def test_the_reason_of_a_permit_is_told_when_the_wait_is_over() -> None:
 
 
 def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_for() -> None:
-    told, voices = Told(), Voices()
+    told, voices = Told(), ParallelCalls()
     attempt = told.attempt()
     with voices.joined(attempt) as one, voices.joined(attempt) as other:
         one.waits()
@@ -104,7 +104,7 @@ def test_of_several_calls_at_once_the_one_that_ends_the_wait_says_what_it_was_fo
 
 def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() -> None:
     terms = AccountTerms((Limit("concurrency", 100.0, kind="gauge"),))
-    book = Book(Memory(), lambda *_: None, 0.0)
+    book = Book(PacingMemory(), lambda *_: None, 0.0)
     book.configure("one", terms, 0.0)
     sketch = Sketch("model", size_bytes=4000, max_output_tokens=100, prefix="p")
     for number in (1, 2):
@@ -113,7 +113,7 @@ def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() ->
     book.first_byte(first.id, Reading(), "anthropic", 1.0)
     (second,) = book.decide(1.0).grants
     assert second.permit.reason == WAITED + FOLLOWS
-    assert book.settle(second.id, Outcome("used", Tally()), 2.0)
+    assert book.settle(second.id, CallOutcome("used", Tally()), 2.0)
 
 
 def test_the_end_of_a_run_says_what_headway_itself_took() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.events import (
     CallAdmitted,
     CallWaited,
     Ending,
@@ -29,18 +30,11 @@ from headway.core.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.core.engine.record import (
-    EffectDone,
-    EffectIntended,
-    Fact,
-    MoneyReserved,
-    ReplyKept,
-)
-from headway.core.values import Fault
-from headway.watch.harvest import guarded, json_line, safe_name
-from headway.watch.telling import told
-from headway.watch.terminal import clean
-from headway.watch.words import count, duration, one_line, usd
+from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, ReplyKept
+from headway.report.text.logs import told
+from headway.report.text.results import guarded, json_line, safe_name
+from headway.report.text.terminal import clean
+from headway.report.text.words import count, duration, one_line, usd
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ from math import inf
 
 import pytest
 
-from headway.core.foresight.draw import uniform
-from headway.core.quota.belief import QuotaConfig
-from headway.core.quota.congestion import Congestion
-from headway.core.quota.dialect import PLAIN
-from headway.core.quota.quota import Ask, Quota, Settlement
-from headway.core.quota.tempo import Line, LineStatistics, Tempo
-from headway.core.values import Amounts, Demand, Permit, Reading, Usage
+from headway.base.values import Amounts, Demand, Permit, Reading, Usage
+from headway.pacing.account import QuotaConfig
+from headway.pacing.headers import PLAIN
+from headway.pacing.latency import Congestion, LengthLine, LengthLineStatistics, Tempo
+from headway.pacing.quota import PermitRequest, Quota, Settlement
+from headway.sim.draw import uniform
 
 WHOLE = Demand(Amounts(100, 200), Amounts(100, 400), "", is_whole=True)
 
@@ -41,20 +40,20 @@ def test_answers_of_one_length_keep_the_ratio_that_was_believed() -> None:
 
 
 def test_times_that_fall_with_length_do_not_turn_the_line_around() -> None:
-    line = Line()
+    line = LengthLine()
     for tokens, elapsed_s in ((500, 1.0), (20, 9.0)) * 20:
         first_byte_s, per_token_s = line.fit(tokens, elapsed_s, 50.0)
     assert first_byte_s > 0
     assert per_token_s > 0
     known = line.statistics()
-    assert known == LineStatistics(known.answers, known.tokens_mean)
+    assert known == LengthLineStatistics(known.answers, known.tokens_mean)
     assert known.answers == pytest.approx(13.0, abs=1.0)
     assert known.tokens_mean == pytest.approx(260, abs=30)
     assert repr(line) == "<Line through 13 answers>"
 
 
 def test_times_that_only_length_explains_leave_no_first_byte() -> None:
-    line = Line()
+    line = LengthLine()
     for tokens in (100, 900) * 20:
         first_byte_s, per_token_s = line.fit(tokens, 0.01 * tokens, 50.0)
     assert first_byte_s == pytest.approx(1e-3, abs=0.05)
@@ -64,7 +63,7 @@ def test_times_that_only_length_explains_leave_no_first_byte() -> None:
 def test_width_grows_by_the_ends_of_whole_answers() -> None:
     quota = Quota(QuotaConfig(PLAIN), 0.0)
     for _ in range(200):
-        quota.ask(Ask(WHOLE))
+        quota.ask(PermitRequest(WHOLE))
     now = 0.0
     for _ in range(5):
         granted = quota.decide(now).grants
@@ -108,7 +107,7 @@ def test_a_peak_is_found_through_noise() -> None:
 
 def test_an_adopted_whole_answer_teaches_no_width() -> None:
     quota = Quota(QuotaConfig(PLAIN), 10.0)
-    permit = quota.adopt(Ask(WHOLE), 2.0, 10.0, 10.0)
+    permit = quota.adopt(PermitRequest(WHOLE), 2.0, 10.0, 10.0)
     before = quota.statistics().belief.tempo
     quota.settle(permit.id, used(200.0), 12.0)
     assert quota.statistics().belief.tempo.per_token_s == before.per_token_s

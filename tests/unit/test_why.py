@@ -6,10 +6,9 @@ from math import inf
 
 import pytest
 
-from headway.core.engine.access import Access, Seen
-from headway.core.engine.coherence import Coherence, Hints
-from headway.core.engine.engine import Rules, State, begin, step
-from headway.core.engine.events import (
+from headway.base.values import Fault
+from headway.engine.engine import begin, step
+from headway.engine.events import (
     Began,
     Expanded,
     Failed,
@@ -19,15 +18,27 @@ from headway.core.engine.events import (
     LocalRoom,
     Stopping,
 )
-from headway.core.engine.snapshot import Shared
-from headway.core.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
-from headway.core.engine.why import Active, Blocked, Ended, Free, Names, Proposed, must_end, why
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.touches import ANYTHING, Touches
-from headway.core.values import Fault
+from headway.engine.explain import (
+    Blocked,
+    EndedReason,
+    Free,
+    Proposed,
+    ReasonNames,
+    StartedReason,
+    must_end,
+    why,
+)
+from headway.engine.state import Rules, State
+from headway.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING, Touches
+from headway.state.coherence import Coherence, Hints
+from headway.state.shared import Access, Shared, StateLook
 
 
-def _state(groups: list[Group], strategy: Strategy, *inputs: Input, ceiling: float = inf) -> State:
+def _state(
+    groups: list[TaskGroup], strategy: Strategy, *inputs: Input, ceiling: float = inf
+) -> State:
     state = begin(Graph(groups), Rules(strategy, ceiling=ceiling))
     for happened in (Began(), *inputs):
         step(state, happened, 0.0)
@@ -41,30 +52,30 @@ def _words(state: State, task: int) -> list[str]:
 
 
 def test_a_task_that_has_started_says_so() -> None:
-    state = _state([Group("a", 2), Group("b", is_local=True)], AllAtOnce())
-    assert why(state, 0, 0.0) == Active(0, 1, is_waiting=True)
+    state = _state([TaskGroup("a", 2), TaskGroup("b", is_local=True)], AllAtOnce())
+    assert why(state, 0, 0.0) == StartedReason(0, 1, is_waiting=True)
     assert why(state, 0, 0.0).words == "attempt 1 waits for a permit"
     assert why(state, 2, 0.0).words == "attempt 1 is at work"
 
 
 def test_a_task_that_has_ended_says_how() -> None:
-    groups = [Group("a"), Group("b"), Group("c", 1, (Need(1),))]
+    groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(1),))]
     state = _state(groups, AllAtOnce(), Finished(0, 1), Failed(1, 1, Fault("request")))
     assert [why(state, task, 0.0) for task in range(3)] == [
-        Ended(0, "finished"), Ended(1, "failed"), Ended(2, "skipped"),
+        EndedReason(0, "finished"), EndedReason(1, "failed"), EndedReason(2, "skipped"),
     ]  # fmt: skip
     assert why(state, 2, 0.0).words == "it is skipped"
 
 
 def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
-    state = _state([Group("a", 2)], Fixed(1))
+    state = _state([TaskGroup("a", 2)], Fixed(1))
     del state.active[0]
     assert why(state, 1, 0.0) == Free(1)
 
 
 def test_a_need_is_named_with_where_it_is() -> None:
-    groups = [Group("fetch"), Group("load"), Group("parse", 1, (Need(0), Need(1))),
-              Group("last", 1, (Need(2),))]  # fmt: skip
+    groups = [TaskGroup("fetch"), TaskGroup("load"), TaskGroup("parse", 1, (Need(0), Need(1))),
+              TaskGroup("last", 1, (Need(2),))]  # fmt: skip
     state = _state(groups, Fixed(2), Failed(1, 1, Fault("server")))
     assert _words(state, 2) == ["needs fetch, which is started", "needs load, which is delayed"]
     assert _words(state, 3) == ["needs parse, which is pending"]
@@ -74,16 +85,16 @@ def test_a_need_is_named_with_where_it_is() -> None:
 
 
 def test_a_need_that_is_done_is_not_named() -> None:
-    groups = [Group("a"), Group("b"), Group("c", 1, (Need(0), Need(1)))]
+    groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(0), Need(1)))]
     state = _state(groups, AllAtOnce(), Finished(0, 1))
     assert _words(state, 2) == ["needs b, which is started"]
 
 
 def test_the_member_that_is_needed_is_named() -> None:
     groups = [
-        Group("parse", 5),
-        Group("enrich", 5, (Need(0, block=1),)),
-        Group("merge", 1, (Need(1),)),
+        TaskGroup("parse", 5),
+        TaskGroup("enrich", 5, (Need(0, block=1),)),
+        TaskGroup("merge", 1, (Need(1),)),
     ]
     state = _state(groups, Fixed(2), Finished(0, 1))
     assert _words(state, 8) == [
@@ -99,8 +110,10 @@ def test_the_member_that_is_needed_is_named() -> None:
 
 
 def test_names_and_times_are_told_as_the_caller_likes() -> None:
-    state = _state([Group("a"), Group("b", 1, (Need(0),))], AllAtOnce(), Held(64800.0, "window"))
-    names = Names(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
+    state = _state(
+        [TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], AllAtOnce(), Held(64800.0, "window")
+    )
+    names = ReasonNames(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
     answer = why(state, 1, 0.0, names)
     assert isinstance(answer, Blocked)
     assert [blocker.words for blocker in answer.blockers] == [
@@ -110,16 +123,21 @@ def test_names_and_times_are_told_as_the_caller_likes() -> None:
 
 
 def test_a_group_that_is_not_known_yet_is_named() -> None:
-    groups = [Group("list"), Group("each", None, (Need(0),)), Group("merge", 1, (Need(1),)),
-              Group("none", 0, (Need(0),)), Group("after", 1, (Need(3),))]  # fmt: skip
+    groups = [
+        TaskGroup("list"),
+        TaskGroup("each", None, (Need(0),)),
+        TaskGroup("merge", 1, (Need(1),)),
+        TaskGroup("none", 0, (Need(0),)),
+        TaskGroup("after", 1, (Need(3),)),
+    ]
     state = _state(groups, AllAtOnce())
     assert _words(state, 1) == ["needs each, whose tasks are not known yet"]
     assert _words(state, 2) == ["needs none, which is empty but needs others"]
 
 
 def test_a_queue_tells_where_it_is() -> None:
-    groups = [Group("build", 2, queue="deploy"), Group("release", None, queue="deploy"),
-              Group("last", queue="deploy")]  # fmt: skip
+    groups = [TaskGroup("build", 2, queue="deploy"), TaskGroup("release", None, queue="deploy"),
+              TaskGroup("last", queue="deploy")]  # fmt: skip
     state = _state(groups, AllAtOnce(), Finished(0, 1))
     assert _words(state, 2) == ["queue `deploy` is at build[1]"]
     step(state, Finished(1, 1), 0.0)
@@ -129,7 +147,7 @@ def test_a_queue_tells_where_it_is() -> None:
 
 
 def test_a_delayed_task_tells_when_it_is_tried_again() -> None:
-    state = _state([Group("a")], AllAtOnce(), Failed(0, 1, Fault("server")))
+    state = _state([TaskGroup("a")], AllAtOnce(), Failed(0, 1, Fault("server")))
     assert _words(state, 0) == ["attempt 2 is due at 1 s"]
 
 
@@ -142,13 +160,13 @@ def test_a_delayed_task_tells_when_it_is_tried_again() -> None:
     ],
 )
 def test_a_strategy_says_why_it_has_no_room(strategy: Strategy, words: str) -> None:
-    state = _state([Group("a", LOOKAHEAD + 1)], strategy)
+    state = _state([TaskGroup("a", LOOKAHEAD + 1)], strategy)
     task = len(state.active)
     assert _words(state, task) == [words]
 
 
 def test_those_that_go_first_are_counted() -> None:
-    state = _state([Group("a", 9)], Fixed(4))
+    state = _state([TaskGroup("a", 9)], Fixed(4))
     assert _words(state, 5) == [
         "all 4 places are taken", "1 task goes first, and there is room for 1",
     ]  # fmt: skip
@@ -156,12 +174,12 @@ def test_those_that_go_first_are_counted() -> None:
 
 
 def test_a_ceiling_is_named() -> None:
-    state = _state([Group("a", 3)], AllAtOnce(), ceiling=2)
+    state = _state([TaskGroup("a", 3)], AllAtOnce(), ceiling=2)
     assert _words(state, 2) == ["no more than 2 may be active"]
 
 
 def test_a_full_machine_is_named_for_those_that_use_it() -> None:
-    groups = [Group("local", 4, is_local=True), Group("remote", 1)]
+    groups = [TaskGroup("local", 4, is_local=True), TaskGroup("remote", 1)]
     state = begin(Graph(groups), Rules(Fixed(3)))
     step(state, LocalRoom(2.0), 0.0)
     step(state, Began(), 0.0)
@@ -172,17 +190,19 @@ def test_a_full_machine_is_named_for_those_that_use_it() -> None:
 
 
 def test_the_state_of_the_run_is_named() -> None:
-    state = begin(Graph([Group("a", 2)]), Rules(Fixed(1)))
+    state = begin(Graph([TaskGroup("a", 2)]), Rules(Fixed(1)))
     assert _words(state, 0) == ["the run has not begun"]
     step(state, Began(), 0.0)
     step(state, Finished(0, 1), 0.0)
     step(state, Stopping("interrupted", is_now=True), 0.0)
     assert _words(state, 1) == ["the run is over", "the run is stopping"]
-    paused = _state([Group("a"), Group("b")], Fixed(1), Held(inf, "by hand"), Finished(0, 1))
+    paused = _state(
+        [TaskGroup("a"), TaskGroup("b")], Fixed(1), Held(inf, "by hand"), Finished(0, 1)
+    )
     assert _words(paused, 1) == ["the run is held: by hand"]
 
 
-def _shared(groups: list[Group], hints: Hints | None = None) -> State:
+def _shared(groups: list[TaskGroup], hints: Hints | None = None) -> State:
     graph = Graph(groups)
     state = begin(graph, Rules(AllAtOnce()), Coherence(graph, Shared(), hints))
     step(state, Began(), 0.0)
@@ -192,13 +212,13 @@ def _shared(groups: list[Group], hints: Hints | None = None) -> State:
 def _end(state: State, task: int, *read: str, attempt: int = 1) -> None:
     """An attempt ends that has read these keys, of which none had a value."""
     assert state.coherence is not None
-    state.coherence.note(task, Access(tuple(Seen(what, b"") for what in read)))
+    state.coherence.note(task, Access(tuple(StateLook(what, b"") for what in read)))
     step(state, Finished(task, attempt), 0.0)
 
 
 def test_a_result_that_waits_names_whom_and_for_what() -> None:
     touches = Touches((), ("a", "records"), (), lambda n: Touches((), (f"records/{n}",), ()))
-    groups = [Group("parse", 2, touches=touches), Group("check", touches=ANYTHING)]
+    groups = [TaskGroup("parse", 2, touches=touches), TaskGroup("check", touches=ANYTHING)]
     state = _shared(groups)
     _end(state, 2, "records/0", "records/1")
     assert why(state, 2, 0.0).words == (
@@ -211,18 +231,21 @@ def test_a_result_that_waits_names_whom_and_for_what() -> None:
 
 
 def test_who_declares_nothing_may_write_what_was_read_or_anything() -> None:
-    state = _shared([Group("parse", touches=ANYTHING), Group("check", 2, touches=ANYTHING)])
+    state = _shared([TaskGroup("parse", touches=ANYTHING), TaskGroup("check", 2, touches=ANYTHING)])
     _end(state, 1, "total")
     assert why(state, 1, 0.0).words.endswith("waits for parse, which may still write `total`")
     assert state.coherence is not None
-    state.coherence.note(2, Access((Seen("**", state.coherence.shared.look("**", 1 << 60)),)))
+    state.coherence.note(2, Access((StateLook("**", state.coherence.shared.look("**", 1 << 60)),)))
     step(state, Finished(2, 1), 0.0)
     assert why(state, 2, 0.0).words.endswith("waits for parse, which may still write anything")
 
 
 def test_whoever_is_not_known_yet_may_write_too() -> None:
-    groups = [Group("list"), Group("parse", None, (Need(0),), touches=Touches((), ("r",), ())),
-              Group("check", touches=Touches(("r/1",), (), ()))]  # fmt: skip
+    groups = [
+        TaskGroup("list"),
+        TaskGroup("parse", None, (Need(0),), touches=Touches((), ("r",), ())),
+        TaskGroup("check", touches=Touches(("r/1",), (), ())),
+    ]
     state = _shared(groups)
     _end(state, 1, "r/1")
     assert why(state, 1, 0.0).words.endswith(
@@ -232,7 +255,7 @@ def test_whoever_is_not_known_yet_may_write_too() -> None:
 
 
 def test_a_result_that_nobody_stands_before_is_committed_next() -> None:
-    state = _shared([Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING)])
+    state = _shared([TaskGroup("parse", touches=ANYTHING), TaskGroup("check", touches=ANYTHING)])
     _end(state, 1, "x")
     assert state.coherence is not None
     state.coherence.end(0)
@@ -240,8 +263,8 @@ def test_a_result_that_nobody_stands_before_is_committed_next() -> None:
 
 
 def test_a_need_that_waits_to_be_committed_is_named_so() -> None:
-    groups = [Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING),
-              Group("report", 1, (Need(1),))]  # fmt: skip
+    groups = [TaskGroup("parse", touches=ANYTHING), TaskGroup("check", touches=ANYTHING),
+              TaskGroup("report", 1, (Need(1),))]  # fmt: skip
     state = _shared(groups)
     _end(state, 1, "x")
     assert _words(state, 2) == ["needs check, which is proposed"]
@@ -249,9 +272,9 @@ def test_a_need_that_waits_to_be_committed_is_named_so() -> None:
 
 def test_a_task_that_is_known_to_read_what_another_writes_waits_for_it() -> None:
     hints = Hints({1: ("total",)}, {0: ("total",)})
-    groups = [Group("parse", touches=ANYTHING), Group("check", touches=ANYTHING)]
+    groups = [TaskGroup("parse", touches=ANYTHING), TaskGroup("check", touches=ANYTHING)]
     state = _shared(groups, hints)
     assert _words(state, 1) == ["waits for parse, which is known to write `total`"]
     assert must_end(state, 1) == {0: {0}}
     _end(state, 0)
-    assert isinstance(why(state, 1, 0.0), Active)
+    assert isinstance(why(state, 1, 0.0), StartedReason)

@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from headway.core.quota.waiting import wait_in
-from headway.core.values import Wait
+from headway.base.values import Wait
 from headway.errors import BadValueError
-from headway.runtime.windows import deadline_s, moment_s, span_s
+from headway.pacing.admission import wait_in
+from headway.run.launch import deadline_s, moment_s, span_s
 
 NOON_S = datetime(2026, 11, 16, 12, 0, 0).timestamp()
 

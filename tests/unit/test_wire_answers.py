@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.foresight.speech import error_body
-from headway.core.quota.dialect import ANTHROPIC, OPENAI, PLAIN, Dialect
-from headway.core.values import MINUTE_S, Fault, LimitReading, Tally
-from headway.wire import write
-from headway.wire.excerpt import WHOLE_BYTES_MAX
-from headway.wire.heard import Heard
+from headway.base.values import MINUTE_S, Fault, LimitReading, Tally
+from headway.pacing.headers import ANTHROPIC, OPENAI, PLAIN, Dialect
+from headway.sim.headers import error_body
+from headway.wire import answer as write
 from headway.wire.read import AnswerReader
-from headway.wire.values import Answer, WireName
+from headway.wire.values import WHOLE_BYTES_MAX, Answer, AnswerSoFar, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
 EXPECTED = json.loads((DATA / "expected.json").read_text())
@@ -353,7 +351,7 @@ def test_what_is_written_into_the_cache_is_a_part_of_the_input_and_told_apart() 
 
 
 def test_what_was_heard_can_be_shown() -> None:
-    heard = Heard()
+    heard = AnswerSoFar()
     heard.report(1.0, None, 2.0)
     heard.fail({"error": {"type": "overloaded_error"}})
     heard.fail(b"something else")

@@ -9,11 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from headway.wire.excerpt import END_BYTES, WHOLE_BYTES_MAX, Excerpt
-from headway.wire.inflate import PIECE_BYTES, Inflater
-from headway.wire.loose import parsed, tokens
-from headway.wire.sse import Event, EventReader, event
-from headway.wire.text import SAMPLE_CHARS, content_kind, size_bytes
+from headway.wire.request import SAMPLE_CHARS, content_kind, size_bytes
+from headway.wire.stream import PIECE_BYTES, Event, EventReader, Inflater, event
+from headway.wire.values import END_BYTES, WHOLE_BYTES_MAX, Excerpt, parsed, tokens
 
 
 def events_of(data: bytes) -> list[Event]:

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from headway.core.quota.dialect import GEMINI, OPENAI
-from headway.core.values import Fault, Sketch, Tally
+from headway.base.values import Fault, Sketch, Tally
+from headway.broker.client import CallRequest
+from headway.client.accounts import KnownDialects, account_name
+from headway.client.exchange import OutgoingCall, explain
 from headway.errors import BudgetReachedError, QueueDeadlineError, WireError
-from headway.runtime.accounts import Voices, account_name
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Asked
-from headway.runtime.pacing import explain
-from headway.wire import write
-from headway.wire.asked import IMAGE_BYTES, PAGE_BYTES
-from headway.wire.elements import ElementReader, ElementWriter
-from headway.wire.excerpt import WHOLE_BYTES_MAX
+from headway.pacing.headers import GEMINI, OPENAI
+from headway.wire import answer as write
+from headway.wire.gemini import ElementReader, ElementWriter
 from headway.wire.read import AnswerReader, conversation, route, sketch
-from headway.wire.values import Answer, Route, ToolUse
+from headway.wire.request import IMAGE_BYTES, PAGE_BYTES
+from headway.wire.values import WHOLE_BYTES_MAX, Answer, Route, ToolUse
 
 ROUTE = Route("gemini", model="gemini-2.5-pro")
 STREAM = {"content-type": "text/event-stream"}
@@ -407,7 +405,7 @@ def test_the_key_names_the_account_wherever_it_is() -> None:
 
 
 def test_a_provider_on_this_wire_is_taken_for_gemini() -> None:
-    voices = Voices()
+    voices = KnownDialects()
     assert voices.expected("127.0.0.1:1#a", "gemini") is GEMINI
     assert voices.heard("127.0.0.1:1#a", "gemini", 200, {}) is GEMINI
     assert voices.expected("127.0.0.1:1#a", "gemini") is GEMINI
@@ -416,7 +414,7 @@ def test_a_provider_on_this_wire_is_taken_for_gemini() -> None:
 
 
 def test_a_call_that_is_not_admitted_is_told_in_googles_form() -> None:
-    asked = Asked(CallRequest("h#1", "gemini", Sketch("m")), "gemini", 3.0)
+    asked = OutgoingCall(CallRequest("h#1", "gemini", Sketch("m")), "gemini", 3.0)
     late = explain(QueueDeadlineError(), asked)
     error = json.loads(late.body)["error"]
     assert (late.status, error["code"], error["status"]) == (429, 429, "RESOURCE_EXHAUSTED")

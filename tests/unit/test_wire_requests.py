@@ -10,10 +10,10 @@ from unicodedata import normalize
 
 import pytest
 
-from headway.core.values import Sketch
+from headway.base.values import Sketch
 from headway.errors import WireError
-from headway.wire.asked import IMAGE_BYTES, OVERHEAD_TOKENS, PAGE_BYTES, TOOLS_TOKENS
 from headway.wire.read import conversation, route, sketch
+from headway.wire.request import IMAGE_BYTES, OVERHEAD_TOKENS, PAGE_BYTES, TOOLS_TOKENS
 from headway.wire.values import Conversation, Route, WireName
 
 MESSAGES = Route("anthropic")

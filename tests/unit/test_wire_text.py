@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import InternalError
-from headway.wire import write
+from headway.wire import answer as write
 from headway.wire.answer import TEXT_CHARS_MAX, TextReader
-from headway.wire.ask import Question, body_of
 from headway.wire.read import conversation, sketch
+from headway.wire.request import ModelQuestion, body_of
 from headway.wire.values import Answer, Route, WireName
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat")
@@ -110,7 +110,7 @@ def test_an_answer_that_was_declined_says_so(reason: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_call_is_read_by_its_provider_as_it_was_meant(wire: WireName) -> None:
     turns = (("user", "hello"), ("assistant", "yes?"), ("user", TEXT))
-    body = body_of(wire, Question("m", turns, 99, "Be brief."))
+    body = body_of(wire, ModelQuestion("m", turns, 99, "Be brief."))
     found = conversation(Route(wire), body)
     assert (found.model, found.system, found.turns) == ("m", "Be brief.", turns)
     assert (found.streams, found.wants_usage, found.max_output_tokens) == (True, True, 99)
@@ -119,13 +119,13 @@ def test_a_call_is_read_by_its_provider_as_it_was_meant(wire: WireName) -> None:
 
 
 def test_openai_itself_wants_another_name_for_the_longest_answer() -> None:
-    body = json.loads(body_of("openai-chat", Question("m", (("user", "x"),), 9, "", True)))
+    body = json.loads(body_of("openai-chat", ModelQuestion("m", (("user", "x"),), 9, "", True)))
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
-    assert "system" not in json.loads(body_of("anthropic", Question("m", (("user", "x"),), 9)))
+    assert "system" not in json.loads(body_of("anthropic", ModelQuestion("m", (("user", "x"),), 9)))
 
 
 def test_no_calls_are_made_in_other_formats() -> None:
     assert "openai-responses" in get_args(WireName)
     with pytest.raises(InternalError):
-        body_of("openai-responses", Question("m", (("user", "x"),), 9))
+        body_of("openai-responses", ModelQuestion("m", (("user", "x"),), 9))

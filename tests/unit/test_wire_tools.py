@@ -11,8 +11,9 @@ from anthropic.types import ToolUseBlock
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from openai.types.responses import ResponseFunctionToolCall
 
-from headway.core.quota.dialect import OPENAI
-from headway.wire import read, write
+from headway.pacing.headers import OPENAI
+from headway.wire import answer as write
+from headway.wire import read
 from headway.wire.answer import TextReader
 from headway.wire.values import Answer, Conversation, Route, ToolUse, WireName
 from tests.unit.canned_clients import claude, gpt

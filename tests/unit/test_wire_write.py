@@ -11,9 +11,9 @@ from anthropic.types import MessageParam
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseErrorEvent
 
-from headway.core.foresight.speech import error_body
-from headway.core.values import Fault, FaultKind
-from headway.wire import write
+from headway.base.values import Fault, FaultKind
+from headway.sim.headers import error_body
+from headway.wire import answer as write
 from headway.wire.values import Answer, WireName
 from tests.unit.canned_clients import claude, gpt
 

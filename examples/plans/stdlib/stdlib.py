@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headway.core.tokens import cut_at_tokens, tokens_at_most
+from headway.plans.fan_in import cut_at_tokens, tokens_at_most
 
 LIBRARY: Final = Path(sysconfig.get_path("stdlib"))
 LEFT_OUT: Final = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}

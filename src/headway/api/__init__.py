@@ -1,4 +1,4 @@
-"""The Python front door: a client that is paced, functions over many items, plans.
+"""The Python front door.
 
-Public names are imported from `headway`; the modules here are their homes.
+Reading order: `clients`, `maps`, `functions`, `plans`, `plan_files`, `sharing`, `summaries`.
 """

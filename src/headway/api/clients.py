@@ -10,10 +10,9 @@ from typing import Final, Protocol, TypeVar, cast
 
 import httpx2
 
+from headway.client.exchange import WAIT_VARIABLE, Pacing, Port
+from headway.client.transport import AsyncPacedTransport, PacedTransport
 from headway.errors import BadValueError, UsageError
-from headway.runtime.exchange import Port
-from headway.runtime.pacing import WAIT_VARIABLE, Pacing
-from headway.runtime.transport import AsyncPacedTransport, PacedTransport
 
 Client = TypeVar("Client")
 _Transport = httpx2.BaseTransport | httpx2.AsyncBaseTransport
@@ -169,7 +168,7 @@ def _kind_for(client: object) -> type[PacedTransport] | type[AsyncPacedTransport
     httpx = sys.modules.get("httpx")
     if httpx is None or not isinstance(client, (httpx.Client, httpx.AsyncClient)):
         return None
-    from headway.runtime.legacy import AsyncLegacyTransport, LegacyTransport
+    from headway.client.transport import AsyncLegacyTransport, LegacyTransport
 
     return LegacyTransport if isinstance(client, httpx.Client) else AsyncLegacyTransport
 

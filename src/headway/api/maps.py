@@ -16,23 +16,23 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, TypeVar, Unpack, cast, overload
 
-from headway.api.functions import FunctionWork
-from headway.api.how import How, agent_of, journal_of, launch_of, must_be_known, wait_for
-from headway.api.sharing import Shares, sharing_of, touches_of
-from headway.core.engine.events import (
-    Event,
-    RunBegan,
-    TaskFailed,
-    TaskFinished,
-    TaskReused,
-    WaveBegan,
+from headway.api.functions import (
+    FunctionWork,
+    How,
+    agent_of,
+    journal_of,
+    launch_of,
+    must_be_known,
+    wait_for,
 )
-from headway.core.plan.graph import Graph, Group
-from headway.core.plan.ready import DONE
+from headway.api.sharing import Shares, sharing_of, touches_of
+from headway.engine.events import Event, RunBegan, TaskFailed, TaskFinished, TaskReused, WaveBegan
 from headway.errors import TasksFailedError, UsageError
-from headway.runtime.context import Context
-from headway.runtime.driver import Driver
-from headway.runtime.launch import launch
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.ready import DONE
+from headway.run.driver import Driver
+from headway.run.launch import launch
+from headway.state.context import Context
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -303,7 +303,9 @@ async def _run(
     items = work.items or ()
     retries = how.get("retries", 0)
     touches = touches_of(work, 1, None, None)
-    group = Group(work.name, len(items), retries=retries, is_local=work.is_local, touches=touches)
+    group = TaskGroup(
+        work.name, len(items), retries=retries, is_local=work.is_local, touches=touches
+    )
     graph = Graph((group,))
     sharing = sharing_of(Shares(), graph, (work,))
     async with work.agent:

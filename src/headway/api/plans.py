@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from headway.api.functions import FunctionWork, Source
-from headway.api.how import How, agent_of, journal_of, launch_of, must_be_known, wait_for
+from headway.agents.function import FunctionAgent
+from headway.api.functions import (
+    FunctionWork,
+    GroupSource,
+    How,
+    agent_of,
+    journal_of,
+    launch_of,
+    must_be_known,
+    wait_for,
+)
 from headway.api.sharing import Keys, Reducer, shares_of, sharing_of, state_in, touches_of
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.events import Event
-from headway.core.plan.graph import Graph, Group, Need
-from headway.core.plan.ready import DONE
+from headway.engine.events import Event
 from headway.errors import (
     BadValueError,
     DuplicateTaskError,
@@ -22,14 +28,15 @@ from headway.errors import (
     TasksFailedError,
     did_you_mean,
 )
-from headway.runtime.agents.function import FunctionAgent
-from headway.runtime.driver import RunOutcome
-from headway.runtime.launch import Launch, Launched, launch
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.ready import DONE
+from headway.run.driver import RunOutcome
+from headway.run.launch import Launch, Launched, launch
+from headway.state.coherence import Coherence
 
 if TYPE_CHECKING:
-    from headway.core.declaring import Learned
-    from headway.core.detect import Finding
-    from headway.runtime.detector import Detector
+    from headway.report.detect import DetectorFinding, Learned
+    from headway.run.detector import Detector
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class PlanHow(How, total=False):
 @dataclass(slots=True)
 class _Declared:
     work: FunctionWork
-    group: Group
+    group: TaskGroup
 
 
 class Plan:
@@ -125,11 +132,11 @@ class Plan:
             work.items, count = each, len(each)
         for need in (needs,) if isinstance(needs, TaskHandle) else needs:
             other = self._must_know(need)
-            work.sources += (Source(other.work, is_own=False),)
+            work.sources += (GroupSource(other.work, is_own=False),)
             edges.append(Need(need.index))
         given = (each is not None) + len(edges) - isinstance(each, TaskHandle)
         touches = touches_of(work, given, how.get("reads"), how.get("writes"))
-        group = Group(name, count, tuple(edges), queue=how.get("queue", ""), touches=touches)
+        group = TaskGroup(name, count, tuple(edges), queue=how.get("queue", ""), touches=touches)
         handle = TaskHandle(name, len(self._declared))
         self._names[name] = handle.index
         self._declared.append(_Declared(work, group))
@@ -157,7 +164,7 @@ class Plan:
         return Graph(self.groups)
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[TaskGroup, ...]:
         """Its tasks as they were declared."""
         return tuple(declared.group for declared in self._declared)
 
@@ -172,7 +179,7 @@ class Plan:
             work.spread_over = other.work
             edges.append(Need(index))
             return None
-        work.sources = (Source(other.work, is_own=True),)
+        work.sources = (GroupSource(other.work, is_own=True),)
         edges.append(Need(index, block=1))
         return other.group.count
 
@@ -214,7 +221,7 @@ class Run:
         return 0 if self._coherence is None else self._coherence.statistics().stale
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DetectorFinding, ...]:
         """What tasks touched and did not declare, and what only luck has put in order."""
         return () if self._detector is None else self._detector.findings()
 
@@ -312,7 +319,7 @@ class Run:
         mode = self.how.get("detect", "warn")
         if launched.sharing is None or mode == "off":
             return launched
-        from headway.runtime.detector import detector_for
+        from headway.run.detector import detector_for
 
         self._detector = detector_for(mode, launched.graph, self.plan.shares.channels)
         return self._detector.around(launched)

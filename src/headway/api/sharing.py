@@ -9,22 +9,30 @@ from importlib import import_module
 from json import loads
 from typing import TYPE_CHECKING, Final, cast
 
+from headway.agents.worker import place_of
 from headway.api.functions import FunctionWork
-from headway.core.digest import digest
-from headway.core.engine.channels import Channels
-from headway.core.engine.coherence import Coherence
-from headway.core.engine.snapshot import Shared
-from headway.core.plan.graph import Graph
-from headway.core.plan.resources import ACTS, SCHEME, Channel, channel_of, is_well_formed, prefix_of
-from headway.core.plan.touches import ANYTHING, Prefixes, Touches
+from headway.base.records import digest
 from headway.errors import BadValueError
-from headway.runtime.agents.passing import place_of
-from headway.runtime.reducers import reducer
+from headway.plans.graph import Graph
+from headway.plans.resources import (
+    ACTS,
+    ANYTHING,
+    SCHEME,
+    Channel,
+    Prefixes,
+    Touches,
+    channel_of,
+    is_well_formed,
+    prefix_of,
+)
+from headway.run.reduce import reducer
+from headway.state.coherence import Coherence
+from headway.state.shared import Channels, Shared
 
 if TYPE_CHECKING:
-    from headway.runtime.context import Commons
-    from headway.runtime.launch import Sharing
-    from headway.runtime.senders import Function
+    from headway.run.launch import Sharing
+    from headway.state.context import Commons
+    from headway.state.outbox import Function
 
 Reducer = Callable[[object, object], object]
 Keys = str | Sequence[str] | Callable[[object], str | Sequence[str]] | None
@@ -107,8 +115,8 @@ def sharing_of(shares: Shares, graph: Graph, works: Sequence[FunctionWork]) -> S
     """The shared state of a run that is about to begin; None if no task can reach it."""
     if all(group.touches is None for group in graph.groups):
         return None
-    from headway.runtime.launch import Sharing
-    from headway.runtime.senders import senders
+    from headway.run.launch import Sharing
+    from headway.state.outbox import senders
 
     find = senders(shares.channels, shares.functions, _loaded)
     coherence = Coherence(graph, Shared(shares.channels))

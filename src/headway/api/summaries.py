@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from headway.api.how import must_be_known, wait_for
-from headway.api.planfiles import Performed, PlanResults, budget_in, performed
-from headway.core.engine.reduction import Node, decoded
-from headway.core.plan.section import shown
-from headway.core.plan.template import ESCAPED
+from headway.api.functions import must_be_known, wait_for
+from headway.api.plan_files import Performed, PlanResults, budget_in, performed
+from headway.engine.reduction import ReductionNode, decoded
 from headway.errors import BadValueError, InternalError, UsageError
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.reduction import InnerWork
-from headway.runtime.work import Attempt, Needed, Result, Work
+from headway.journal.reader import JournalReader
+from headway.plans.section import shown
+from headway.plans.template import ESCAPED
+from headway.run.reduce import InnerWork
+from headway.work import Attempt, Needed, Result, Work
 
 if TYPE_CHECKING:
-    from headway.runtime.planrun import PlanRun
+    from headway.run.plan_run import PlanRun
 
 PROMPT: Final = (
     "Summarise these results: what they say, what they agree and differ on, and what follows."
@@ -48,14 +48,14 @@ class SummaryHow(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SummaryPart:
     """A text, the results that it was made of, and what stands between them."""
 
     name: str
     text: str
     results: tuple[str, ...]
     """Names of all results below it, in order."""
-    below: tuple[Part, ...] = ()
+    below: tuple[SummaryPart, ...] = ()
     """What the call that wrote it was given; of a result, nothing."""
 
 
@@ -66,7 +66,7 @@ class Summary:
     text: str
     run: str
     """For `headway results RUN --trace summary 'a sentence of it'`."""
-    trace: Part
+    trace: SummaryPart
     calls: int = 0
     tokens: float = 0.0
     spend_microusd: int | None = 0
@@ -89,8 +89,8 @@ def summarize(results: object, **how: Unpack[SummaryHow]) -> Summary:
 
 async def summarize_async(results: object, **how: Unpack[SummaryHow]) -> Summary:
     """`summarize`, for code that runs in an event loop."""
-    from headway.planfile import plan_from
-    from headway.runtime.planrun import PlanSource
+    from headway.plans.load import plan_from
+    from headway.run.plan_run import PlanSource
 
     must_be_known(how, SummaryHow)
     named = named_results(results)
@@ -208,16 +208,16 @@ def _text(value: object) -> str:
         return repr(value)  # A circle, or keys that JSON cannot have: Python can say it.
 
 
-def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> Part:
+def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> SummaryPart:
     """The tree from the summary down; those that only passed on what was below are left out."""
-    layer: list[tuple[Part, ...]] = [
-        (Part(shown(name), text, (shown(name),)),) for name, text in named
+    layer: list[tuple[SummaryPart, ...]] = [
+        (SummaryPart(shown(name), text, (shown(name),)),) for name, text in named
     ]
     inner = [work for work in done.run.works if isinstance(work, InnerWork)]
     with JournalReader(done.folder) as reader:
         for work in inner:
             fan = work.shape.fit.fan
-            above: list[tuple[Part, ...]] = []
+            above: list[tuple[SummaryPart, ...]] = []
             for member in range(work.statistics() or 0):
                 below = tuple(one for parts in layer[member * fan :][:fan] for one in parts)
                 node = _node(reader, work, member)
@@ -227,11 +227,11 @@ def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> Part:
     return _part(SUMMARY, said, tuple(one for parts in layer for one in parts))
 
 
-def _part(name: str, text: str, below: tuple[Part, ...]) -> Part:
-    return Part(name, text, tuple(name for one in below for name in one.results), below)
+def _part(name: str, text: str, below: tuple[SummaryPart, ...]) -> SummaryPart:
+    return SummaryPart(name, text, tuple(name for one in below for name in one.results), below)
 
 
-def _node(reader: JournalReader, work: InnerWork, member: int) -> Node:
+def _node(reader: JournalReader, work: InnerWork, member: int) -> ReductionNode:
     row = reader.row(work.key(member))
     body = reader.body(row.ending.body) if row is not None else None
-    return Node() if body is None else decoded(body, work.label(member))
+    return ReductionNode() if body is None else decoded(body, work.label(member))

@@ -1,5 +1,1 @@
-"""The command line: one short function per verb, no logic."""
-
-from headway.cli.main import main
-
-__all__ = ["main"]
+"""The command line: one short function a verb, no logic. `main` is the one boundary."""

@@ -11,15 +11,14 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway.core.numbers import number_of, share_of
+from headway.base.numbers import number_of, share_of
 from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
-    from headway.core.foresight.account_guess import AccountGuess
-    from headway.core.foresight.advice import Advice
-    from headway.core.foresight.situation import Shape, Situation
-    from headway.planfile import Loaded
-    from headway.runtime.foreseeing import Prospect
+    from headway.plans.load import Loaded
+    from headway.report.advise import Advice
+    from headway.report.options import AccountGuess, Shape, Situation
+    from headway.run.forecasts import Prospect
 
 AGENTS_MAX: Final = 1_000_000
 CALLS_MAX: Final = 1_000
@@ -80,13 +79,12 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _advise(parsed: argparse.Namespace) -> int:
-    from headway.core.foresight.account_guess import as_it_is_now
-    from headway.core.foresight.advice import recommend
-    from headway.core.foresight.width import width_curve
-    from headway.runtime.advising import foreseen_options, planned_situation
+    from headway.report.advise import recommend, width_curve
+    from headway.report.options import as_it_is_now
+    from headway.run.advise import foreseen_options, planned_situation
 
     if "/" in (parsed.model or ""):
-        from headway.runtime.agents.endpoint import endpoint_of
+        from headway.agents.prompt import endpoint_of
 
         endpoint_of(parsed.model, os.environ)
     loaded, prospect = _loaded(parsed), None
@@ -110,7 +108,7 @@ def _seen(
     parsed: argparse.Namespace, loaded: Loaded, situation: Situation
 ) -> tuple[Prospect | None, Situation]:
     """What the plan's own runs have shown, unless something else is asked about."""
-    from headway.runtime.advising import planned_prospect, with_sizes_seen
+    from headway.run.advise import planned_prospect, with_sizes_seen
 
     if parsed.preset or parsed.account or parsed.agents or parsed.tokens or parsed.output:
         return None, situation
@@ -123,8 +121,8 @@ def _seen(
 def _loaded(parsed: argparse.Namespace) -> Loaded | None:
     if parsed.plan is None:
         return None
-    from headway.planfile import load_plan
-    from headway.runtime.agentwork import must_have_providers
+    from headway.plans.load import load_plan
+    from headway.run.agent_tasks import must_have_providers
 
     loaded = load_plan(Path(parsed.plan), parsed.plan)
     must_have_providers(loaded.expanded, os.environ)
@@ -133,7 +131,7 @@ def _loaded(parsed: argparse.Namespace) -> Loaded | None:
 
 def _situation(parsed: argparse.Namespace) -> Situation:
     """What was asked, without the account's state."""
-    from headway.core.foresight.situation import AccountState, Situation
+    from headway.report.options import AccountState, Situation
 
     hour = _number("--hour-usd", parsed.hour_usd or "60", 0.0)
     slowdown = None if parsed.slowdown is None else _number("--slowdown", parsed.slowdown, 0.01)
@@ -177,15 +175,15 @@ def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
 
 def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, AccountGuess]:
     """The account, as described or remembered, and how it stands now."""
-    from headway.core.foresight.account_guess import described_account
+    from headway.report.options import described_account
 
     if parsed.preset:
-        from headway.runtime.recollection import price_in
-        from headway.simulator.presetfile import find_provider
+        from headway.client.overview import price_in
+        from headway.sim.preset_file import find_provider
 
         guess = described_account(find_provider(parsed.preset).spec, price_in(parsed.model or ""))
         return _with_budget(parsed, situation), guess
-    from headway.runtime.recollection import account_in, recollect
+    from headway.client.overview import account_in, recollect
 
     known = recollect(os.environ)
     guess, ledger = account_in(known, parsed.account or "", parsed.model or "")
@@ -213,21 +211,21 @@ def _show(parsed: argparse.Namespace, advice: Advice) -> int:
         from json import dumps
 
         from headway.cli.limits import finite
-        from headway.watch.advised import sentence
+        from headway.report.text.advise import sentence
 
         told = {"recommendation": sentence(advice), **asdict(advice)}
         print(dumps(finite(told), ensure_ascii=False))
         return 0
-    from headway.watch.advised import draw_advice
-    from headway.watch.screen import console_for
+    from headway.report.text.advise import draw_advice
+    from headway.report.text.words import console_for
 
     draw_advice(console_for(sys.stdout), advice)
     return 0
 
 
 def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
-    from headway.watch.table import BINDINGS
-    from headway.watch.width_svg import WidthPicture, width_svg
+    from headway.report.text.table import BINDINGS
+    from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
     if curve is None:

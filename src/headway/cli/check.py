@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway.watch.checked import refusal_of
+from headway.report.text.check import refusal_of
 
 if TYPE_CHECKING:
-    from headway.core.foresight.foreseen import Foreseen
-    from headway.planfile import Loaded
+    from headway.plans.load import Loaded
+    from headway.report.forecast import Foreseen
 
 REFUSED: Final = 3
 
@@ -45,8 +45,8 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
     """What the plan will take, as far as that is known; nothing if it names no model."""
-    from headway.runtime.configuration import read_configuration
-    from headway.runtime.foreseeing import foreseen_plan
+    from headway.config import read_configuration
+    from headway.run.forecasts import foreseen_plan
 
     spec = loaded.expanded.spec
     strategy = spec.strategy or read_configuration(os.environ).values.strategy
@@ -54,12 +54,13 @@ def _foreseen(loaded: Loaded, path: Path) -> Foreseen | None:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    from headway.core.plan.check import check
+    from headway.config import read_configuration
     from headway.errors import PlanError
-    from headway.planfile import absent, in_one_go, load_plan
-    from headway.runtime.agentwork import must_be_known, must_have_providers
-    from headway.runtime.configuration import read_configuration
-    from headway.runtime.named_code import check_named
+    from headway.plans.check import check
+    from headway.plans.document import absent
+    from headway.plans.load import in_one_go, load_plan
+    from headway.plans.references import check_named
+    from headway.run.agent_tasks import must_be_known, must_have_providers
 
     try:
         with in_one_go():
@@ -79,8 +80,8 @@ def _check(parsed: argparse.Namespace) -> int:
 
         print_json({**asdict(report), "forecast": None if found is None else asdict(found)})
     else:
-        from headway.watch.checked import print_check
-        from headway.watch.foretold import foretold
+        from headway.report.text.check import print_check
+        from headway.report.text.forecast import foretold
 
         print_check(report, sys.stdout)
         if found is not None:

@@ -72,8 +72,8 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _print_runs() -> int:
-    from headway.runtime.runs import list_runs
-    from headway.watch.glance import state_folder
+    from headway.journal.folder import list_runs
+    from headway.report.text.runs import state_folder
 
     print("last")
     for place in list_runs(state_folder(), 100):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from headway.cli.subcommand import add_subcommand
+from headway.cli.main import add_subcommand
 
 EXAMPLES: Final = """\
 examples:
@@ -43,7 +43,7 @@ def register(
 
 
 def _show(parsed: argparse.Namespace) -> int:
-    from headway.watch.settings import settings
+    from headway.report.text.doctor import settings
 
     found = settings(os.environ)
     if parsed.json:
@@ -60,7 +60,7 @@ def _show(parsed: argparse.Namespace) -> int:
 
 def _path(parsed: argparse.Namespace) -> int:
     del parsed
-    from headway.runtime.configuration import configuration_path
+    from headway.config import configuration_path
 
     print(configuration_path(os.environ))
     return 0
@@ -70,7 +70,7 @@ def _schema(parsed: argparse.Namespace) -> int:
     del parsed
     import json
 
-    from headway.core.plan.grammar import json_schema
+    from headway.plans.grammar import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

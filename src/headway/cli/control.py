@@ -44,8 +44,8 @@ def _pause(parsed: argparse.Namespace) -> int:
 
 
 def _tell(parsed: argparse.Namespace, word: str) -> int:
-    from headway.runtime.control import tell
-    from headway.watch.glance import opened
+    from headway.report.text.runs import opened
+    from headway.run.launch import tell
 
     with opened(parsed.name) as (place, reader):
         told = tell(reader, place.id, word)

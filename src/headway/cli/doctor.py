@@ -35,7 +35,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
         return _prune(parsed)
     from dataclasses import asdict
 
-    from headway.runtime.checkup import check_up
+    from headway.run.doctor import check_up
 
     findings = check_up(os.environ)
     if parsed.json:
@@ -43,8 +43,8 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
         print_json([asdict(finding) for finding in findings])
     else:
-        from headway.watch.findings import draw_findings
-        from headway.watch.screen import console_for
+        from headway.report.text.doctor import draw_findings
+        from headway.report.text.words import console_for
 
         draw_findings(console_for(sys.stdout), findings)
     return 1 if any(finding.judgement == "fail" for finding in findings) else 0
@@ -53,9 +53,9 @@ def _doctor(parsed: argparse.Namespace) -> int:
 def _salvage(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from headway.runtime.journal_salvage import salvage
-    from headway.runtime.runs import find_run
-    from headway.watch.glance import state_folder
+    from headway.journal.folder import find_run
+    from headway.journal.salvage import salvage
+    from headway.report.text.runs import state_folder
 
     place = find_run(state_folder(), parsed.salvage)
     saved = salvage(place.folder)
@@ -75,9 +75,9 @@ def _salvage(parsed: argparse.Namespace) -> int:
 def _prune(parsed: argparse.Namespace) -> int:
     import time
 
-    from headway.runtime.runs import prune
-    from headway.runtime.windows import span_s
-    from headway.watch.glance import state_folder
+    from headway.journal.folder import prune
+    from headway.report.text.runs import state_folder
+    from headway.run.launch import span_s
 
     gone = prune(state_folder(), time.time() - span_s(parsed.prune))
     if parsed.json:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import Parser
 from headway.errors import BadValueError, UsageError
-from headway.runtime.eachsource import EachSource
+from headway.run.each import EachSource
 
 if TYPE_CHECKING:
     from headway.cli.running import Show
-    from headway.core.engine.engine import Halt
-    from headway.core.engine.events import Event
-    from headway.core.engine.record import Header
-    from headway.core.plan.arguments import ArgumentPlan, NamedSource
-    from headway.runtime.eachwork import EachWork
-    from headway.runtime.journal import Journal
-    from headway.watch.outputs import Outputs
-    from headway.watch.watcher import Watcher
+    from headway.engine.events import Event
+    from headway.engine.record import Header
+    from headway.engine.state import Halt
+    from headway.journal.journal import Journal
+    from headway.plans.each import ArgumentPlan, NamedSource
+    from headway.report.text.lines import Watcher
+    from headway.report.text.outputs import Outputs
+    from headway.run.each import EachWork
 
 EXAMPLES: Final = """\
 examples:
@@ -62,8 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _dry_run(source: EachSource) -> int:
     """Print the commands, as bytes. The forecast goes to stderr."""
-    from headway.runtime.foreseeing import foreseen_each
-    from headway.watch.foretold import foretold
+    from headway.report.text.forecast import foretold
+    from headway.run.forecasts import foreseen_each
 
     plan = source.plan()
     for member in range(plan.count()):
@@ -76,22 +76,22 @@ def _dry_run(source: EachSource) -> int:
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
     """Run it on this journal."""
+    from headway.agents.command import Adopted
+    from headway.agents.shell import ShimClient
     from headway.cli.running import conduct, meter_of
-    from headway.core.engine.engine import Rules
-    from headway.core.engine.strategy import Adaptive
-    from headway.core.plan.graph import Graph, Group
-    from headway.runtime.adoption import Adopted
-    from headway.runtime.eachwork import EachWork
-    from headway.runtime.launch import Launch
-    from headway.runtime.shell import Shim
+    from headway.engine.state import Rules
+    from headway.engine.strategy import Adaptive
+    from headway.plans.graph import Graph, TaskGroup
+    from headway.run.each import EachWork
+    from headway.run.launch import Launch
 
     plan = source.plan()
     folder = journal.header.folder
-    shim = Shim(journal.folder)
+    shim = ShimClient(journal.folder)
     meter = meter_of(journal, source.has_gateway, os.environ)
     work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder), meter)
     outputs = _outputs(source, plan)
-    graph = Graph((Group("each", plan.count(), retries=source.retries, is_local=True),))
+    graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
     rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
     teller = _Teller(work, outputs)
@@ -112,7 +112,7 @@ class _Teller:
 
     def told(self, events: Sequence[Event], watcher: Watcher | None) -> None:
         from headway.cli.running import aside_of
-        from headway.core.engine.events import TaskFailed, TaskFinished, TaskReused
+        from headway.engine.events import TaskFailed, TaskFinished, TaskReused
 
         for event in events:
             if isinstance(event, TaskFinished | TaskFailed | TaskReused):
@@ -127,7 +127,7 @@ class _Teller:
 
 def halt_of(text: str, tasks: int) -> Halt | None:
     """`now,fail=1`, `soon,fail=10%`, `never`."""
-    from headway.core.engine.engine import Halt
+    from headway.engine.state import Halt
 
     if text in ("", "never", "0"):
         return None
@@ -199,7 +199,7 @@ def _parser() -> Parser:
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
-    from headway.core.plan.arguments import Arrangement, arrange, parse
+    from headway.plans.each import Arrangement, arrange, parse
 
     asked = parse(words)
     named = list(asked.sources)
@@ -221,15 +221,15 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
 
 
 def _read(source: NamedSource, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from headway.core.plan.arguments import Source
+    from headway.plans.each import ValueSource
 
     if source.kind == "values":
-        return Source(source.words, source.is_linked)
+        return ValueSource(source.words, source.is_linked)
     return replace(_file_source(source.words[0], parsed), is_linked=source.is_linked)
 
 
 def _file_source(name: str, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from headway.core.plan.arguments import Source, lines
+    from headway.plans.each import ValueSource, lines
 
     if name == "-" and sys.stdin.isatty():
         raise UsageError(
@@ -243,12 +243,12 @@ def _file_source(name: str, parsed: argparse.Namespace):  # type: ignore[no-unty
                 data = file.read()
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
-    return Source(lines(os.fsdecode(data), parsed.null, parsed.no_run_if_empty))
+    return ValueSource(lines(os.fsdecode(data), parsed.null, parsed.no_run_if_empty))
 
 
 def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
     from headway.cli.running import begin_journal
-    from headway.core.engine.record import Header
+    from headway.engine.record import Header
 
     if parsed.resume:
         found = _earlier(source)
@@ -264,10 +264,10 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
 
 def _earlier(source: EachSource) -> Journal | None:
     """The last run of the same command from the same folder; it may have had other inputs."""
-    from headway.runtime.folders import folders
-    from headway.runtime.journal import Journal
-    from headway.runtime.journal_reader import latest
-    from headway.runtime.runs import keep_source, list_runs
+    from headway.base.folders import folders
+    from headway.journal.folder import keep_source, list_runs
+    from headway.journal.journal import Journal
+    from headway.journal.reader import latest
 
     def is_it(header: Header) -> bool:
         is_each = header.kind == "each" and header.folder == os.getcwd()
@@ -283,15 +283,17 @@ def _earlier(source: EachSource) -> Journal | None:
 
 
 def _outputs(source: EachSource, plan: ArgumentPlan) -> Outputs:
-    from headway.watch.outputs import Names, Outputs, Style
+    from headway.report.text.outputs import CommandNames, Outputs, Style
 
     style = Style(source.keeps_order, source.tags, source.joblog, source.results)
-    return Outputs(style, Names(plan.display, plan.arguments), sys.stdout.buffer, sys.stderr.buffer)
+    return Outputs(
+        style, CommandNames(plan.display, plan.arguments), sys.stdout.buffer, sys.stderr.buffer
+    )
 
 
 def _jobs(text: str | None) -> float:
     """`4`, `+2`, `50%` of the cores; 0 is as many as fit."""
-    from headway.runtime.machine import cores
+    from headway.run.driver import cores
 
     if text is None or text == "0":
         return inf
@@ -307,7 +309,7 @@ def _jobs(text: str | None) -> float:
 
 
 def _timeout(text: str | None) -> float | None:
-    from headway.runtime.windows import span_s
+    from headway.run.launch import span_s
 
     if text is None:
         return None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headway.core.foresight.subject import Subject
-    from headway.planfile.load import Loaded
+    from headway.plans.load import Loaded
+    from headway.report.explore import ExploreSubject
 
 COUNT_MAX: Final = 10_000_000
 MEMBERS: Final = 3
@@ -57,17 +57,17 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _explore(parsed: argparse.Namespace) -> int:
-    from headway.core.foresight.explore import Explorer, Options, explore
-    from headway.planfile import load_unrefused
-    from headway.watch.explored import Progress, as_json, print_explored
+    from headway.plans.load import load_unrefused
+    from headway.report.explore import ExploreOptions, Explorer, explore
+    from headway.report.text.explore import ExploreProgress, as_json, print_explored
 
     for name, least in (("schedules", 1), ("depth", 1), ("members", 2), ("seed", 0)):
         _must_be(name, getattr(parsed, name), least)
     loaded, refusal = load_unrefused(Path(parsed.plan), parsed.plan, parsed.outside)
-    options = Options(
+    options = ExploreOptions(
         parsed.schedules, parsed.seed, parsed.depth, parsed.pairs or bool(parsed.replay)
     )
-    with _subject(loaded, parsed) as subject, Progress(sys.stderr) as progress:
+    with _subject(loaded, parsed) as subject, ExploreProgress(sys.stderr) as progress:
         if parsed.replay:
             found = Explorer(subject, options, progress.tell).replay(parsed.replay)
         else:
@@ -89,12 +89,12 @@ def _command(parsed: argparse.Namespace) -> str:
 
 
 @contextmanager
-def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[Subject]:
+def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[ExploreSubject]:
     """The plan, and its functions if they are called."""
-    from headway.core.foresight.subject import subject_of
+    from headway.report.explore import subject_of
 
     subject = subject_of(loaded.expanded, parsed.members)
-    from headway.runtime.rehearsed import calls_functions, rehearsed
+    from headway.run.explore import calls_functions, rehearsed
 
     if parsed.no_python or not calls_functions(subject.expanded.groups):
         yield subject

@@ -14,11 +14,11 @@ from headway.cli.main import Parser
 from headway.errors import BadValueError, GatewayError, UsageError
 
 if TYPE_CHECKING:
-    from headway.gateway.books import Sums
-    from headway.gateway.daemon import Running
-    from headway.gateway.front import Front
-    from headway.gateway.settings import Options
-    from headway.runtime.folders import Folders
+    from headway.base.folders import Folders
+    from headway.gateway.counters import Sums
+    from headway.gateway.daemon import RunningGateway
+    from headway.gateway.server import Front
+    from headway.gateway.settings import GatewayOptions
 
 SHELLS: Final = ("sh", "fish", "json")
 
@@ -126,7 +126,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from headway.gateway import daemon
-    from headway.gateway.homes import shared_home
+    from headway.gateway.agents import shared_home
 
     place = _place()
     front = _front(parsed, place, "4929")
@@ -149,7 +149,7 @@ def _alone(front: Front, ready: int) -> int:
     from headway.errors import HeadwayError
     from headway.gateway import daemon
 
-    def announce(running: Running) -> None:
+    def announce(running: RunningGateway) -> None:
         front.say(_where(running))
         daemon.ready(ready)
 
@@ -164,8 +164,8 @@ def _alone(front: Front, ready: int) -> int:
     os._exit(code)
 
 
-def _run(front: Front, announce: Callable[[Running], None]) -> int:
-    from headway.gateway.front import run, serve
+def _run(front: Front, announce: Callable[[RunningGateway], None]) -> int:
+    from headway.gateway.server import run, serve
 
     run(serve(front, announce))
     return 0
@@ -174,9 +174,9 @@ def _run(front: Front, announce: Callable[[Running], None]) -> int:
 def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
     if parsed.detach:
         raise UsageError("a command and `--detach` do not go together")
-    from headway.gateway.front import NOT_STARTED, accompany, last_line, perform, run
-    from headway.gateway.homes import command_environment, made_home
-    from headway.gateway.recordfile import home_in
+    from headway.gateway.agents import command_environment, made_home
+    from headway.gateway.replay import home_in
+    from headway.gateway.server import NOT_STARTED, accompany, last_line, perform, run
 
     place = _place()
     asked = _options(parsed, "0")
@@ -209,7 +209,7 @@ def _accompany(parsed: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _env(parsed: argparse.Namespace) -> int:
-    from headway.gateway.homes import shared_environment
+    from headway.gateway.agents import shared_environment
 
     place = _place()
     running = _found(place)
@@ -241,7 +241,7 @@ def _status(parsed: argparse.Namespace) -> int:
                  "adds_key": list(running.adds_key), **told}  # fmt: skip
         print(json.dumps(shown, ensure_ascii=False))
         return 0
-    from headway.watch.gateway import gateway_lines
+    from headway.report.text.gateway import gateway_lines
 
     print(f"gateway at {running.url}, process {running.pid}")
     for line in gateway_lines(told):
@@ -268,7 +268,7 @@ def _stop(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _found(place: Folders) -> Running:
+def _found(place: Folders) -> RunningGateway:
     from headway.gateway import daemon
 
     running = daemon.find(place)
@@ -280,7 +280,7 @@ def _found(place: Folders) -> Running:
 def _front(parsed: argparse.Namespace, place: Folders, port: str) -> Front:
     from importlib.util import find_spec
 
-    from headway.core.numbers import seconds_of
+    from headway.base.numbers import seconds_of
     from headway.gateway.agents import whole_settings
 
     if find_spec("aiohttp") is None:
@@ -291,15 +291,15 @@ def _front(parsed: argparse.Namespace, place: Folders, port: str) -> Front:
             f"`--drain` is {parsed.drain!r}: it must be a time", hint="write it like `--drain 30s`"
         )
     settings = whole_settings(_options(parsed, port), os.environ, os.getcwd())
-    from headway.gateway.front import Front
+    from headway.gateway.server import Front
 
     return Front(settings, place, _say, drain_s, parsed.port is not None)
 
 
-def _options(parsed: argparse.Namespace, port: str) -> Options:
-    from headway.gateway.settings import Options
+def _options(parsed: argparse.Namespace, port: str) -> GatewayOptions:
+    from headway.gateway.settings import GatewayOptions
 
-    return Options(
+    return GatewayOptions(
         tuple(parsed.upstream), tuple(parsed.key), parsed.host, parsed.port or port,
         parsed.wait, parsed.silent, parsed.record, parsed.replay,
     )  # fmt: skip
@@ -307,21 +307,21 @@ def _options(parsed: argparse.Namespace, port: str) -> Options:
 
 def _came_by() -> Sums | None:
     """What has come by the gateway to which this shell's clients go; `None` if none answers."""
-    from headway.gateway.books import Sums
+    from headway.client.accounts import GATEWAY_VARIABLE
+    from headway.gateway.counters import Sums
     from headway.gateway.daemon import page
-    from headway.runtime.accounts import GATEWAY_VARIABLE
 
     content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
     return None if content is None else Sums(**json.loads(content)["total"])
 
 
 def _place() -> Folders:
-    from headway.runtime.folders import folders
+    from headway.base.folders import folders
 
     return folders(os.environ)
 
 
-def _where(running: Running) -> str:
+def _where(running: RunningGateway) -> str:
     return f'gateway at {running.url}; point clients at it with: eval "$(headway gateway env)"'
 
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.subcommand import add_subcommand
-from headway.core.numbers import number_of, share_of
+from headway.base.numbers import number_of, share_of
+from headway.cli.main import add_subcommand
 from headway.errors import BadValueError, did_you_mean
 
 if TYPE_CHECKING:
-    from headway.core.quota.terms import AccountTerms, Budget
-    from headway.core.quota.view import BookView
-    from headway.core.values import Limit, LimitKind, Resource
+    from headway.base.values import Limit, LimitKind, Resource
+    from headway.pacing.admission import BookView
+    from headway.pacing.memory import AccountTerms, MonthlyBudget
 
 EVERYTHING: Final = "every account"
 
@@ -91,21 +91,21 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(parsed: argparse.Namespace) -> int:
-    from headway.core.outlook import outlooks
-    from headway.runtime.admission import admission
+    from headway.client.admission import admission
+    from headway.report.health import outlooks
 
     view, about = admission().describe()
     if getattr(parsed, "json", False):
         import json
 
-        from headway.watch.budgets import outlook_json
+        from headway.report.text.accounts import outlook_json
 
         found = [outlook_json(one) for one in outlooks(view, _passed())]
         shown = {**asdict(view), "broker": asdict(about), "budgets": found}
         print(json.dumps(finite(_with_unknown(shown)), ensure_ascii=False))
         return 0
-    from headway.watch.accounts import draw_accounts
-    from headway.watch.screen import console_for
+    from headway.report.text.accounts import draw_accounts
+    from headway.report.text.words import console_for
 
     draw_accounts(console_for(sys.stdout), view, about, outlooks(view, _passed()))
     return 0
@@ -114,10 +114,10 @@ def _show(parsed: argparse.Namespace) -> int:
 def _burn_down(parsed: argparse.Namespace) -> int:
     import os
 
-    from headway.core.outlook import outlooks
-    from headway.runtime.overview import overview
-    from headway.watch.burndown import svg, terminal
-    from headway.watch.screen import console_for, glyphs_for
+    from headway.client.overview import overview
+    from headway.report.health import outlooks
+    from headway.report.text.burndown import svg, terminal
+    from headway.report.text.words import console_for, glyphs_for
 
     passed = _passed()
     found = [
@@ -125,7 +125,7 @@ def _burn_down(parsed: argparse.Namespace) -> int:
     ]
     if parsed.json:
         from headway.cli.status import print_json
-        from headway.watch.budgets import outlook_json
+        from headway.report.text.accounts import outlook_json
 
         return print_json([outlook_json(one) for one in found])
     if not found:
@@ -158,7 +158,7 @@ def _write_svg(path: str, text: str) -> int:
 def _passed() -> float:
     import time
 
-    from headway.watch.stopped import passed_of
+    from headway.report.text.health import passed_of
 
     return passed_of(time.time())
 
@@ -187,7 +187,7 @@ def _ceiling(parsed: argparse.Namespace) -> int:
 def _budget(parsed: argparse.Namespace) -> int:
     budget = monthly(parsed.amount)
     if budget.microusd is not None:
-        from headway.runtime.prices import must_have_prices
+        from headway.wire.prices import must_have_prices
 
         must_have_prices()
     parsed.model = ""
@@ -196,8 +196,8 @@ def _budget(parsed: argparse.Namespace) -> int:
 
 def _change(parsed: argparse.Namespace, changed: Callable[[AccountTerms], AccountTerms]) -> int:
     """Read the terms, change them, set them, and show what is in force."""
-    from headway.core.quota.terms import AccountTerms
-    from headway.runtime.admission import admission
+    from headway.client.admission import admission
+    from headway.pacing.memory import AccountTerms
 
     port = admission()
     view, _ = port.describe()
@@ -221,7 +221,7 @@ def _key(parsed: argparse.Namespace, view: BookView) -> str:
 
 def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     """`rpm=500`: the limit's name, and the limit or None to forget it."""
-    from headway.core.values import Limit
+    from headway.base.values import Limit
 
     word, _, value = text.partition("=")
     if word not in WORDS:
@@ -240,12 +240,12 @@ def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
     return limit.name, limit
 
 
-def monthly(text: str) -> Budget:
+def monthly(text: str) -> MonthlyBudget:
     """`5M/month` in tokens, `$20/month` in money."""
-    from headway.core.quota.terms import Budget
+    from headway.pacing.memory import MonthlyBudget
 
     if text == NOTHING:
-        return Budget()
+        return MonthlyBudget()
     amount, _, period = text.partition("/")
     number = number_of(amount.removeprefix("$"))
     if number is None or not 0.0 <= number < inf or period not in ("month", ""):
@@ -253,8 +253,8 @@ def monthly(text: str) -> Budget:
             f"`{text}` is not a budget", hint="write it like `5M/month` or '$20/month'"
         )
     if amount.startswith("$"):
-        return Budget(microusd=round(number * 1e6))
-    return Budget(tokens=number)
+        return MonthlyBudget(microusd=round(number * 1e6))
+    return MonthlyBudget(tokens=number)
 
 
 def _with_unknown(value: object) -> object:

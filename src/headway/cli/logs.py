@@ -28,10 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _logs(parsed: argparse.Namespace) -> int:
-    from headway.watch.glance import opened
-    from headway.watch.logs import Wanted, write_logs
+    from headway.report.text.logs import LogQuery, write_logs
+    from headway.report.text.runs import opened
 
-    wanted = Wanted(parsed.task, parsed.json, parsed.follow)
+    wanted = LogQuery(parsed.task, parsed.json, parsed.follow)
     with opened(parsed.name) as (place, reader):
         write_logs(sys.stdout, reader, place.folder, wanted)
     return 0

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
 from headway.interrupts import EXIT_INTERRUPTED, last_words, listening
-from headway.watch.terminal import guard_terminals
+from headway.report.text.terminal import guard_terminals
 
 EXIT_OK: Final = 0
 EXIT_BROKEN_PIPE: Final = 141
@@ -253,3 +253,25 @@ def _open_streams() -> None:
             except OSError:
                 os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+# A verb of a verb: `headway config show`, `headway limits set`.
+
+
+def add_subcommand(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    examples: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """With its help, which ends in examples, and what performs it."""
+    parser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser

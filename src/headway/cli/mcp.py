@@ -40,12 +40,12 @@ def _mcp(parsed: argparse.Namespace) -> int:
     if find_spec("mcp") is None or find_spec("mcp_types") is None:
         raise UsageError("`headway mcp` needs the package `mcp`, of 2.3 or newer", hint=INSTALL)
     from headway.cli.run import budget_of
-    from headway.mcp.settings import Settings
+    from headway.mcp.service import McpSettings
 
     root = os.path.realpath(parsed.folder)
     if not os.path.isdir(root):
         raise BadValueError(f"{parsed.folder} is not a folder", hint="--folder .")
-    settings = Settings(
+    settings = McpSettings(
         root, parsed.every_run, os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
         budget_of(parsed.budget),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from headway.errors import NoPlanError, QueueDeadlineError, UsageError
 
 if TYPE_CHECKING:
-    from headway.planner import Draft, Goal
+    from headway.planner.planning import Draft, Goal
 
 SIMULATED: Final = "openai/script"
 """Who is asked on the simulated provider, if nobody is named."""
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def _plan(parsed: argparse.Namespace) -> int:
     from headway.cli.run import begin, environment_of
-    from headway.runtime.launch import EXITS
+    from headway.run.launch import EXITS
 
     path = Path(parsed.output)
     _must_make_sense(parsed, path)
@@ -104,7 +104,7 @@ def _must_make_sense(parsed: argparse.Namespace, path: Path) -> None:
 
 
 def _goal(parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]) -> Goal:
-    from headway.planner import goal_of
+    from headway.planner.planning import goal_of
 
     text = parsed.goal
     if text == "-":
@@ -123,8 +123,8 @@ def _goal(parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]
 
 def _drafted(goal: Goal, parsed: argparse.Namespace, path: Path) -> Draft:
     from headway.cli.run import deadline_of
-    from headway.planner import drafted
-    from headway.watch.checked import refusal_of
+    from headway.planner.planning import drafted
+    from headway.report.text.check import refusal_of
 
     tell = None if parsed.quiet else partial(print, file=sys.stderr)
     try:
@@ -139,8 +139,8 @@ def _drafted(goal: Goal, parsed: argparse.Namespace, path: Path) -> Draft:
 
 def _keep(error: NoPlanError, path: Path) -> Path:
     """What was refused and why, beside where the plan would be, under a name of its own."""
-    from headway.core.plan.section import shown
-    from headway.planner.draft import write_new
+    from headway.planner.planning import write_new
+    from headway.plans.section import shown
 
     stem = "plan" if path.name == "-" else path.stem
     names = (f"{stem}.refused{number or ''}.yaml" for number in range(DRAFTS_MAX))
@@ -157,10 +157,10 @@ def _say(
     draft: Draft, parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]
 ) -> None:
     """What was written, what it will do, and what that may cost."""
-    from headway.core.plan.check import check
-    from headway.planfile import absent
-    from headway.watch.checked import print_check
-    from headway.watch.words import known_usd, unknown_cost
+    from headway.plans.check import check
+    from headway.plans.document import absent
+    from headway.report.text.check import print_check
+    from headway.report.text.words import known_usd, unknown_cost
 
     guess, took = draft.price(environment), draft.took
     report = check(draft.loaded.survey, partial(absent, draft.loaded.folder))

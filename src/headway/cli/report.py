@@ -28,10 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from headway.watch.afterwards import afterwards
-    from headway.watch.glance import opened
-    from headway.watch.report import as_json, draw_report
-    from headway.watch.screen import console_for
+    from headway.report.text.afterwards import afterwards
+    from headway.report.text.report import as_json, draw_report
+    from headway.report.text.runs import opened
+    from headway.report.text.words import console_for
 
     with opened(parsed.name) as (place, reader):
         run = afterwards(reader, place.folder)

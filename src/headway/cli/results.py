@@ -42,10 +42,9 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _results(parsed: argparse.Namespace) -> int:
-    from headway.runtime.declared import declared
-    from headway.watch.agents import accounts_by_key
-    from headway.watch.glance import look, opened
-    from headway.watch.harvest import harvest, write_folder, write_lines, write_table
+    from headway.report.text.results import harvest, write_folder, write_lines, write_table
+    from headway.report.text.runs import accounts_by_key, look, opened
+    from headway.run.declared import declared
 
     if parsed.state is not None:
         return _state(parsed)
@@ -77,9 +76,9 @@ def _results(parsed: argparse.Namespace) -> int:
 
 def _trace(parsed: argparse.Namespace) -> int:
     """From a reduction down to its source tasks."""
-    from headway.watch.glance import opened
-    from headway.watch.harvest import json_line
-    from headway.watch.trace import as_json, draw_trace, trace_of
+    from headway.report.text.results import json_line
+    from headway.report.text.runs import opened
+    from headway.report.text.trace import as_json, draw_trace, trace_of
 
     task, *words = parsed.trace
     with opened(parsed.name) as (place, reader):
@@ -99,8 +98,8 @@ def _state(parsed: argparse.Namespace) -> int:
     """What was committed, and its digest, by which two runs can be compared."""
     import json
 
-    from headway.runtime.committed import committed
-    from headway.watch.glance import look, opened
+    from headway.report.text.runs import look, opened
+    from headway.run.declared import committed
 
     with opened(parsed.name) as (place, reader):
         found, verdict = committed(reader, place.folder, parsed.state), look(reader).verdict

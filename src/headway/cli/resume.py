@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from headway.errors import UsageError
 
 if TYPE_CHECKING:
-    from headway.core.plan.expand import Expanded
-    from headway.planfile import Loaded
-    from headway.runtime.journal import Journal
-    from headway.runtime.planrun import PlanSource
+    from headway.journal.journal import Journal
+    from headway.plans.expand import ExpandedPlan
+    from headway.plans.load import Loaded
+    from headway.run.plan_run import PlanSource
 
 EXAMPLES: Final = """\
 examples:
@@ -45,11 +45,11 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from headway.runtime.control import tell
-    from headway.runtime.folders import folders
-    from headway.runtime.journal_reader import JournalReader
-    from headway.runtime.owner import look
-    from headway.runtime.runs import find_run
+    from headway.base.folders import folders
+    from headway.base.locks import look
+    from headway.journal.folder import find_run
+    from headway.journal.reader import JournalReader
+    from headway.run.launch import tell
 
     place = find_run(folders(os.environ).state, parsed.run_id)
     with JournalReader(place.folder) as reader:
@@ -63,7 +63,7 @@ def _resume(parsed: argparse.Namespace) -> int:
             f"{place.id} was started by a Python program, which alone knows its functions",
             hint=f"run the program again: `durable={header.name!r}` goes on where it was",
         )
-    from headway.runtime.journal import Journal
+    from headway.journal.journal import Journal
 
     _go_to(header.folder)
     journal = Journal.open(place.folder)
@@ -87,8 +87,8 @@ def _go_to(folder: str) -> None:
 def _each(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.each import perform
     from headway.cli.running import Show
-    from headway.runtime.eachsource import EachSource
-    from headway.runtime.runs import kept_source
+    from headway.journal.folder import kept_source
+    from headway.run.each import EachSource
 
     source = EachSource.decoded(kept_source(journal.folder, journal.header.source))
     if parsed.no_gateway:
@@ -97,9 +97,9 @@ def _each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 
 def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
+    from headway.agents.cli import accounts_of
     from headway.cli.run import budget_of, environment_of, perform
-    from headway.runtime.agents.cli.accounts import accounts_of
-    from headway.runtime.planrun import PlanSource
+    from headway.run.plan_run import PlanSource
 
     folder = journal.folder
     told = len(list(accounts_of(folder)))
@@ -125,9 +125,9 @@ def _chosen(
     journal: Journal, source: PlanSource, parsed: argparse.Namespace
 ) -> tuple[Loaded, PlanSource]:
     """The plan as it was, or as it is now if the user says so."""
-    from headway.planfile import load_foreign, plan_from
-    from headway.runtime.configuration import foreign_allowance
-    from headway.runtime.planrun import files_digest, with_model
+    from headway.config import foreign_allowance
+    from headway.plans.load import load_foreign, plan_from
+    from headway.run.plan_run import files_digest, with_model
 
     path = Path(source.path)
     try:
@@ -167,10 +167,10 @@ def _chosen(
     return loaded, replace(source, text=text, is_foreign=is_foreign)
 
 
-def _what_changes(journal: Journal, expanded: Expanded) -> str:
+def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
     """What an edited plan would have to do again."""
-    from headway.runtime.planwork import Plans
-    from headway.runtime.reduction import inner_keys
+    from headway.run.reduce import inner_keys
+    from headway.run.tasks import Plans
 
     plans = Plans.of(expanded)
     keys = set(inner_keys(plans))
@@ -200,7 +200,7 @@ def _say_in_flight(journal: Journal) -> None:
 
 def _say_agents(journal: Journal) -> None:
     """How each agent that was cut off will go on: in its own session, by replay, or anew."""
-    from headway.watch.agents import coming_lines
+    from headway.report.text.runs import coming_lines
 
     for line in coming_lines(journal.folder, journal.rows(), os.environ):
         print(line, file=sys.stderr)
@@ -208,7 +208,7 @@ def _say_agents(journal: Journal) -> None:
 
 def _say_paid(folder: str, told: int) -> None:
     """What it came to: each task has said by itself how it went on."""
-    from headway.runtime.agents.cli.accounts import accounts_of, paid_twice
+    from headway.agents.cli import accounts_of, paid_twice
 
     if words := paid_twice(list(accounts_of(folder))[told:]):
         print(words, file=sys.stderr)
@@ -216,7 +216,7 @@ def _say_paid(folder: str, told: int) -> None:
 
 def _say_in_doubt(journal: Journal) -> None:
     """Effects that were cut off are performed a second time: nobody knows whether they happened."""
-    from headway.watch.doubts import doubt_lines, known_of
+    from headway.report.text.runs import doubt_lines, known_of
 
     if journal.header.kind == "plan":
         for line in doubt_lines(journal.reader, known_of(journal.reader)):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
-    from headway.core.plan.spec import Budget
-    from headway.planfile import Loaded
-    from headway.runtime.detector import Detector
-    from headway.runtime.journal import Journal
-    from headway.runtime.planrun import PlanRun, PlanSource
+    from headway.journal.journal import Journal
+    from headway.plans.load import Loaded
+    from headway.plans.spec import PlanBudget
+    from headway.run.detector import Detector
+    from headway.run.plan_run import PlanRun, PlanSource
 
 EXAMPLES: Final = """\
 examples:
@@ -69,7 +69,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from headway.planfile import load_plan
+    from headway.plans.load import load_plan
 
     must_be_least("-j", parsed.jobs, 1)
     must_be_least("--retries", parsed.retries, 0)
@@ -86,14 +86,14 @@ def begin(
     path: Path,
     parsed: argparse.Namespace,
     environment: Mapping[str, str],
-    budget: Budget | None,
+    budget: PlanBudget | None,
 ) -> int:
     """Perform a plan that was loaded, on a new journal."""
     from headway.cli.running import begin_journal
-    from headway.core.engine.record import Header
-    from headway.runtime.configuration import read_configuration
-    from headway.runtime.crew import Crew
-    from headway.runtime.planrun import PlanSource, must_be_possible, plan_run
+    from headway.config import read_configuration
+    from headway.engine.record import Header
+    from headway.run.plan_run import PlanSource, must_be_possible, plan_run
+    from headway.run.run_context import Crew
 
     settings = read_configuration(os.environ).values
     source = PlanSource(
@@ -130,12 +130,12 @@ def perform(
     environment: Mapping[str, str],
 ) -> int:
     """Perform a plan on this journal, and print what its last tasks gave."""
+    from headway.agents.command import Adopted
     from headway.cli.running import Show, conduct, meter_of
-    from headway.runtime.adoption import Adopted
-    from headway.runtime.crew import Crew
-    from headway.runtime.detecting import detector_of, findings_of
-    from headway.runtime.forecasts import foresee_run
-    from headway.runtime.planrun import files_digest, has_commands, must_be_possible, plan_run
+    from headway.run.detector import detector_of, findings_of
+    from headway.run.forecasts import foresee_run
+    from headway.run.plan_run import files_digest, has_commands, must_be_possible, plan_run
+    from headway.run.run_context import Crew
 
     folder = str(loaded.folder.resolve())
     is_metered = source.has_gateway and has_commands(loaded.expanded)
@@ -154,7 +154,7 @@ def perform(
     foreseen = foresee_run(run, source, journal.folder)
     is_shown = not parsed.quiet
     if foreseen is not None and is_shown and not parsed.json:
-        from headway.watch.foretold import foretold
+        from headway.report.text.forecast import foretold
 
         print(next(foretold(foreseen)), file=sys.stderr)
     detector = detector_of(parsed.detect, run, journal.folder)
@@ -175,9 +175,9 @@ def perform(
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
     """Remember who made whom run again, and say so."""
-    from headway.runtime.journal_reader import JournalReader
-    from headway.runtime.lessons import lessons_of, remember
-    from headway.watch.again import again_lines
+    from headway.journal.reader import JournalReader
+    from headway.report.text.runs import again_lines
+    from headway.state.learned_edges import lessons_of, remember
 
     sharing, words = run.launch.sharing, list(run.crew.notes)
     if sharing is not None and sharing.coherence.learned:
@@ -191,8 +191,8 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
 
 def _say_findings(detector: Detector, journal: Journal) -> None:
     """What the plan does not say; with `learn`, what it should."""
-    from headway.runtime.detector import kept_findings
-    from headway.watch.detected import learned_lines, print_findings
+    from headway.report.text.check import learned_lines, print_findings
+    from headway.run.detector import kept_findings
 
     hint = f"headway status {journal.header.run} --json"
     print_findings(kept_findings(journal.folder), sys.stderr, hint)
@@ -204,7 +204,7 @@ def _say_findings(detector: Detector, journal: Journal) -> None:
 
 def print_last(run: PlanRun, folder: str) -> None:
     """The results that no task needed: what the plan was for."""
-    from headway.runtime.journal_reader import JournalReader
+    from headway.journal.reader import JournalReader
 
     groups = run.plans.expanded.groups
     needed = {edge.group for group in groups for edge in group.edges}
@@ -227,8 +227,8 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
     if parsed.sim is None:
         yield dict(os.environ)
         return
-    from headway.runtime.admission import keep_apart
-    from headway.simulator.launch import launched
+    from headway.client.admission import keep_apart
+    from headway.sim.server import launched
 
     keep_apart()
     script = ("--script", parsed.sim) if parsed.sim else ()
@@ -253,8 +253,8 @@ def must_be_worth_it(
 ) -> None:
     """Ask before a run without a budget that may cost much; refuse where nobody can answer."""
     from headway.cli.running import must_be_terminal_or
-    from headway.runtime.configuration import read_configuration
-    from headway.runtime.planrun import models_of, price_guess, with_model
+    from headway.config import read_configuration
+    from headway.run.plan_run import models_of, price_guess, with_model
 
     expanded = with_model(loaded.expanded, source)
     if (
@@ -282,17 +282,17 @@ def must_be_least(option: str, number: int | None, least: int) -> None:
         raise BadValueError(f"{option} {number} is less than {least}", hint=f"{option} {least + 3}")
 
 
-def budget_of(text: str | None) -> Budget | None:
+def budget_of(text: str | None) -> PlanBudget | None:
     """`$6` is money, `5M` tokens."""
-    from headway.api.planfiles import budget_in
+    from headway.api.plan_files import budget_in
 
     return None if text is None else budget_in(text)
 
 
 def deadline_of(parsed: argparse.Namespace) -> float:
     """Until when a usage window is waited for: as the command line says, or the configuration."""
-    from headway.runtime.configuration import read_configuration
-    from headway.runtime.windows import deadline_s
+    from headway.config import read_configuration
+    from headway.run.launch import deadline_s
 
     now_s = time.time()
     if parsed.wait or parsed.until or parsed.no_wait:

@@ -12,22 +12,22 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
-from headway.core.engine.record import Header
-from headway.core.plan.ready import DONE
-from headway.core.progress import Cast
+from headway.engine.events import Event, RunBegan, RunContinued, RunHeld, RunStopping
+from headway.engine.record import Header
 from headway.errors import BadValueError, JournalError, UsageError
 from headway.interrupts import say_on_interrupt
-from headway.runtime.journal import Journal
-from headway.runtime.launch import Launch, Launched, launch
-from headway.watch.words import one_line
+from headway.journal.journal import Journal
+from headway.plans.ready import DONE
+from headway.report.progress import TaskNames
+from headway.report.text.words import one_line
+from headway.run.launch import Launch, Launched, launch
 
 if TYPE_CHECKING:
-    from headway.core.outlook import Finish
-    from headway.core.plan.spec import Budget
     from headway.gateway.tasks import TaskGateway
-    from headway.runtime.driver import Driver
-    from headway.watch.watcher import Watcher
+    from headway.plans.spec import PlanBudget
+    from headway.report.health import Finish
+    from headway.report.text.lines import Watcher
+    from headway.run.driver import Driver
 
 EFFECT_CELLS_MAX: Final = 400
 """Of the words for an effect that failed: others' words are among them."""
@@ -57,9 +57,9 @@ class Show:
 
 def begin_journal(header: Callable[[str, float], Header]) -> Journal:
     """The journal of a new run; `header` is told its id and the time."""
-    from headway.runtime.folders import folders
-    from headway.runtime.journal_space import LEAST_BYTES, free_bytes, full_words
-    from headway.runtime.runs import new_run
+    from headway.base.folders import folders
+    from headway.journal.file import LEAST_BYTES, free_bytes, full_words
+    from headway.journal.folder import new_run
 
     now_s = time.time()
     state = folders(os.environ).state
@@ -78,11 +78,11 @@ def meter_of(
     """Who sees and paces the model calls that a run's commands make."""
     if not is_wanted:
         return None
-    from headway.gateway.tasks import Place, task_gateway
+    from headway.gateway.tasks import TaskRun, task_gateway
 
     header = journal.header
     try:
-        return task_gateway(Place(header.run, header.folder, journal.folder, environment))
+        return task_gateway(TaskRun(header.run, header.folder, journal.folder, environment))
     except BadValueError as error:
         # A variable that other programs read must not keep a command from running.
         print(f"model calls of commands are left alone: {error.message}", file=sys.stderr)
@@ -168,7 +168,7 @@ def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
 
 def _say_holds(events: Sequence[Event]) -> None:
     """A run that starts nothing more, or nothing for a while, must not look as if it hung."""
-    from headway.watch.telling import told
+    from headway.report.text.logs import told
 
     for event in events:
         if isinstance(event, RunHeld | RunContinued | RunStopping):
@@ -185,8 +185,8 @@ def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
 
 
 def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) -> Watcher:
-    from headway.watch.live import own_lanes
-    from headway.watch.watcher import watcher_for
+    from headway.report.text.lines import watcher_for
+    from headway.report.text.live import own_lanes
 
     state = driver.state
 
@@ -195,7 +195,7 @@ def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) 
         return run.works[group].label(member)
 
     budget = run.budget
-    cast = Cast(
+    cast = TaskNames(
         title, tuple(group.name for group in run.graph.groups),
         tuple(group.count for group in run.graph.groups),
         state.ready_set.numbers.group_of, label,
@@ -219,7 +219,7 @@ def _summary(launched: Launched, header: Header) -> dict[str, object]:
     }
 
 
-def _say(launched: Launched, header: Header, budget: Budget | None) -> None:
+def _say(launched: Launched, header: Header, budget: PlanBudget | None) -> None:
     finished, outcome = launched.outcome.finished, launched.outcome
     parts = [f"{finished.finished} done"]
     for count, word in (
@@ -248,14 +248,14 @@ def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], 
     """When a run could end that an account's budget has stopped, and how many tasks are left."""
     if launched.outcome.cause != "budget":
         return (), 0
-    from headway.watch.stopped import finishes_now
+    from headway.report.text.health import finishes_now
 
     graph, detail = launched.driver.state.graph, launched.outcome.detail
     return finishes_now(graph, journal.rows(), detail, os.environ)
 
 
 def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
-    from headway.watch.budgets import finish_json
+    from headway.report.text.accounts import finish_json
 
     finishes, tasks = stopped
     if not finishes:
@@ -264,7 +264,7 @@ def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
 
 
 def _say_stopped(stopped: tuple[tuple[Finish, ...], int]) -> None:
-    from headway.watch.budgets import finish_words
+    from headway.report.text.accounts import finish_words
 
     finishes, tasks = stopped
     for one in finishes:
@@ -281,7 +281,7 @@ def _say_effects(launched: Launched) -> None:
         print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
 
 
-def _doubled(budget: Budget) -> str:
+def _doubled(budget: PlanBudget) -> str:
     """A larger budget, as a command line takes it."""
     if budget.microusd is not None:
         return f"'${2 * budget.microusd / 1e6:g}'"

@@ -13,17 +13,16 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway.core.numbers import number_of
+from headway.base.numbers import number_of
 from headway.errors import BadValueError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import asyncio
 
-    from headway.core.foresight.account import Terms
-    from headway.core.foresight.provider import ProviderSpec
-    from headway.core.foresight.usage import UsageWindow
-    from headway.core.values import Charging, Limit, LimitKind, Resource
-    from headway.simulator.server import ServeOptions, SimServer
+    from headway.base.values import Charging, Limit, LimitKind, Resource
+    from headway.sim.account import Terms, UsageWindow
+    from headway.sim.provider import ProviderSpec
+    from headway.sim.server import ServeOptions, SimServer
 
 PORT_MAX: Final = 65_535
 PARENT_S: Final = 0.5
@@ -126,7 +125,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 async def _run(spec: ProviderSpec, options: ServeOptions, parsed: argparse.Namespace) -> None:
     import asyncio
 
-    from headway.simulator.server import SimServer
+    from headway.sim.server import SimServer
 
     server, over = SimServer(spec, options), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -185,8 +184,8 @@ def _shown(limit: Limit) -> str:
 
 def _spec(parsed: argparse.Namespace) -> ProviderSpec:
     """The preset, with what the command line says instead."""
-    from headway.core.foresight.provider import ProviderSpec
-    from headway.simulator.presetfile import find_provider
+    from headway.sim.preset_file import find_provider
+    from headway.sim.provider import ProviderSpec
 
     spec = find_provider(parsed.provider).spec if parsed.provider else ProviderSpec("served")
     latency = spec.latency
@@ -207,7 +206,7 @@ def _spec(parsed: argparse.Namespace) -> ProviderSpec:
 
 def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
     """Limits of the command line replace those of the preset, if there are any."""
-    from headway.core.values import MINUTE_S, Limit
+    from headway.base.values import MINUTE_S, Limit
 
     burst_s = _number("--burst-s", parsed.burst_s, above=True)
     kind: LimitKind = parsed.kind or "bucket"
@@ -238,8 +237,8 @@ def _terms(terms: Terms, parsed: argparse.Namespace) -> Terms:
 
 def _window(text: str) -> UsageWindow:
     """`5h=200k`, or `5h=200k/30s` for one that lasts only 30 seconds."""
-    from headway.core.foresight.usage import UsageWindow
-    from headway.core.quota.dialect import WINDOW_5H_S, WINDOW_7D_S
+    from headway.pacing.headers import WINDOW_5H_S, WINDOW_7D_S
+    from headway.sim.account import UsageWindow
 
     periods = {"5h": WINDOW_5H_S, "7d": WINDOW_7D_S}
     name, _, rest = text.partition("=")
@@ -253,11 +252,11 @@ def _window(text: str) -> UsageWindow:
 
 
 def _options(parsed: argparse.Namespace) -> ServeOptions:
-    from headway.core.quota.dialect import DIALECTS
-    from headway.simulator.mischief import parse_shares
-    from headway.simulator.models import DEFAULT_MODEL, Models, must_be_model
-    from headway.simulator.script import read_script
-    from headway.simulator.server import ServeOptions
+    from headway.pacing.headers import DIALECTS
+    from headway.sim.delivery import parse_shares
+    from headway.sim.models import DEFAULT_MODEL, SimulatedModels, must_be_model
+    from headway.sim.script import read_script
+    from headway.sim.server import ServeOptions
 
     if parsed.dialect is not None and parsed.dialect not in DIALECTS:
         raise BadValueError(
@@ -269,7 +268,7 @@ def _options(parsed: argparse.Namespace) -> ServeOptions:
     if name == "script" and script is None:
         raise BadValueError("the model `script` needs rules", hint="add `--script rules.yaml`")
     return ServeOptions(
-        _whole("--seed", parsed.seed, SEED_MAX), parsed.dialect, Models(name, script),
+        _whole("--seed", parsed.seed, SEED_MAX), parsed.dialect, SimulatedModels(name, script),
         parse_shares(parsed.fault), parsed.host, _whole("--port", parsed.port, PORT_MAX),
     )  # fmt: skip
 

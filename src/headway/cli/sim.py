@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from io import TextIOWrapper
+from json import dumps
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,94 @@ from headway.cli.serve import add_serve
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
-    from headway.core.foresight.provider import ProviderSpec
-    from headway.core.report import Row
-    from headway.simulator.compare import Comparison, Contender, Experiment
-    from headway.simulator.presets import WorkloadPreset
+    from headway.report.tables import StrategyRow
+    from headway.sim.coherence_demo import DemoOutcome
+    from headway.sim.compare import Comparison, Contender, Experiment
+    from headway.sim.presets import WorkloadPreset
+    from headway.sim.provider import ProviderSpec
+
+
+# The demo of coherence as people see it: what three agents make of the same orders, five ways.
+
+RECORDS_MIN: Final = 8
+"""With fewer, agents that are shown half a record may say so little that they cost less."""
+RECORDS_MAX: Final = 1000
+WAY_CELLS: Final = 34
+HEAD: Final = (
+    ("", "false", "contradictory", "wrong", "", "", "done"),
+    ("", "errors", "corrections", "records", "tokens", "time", "again"),
+)
+CELLS: Final = (WAY_CELLS, 7, 14, 8, 8, 9, 6)
+
+
+def show(records: int, seeds: Sequence[int], is_json: bool) -> int:
+    """Perform every way with every seed, and print what came of it."""
+    from headway.sim.coherence_demo import compare
+
+    outcomes = [compare(records, seed) for seed in seeds]
+    if is_json:
+        told = [
+            {"seed": seed, **asdict(outcome)}
+            for seed, every in zip(seeds, outcomes, strict=True)
+            for outcome in every
+        ]
+        print(dumps(told, indent=2))
+        return 0
+    rows = [_Mean(ways) for ways in zip(*outcomes, strict=True)]
+    means = f"means over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    print(f"{records} orders, three agents (Parser, Enricher, Validator), {means}")
+    print("Virtual time, simulated provider: no key, nothing is sent.\n")
+    for line in (*HEAD, *(row.cells for row in rows)):
+        print(_line(line))
+    print(f"\n{_conclusion(records, rows)}")
+    return 0
+
+
+class _Mean:
+    """One way over all seeds."""
+
+    __slots__ = ("again", "contradictory", "false_errors", "seconds", "tokens", "way", "wrong")
+
+    def __init__(self, outcomes: Sequence[DemoOutcome]) -> None:
+        count = len(outcomes)
+        self.way = outcomes[0].way
+        self.false_errors = sum(one.false_errors for one in outcomes) / count
+        self.contradictory = sum(one.contradictory for one in outcomes) / count
+        self.wrong = sum(one.wrong_records for one in outcomes) / count
+        self.tokens = sum(one.tokens for one in outcomes) / count
+        self.seconds = sum(one.seconds for one in outcomes) / count
+        self.again = sum(one.reran for one in outcomes) / count
+
+    def __repr__(self) -> str:
+        return f"<{self.way}: {self.wrong:g} wrong, {self.tokens:g} tokens>"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        counts = (self.false_errors, self.contradictory, self.wrong)
+        return (
+            self.way, *(f"{number:.1f}" for number in counts), f"{self.tokens:,.0f}",
+            f"{self.seconds:.1f} s", f"{self.again:.1f}",
+        )  # fmt: skip
+
+
+def _line(cells: Sequence[str]) -> str:
+    """The first column to the left, numbers to the right."""
+    rest = (cell.rjust(width) for cell, width in zip(cells[1:], CELLS[1:], strict=True))
+    return f"{cells[0].ljust(WAY_CELLS)}{''.join(rest)}".rstrip()
+
+
+def _conclusion(records: int, rows: Sequence[_Mean]) -> str:
+    """What the numbers say, in words."""
+    _, loose, ordered, free, learned = rows
+    return (
+        f"Loose: {loose.wrong:.1f} of {records} records are wrong in the end, for "
+        f"{loose.tokens / ordered.tokens:.1f} times the tokens.\n"
+        f"With `needs` removed headway gives the same records, for "
+        f"{free.tokens / ordered.tokens - 1:.0%} more tokens the first time and "
+        f"{learned.tokens / ordered.tokens - 1:.0%} more\n"
+        "when it has seen who reads what."
+    )
+
 
 VIRTUAL: Final = "Virtual time, simulated provider: no key, nothing is sent."
 
@@ -134,8 +219,8 @@ def _demo(parsed: argparse.Namespace) -> int:
             f"there is no demo of {parsed.about!r}",
             hint="headway sim demo pacing, or headway sim demo coherence",
         )
-    from headway.simulator.compare import parse_contenders
-    from headway.simulator.presetfile import find_provider, find_workload
+    from headway.sim.compare import parse_contenders
+    from headway.sim.preset_file import find_provider, find_workload
 
     if parsed.records is not None:
         raise BadValueError("`--records` is of another demo", hint="headway sim demo coherence")
@@ -150,7 +235,6 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 
 def _coherence(parsed: argparse.Namespace) -> int:
-    from headway.cli.demo import RECORDS_MAX, RECORDS_MIN, show
 
     if parsed.preset is not None or parsed.no_timeline:
         raise BadValueError(
@@ -161,8 +245,8 @@ def _coherence(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    from headway.simulator.compare import parse_contenders
-    from headway.simulator.presetfile import find_provider, find_workload
+    from headway.sim.compare import parse_contenders
+    from headway.sim.preset_file import find_provider, find_workload
 
     words = parsed.strategy or [strategy for _, strategy in DEMO]
     contenders = [contender for word in words for contender in parse_contenders(word)]
@@ -178,7 +262,7 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _presets(parsed: argparse.Namespace) -> int:
-    from headway.simulator.presets import PROVIDERS, WORKLOADS
+    from headway.sim.presets import PROVIDERS, WORKLOADS
 
     found = [
         *(("provider", preset.name, preset.about) for preset in PROVIDERS.values()),
@@ -199,7 +283,7 @@ def _presets(parsed: argparse.Namespace) -> int:
 def _experiment(
     parsed: argparse.Namespace, provider: ProviderSpec, workload: WorkloadPreset
 ) -> Experiment:
-    from headway.simulator.compare import Experiment
+    from headway.sim.compare import Experiment
 
     return Experiment(provider, workload, _seeds(parsed))
 
@@ -212,8 +296,8 @@ def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
     """Compare, with a line of progress for whoever watches."""
-    from headway.simulator.compare import compare
-    from headway.watch.terminal import redraw_line
+    from headway.report.text.terminal import redraw_line
+    from headway.sim.compare import compare
 
     if not sys.stderr.isatty():
         return compare(experiment, contenders)
@@ -228,9 +312,9 @@ def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
 
 
 def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], about: str) -> None:
-    from headway.watch.screen import console_for
-    from headway.watch.table import caption, conclusion, draw_table
-    from headway.watch.timeline import Picture, draw_timelines
+    from headway.report.text.table import caption, conclusion, draw_table
+    from headway.report.text.timeline import Picture, draw_timelines
+    from headway.report.text.words import console_for
 
     if isinstance(sys.stdout, TextIOWrapper):
         # A name may be in a script that the output cannot encode: better a `?` than no table.
@@ -251,7 +335,7 @@ def _show(experiment: Experiment, compared: Comparison, drawn: Sequence[int], ab
     print(f"\n{conclusion(rows)}")
 
 
-def _print_json(rows: Sequence[Row]) -> int:
+def _print_json(rows: Sequence[StrategyRow]) -> int:
     """Rows for programs. JSON has no infinity: what never ended is null."""
     plain = [
         {

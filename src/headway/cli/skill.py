@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.subcommand import add_subcommand
+from headway.cli.main import add_subcommand
 
 if TYPE_CHECKING:
-    from headway.skill.places import Placed
+    from headway.mcp.skill import PlacedSkill
 
 EXAMPLES: Final = """\
 examples:
@@ -50,24 +50,24 @@ def _command(
 
 def _install(parsed: argparse.Namespace) -> int:
     if parsed.shows:
-        from headway.skill.text import skill_text
+        from headway.mcp.skill import skill_text
 
         print(skill_text(), end="")
         return 0
-    from headway.skill.places import install
+    from headway.mcp.skill import install
 
     return _each(parsed, install)
 
 
 def _uninstall(parsed: argparse.Namespace) -> int:
-    from headway.skill.places import uninstall
+    from headway.mcp.skill import uninstall
 
     return _each(parsed, uninstall)
 
 
-def _each(parsed: argparse.Namespace, do: Callable[[str, bool], Placed]) -> int:
+def _each(parsed: argparse.Namespace, do: Callable[[str, bool], PlacedSkill]) -> int:
     """Do it for each agent that was named, and say where."""
-    from headway.skill.places import DEFAULT, skill_path
+    from headway.mcp.skill import DEFAULT, skill_path
 
     paths = [skill_path(to, parsed.user, os.environ) for to in parsed.to or DEFAULT]
     placed = [do(path, parsed.force) for path in dict.fromkeys(paths)]

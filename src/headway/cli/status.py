@@ -35,8 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def show_runs() -> int:
     """The newest runs, and what can be done with them."""
-    from headway.watch.runs import draw_runs, recent_runs
-    from headway.watch.screen import console_for
+    from headway.report.text.runs import draw_runs, recent_runs
+    from headway.report.text.words import console_for
 
     draw_runs(console_for(sys.stdout), recent_runs())
     return 0
@@ -45,12 +45,11 @@ def show_runs() -> int:
 def _status(parsed: argparse.Namespace) -> int:
     if parsed.health:
         return _health(parsed)
-    from headway.runtime.detector import kept_findings
-    from headway.watch.detected import print_findings
-    from headway.watch.follow import watch_status
-    from headway.watch.glance import look, opened
-    from headway.watch.screen import console_for
-    from headway.watch.status import as_json, draw_status
+    from headway.report.text.check import print_findings
+    from headway.report.text.logs import watch_status
+    from headway.report.text.runs import as_json, draw_status, look, opened
+    from headway.report.text.words import console_for
+    from headway.run.detector import kept_findings
 
     with opened(parsed.name) as (place, reader):
         if parsed.watch:
@@ -67,10 +66,10 @@ def _health(parsed: argparse.Namespace) -> int:
     """How the accounts are; no run is needed, and no broker is started."""
     import os
 
-    from headway.runtime.configuration import thresholds
-    from headway.runtime.overview import overview
-    from headway.watch.health import draw_health, health_json, watch_health
-    from headway.watch.screen import console_for
+    from headway.client.overview import overview
+    from headway.config import thresholds
+    from headway.report.text.health import draw_health, health_json, watch_health
+    from headway.report.text.words import console_for
 
     at = thresholds(os.environ)
     if parsed.watch:
@@ -86,7 +85,7 @@ def print_json(shown: object) -> int:
     """One line for a program."""
     import json
 
-    from headway.watch.glance import finite
+    from headway.report.text.runs import finite
 
     print(json.dumps(finite(shown), ensure_ascii=False, allow_nan=False))
     return 0

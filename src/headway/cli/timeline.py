@@ -29,9 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _timeline(parsed: argparse.Namespace) -> int:
-    from headway.watch.glance import opened
-    from headway.watch.played import as_json, draw_played, played
-    from headway.watch.screen import console_for
+    from headway.report.text.runs import opened
+    from headway.report.text.timeline import as_json, draw_played, played
+    from headway.report.text.words import console_for
 
     with opened(parsed.name) as (_, reader):
         run = played(reader)

@@ -26,11 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 def _why(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from headway.watch.cause import cause_of
-    from headway.watch.causes import draw_cause
-    from headway.watch.glance import opened
-    from headway.watch.known import known
-    from headway.watch.screen import console_for
+    from headway.report.text.runs import opened
+    from headway.report.text.why import cause_of, draw_cause, known
+    from headway.report.text.words import console_for
 
     with opened(parsed.name) as (place, reader):
         found = cause_of(reader, parsed.task, lambda: known(reader.header, place.folder))

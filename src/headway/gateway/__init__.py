@@ -1,1 +1,5 @@
-"""A local endpoint that paces any unmodified agent: route, admit, forward, settle."""
+"""How are unmodified agents paced? A local endpoint.
+
+Reading order: `settings`, `guard`, `relay`, `call`, `reply`, `parked_calls`, `upstream`, `server`,
+`daemon`; `tasks`, `spending`; `recording`, `replay`, `request_match`; `callers`, `agents`.
+"""

@@ -19,37 +19,85 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from headway.core.quota.book import Outcome
-from headway.core.quota.quota import waited_for
-from headway.core.quota.refusal import BODY_BYTES_MAX
-from headway.core.values import Amounts, Fault, Sketch, Tally
+from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, emptied, window_of
+from headway.base.values import Amounts, Fault, Permit, Reading, Sketch, Tally
+from headway.broker.client import CallRequest
+from headway.client.accounts import KnownDialects
+from headway.client.exchange import Exchange, HeldPermit, OutgoingCall, Port
 from headway.errors import HeadwayError, QueueDeadlineError
-from headway.gateway import hold
-from headway.gateway.canonical import Asked as Form
-from headway.gateway.ledger import Ledger
-from headway.gateway.noted import Noted
-from headway.gateway.places import KEPT_S, Admitting, Places, name_of
-from headway.gateway.recordfile import CUT_OFF, NOT_SENT
+from headway.gateway import reply as hold
+from headway.gateway.counters import GatewayLedger
+from headway.gateway.parked_calls import KEPT_S, Admitting, ParkedCalls, name_of
 from headway.gateway.recording import Recorder, Recording
-from headway.gateway.reply import Reply
+from headway.gateway.replay import CUT_OFF, NOT_SENT, Tape
+from headway.gateway.reply import ClientReply
+from headway.gateway.request_match import CanonicalCall as Form
 from headway.gateway.spending import Spending
-from headway.gateway.tape import Tape
 from headway.gateway.upstream import LOST, Sender, words_of
-from headway.gateway.values import (
-    CallEnded,
-    Caller,
-    Pairs,
-    Passed,
-    Payer,
-    Turned,
-    Upstream,
-)
-from headway.runtime.accounts import Voices
-from headway.runtime.agents.gate import FIRST_SLICE_S, Fatal, Use, window_of
-from headway.runtime.client import CallRequest
-from headway.runtime.exchange import Asked, Exchange, Held, Port
-from headway.runtime.work import OverBudgetError
+from headway.gateway.values import CallEnded, Caller, Pairs, Passed, Payer, Turned, Upstream
+from headway.pacing.admission import CallOutcome
+from headway.pacing.quota import waited_for
+from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
+from headway.work import OverBudgetError
+
+# A permit of a call through the gateway, and how it ended.
+
+
+class RecordedPermit:
+    """A permit and how it ended, for the counters. Tells the payer of an empty usage window."""
+
+    __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
+
+    def __init__(self, ticket: HeldPermit, payer: Payer | None) -> None:
+        self._ticket = ticket
+        self._payer = payer
+        self.outcome: CallOutcome | None = None
+        self.output_tokens = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Noted {self._ticket!r}>"
+
+    @property
+    def permit(self) -> Permit:
+        return self._ticket.permit
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        """Why the answer is to be ended here; one that is over is handed on as it is."""
+        return self._ticket.cut if self.outcome is None else None
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the provider may have seen the call, once that is known."""
+        return self.outcome is not None and self.outcome.how != "unused"
+
+    def began(self, reading: Reading, dialect: str) -> None:
+        self._ticket.began(reading, dialect)
+        self._tell(reading)
+
+    def progressed(self, output_tokens: float) -> None:
+        self.output_tokens = output_tokens
+        self._ticket.progressed(output_tokens)
+
+    def still_alive(self) -> None:
+        self._ticket.still_alive()
+
+    def settle(self, outcome: CallOutcome) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+        self._ticket.settle(outcome)
+        self._tell(outcome.reading)
+
+    def statistics(self) -> CallOutcome | None:
+        """How it ended."""
+        return self.outcome
+
+    def _tell(self, reading: Reading) -> None:
+        if self._payer is not None and reading.limits:
+            for empty in emptied(reading, time.time()):
+                self._payer.window(empty.resets_at_s, empty.detail)
+
 
 CONNECTS_MAX: Final = 3
 CONNECT_AGAIN_S: Final = 0.5
@@ -65,14 +113,14 @@ class DrainingError(Exception):
 
 
 @dataclass(slots=True)
-class Means:
+class GatewayDependencies:
     """What all calls of a gateway use, and what it knows of them."""
 
     sender: Sender
     port: Port
-    ledger: Ledger
-    voices: Voices
-    places: Places
+    ledger: GatewayLedger
+    voices: KnownDialects
+    places: ParkedCalls
     wait_s: float | None = None
     """How long calls are held at most; `None` is as long as their callers bear it."""
     silent_s: float | None = None
@@ -95,7 +143,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IncomingCall:
     """A call as its client sent it."""
 
     passed: Passed
@@ -139,7 +187,7 @@ class _Times:
     first_byte_s: float = 0.0
 
 
-class Call:
+class GatewayCall:
     """One call. Made and used within one event loop; `answer` is called once."""
 
     __slots__ = (
@@ -148,7 +196,11 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self, request: web.BaseRequest, wanted: Wanted, means: Means, spending: Spending | None
+        self,
+        request: web.BaseRequest,
+        wanted: IncomingCall,
+        means: GatewayDependencies,
+        spending: Spending | None,
     ) -> None:
         wire, caller, is_stream = wanted.wire, wanted.caller, not wanted.sketch.is_whole
         wait_s = hold.wait_s(wire, caller, is_stream) if means.wait_s is None else means.wait_s
@@ -157,13 +209,13 @@ class Call:
         call = CallRequest(
             wanted.account, dialect, wanted.sketch, wanted.path, wanted.is_resent, is_soft=True
         )
-        self._exchange = Exchange(Asked(call, wire, wait_s, means.voices))
-        self._reply = Reply(request, wire, caller, wanted.passed.path, is_stream)
+        self._exchange = Exchange(OutgoingCall(call, wire, wait_s, means.voices))
+        self._reply = ClientReply(request, wire, caller, wanted.passed.path, is_stream)
         self._wanted = wanted
         self._means = means
         self._payer = wanted.passed.key.payer
         self._spending = spending
-        self._noted: Noted | None = None
+        self._noted: RecordedPermit | None = None
         self._recording: Recording | None = None
         self._number = 0
         self._was_held = False
@@ -204,7 +256,7 @@ class Call:
             await self._admitted()
             fault = self._means.fatal.last(self._wanted.use) if self._payer else None
             if fault is not None and self._noted is not None:
-                self._noted.settle(Outcome("unused"))
+                self._noted.settle(CallOutcome("unused"))
                 return await self._reply.turn(_hopeless(fault, self._wanted))
             with self._exchange:
                 try:
@@ -243,7 +295,7 @@ class Call:
                 payer.goes(waited)
         is_resent = bool(self._exchange.statistics().resends)
         self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
-        noted = self._noted = Noted(ticket, payer)
+        noted = self._noted = RecordedPermit(ticket, payer)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
             expected = ticket.permit.demand.expected
@@ -251,7 +303,7 @@ class Call:
             try:
                 await payer.reserve(cost.microusd, cost.tokens)
             except BaseException:
-                noted.settle(Outcome("unused"))
+                noted.settle(CallOutcome("unused"))
                 raise
         now = self._times.sent_s = time.monotonic()
         self._means.ledger.sent(self._number, now)
@@ -349,7 +401,7 @@ class Call:
         except OverBudgetError as error:
             self._exchange.closed()
             told = _too_dear(error)
-            _, body = hold.turned(self._wanted.wire, told)
+            _, body = hold.refusal_of(self._wanted.wire, told)
             return await self._reply.fail(told.status, body, data)
         return None
 
@@ -378,7 +430,7 @@ class Call:
         noted, seen = self._noted, self._exchange.statistics()
         outcome = None if noted is None else noted.outcome
         if noted is None or outcome is None:
-            tally, outcome = Tally(), Outcome("unused")
+            tally, outcome = Tally(), CallOutcome("unused")
         else:
             tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
         fault = outcome.fault
@@ -407,7 +459,7 @@ class Call:
         self._means.ledger.ended(self._number, ended, now)
 
 
-def _hopeless(fault: Fault, wanted: Wanted) -> Turned:
+def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:
     """A call that would be answered as those before it were: with the same status, where known."""
     found = re.match(r"HTTP (\d{3})", fault.detail)
     status = int(found[1]) if found is not None else 402
@@ -416,7 +468,9 @@ def _hopeless(fault: Fault, wanted: Wanted) -> Turned:
     return Turned(status, "fatal", why, "check the key, the address and the model's name")
 
 
-async def in_line(means: Means, wanted: Wanted, exchange: Exchange) -> Held:
+async def in_line(
+    means: GatewayDependencies, wanted: IncomingCall, exchange: Exchange
+) -> HeldPermit:
     """The permit. A client that goes away leaves its place for a moment."""
     if means.is_draining:
         raise DrainingError
@@ -437,7 +491,7 @@ async def in_line(means: Means, wanted: Wanted, exchange: Exchange) -> Held:
         means.waiting.discard(admitting)
 
 
-async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> Held:
+async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
     """Ask for the permit. Whoever pays hears soon that it waits for an empty usage window."""
     call, left_s = exchange.call, exchange.left_s()
     if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
@@ -462,7 +516,7 @@ async def _head(response: aiohttp.ClientResponse, exchange: Exchange) -> bytes:
     return b"".join(head)
 
 
-def counted(outcome: Outcome, expected: Amounts, is_finished: bool) -> Tally:
+def counted(outcome: CallOutcome, expected: Amounts, is_finished: bool) -> Tally:
     """The tokens of a call. What its provider did not report is what was expected, or what passed
     by if that is more; of an answer whose text is complete, what passed by."""
     tally = outcome.tally

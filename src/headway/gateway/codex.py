@@ -14,19 +14,18 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headway.gateway.found import Found, found_at, openai_itself, table, text_of
-from headway.gateway.links import make_home
-from headway.gateway.tomltext import toml_text
+from headway.gateway.config_files import make_home, toml_text
+from headway.gateway.settings import AgentProvider, found_at, openai_itself, table, text_of
 
 HOME: Final = "CODEX_HOME"
 CONFIG: Final = "config.toml"
 
 OPENAI: Final = "codex-openai"
-CHATGPT: Final = Found("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
+CHATGPT: Final = AgentProvider("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
 """Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
-def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Found]:
+def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[AgentProvider]:
     """The providers that the user's Codex calls, besides OpenAI with a key.
 
     Codex does not follow the variables with OpenAI's address, and its key is for OpenAI; unless

@@ -25,10 +25,10 @@ from http.client import HTTPConnection, HTTPException
 from typing import Final
 from urllib.parse import urlsplit
 
+from headway.base.folders import Folders, prepare
 from headway.errors import GatewayError, StateFileError
 from headway.gateway.settings import upstream_at
 from headway.gateway.values import Upstream
-from headway.runtime.folders import Folders, prepare
 
 FILE_BYTES_MAX: Final = 64 * 1024
 START_S_MAX: Final = 15.0
@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningGateway:
     """A gateway that runs."""
 
     pid: int
@@ -107,12 +107,12 @@ def claimed(place: Folders) -> Iterator[None]:
         os.close(handle)
 
 
-def publish(place: Folders, running: Running) -> None:
+def publish(place: Folders, running: RunningGateway) -> None:
     """Tell others of this user where the gateway is. Only within `claimed`."""
     _write(state_path(place), json.dumps({**asdict(running), "adds_key": list(running.adds_key)}))
 
 
-def find(place: Folders) -> Running | None:
+def find(place: Folders) -> RunningGateway | None:
     """The gateway that runs, if there is one."""
     try:
         handle = os.open(lock_path(place), os.O_RDWR | os.O_CLOEXEC)
@@ -149,13 +149,13 @@ def kept_token(place: Folders) -> str:
     return token
 
 
-def end_now(running: Running) -> None:
+def end_now(running: RunningGateway) -> None:
     """The first of two signals: the second one, of another kind, cannot be mistaken for it."""
     with suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGINT)
 
 
-def stop(place: Folders, running: Running, within_s: float) -> bool:
+def stop(place: Folders, running: RunningGateway, within_s: float) -> bool:
     """Ask the gateway to end, and wait until it has; whether it did in time."""
     with suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGTERM)
@@ -273,12 +273,12 @@ def _locks(handle: int, how: int) -> bool:
     return True
 
 
-def _read(path: str) -> Running | None:
+def _read(path: str) -> RunningGateway | None:
     """What the gateway told; `None` in the moment before it has."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.loads(file.read(FILE_BYTES_MAX))
-        return Running(
+        return RunningGateway(
             int(found["pid"]), str(found["url"]), str(found["token"]),
             float(found["started_wall_s"]), dict(found["upstreams"]), tuple(found["adds_key"]),
             float(found["drain_s"]),
@@ -309,7 +309,7 @@ def _unusable(path: str, fault: OSError) -> StateFileError:
     return StateFileError(f"{path} cannot be used: {fault.strerror}")
 
 
-def _runs_already(running: Running | None) -> GatewayError:
+def _runs_already(running: RunningGateway | None) -> GatewayError:
     where = "" if running is None else f" at {running.url}, process {running.pid}"
     return GatewayError(
         f"a gateway of yours runs already{where}",

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from headway.gateway.found import plain_json, table, text_of
-from headway.gateway.links import make_home
+from headway.gateway.config_files import make_home
+from headway.gateway.settings import plain_json, table, text_of
 
 HOME: Final = "GEMINI_CLI_HOME"
 FOLDER: Final = ".gemini"

@@ -15,16 +15,122 @@ request-header"): `Host`, `Origin`, `Sec-Fetch-Site`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from hmac import compare_digest
+from hmac import digest as keyed_digest
+from secrets import token_bytes, token_urlsafe
 from typing import Final
 from urllib.parse import unquote
 
-from headway.gateway.keys import Keyring
-from headway.gateway.values import Head, Key, Pairs, Passed, Turned, Upstream
+from headway.errors import BadValueError
+from headway.gateway.values import GatewayKey, Head, Pairs, Passed, Payer, Turned, Upstream
 from headway.wire import read
-from headway.wire.inflate import Inflater
+from headway.wire.stream import Inflater
 from headway.wire.values import REQUEST_BYTES_MAX, WireName
+
+# The keys that open the gateway: made here, found here, ended here.
+
+TOKEN_BYTES: Final = 32
+
+KEYS_MAX: Final = 65_536
+"""One for each attempt that runs, and a machine runs fewer processes than that."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
+"""Characters that stand for themselves in a URL; 22 of them are 128 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyringStatistics:
+    """How many keys there are, and what is under way with them."""
+
+    keys: int
+    issued: int
+    ended: int
+    in_flight: int
+    """Calls that wait or run with a key that has not ended."""
+
+
+class Keyring:
+    """All keys that open the gateway now."""
+
+    __slots__ = ("_ended", "_issued", "_keys", "_keys_max", "_secret")
+
+    def __init__(self, keys_max: int = KEYS_MAX) -> None:
+        self._keys_max = keys_max
+        self._keys: dict[bytes, GatewayKey] = {}
+        """By a digest that nobody else can compute: how long a search in it takes tells nothing
+        about the tokens."""
+        self._secret = token_bytes(TOKEN_BYTES)
+        self._issued = self._ended = 0
+
+    def __repr__(self) -> str:
+        return f"<Keyring {len(self._keys)} keys, {self._issued} issued, {self._ended} ended>"
+
+    def __iter__(self) -> Iterator[GatewayKey]:
+        return iter(tuple(self._keys.values()))
+
+    def issue(
+        self,
+        name: str,
+        path: tuple[str, ...] = (),
+        *,
+        token: str | None = None,
+        models: Iterable[str] | None = None,
+        payer: Payer | None = None,
+    ) -> GatewayKey:
+        """A new key; with `token` one that is known already, as that of a gateway that restarts."""
+        if len(self._keys) >= self._keys_max:
+            raise BadValueError(
+                "the gateway has no room for another key",
+                detail=f"{len(self._keys)} keys are in use",
+                hint="end the keys of attempts that are over",
+            )
+        found = token_urlsafe(TOKEN_BYTES) if token is None else token
+        if not _TOKEN.fullmatch(found):
+            raise BadValueError(
+                "a token of the gateway has 22 to 128 letters, digits, `-` and `_`",
+                detail=f"got {len(found)} characters",
+                hint='make one with `python -c "import secrets; print(secrets.token_urlsafe())"`',
+            )
+        place = self._place(found)
+        if place in self._keys:
+            raise BadValueError("two keys of the gateway have one token", where=name)
+        allowed = None if models is None else frozenset(models)
+        key = GatewayKey(found, name, path, models=allowed, payer=payer)
+        self._keys[place] = key
+        self._issued += 1
+        return key
+
+    def find(self, token: str) -> GatewayKey | None:
+        """The key that has this token and has not ended."""
+        key = self._keys.get(self._place(token))
+        # A second look, in constant time: a digest is not the token itself.
+        if key is None or not compare_digest(_bytes(key.token), _bytes(token)):
+            return None
+        return key
+
+    def end(self, key: GatewayKey) -> None:
+        """From now on it opens nothing. What is under way with it is its caller's to stop."""
+        key.is_over = True
+        place = self._place(key.token)
+        if self._keys.get(place) is key:
+            del self._keys[place]
+            self._ended += 1
+
+    def statistics(self) -> KeyringStatistics:
+        """How many keys there are."""
+        in_flight = sum(key.in_flight for key in self._keys.values())
+        return KeyringStatistics(len(self._keys), self._issued, self._ended, in_flight)
+
+    def _place(self, token: str) -> bytes:
+        return keyed_digest(self._secret, _bytes(token), "sha256")
+
+
+def _bytes(token: str) -> bytes:
+    return token.encode("utf-8", "surrogatepass")
+
 
 _Named = dict[bytes, list[bytes]]
 """The values of each header by its name in lower case: every rule is about a few of them."""
@@ -141,7 +247,7 @@ def examine(
     return Passed(key, upstream, f"{asked}{mark}{query}", route)
 
 
-def model_allowed(key: Key, model: str) -> Turned | None:
+def model_allowed(key: GatewayKey, model: str) -> Turned | None:
     """Whether this key may call this model, which is known when the body has been read."""
     if len(model) > MODEL_CHARS_MAX:
         message = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
@@ -301,7 +407,7 @@ def _leads_astray(segment: str) -> bool:
     return decoded in (".", "..") or _CODED.search(decoded) is not None
 
 
-def _page(head: Head, key: Key, rest: list[str]) -> Passed | Turned:
+def _page(head: Head, key: GatewayKey, rest: list[str]) -> Passed | Turned:
     if len(rest) > 1:
         return Turned(404, "path", f"the gateway has no page below {rest[0]!r}")
     if head.method not in ("GET", "HEAD"):

@@ -17,26 +17,133 @@ import fcntl
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from headway.core.values import Fault, Tally
+from headway.agents.metering import MeteredUsage
+from headway.base.values import Fault, Tally
 from headway.errors import StateFileError
-from headway.gateway.canonical import Asked
-from headway.gateway.recordfile import (
+from headway.gateway.replay import (
     BODY_BYTES_MAX,
+    CUT_OFF,
     Happening,
+    RecordedReply,
+    RecordLine,
     contents,
+    home_in,
     opening,
+    parts_of,
     private_file,
     sealed,
+    tally_of,
 )
-from headway.gateway.tape import Reply
+from headway.gateway.request_match import CanonicalCall, kind_of, unmeasured
 from headway.gateway.values import Pairs
-from headway.wire.loose import Fields
+from headway.wire.prices import price_at
+from headway.wire.values import Fields, text_of
+
+# What a recording says that each name has asked and been answered: for whoever asks again.
+
+CODEX: Final = "codex"
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    kind: str
+    form: str
+    model: str
+    tally: Tally | None = None
+    """None as long as it is not answered."""
+    is_again: bool = False
+    """Whether it was answered from a recording, and cost nothing."""
+
+
+def recorded_in(path: str) -> dict[str, MeteredUsage]:
+    """By name: the calls that were made, and what those took that were answered. Nothing if there
+    is no file; raises StateFileError if it is no recording, or a damaged one.
+
+    Of a conversation's lines only the longest counts: titles and routes are no part of what
+    a session holds, but they are paid. A call that was answered from a recording is recorded again,
+    counts once, and is paid once. One that was in flight when its gateway was killed counts:
+    nobody knows better.
+    """
+    try:
+        with open(path, "rb") as file:
+            lines = contents(path, file).lines
+    except FileNotFoundError:
+        return {}
+    found: dict[str, list[_Call]] = {}
+    for call in _calls(lines):
+        found.setdefault(call.name, []).append(call)
+    return {name: _sum(calls) for name, calls in found.items()}
+
+
+def doubts_of(path: str | None, home: str = "") -> list[str]:
+    """Why calls of a recording may not be found again by agents in this home, in words."""
+    if path is None:
+        return []
+    recorded = home_in(path)
+    with open(path, "rb") as file:
+        heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
+    clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
+    doubts = [words for client in clients if (words := unmeasured(*client))]
+    if recorded and recorded != home and any(caller == CODEX for caller, _ in clients):
+        doubts.append(
+            f"{os.path.basename(path)} was recorded in {recorded}; Codex tells the model its home, "
+            "so its calls will differ and be paid again"
+        )
+    return doubts
+
+
+def _calls(lines: tuple[RecordLine, ...]) -> list[_Call]:
+    """All that were answered, or may have been."""
+    found: list[_Call] = []
+    current: dict[object, _Call] = {}
+    for line in lines:
+        head, number = line.head, line.head.get("call")
+        if line.happening == "opened":
+            found += current.values()
+            current = {}
+        elif line.happening == "begun":
+            kind = kind_of(parts_of(head.get("parts")))
+            key, form, model = (text_of(head.get(name)) for name in ("key", "form", "model"))
+            current[number] = _Call(key, kind, form, model)
+        elif line.happening == "replied" and number in current:
+            current[number].tally = tally_of(head.get("tally"))
+            current[number].is_again = head.get("again") is True
+        elif line.happening == "dropped" and head.get("why") != CUT_OFF:
+            current.pop(number, None)
+    return [*found, *current.values()]
+
+
+def _sum(calls: list[_Call]) -> MeteredUsage:
+    kinds = Counter(call.kind for call in calls)
+    ((longest, _),) = kinds.most_common(1)
+    line = [call for call in calls if call.kind == longest]
+    answered = {call.form for call in line if call.tally is not None}
+    in_flight = sum(call.tally is None for call in line)
+    paid = [(call.model, call.tally) for call in calls if call.tally and not call.is_again]
+    return MeteredUsage(
+        len(answered) + in_flight,
+        sum(tally.input_tokens + tally.cache_read_tokens for _, tally in paid),
+        sum(tally.output_tokens for _, tally in paid),
+        sum(_cost(model, tally) for model, tally in paid),
+        in_flight=in_flight,
+        paid=len(paid),
+        unpriced=sum(price_at(model, 0) is None for model, _ in paid),
+    )
+
+
+def _cost(model: str, tally: Tally) -> int:
+    price = price_at(model, ceil(tally.input_tokens + tally.cache_read_tokens))
+    return 0 if price is None else price.cost_of(tally)
+
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much is written and synced at once, so that the first of it need not wait for long."""
@@ -47,7 +154,7 @@ and whose account it was are nobody's business later, and limits are other ones 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordingEntry:
     """One line to be written, and whom to tell."""
 
     head: Fields
@@ -77,7 +184,7 @@ class RecordingStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class WriterStatistics:
+class RecordingWriterStatistics:
     """A writer at an instant."""
 
     waiting: int
@@ -107,7 +214,7 @@ class Recorder:
     def __repr__(self) -> str:
         return f"<Recorder {self.path}, {self._replies} replies of {self._calls} calls>"
 
-    def begin(self, asked: Asked) -> Recording:
+    def begin(self, asked: CanonicalCall) -> Recording:
         """A call came. Tell it as soon as it is here, before it waits: which calls a client has
         in flight together decides how they may be replayed."""
         self._calls += 1
@@ -129,7 +236,7 @@ class Recorder:
         )
         return recording
 
-    async def again(self, asked: Asked, reply: Reply) -> bool:
+    async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:
         """Record a call that was answered from a recording: this one is whole by itself."""
         recording = self.begin(asked)
         recording.answered(reply.status, reply.headers)
@@ -148,7 +255,7 @@ class Recorder:
         """Add a line. For recordings."""
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
         self._replies += happening == "replied"
-        self._writer.put(Entry(head, body, told))
+        self._writer.put(RecordingEntry(head, body, told))
 
     def close(self) -> None:
         """Write what is left and end. Blocks until it is on the disk."""
@@ -274,13 +381,13 @@ class Writer:
         self.size_bytes = os.fstat(fd).st_size
         self._fd = fd
         self._on_fault = on_fault
-        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def __repr__(self) -> str:
         return f"<Writer {self.size_bytes} bytes, {self._queue.qsize()} waiting{self.fault}>"
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: RecordingEntry) -> None:
         """Give an entry to the thread. It starts with the first, and after any fork."""
         if self._thread.ident is None:
             self._thread.start()
@@ -292,8 +399,8 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
-    def statistics(self) -> WriterStatistics:
-        return WriterStatistics(self._queue.qsize(), self.size_bytes, self.fault)
+    def statistics(self) -> RecordingWriterStatistics:
+        return RecordingWriterStatistics(self._queue.qsize(), self.size_bytes, self.fault)
 
     def _run(self) -> None:
         is_last = False
@@ -306,9 +413,9 @@ class Writer:
                     self._failed(error)
             tell(batch, not self.fault)
 
-    def _batch(self) -> tuple[list[Entry], bool]:
+    def _batch(self) -> tuple[list[RecordingEntry], bool]:
         """All that has come, waiting for the first; and whether it is the end."""
-        batch: list[Entry] = []
+        batch: list[RecordingEntry] = []
         size = 0
         entry = self._queue.get()
         while entry is not None:
@@ -322,7 +429,7 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _write(self, batch: list[Entry]) -> None:
+    def _write(self, batch: list[RecordingEntry]) -> None:
         lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
         write_all(self._fd, lines)
         # What nobody waits for is on the disk with the next reply.
@@ -339,7 +446,7 @@ class Writer:
             self._on_fault(self.fault)
 
 
-def tell(batch: list[Entry], is_durable: bool) -> None:
+def tell(batch: list[RecordingEntry], is_durable: bool) -> None:
     """From the thread, to the loops of those who wait."""
     for entry in batch:
         if entry.told is not None:

@@ -19,22 +19,23 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from headway.core.values import Tally
+from headway.base.values import Tally
+from headway.client.accounts import account_name, host_name
+from headway.client.exchange import RETRY_COUNT
+from headway.client.http_server import ask_for_body
 from headway.errors import HeadwayError, WireError
-from headway.gateway import guard, hold
-from headway.gateway.call import DRAINING, Call, Means, Wanted
+from headway.gateway import guard
+from headway.gateway import reply as hold
+from headway.gateway.call import DRAINING, GatewayCall, GatewayDependencies, IncomingCall
 from headway.gateway.callers import caller_of
-from headway.gateway.canonical import Asked as Form
-from headway.gateway.canonical import Sent, asked
-from headway.gateway.keys import Keyring
-from headway.gateway.reply import fields_of, write
+from headway.gateway.guard import Keyring
+from headway.gateway.replay import RecordedReply
+from headway.gateway.reply import fields_of, write_reply
+from headway.gateway.request_match import CanonicalCall as Form
+from headway.gateway.request_match import Sent, asked
 from headway.gateway.spending import Prices, Spending
-from headway.gateway.tape import Reply
 from headway.gateway.upstream import LOST, words_of
 from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
-from headway.runtime.accounts import account_name, host_name
-from headway.runtime.exchange import RETRY_COUNT
-from headway.runtime.hosting import ask_for_body
 from headway.wire.read import sketch
 from headway.wire.values import Route
 
@@ -52,7 +53,7 @@ class Relay:
 
     def __init__(
         self,
-        means: Means,
+        means: GatewayDependencies,
         keys: Keyring,
         upstreams: Mapping[str, Upstream],
         prices: Prices | None = None,
@@ -98,7 +99,7 @@ class Relay:
                 return await self._call(request, wanted)
         return await self._pass(request, head, passed, passed.upstream, body)
 
-    async def _call(self, request: web.BaseRequest, wanted: Wanted) -> web.StreamResponse:
+    async def _call(self, request: web.BaseRequest, wanted: IncomingCall) -> web.StreamResponse:
         key, spending = wanted.passed.key, None
         if self._means.is_draining:
             return self._refused(wanted.passed.route, DRAINING)
@@ -113,9 +114,11 @@ class Relay:
             kept = self._means.tape.find(wanted.form)
             if kept is not None:
                 return await self._replayed(wanted, wanted.form, kept)
-        return await Call(request, wanted, self._means, spending).answer()
+        return await GatewayCall(request, wanted, self._means, spending).answer()
 
-    async def _replayed(self, wanted: Wanted, form: Form, kept: Reply) -> web.Response:
+    async def _replayed(
+        self, wanted: IncomingCall, form: Form, kept: RecordedReply
+    ) -> web.Response:
         """The answer to the same call at the same place of a recording. It costs nothing."""
         means, key, now = self._means, wanted.passed.key, time.monotonic()
         if means.recorder is not None:
@@ -133,7 +136,7 @@ class Relay:
 
     def _wanted(
         self, head: Head, passed: Passed, upstream: Upstream, route: Route, body: bytes
-    ) -> Wanted | Turned | None:
+    ) -> IncomingCall | Turned | None:
         """The call that a body asks for; `None` if it asks for nothing that can be understood."""
         plain = guard.unpacked(body, head.headers)
         if isinstance(plain, Turned):
@@ -164,7 +167,7 @@ class Relay:
                 Sent(name, caller, route.wire, upstream.name, seen.model, passed.path,
                      head.headers, plain)
             )  # fmt: skip
-        return Wanted(
+        return IncomingCall(
             passed, upstream, route.wire, caller, account, onward, body, seen, is_resent, form
         )
 
@@ -194,7 +197,7 @@ class Relay:
             )
             await out.prepare(request)
             while data := await response.content.readany():
-                await write(request, out, data)
+                await write_reply(request, out, data)
         except LOST:
             # Half a response must not be taken for a whole one.
             if request.transport is not None:
@@ -205,7 +208,7 @@ class Relay:
 
     def _refused(self, route: Route | None, turned: Turned) -> web.Response:
         self._means.ledger.turned(turned)
-        headers, body = hold.turned(None if route is None else route.wire, turned)
+        headers, body = hold.refusal_of(None if route is None else route.wire, turned)
         return web.Response(status=turned.status, headers=headers, body=body)
 
     def _page(self, passed: Passed) -> web.Response:

@@ -11,17 +11,358 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final
+from contextlib import suppress
+from math import ceil
+from typing import Final, Literal
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
-from headway.gateway import guard, hold
-from headway.gateway.beat import Beat
+from headway.base.values import Sketch
+from headway.client.exchange import OutgoingCall
+from headway.errors import (
+    AccountClosedError,
+    BrokerUnavailableError,
+    BudgetReachedError,
+    DemandTooLargeError,
+    HeadwayError,
+    QueueDeadlineError,
+)
+from headway.gateway import guard
 from headway.gateway.values import Caller, Turned
-from headway.wire.inflate import Inflater
-from headway.wire.values import WireName
+from headway.wire import answer as write
+from headway.wire import anthropic, gemini
+from headway.wire.stream import Inflater, event
+from headway.wire.values import Fields, WireName, dumped, object_fields, parsed, text_of
+
+# What a client is told while its call is held, and when it is held in vain: bytes, no decisions.
+
+SizeClass = Literal["small", "large"]
+
+SMALL_BYTES_MAX: Final = 10_000
+"""Up to here a call is small. opencode asks for a title in 2.5 kB, Gemini CLI for a route in 3.1,
+with the user's own words in them; the first call of any conversation has 30 kB and more of tools
+and instructions."""
+
+RETRY_AFTER_S_MIN: Final = 1
+RETRY_AFTER_S_MAX: Final = 60
+"""Codex gives up on a 429 without Retry-After, Claude Code on one with more than this."""
+
+QUEUE_RETRY_S: Final = 5.0
+"""When a call that waited for too long may come again. Soon: it begins at the end of the line."""
+
+SOON_S: Final = 2.0
+"""When a gateway that stops, or lost its broker, may be back."""
+
+WHOLE_S_MIN: Final = 240.0
+"""For so long a call without beats is held even if its client may not be as patient: sent again,
+it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
+
+LOST: Final = "lost"
+"""The code of a call that a provider was sent and gave no answer to."""
+
+_SSE: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+COMMITTED: Final[dict[WireName, dict[str, str]]] = {
+    "anthropic": _SSE,
+    "openai-chat": _SSE,
+    "openai-responses": _SSE,
+    "gemini": {**_SSE, "content-type": "text/event-stream"},
+}
+"""The headers of a stream that began before its answer, as its provider would send them."""
+
+COMMITTED_WHOLE: Final = {"content-type": "application/json; charset=UTF-8"}
+"""The headers of JSON that began, with white space, before it was there."""
+
+_COMMENT: Final = b": held by headway\n\n"
+
+_PING: Final = event(b'{"type": "ping"}', "ping")
+"""Anthropic's own keep-alive."""
+
+_KEEPALIVE: Final = event(b'{"type":"keepalive","sequence_number":0}', "keepalive")
+"""Of OpenAI Responses: Codex counts events and not bytes, and passes over those that it does not
+know. Strict SDKs and the AI SDK do not: they get a comment."""
+
+_NEWLINE: Final = b"\n"
+"""For Gemini, whose SDKs split lines themselves and read a comment as JSON."""
+
+
+def ping_bytes(wire: WireName, caller: Caller, is_stream: bool = True) -> bytes:
+    """One sign of life for an answer that has begun, the same each time; nothing if it has none."""
+    if not is_stream:
+        return _NEWLINE if caller.name == "gemini-cli" else b""
+    if wire == "gemini":
+        return _NEWLINE
+    if wire == "anthropic":
+        return _PING
+    if wire == "openai-responses" and caller.name == "codex":
+        return _KEEPALIVE
+    return _COMMENT
+
+
+def stream_headers(wire: WireName, path: str, is_stream: bool) -> dict[str, str]:
+    """The headers of an answer that begins before it is there.
+
+    A stream of Gemini that is not asked for as events is one long JSON array.
+    """
+    if not is_stream or (wire == "gemini" and "alt=sse" not in path):
+        return COMMITTED_WHOLE
+    return COMMITTED[wire]
+
+
+def wait_s(wire: WireName, caller: Caller, is_stream: bool) -> float:
+    """How long a call may be held."""
+    if ping_bytes(wire, caller, is_stream):
+        return caller.wait_s
+    return min(caller.wait_s, max(caller.silent_s, WHOLE_S_MIN))
+
+
+def size_class(sketch: Sketch) -> SizeClass:
+    """Which of the two flows of a key a call belongs to.
+
+    Both are served in turn by what they cost, so that many small calls pass between two large
+    ones, and neither ever waits for all of the other.
+    """
+    return "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+
+
+def retry_after(seconds: float) -> str:
+    """The value of Retry-After: whole seconds, from 1 to 60."""
+    if not seconds > RETRY_AFTER_S_MIN:
+        return str(RETRY_AFTER_S_MIN)
+    return str(ceil(min(seconds, RETRY_AFTER_S_MAX)))
+
+
+def failure_bytes(wire: WireName, status: int, body: bytes, caller: Caller | None = None) -> bytes:
+    """The end of a stream that has begun, when its answer is an error response.
+
+    A whole answer that has begun has no such end: its connection is cut.
+    """
+    if wire == "openai-responses":
+        return _responses_failed(status, body)
+    told = write.error_event(wire, status, body)
+    if wire == "gemini" and caller is not None and caller.name in _READ_EVENTS_ONLY:
+        return event(b"[%s]" % told.strip())
+    return told
+
+
+_READ_EVENTS_ONLY: Final = frozenset(("opencode", "ai-sdk"))
+"""Google's own SDKs look for an error in bare JSON. These pass over that, and take an event with
+an error in it for an empty answer; an event that is no object is an error to them, and they say
+and judge what is in it."""
+
+_AGAIN: Final = frozenset((408, 409, 429))
+
+_CODEX_CODES: Final = frozenset(
+    ("context_length_exceeded", "insufficient_quota", "usage_not_included", "invalid_prompt",
+     "rate_limit_exceeded", "server_error")
+)  # fmt: skip
+"""Codes that mean to Codex what they say. It sends a call again after the last two, and after
+every code that it does not know; but not after `server_is_overloaded`."""
+
+
+def _may_succeed(status: int) -> bool:
+    """Whether the same call, sent again, may succeed."""
+    return status in _AGAIN or status >= 500
+
+
+def _responses_failed(status: int, body: bytes) -> bytes:
+    """Two events: SDKs raise the error in the first, Codex only looks at the second.
+
+    SDKs raise what has the field `error`, and read on after the flat event that the documentation
+    has; the AI SDK wants either. Codex decides by the code alone, and sends the call again after
+    every code that it does not know.
+    """
+    top = object_fields(parsed(body))
+    error = object_fields(top.get("error")) or top
+    kind = text_of(error.get("type")) or _openai_type(status)
+    code = text_of(error.get("code")) or kind
+    message = text_of(error.get("message")) or body.decode("utf-8", "replace") or f"HTTP {status}"
+    flat: Fields = {"code": code, "message": message, "param": error.get("param")}
+    first: Fields = {"type": "error", "sequence_number": 0, **flat, "error": {"type": kind, **flat}}
+    last = _failed_response(code if code in _CODEX_CODES else _codex_code(status), message)
+    return event(dumped(first), "error") + event(dumped(last), "response.failed")
+
+
+def _codex_code(status: int) -> str:
+    """Of the codes that end a call, `invalid_prompt` is the one whose message Codex shows."""
+    if not _may_succeed(status):
+        return "invalid_prompt"
+    return "rate_limit_exceeded" if status == 429 else "server_error"
+
+
+def _failed_response(code: str, message: str) -> Fields:
+    response: Fields = {
+        "id": "resp_held",
+        "object": "response",
+        "created_at": 0,
+        "status": "failed",
+        "error": {"code": code, "message": message},
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": "",
+        "output": [],
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": None,
+    }
+    return {"type": "response.failed", "sequence_number": 1, "response": response}
+
+
+def refusal_of(wire: WireName | None, turned: Turned) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a refusal of the gateway's own, in the wire's error format."""
+    message = f"headway: {turned.message}"
+    if turned.hint:
+        message = f"{message}; {turned.hint}"
+    return _refusal(wire, turned.status, turned.code, message, SOON_S)
+
+
+_STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
+    (QueueDeadlineError, 429),
+    (BudgetReachedError, 402),
+    (AccountClosedError, 402),
+    (DemandTooLargeError, 400),
+    (BrokerUnavailableError, 503),
+)
+
+
+def given_up(error: HeadwayError, asked: OutgoingCall) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body for a call that will not be sent, and why."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    parts = (error.message, error.where, error.detail, error.hint)
+    message = f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
+    after_s = QUEUE_RETRY_S if status == 429 else SOON_S
+    return status, *_refusal(asked.wire, status, error.code, message, after_s)
+
+
+def _refusal(
+    wire: WireName | None, status: int, code: str, message: str, after_s: float
+) -> tuple[dict[str, str], bytes]:
+    """SDKs obey `x-should-retry`; nobody is sent away for ever by a 429 or a 503 of ours.
+
+    A 500 is headway's own fault and a 502 an upstream that could not be reached after several
+    tries: to send those again would hide them. A call that was sent and lost was tried once: its
+    client decides, as it would have without us.
+    """
+    headers = {
+        "content-type": "application/json",
+        "x-should-retry": "false",
+        "x-headway-error": code,
+    }
+    if code == LOST:
+        headers["x-should-retry"] = "true"
+    if status in (429, 503):
+        headers |= {"x-should-retry": "true", "retry-after": retry_after(after_s)}
+    return headers, dumped(_error_body(wire, status, code, message))
+
+
+def _error_body(wire: WireName | None, status: int, code: str, message: str) -> Fields:
+    if wire == "anthropic":
+        kind = anthropic.TYPE_OF_STATUS.get(status, "api_error" if status >= 500 else _BAD)
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if wire == "gemini":
+        return {"error": gemini.failure(status, message)}
+    # Codex takes a code for a reason; the status and the type tell others what kind it is.
+    inner = {"message": message, "type": _openai_type(status), "param": None, "code": code}
+    return {"error": inner}
+
+
+_BAD: Final = "invalid_request_error"
+
+
+def _openai_type(status: int) -> str:
+    if status == 402:
+        return "insufficient_quota"
+    if status == 429:
+        return "rate_limit_exceeded"
+    return "server_error" if status >= 500 else _BAD
+
+
+# Signs of life for a client whose call is held: nothing while that is safe, then a late commit.
+
+
+class Beat:
+    """Keeps one client waiting."""
+
+    __slots__ = (
+        "_beat",
+        "_caller",
+        "_headers",
+        "_lock",
+        "_request",
+        "_response",
+        "_task",
+        "_timer",
+    )
+
+    def __init__(
+        self, request: web.BaseRequest, caller: Caller, beat: bytes, headers: Mapping[str, str]
+    ) -> None:
+        """`beat` is one sign of life, or nothing; `headers` are those of a response that begins."""
+        self._request = request
+        self._caller = caller
+        self._beat = beat
+        self._headers = headers
+        self._response: web.StreamResponse | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._lock: asyncio.Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"<Beat for {self._caller.name}, {'committed' if self.is_committed else 'silent'}>"
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the client has been sent a 200 already."""
+        return self._response is not None
+
+    def start(self) -> None:
+        """Begin to count the silence."""
+        if self._beat:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._caller.silent_s, self._commit)
+
+    async def stop(self) -> web.StreamResponse | None:
+        """The answer is here: the response to write it to if one was begun."""
+        self.cancel()
+        if self._lock is not None:
+            async with self._lock:
+                pass
+        return self._response
+
+    def cancel(self) -> None:
+        """The client has gone, or will be answered."""
+        if self._timer is not None:
+            self._timer.cancel()
+        task, self._task = self._task, None
+        # In the middle of a write it ends by itself, at the lock.
+        if task is not None and self._lock is not None and not self._lock.locked():
+            task.cancel()
+
+    def _commit(self) -> None:
+        self._timer = None
+        self._lock = asyncio.Lock()
+        self._task = asyncio.get_running_loop().create_task(self._keep(self._lock))
+
+    async def _keep(self, lock: asyncio.Lock) -> None:
+        """Send a beat as often as the client wants one."""
+        with suppress(ConnectionError, asyncio.CancelledError):
+            async with lock:
+                response = web.StreamResponse(headers=self._headers)
+                self._response = response
+                await response.prepare(self._request)
+                await response.write(self._beat)
+            while self._task is not None:
+                await asyncio.sleep(self._caller.beat_s)
+                async with lock:
+                    if self._task is not None:
+                        await response.write(self._beat)
+
 
 GONE: Final = 499
 """The status in the books of a call whose client went away."""
@@ -38,7 +379,7 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
 
 
-class Reply:
+class ClientReply:
     """The response to one call, from the first beat to the last byte."""
 
     __slots__ = ("_beat", "_caller", "_inflater", "_is_stream", "_request", "_response", "_tail",
@@ -51,7 +392,7 @@ class Reply:
         self._wire: WireName = wire
         self._caller = caller
         self._is_stream = is_stream
-        beat, headers = hold.beat(wire, caller, is_stream), hold.committed(wire, path, is_stream)
+        beat, headers = ping_bytes(wire, caller, is_stream), stream_headers(wire, path, is_stream)
         self._beat = Beat(request, caller, beat, headers)
         self._inflater: Inflater | None = None
         self._response: web.StreamResponse | None = None
@@ -126,7 +467,7 @@ class Reply:
 
     async def turn(self, turned: Turned) -> web.StreamResponse:
         """A refusal of the gateway's own."""
-        headers, body = hold.turned(self._wire, turned)
+        headers, body = refusal_of(self._wire, turned)
         return await self.tell(turned.status, headers, body)
 
     async def fail(self, status: int, body: bytes, data: bytes = b"") -> web.StreamResponse:
@@ -138,7 +479,7 @@ class Reply:
         rest = rest_of_event(self._tail, b"".join(pieces))
         if not self._is_stream or rest is None:
             return self.cut()
-        await self._send(rest + hold.failed(self._wire, status, body, self._caller))
+        await self._send(rest + failure_bytes(self._wire, status, body, self._caller))
         return self._begun()
 
     def cut(self) -> web.StreamResponse:
@@ -154,10 +495,10 @@ class Reply:
     async def _send(self, data: bytes) -> None:
         if self._response is not None and data:
             self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-            await write(self._request, self._response, data)
+            await write_reply(self._request, self._response, data)
 
 
-async def write(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
+async def write_reply(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
     """Send some bytes to a client, for as long as it takes any."""
     transport = request.transport
     # A little, and nothing before it, is taken by the system at once.

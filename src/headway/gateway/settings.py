@@ -11,10 +11,10 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from headway.core.numbers import seconds_of
+from headway.base.numbers import seconds_of
+from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import BadValueError, did_you_mean
 from headway.gateway.values import Upstream
-from headway.runtime.accounts import GATEWAY_VARIABLE
 
 PORT_DEFAULT: Final = 4929
 """HWAY on a telephone; registered for nothing."""
@@ -85,7 +85,7 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GatewayOptions:
     """The command line, as it was written."""
 
     upstreams: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Options:
     @property
     def needs_own(self) -> bool:
         """Whether a gateway that runs already cannot be meant."""
-        return self != Options(host=self.host, port=self.port)
+        return self != GatewayOptions(host=self.host, port=self.port)
 
     def names(self, provider: str) -> bool:
         """Whether the user says where this provider is, or gives its key."""
@@ -117,7 +117,7 @@ class Options:
         return without_version(checked_url(bare[-1], "--upstream")) if bare else None
 
 
-def read_settings(options: Options, environ: Mapping[str, str]) -> GatewaySettings:
+def read_settings(options: GatewayOptions, environ: Mapping[str, str]) -> GatewaySettings:
     """Everything that the gateway has to know; raises `BadValueError`."""
     named = dict(_named(options.upstreams))
     asked = {name: _of_environment(name, environ) for name in DEFAULTS if name not in named}
@@ -242,7 +242,9 @@ def alias_name(variable: str) -> str:
     return variable.lower().replace("_", "-")
 
 
-def _of_aliases(options: Options, environ: Mapping[str, str]) -> Iterator[tuple[str, Upstream]]:
+def _of_aliases(
+    options: GatewayOptions, environ: Mapping[str, str]
+) -> Iterator[tuple[str, Upstream]]:
     """Addresses in other variables stay what they are: a key goes where it went before."""
     for variable, (provider, _) in ALIASES.items():
         name, url = alias_name(variable), environ.get(variable, "").strip()
@@ -285,7 +287,7 @@ def _key(
     return name, key
 
 
-def _recordings(options: Options) -> tuple[str | None, str | None]:
+def _recordings(options: GatewayOptions) -> tuple[str | None, str | None]:
     record = None if options.record is None else os.path.abspath(options.record)
     replay = None if options.replay is None else os.path.abspath(options.replay)
     if replay is not None and not os.path.isfile(replay):
@@ -331,3 +333,73 @@ def _has_port(found: SplitResult) -> bool:
 def _without_secrets(text: str) -> str:
     """What was written, for an error: never more than the place that it leads to."""
     return re.sub(r"//[^/@]*@", "//...@", text)[:200]
+
+
+# What is read from the configurations of agents: their providers.
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+"""A configuration is a page; what is larger is left alone."""
+
+_STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProvider:
+    """A provider that an agent calls."""
+
+    name: str
+    """Of the upstream that it becomes: the agent's, then its own."""
+    url: str
+    """As the agent has it: its address at the gateway stands for the whole of it."""
+
+
+def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[AgentProvider]:
+    """The provider, unless its address is none; what is behind a gateway, if it is a gateway's."""
+    if leads_to_gateway(url, environ):
+        url = behind(environ).get(name, "")
+    if not fit_name(name) or not url:
+        return
+    try:
+        yield AgentProvider(name, checked_url(url, name))
+    except BadValueError:
+        # Whoever wrote it will hear of it from the agent.
+        return
+
+
+def openai_itself(
+    name: str, environ: Mapping[str, str], *variables: str
+) -> Iterator[AgentProvider]:
+    """OpenAI, for an agent that does not follow these variables, if they lead elsewhere."""
+    set_ = (environ.get(variable, "").strip() for variable in variables)
+    url = next(filter(None, set_), "")
+    if leads_to_gateway(url, environ):
+        url = behind(environ).get("openai", "")
+    if url and without_version(url.rstrip("/")) != DEFAULTS["openai"]:
+        yield AgentProvider(name, f"{DEFAULTS['openai']}/v1")
+
+
+def table(value: object) -> dict[str, object]:
+    """A table of a configuration; what is none is an empty one."""
+    return {str(key): one for key, one in value.items()} if isinstance(value, dict) else {}
+
+
+def text_of(path: str) -> str | None:
+    """A file's text, or `None` if there is none; raises OSError and ValueError."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if len(content) > FILE_BYTES_MAX:
+        raise ValueError(f"{os.path.basename(path)} is too large")
+    return content.decode()
+
+
+def plain_json(text: str) -> str:
+    """JSON without the comments and last commas that people write."""
+
+    def kept(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else " "
+
+    return _STRING_OR_COMMA.sub(kept, _STRING_OR_COMMENT.sub(kept, text))

@@ -20,29 +20,24 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from headway.core.engine.budget import Cost
-from headway.core.engine.local import Resting
+from headway.agents.metering import MeteredUsage
+from headway.client.accounts import GATEWAY_VARIABLE
+from headway.engine.budget import Cost
+from headway.engine.strategy import Resting
 from headway.errors import StateFileError
 from headway.gateway.agents import base_urls, environment, whole_settings, write_homes
-from headway.gateway.keys import Keyring
-from headway.gateway.links import remove_home
-from headway.gateway.pocket import Pocket
-from headway.gateway.recorded import recorded_in
-from headway.gateway.settings import (
-    VARIABLES,
-    GatewaySettings,
-    Options,
-    leads_to_gateway,
-)
-from headway.gateway.values import Key, Upstream
-from headway.runtime.accounts import GATEWAY_VARIABLE
-from headway.runtime.metering import Taken
-from headway.runtime.work import Attempt, OverBudgetError, WindowEmptyError
+from headway.gateway.config_files import remove_home
+from headway.gateway.guard import Keyring
+from headway.gateway.recording import recorded_in
+from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
+from headway.gateway.spending import Pocket
+from headway.gateway.values import GatewayKey, Upstream
+from headway.work import Attempt, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
+    from headway.client.exchange import Port
     from headway.gateway.server import Gateway
     from headway.gateway.spending import Prices
-    from headway.runtime.exchange import Port
 
 BACKLOG: Final = 4096
 """Connections that wait while the server is being started, and later to be taken up."""
@@ -146,8 +141,8 @@ class _Metered:
     __slots__ = ("_ended", "_folder", "_key", "_keys", "_payer", "carried", "environment")
 
     def __init__(
-        self, key: Key, keys: Keyring, payer: _Payer, told: _Told,
-        ended: Callable[[str, Taken], None],
+        self, key: GatewayKey, keys: Keyring, payer: _Payer, told: _Told,
+        ended: Callable[[str, MeteredUsage], None],
     ) -> None:  # fmt: skip
         self._key = key
         self._ended = ended
@@ -155,7 +150,7 @@ class _Metered:
         self._payer = payer
         self.environment = told.environment
         self._folder = told.folder
-        self.carried = Taken()
+        self.carried = MeteredUsage()
 
     def __repr__(self) -> str:
         return f"<_Metered {self._key.name}>"
@@ -172,10 +167,10 @@ class _Metered:
     def is_ended(self) -> bool:
         return self._payer.is_ended
 
-    def statistics(self) -> Taken:
+    def statistics(self) -> MeteredUsage:
         """What its calls came to so far, with what it carries on."""
         totals, carried = self._key.totals, self.carried
-        return Taken(
+        return MeteredUsage(
             totals.calls + carried.calls, totals.input_tokens + carried.input_tokens,
             totals.output_tokens + carried.output_tokens,
             totals.spend_microusd + carried.microusd, replayed=totals.replayed,
@@ -187,7 +182,7 @@ class _Metered:
         """Its calls are recorded, and found in recordings, under this name."""
         self._key.name = name
 
-    async def close(self) -> Taken:
+    async def close(self) -> MeteredUsage:
         key = self._key
         self._keys.end(key)
         await self._payer.pocket.close()
@@ -215,7 +210,7 @@ class _Teller:
 
     __slots__ = ("_count", "_place", "_told", "_upstreams", "_url")
 
-    def __init__(self, place: Place, upstreams: Mapping[str, Upstream]) -> None:
+    def __init__(self, place: TaskRun, upstreams: Mapping[str, Upstream]) -> None:
         self._upstreams = upstreams
         self._place = place
         self._told: dict[str, str] = {}
@@ -248,7 +243,7 @@ class _Teller:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskRun:
     """A run, as its commands see it."""
 
     run: str
@@ -274,7 +269,7 @@ class TaskGateway:
 
     def __init__(
         self,
-        place: Place,
+        place: TaskRun,
         settings: GatewaySettings,
         *,
         prices: Prices | None = None,
@@ -294,7 +289,7 @@ class TaskGateway:
         self._gateway: Gateway | None = None
         self._open: dict[int, _Metered] = {}
         """By task: the attempts that are open."""
-        self._before: dict[str, Taken] = {}
+        self._before: dict[str, MeteredUsage] = {}
         """By name: what was recorded when the recording was last read."""
         self._recent: set[str] = set()
         """Names that have recorded calls since then."""
@@ -342,25 +337,25 @@ class TaskGateway:
         replay = path if self._before else None
         self._settings = replace(self._settings, record=path, replay=replay)
 
-    def known_as(self, attempt: Attempt, name: str) -> Taken:
+    def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
         """An attempt goes on with what was recorded under a name."""
         self._open[attempt.task].known_as(name)
         if name in self._recent and self._gateway is not None and self._settings.record:
             self._recent.clear()
             self._before = recorded_in(self._settings.record)
             self._gateway.rewind()
-        return self._before.get(name, Taken())
+        return self._before.get(name, MeteredUsage())
 
-    def carry(self, attempt: Attempt, taken: Taken) -> None:
+    def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
         """What an interrupted attempt took is part of this one."""
         self._open[attempt.task].carried = taken
 
-    def seen(self, attempt: Attempt) -> Taken:
+    def seen(self, attempt: Attempt) -> MeteredUsage:
         """What the calls of an attempt came to so far."""
         opened = self._open.get(attempt.task)
-        return Taken() if opened is None else opened.statistics()
+        return MeteredUsage() if opened is None else opened.statistics()
 
-    def _ended(self, task: int, name: str, taken: Taken) -> None:
+    def _ended(self, task: int, name: str, taken: MeteredUsage) -> None:
         """An attempt is over; another one may go on with what it was answered."""
         self._open.pop(task, None)
         if self._settings.record is not None and taken.calls:
@@ -416,7 +411,7 @@ class TaskGateway:
         self._gateway = gateway
 
 
-def task_gateway(place: Place) -> TaskGateway | None:
+def task_gateway(place: TaskRun) -> TaskGateway | None:
     """A gateway for the commands of a run, unless this environment has one or wants none.
 
     Raises BadValueError when a provider's address in the environment is none.
@@ -426,4 +421,4 @@ def task_gateway(place: Place) -> TaskGateway | None:
         return None
     if any(leads_to_gateway(environ.get(name, ""), environ) for name in VARIABLES.values()):
         return None
-    return TaskGateway(place, whole_settings(Options(), environ, place.folder))
+    return TaskGateway(place, whole_settings(GatewayOptions(), environ, place.folder))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headway.core.values import Fault, Tally
+from headway.base.values import Fault, Tally
 from headway.wire.values import Route, WireName
 
 Pairs = tuple[tuple[bytes, bytes], ...]
@@ -81,7 +81,7 @@ class Totals:
 
 
 @dataclass(slots=True, eq=False)
-class Key:
+class GatewayKey:
     """Who may call through the gateway, and on whose account of tokens and money."""
 
     token: str = field(repr=False)
@@ -103,7 +103,7 @@ class Key:
 class Passed:
     """A request that the door let in."""
 
-    key: Key
+    key: GatewayKey
     upstream: Upstream | None
     """`None`: one of the gateway's own pages."""
     path: str

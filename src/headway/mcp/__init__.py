@@ -1,4 +1,4 @@
-"""Headway for agents that speak the Model Context Protocol: a plan is handed over, the run goes on.
+"""Plans handed over by agents: an MCP server, and a skill for agents with a shell.
 
-`server` is the only importer of the `mcp` package, which is an extra.
+Reading order: `tools`, `service`, `server`, `skill`.
 """

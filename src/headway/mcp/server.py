@@ -21,14 +21,13 @@ from mcp.server.stdio import stdio_server
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, UsageError, did_you_mean
-from headway.mcp.service import Service, Told
-from headway.mcp.settings import Settings
-from headway.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+from headway.mcp.service import McpSettings, Service, Told
+from headway.mcp.tools import INSTRUCTIONS, TOOLS, McpTool
 
 NAME: Final = "headway"
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: McpSettings) -> None:
     """Serve until the client closes stdin."""
     # A thread waits for a line of stdin and cannot be woken: a signal ends this process as it is,
     # and not the runs, which are processes of their own.
@@ -73,7 +72,7 @@ async def _serve(server: Server[dict[str, Any]]) -> None:
         await server.run(from_client, to_client, server.create_initialization_options())
 
 
-def _tool(name: str) -> Tool:
+def _tool(name: str) -> McpTool:
     for tool in TOOLS:
         if tool.name == name:
             return tool
@@ -81,7 +80,7 @@ def _tool(name: str) -> Tool:
     raise UsageError(f"there is no tool `{name[:40]}`", hint=did_you_mean(name, known))
 
 
-def _described(tool: Tool) -> types.Tool:
+def _described(tool: McpTool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,

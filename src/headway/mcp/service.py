@@ -7,41 +7,389 @@ Laws:
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import asdict
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from threading import Lock, Thread
 from typing import Final
 
-from headway.core.plan.check import check
-from headway.core.progress import Rest
-from headway.errors import BadValueError, HeadwayError, PlanError
-from headway.mcp.handover import (
-    Handover,
-    HandoverStatistics,
-    last_detail,
-    last_words,
-    must_be_runnable,
-    written,
-)
-from headway.mcp.pages import Page, page
-from headway.mcp.settings import NEEDS_BUDGET, Settings
-from headway.planfile import Loaded, absent
-from headway.planfile.foreign import load_foreign
-from headway.runtime.agentwork import must_have_providers
-from headway.runtime.configuration import read_configuration
-from headway.runtime.control import tell
-from headway.runtime.declared import declared
-from headway.runtime.journal_reader import JournalReader
-from headway.runtime.planrun import PlanSource, price_guess, with_model
-from headway.runtime.runs import RunPlace
-from headway.watch.checked import refusal_of
-from headway.watch.glance import LISTED_MAX, Glance, finite, look
-from headway.watch.harvest import as_json, harvest
-from headway.watch.outlook import outlook, source_of
-from headway.watch.status import count_words, state_words
-from headway.watch.terminal import clean
-from headway.watch.words import known_usd
+from headway.api import plan_files as planfiles
+from headway.base.folders import folders
+from headway.config import foreign_allowance, read_configuration
+from headway.engine.record import Header
+from headway.errors import BadValueError, HeadwayError, PlanError, StateFileError, UsageError
+from headway.journal.folder import LAST, RunPlace, list_runs, new_run
+from headway.journal.journal import Journal
+from headway.journal.reader import JournalReader
+from headway.plans.check import check
+from headway.plans.document import absent
+from headway.plans.load import Loaded, load_foreign
+from headway.plans.spec import PlanBudget
+from headway.plans.untrusted import PlanPermissions
+from headway.report.progress import TimeLeft
+from headway.report.text.check import refusal_of
+from headway.report.text.health import outlook, source_of
+from headway.report.text.results import as_json, harvest
+from headway.report.text.runs import LISTED_MAX, Glance, count_words, finite, look, state_words
+from headway.report.text.terminal import clean
+from headway.report.text.words import known_usd
+from headway.run.agent_tasks import must_have_providers
+from headway.run.declared import declared
+from headway.run.launch import tell
+from headway.run.plan_run import PlanSource, must_be_possible, plan_run, price_guess, with_model
+from headway.run.run_context import Crew
+
+# What the user who starts the server lets its callers do, and what callers say, made sense of.
+
+TOKENS_MIN: Final = 1000
+"""A smaller number without a dollar sign is more likely dollars than tokens."""
+
+NEEDS_BUDGET: Final = 'pass the most that this run may spend: "$2" in dollars, "500k" in tokens'
+
+SIMULATED: Final = {
+    "ANTHROPIC_API_KEY": "simulated",
+    "OPENAI_API_KEY": "simulated",
+    "GEMINI_API_KEY": "simulated",
+}
+"""A run on the simulated provider needs no key; its process starts the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """Where the server works and how far its callers may go."""
+
+    root: str
+    """The folder that it was started in, without links."""
+    sees_every_run: bool = False
+    """Also runs that were started in other folders."""
+    sim: str | None = None
+    """Runs use the simulated provider, with this script; None: the real ones."""
+    most: PlanBudget | None = None
+    """The most that one run may be given."""
+
+    def folder(self, name: str) -> Path:
+        """A plan's folder, which has to be inside."""
+        if not _is_text(name):
+            raise BadValueError("`folder` cannot be the name of a folder", hint="leave it out")
+        real = os.path.realpath(os.path.join(self.root, name))
+        if not self.holds(real):
+            raise BadValueError(
+                f"`folder` leads out of {self.root}, where this server was started",
+                hint="name a folder inside, or leave it out",
+            )
+        if not os.path.isdir(real):
+            raise BadValueError("`folder` is not a folder that is there", hint="leave it out")
+        return Path(real)
+
+    def holds(self, real: str) -> bool:
+        """Whether a path without links is inside."""
+        return real == self.root or real.startswith(self.root.rstrip("/") + "/")
+
+    def run(self, word: str) -> RunPlace:
+        """The run of an id, or the `last` one, of those that callers may see."""
+        places = list_runs(folders(os.environ).state)
+        for place in places:
+            if word in (place.id, LAST) and self._sees(place):
+                return place
+        seen = [place.id for place in places if self._sees(place)][:5]
+        known = f"the newest are {', '.join(seen)}" if seen else "there are none yet"
+        raise UsageError(
+            f"no run of this folder has the id `{word[:40]}`",
+            hint=f"pass what submit_plan returned, or `{LAST}`: {known}",
+        )
+
+    def model(self, name: str) -> str:
+        """The model for prompts that name none; like those in a plan, it is a name and no more."""
+        if "{{" in name or not name.isprintable():
+            raise BadValueError("`model` must be the name of a model", hint="provider/model")
+        return name
+
+    def allowance(self, budget: PlanBudget | None = None) -> PlanPermissions:
+        """What a plan may contain: what the user's configuration says."""
+        return replace(foreign_allowance(os.environ), budget=budget)
+
+    def environment(self) -> Mapping[str, str]:
+        """What a run will see of the keys."""
+        return {**os.environ, **SIMULATED} if self.sim is not None else dict(os.environ)
+
+    def budget(self, text: str) -> PlanBudget:
+        """`$2` is dollars, `500k` tokens; not more than the user said."""
+        budget = budget_in(text)
+        most = self.most
+        if most is None:
+            return budget
+        allowed = f"${most.microusd / 1e6:g}" if most.microusd else f"{most.tokens} tokens"
+        # A limit in one unit says nothing of the other: what cannot be compared is refused.
+        is_within = (
+            budget.microusd is not None and most.microusd is not None
+            and budget.microusd <= most.microusd
+        ) or (
+            budget.tokens is not None and most.tokens is not None and budget.tokens <= most.tokens
+        )  # fmt: skip
+        if not is_within:
+            raise BadValueError(
+                f"a budget of {text} is not within the {allowed} that the user gives one run",
+                hint=f"ask for at most {allowed}",
+            )
+        return budget
+
+    def _sees(self, place: RunPlace) -> bool:
+        if self.sees_every_run:
+            return True
+        try:
+            with JournalReader(place.folder) as reader:
+                return self.holds(os.path.realpath(reader.header.folder))
+        except (StateFileError, OSError):
+            return False
+
+
+def _is_text(name: str) -> bool:
+    """Whether a path can have this name: JSON can say what no disk can."""
+    return "\0" not in name and name == name.encode(errors="replace").decode()
+
+
+def budget_in(text: str) -> PlanBudget:
+    """An amount as callers write it."""
+    amount = text.strip()
+    try:
+        budget = planfiles.budget_in(amount)
+    except BadValueError:
+        message = f"`budget` is {text[:40]!r}, which is no amount"
+        raise BadValueError(message, hint=NEEDS_BUDGET) from None
+    if budget.tokens is not None and budget.tokens < TOKENS_MIN:
+        message = f'`budget` is {text[:40]!r}: is it "${amount}" or "{amount}k" tokens?'
+        raise BadValueError(message, hint=NEEDS_BUDGET)
+    return budget
+
+
+# Hands a plan over to a process of its own, which outlives the server and whoever asked for it.
+
+LOG: Final = "process.log"
+"""In a run's folder: what its process said."""
+
+SAID_BYTES_MAX: Final = 2000
+"""Of the end of a log."""
+
+NAME: Final = "plan"
+
+ALIVE_MAX: Final = 16
+"""Processes of one server at once: each takes some dozens of megabytes, and they share an account,
+so that more of them would not be done earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRunsStatistics:
+    """How many processes were started, and how many of them are still there."""
+
+    started: int
+    alive: int
+
+
+class SubmittedRuns:
+    """Starts processes for runs and remembers them."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"<Handover {self.statistics()}>"
+
+    def statistics(self) -> SubmittedRunsStatistics:
+        with self._lock:
+            processes = list(self._processes.values())
+        alive = sum(process.returncode is None for process in processes)
+        return SubmittedRunsStatistics(len(processes), alive)
+
+    def must_have_room(self) -> None:
+        """Refuse a run more than the machine is meant to perform."""
+        if self.statistics().alive >= ALIVE_MAX:
+            raise UsageError(
+                f"{ALIVE_MAX} runs of this server go on already",
+                hint="wait for one with run_status, or stop one with cancel_run",
+            )
+
+    def start(self, place: RunPlace, folder: str) -> None:
+        """Let a process go on with a run that has not begun."""
+        # -P: a file in the plan's folder is not a module of ours.
+        command = [sys.executable, "-P", "-m", "headway", "resume", place.id]
+        command += ["--keep", "--quiet", "--json"]
+        try:
+            with open(_log(place), "ab", opener=partial(os.open, mode=0o600)) as log:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as fault:
+            raise StateFileError(
+                f"no process could be started for {place.id}: {fault.strerror}",
+                hint=f"headway resume {place.id}",
+            ) from None
+        with self._lock:
+            self._processes[place.id] = process
+        # Somebody has to hear of its end, or it would stay in the table of processes.
+        Thread(target=process.wait, name=f"wait-{place.id}", daemon=True).start()
+
+    def is_starting(self, run: str) -> bool:
+        """Whether the process of a run was started here and has not ended."""
+        with self._lock:
+            process = self._processes.get(run)
+        return process is not None and process.returncode is None
+
+    def end(self, run: str) -> bool:
+        """End the process of a run; whether there was one."""
+        with self._lock:
+            process = self._processes.get(run)
+        if process is None or process.returncode is not None:
+            return False
+        process.terminate()  # Nothing happens to whoever has its number after it.
+        return True
+
+    def has_ended(self, run: str) -> bool:
+        """Whether it was started here and has ended."""
+        with self._lock:
+            process = self._processes.get(run)
+        return process is not None and process.returncode is not None
+
+
+def must_be_runnable(
+    loaded: Loaded, source: PlanSource, environment: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Refuse what cannot work before there is a run: a model or a key that is missing."""
+    crew = Crew(str(loaded.folder), "", "", environment)
+    must_be_possible(plan_run(loaded.expanded, source, crew), environment)
+
+
+def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
+    """A new run with a journal in which nothing has happened."""
+    now_s = time.time()
+    keeps = read_configuration(os.environ).values.keep_results
+    folder = str(loaded.folder)
+    place = new_run(folders(os.environ).state, now_s)
+    # There is no such file: the text that is kept is the plan, and no file of the user's is.
+    source = replace(source, path=os.path.join(folder, f"{place.id}.yaml"))
+    header = Header(
+        place.id, name or loaded.expanded.spec.name or NAME, "plan", source.encoded(), folder,
+        loaded.expanded.count, now_s, keeps,
+    )  # fmt: skip
+    Journal.create(place.folder, header).close()
+    return place
+
+
+def last_words(place: RunPlace) -> str:
+    """The last line that a run's process said."""
+    try:
+        with open(_log(place), "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - SAID_BYTES_MAX))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else ""
+    except OSError:
+        return ""
+
+
+def last_detail(place: RunPlace) -> str:
+    """What a run's process said at its end that its journal does not: an output not written."""
+    try:
+        told = json.loads(last_words(place))
+    except ValueError:
+        return ""
+    return str(told.get("detail", "")) if isinstance(told, dict) else ""
+
+
+def _log(place: RunPlace) -> str:
+    return os.path.join(place.folder, LOG)
+
+
+# Results in pages that fit a reader's context, with what was left out stated.
+
+BYTES: Final = 20_000
+"""Of results on a page, if the caller does not say: about 5,000 tokens."""
+
+BYTES_MIN: Final = 100
+BYTES_MAX: Final = 400_000
+LIMIT: Final = 50
+LIMIT_MAX: Final = 1000
+
+Result = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is asked for."""
+
+    offset: int = 0
+    """Results before it."""
+    limit: int = LIMIT
+    max_bytes: int = BYTES
+    from_byte: int = 0
+    """Of the first result: where its text goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What there is on it."""
+
+    results: list[Result]
+    left_out: str = ""
+    """In words; empty if nothing is."""
+    after: dict[str, int] | None = None
+    """The arguments for the next page; None after the last."""
+
+
+def page(found: Iterable[tuple[Result, bytes | None]], wanted: Page) -> Given:
+    """The results from an offset on, as far as they fit."""
+    shown: list[Result] = []
+    room, start = wanted.max_bytes, wanted.from_byte
+    for index, (result, body) in _from(found, wanted.offset):
+        data = (body or b"")[start:]
+        if len(shown) == wanted.limit or (shown and len(data) > room):
+            return Given(shown, _more(len(shown), index), {"offset": index, "from_byte": 0})
+        if len(data) > room:
+            piece = _whole_characters(data[:room])
+            end, size = start + len(piece), len(body or b"")
+            told = {**result, "output": piece.decode(errors="replace")}
+            cut = f"{result['task']} is cut: bytes {start:,} to {end:,} of {size:,} are here"
+            after = {"offset": index, "from_byte": end}
+            return Given([{**told, "bytes": [start, end, size]}], cut, after)
+        shown.append(result if not start else _rest(result, data, start))
+        room, start = room - len(data), 0
+    return Given(shown)
+
+
+def _rest(result: Result, data: bytes, start: int) -> Result:
+    """The last piece of a result that was cut."""
+    end = start + len(data)
+    return {**result, "output": data.decode(errors="replace"), "bytes": [start, end, end]}
+
+
+def _from(
+    found: Iterable[tuple[Result, bytes | None]], offset: int
+) -> Iterator[tuple[int, tuple[Result, bytes | None]]]:
+    return (pair for pair in enumerate(found) if pair[0] >= offset)
+
+
+def _more(shown: int, index: int) -> str:
+    return f"only results {index - shown} to {index - 1} are here; there are more"
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Without the beginning of a character at the end; what is not UTF-8 anyway stays."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 == 0x80:
+            continue
+        length = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+        return data[:-back] if length > back and len(data) > back else data
+    return data
+
 
 Told = dict[str, object]
 """What JSON can hold."""
@@ -59,14 +407,14 @@ REASON_CHARS_MAX: Final = 500
 class Service:
     """The work behind the tools, for one folder."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: McpSettings) -> None:
         self.settings = settings
-        self._handover = Handover()
+        self._handover = SubmittedRuns()
 
     def __repr__(self) -> str:
         return f"<Service of {self.settings.root}: {self.statistics()}>"
 
-    def statistics(self) -> HandoverStatistics:
+    def statistics(self) -> SubmittedRunsStatistics:
         return self._handover.statistics()
 
     def check_plan(self, plan: str, folder: str = "", model: str = "") -> Told:
@@ -134,7 +482,7 @@ class Service:
             failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
         state, reason = self._state(place, glance)
         is_over = self._is_over(place, state, glance)
-        rest = Rest(0) if ahead is None else ahead.rest
+        rest = TimeLeft(0) if ahead is None else ahead.rest
         words = state if state == "starting" else state_words(glance)
         told = {
             "run": place.id,
@@ -198,7 +546,7 @@ class Service:
 
     def quota(self) -> Told:
         """What the accounts allow and use now, as `headway limits` shows it."""
-        from headway.runtime.admission import admission
+        from headway.client.admission import admission
 
         view, _ = admission().describe()
         lanes = [

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headway.errors import BadValueError, did_you_mean
-from headway.mcp.pages import BYTES, BYTES_MAX, BYTES_MIN, LIMIT, LIMIT_MAX, Page
-from headway.mcp.service import Service, Told
-from headway.mcp.settings import NEEDS_BUDGET
+from headway.mcp.service import (
+    BYTES,
+    BYTES_MAX,
+    BYTES_MIN,
+    LIMIT,
+    LIMIT_MAX,
+    NEEDS_BUDGET,
+    Page,
+    Service,
+    Told,
+)
 
 Takes = Literal["string", "integer", "boolean"]
 Given = Mapping[str, object]
@@ -87,7 +95,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class McpTool:
     """One tool."""
 
     name: str
@@ -183,7 +191,7 @@ _MODEL: Final = Argument("model", "string", "For prompts that name none: provide
 _ID: Final = Argument("run", "string", _RUN, is_needed=True)
 
 TOOLS: Final = (
-    Tool(
+    McpTool(
         "check_plan", "Check a plan",
         "Check a plan before it is submitted: every error with its line and a fix, what would run "
         "in parallel, about how many tokens and dollars it takes. Free and quick; reads the files "
@@ -201,7 +209,7 @@ TOOLS: Final = (
         },
         _check,
     ),
-    Tool(
+    McpTool(
         "submit_plan", "Run a plan",
         "Start a plan and return its run's id at once. SPENDS MONEY: up to the budget, never more. "
         "The run goes on by itself, also when you or this server end; do not wait for it here. "
@@ -219,7 +227,7 @@ TOOLS: Final = (
         },
         _submit, is_read_only=False, is_idempotent=False, is_open=True,
     ),
-    Tool(
+    McpTool(
         "run_status", "How far is a run",
         "How far a run is: tasks by state, spend against the budget, time to the end beside the "
         "best that the account's limits allow (null: not known yet), what it waits for, what "
@@ -239,7 +247,7 @@ TOOLS: Final = (
         },
         _status,
     ),
-    Tool(
+    McpTool(
         "run_results", "Read results",
         "What tasks gave, in declared order, in pages that fit your context: `next` holds the "
         "arguments for the following page, null after the last; `left_out` says what is not here. "
@@ -265,7 +273,7 @@ TOOLS: Final = (
         },
         _results,
     ),
-    Tool(
+    McpTool(
         "cancel_run", "Stop a run",
         "Stop a run: nothing more starts, and it ends when the calls in flight have. With `now` "
         "these are cut off too, and what they cost is lost. What is finished is kept, and "
@@ -274,7 +282,7 @@ TOOLS: Final = (
         {"run": {"type": "string"}, "told": {"type": "boolean"}, "in_words": {"type": "string"}},
         _cancel, is_read_only=False, is_destructive=True,
     ),
-    Tool(
+    McpTool(
         "quota", "What the accounts allow",
         "The user's accounts: each limit, how much of it is used now, by whom, and what is left of "
         "the monthly budget. Free. Ask before a large plan, or if a run waits.",

@@ -10,44 +10,400 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from json import dumps
 from math import inf
 from pathlib import Path
-from typing import Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from headway.api.how import must_be_known, wait_for
-from headway.api.planfiles import budget_in, must_go_on
-from headway.core.digest import digest
-from headway.core.engine.engine import Rules
-from headway.core.engine.strategy import parse
-from headway.core.plan.foreign import Allowance, written_budget
-from headway.core.plan.graph import Graph, Group
-from headway.core.plan.spec import Budget
-from headway.core.values import Fault
+from headway.agents.prompt import (
+    PromptAgent,
+    PromptCall,
+    PromptSettings,
+    endpoint_of,
+    must_be_ready,
+    must_have_ceilings,
+)
+from headway.api.functions import must_be_known, wait_for
+from headway.api.plan_files import budget_in, must_go_on
+from headway.base.records import digest
+from headway.base.values import Fault
+from headway.config import foreign_allowance
+from headway.engine.state import Rules
+from headway.engine.strategy import parse
 from headway.errors import (
     BadValueError,
+    Fix,
+    ForeignPlanError,
     InternalError,
     NoPlanError,
     PlanError,
     PlanTooLargeError,
     UsageError,
 )
-from headway.planfile import Loaded
-from headway.planner.draft import Draft, examined, plan_in
-from headway.planner.project import Listing, listed
-from headway.planner.request import goal_text, system_text
-from headway.runtime.agents.endpoint import endpoint_of, must_be_ready
-from headway.runtime.agents.prompt import (
-    PromptAgent,
-    PromptCall,
-    Settings,
-    must_have_ceilings,
+from headway.plans.fixes import apply_fix
+from headway.plans.grammar import KEYS, PlanKey
+from headway.plans.graph import Graph, TaskGroup
+from headway.plans.load import Folder, Loaded, UnusableError, load_foreign
+from headway.plans.spec import PlanBudget
+from headway.plans.untrusted import (
+    AGAIN_MAX,
+    ANSWER_TOKENS_MAX,
+    CONTEXT_TOKENS_MAX,
+    ENDINGS,
+    MEMBERS_MAX,
+    READER,
+    REDUCERS,
+    TASKS_MAX,
+    PlanPermissions,
+    unreadable,
+    written_budget,
 )
-from headway.runtime.configuration import foreign_allowance
-from headway.runtime.launch import Launch, Launched, launch
-from headway.runtime.work import Attempt, Needed, Result
+from headway.report.forecast import PriceGuess
+from headway.run import filling as newfile
+from headway.run.launch import Launch, Launched, launch
+from headway.run.plan_run import price_guess
+from headway.work import Attempt, Needed, Result
+
+if TYPE_CHECKING:
+    from headway.api.plan_files import PlanResults
+
+
+# What a model is told in order to write a plan: the grammar, what it may use, the project, a goal.
+
+EXAMPLE: Final = """\
+headway: 1
+name: compare-databases
+tasks:
+  study:
+    each: [PostgreSQL, SQLite, DuckDB]
+    prompt: "How does {{ item }} handle many writers at once? Facts and limits, in 200 words."
+    max_tokens: 600
+  compare:
+    reduce: study
+    context: 32k
+    prompt: Compare them for a small web shop. Begin with a recommendation.
+    output: out/comparison.md
+"""
+"""As small as it can be: many calls side by side, and one that puts them together."""
+
+SINGLE: Final = """\
+headway: 1
+name: haiku
+tasks:
+  haiku:
+    prompt: Write a haiku about queues.
+"""
+
+_INTRODUCTION: Final = """\
+You write plans for headway, which runs many model calls at once on one account. A plan is YAML:
+named tasks in declared order, and what each needs. Answer with one plan in a ```yaml block and
+nothing else. It is checked before it runs; if something is wrong you are told what and where, and
+give the whole plan again.
+
+- A task does exactly one thing. Tasks that do not need each other run at the same time.
+- Use `each` or `matrix` for many tasks of one kind, and `reduce` to bring their results together.
+- A prompt sees its own text and nothing else: put everything into it that its model must know.
+  Values are written {{ item }}, {{ index }}, {{ matrix.NAME }}, {{ vars.NAME }}, and of a task in
+  `needs` {{ tasks.NAME.output }}. Two braces as text are {{ "{{" }}.
+- When one call is enough, the plan is one task: do not split what is small or hangs together.
+"""
+
+_FILES: Final = (
+    "- Prompts cannot open files. What files hold reaches models by a task such as `read: {each: "
+    f"'docs/*.md', python: {READER}}}` and another with `each: read` whose prompt has "
+    "{{ tasks.read.output }}; as the whole text of a prompt (`prompt_file`); line by line "
+    "(`each: {lines: FILE}`)"
+)
+
+
+def system_text(allowance: PlanPermissions) -> str:
+    """What holds for every goal."""
+    parts = [
+        _INTRODUCTION,
+        "Every key:\n" + "\n".join(_key_line(key) for key in KEYS if _is_usable(key, allowance)),
+        "What else holds:\n" + "\n".join(_rules(allowance)),
+        f"Example:\n```yaml\n{EXAMPLE}```",
+        f"One small thing is one task:\n```yaml\n{SINGLE}```",
+    ]
+    return "\n\n".join(parts)
+
+
+def goal_text(goal: str, files: FileNames, models: tuple[str, ...]) -> str:
+    """One goal."""
+    parts = [f"The goal, as the user wrote it:\n<goal>\n{goal}\n</goal>"]
+    if len(models) > 1:
+        parts.append(f"Models that may be named under `model`: {', '.join(models)}")
+    if files.names:
+        # As JSON, so that no name can look like anything but a name.
+        names = "\n".join(dumps(name, ensure_ascii=False) for name in files.names)
+        more = f"\nand {files.more:,} more" if files.more else ""
+        parts.append(f"Files of the project:\n<files>\n{names}{more}\n</files>")
+    return "\n\n".join([*parts, "Write the plan."])
+
+
+def _is_usable(key: PlanKey, allowance: PlanPermissions) -> bool:
+    if key.name in ("run", "verify"):
+        return "run" in allowance.works
+    if key.name == "permissions":
+        return False
+    return key.name != "agent" or bool(allowance.agents)
+
+
+def _key_line(key: PlanKey) -> str:
+    holders = " or a ".join(key.holders)
+    return f"- `{key.name}` (of a {holders}): {key.about}. `{key.name}: {key.example}`"
+
+
+def _agent(name: str) -> str:
+    """As a plan writes it: `tools:files` of the configuration is `tools(files)`."""
+    head, _, tool = name.partition(":")
+    return f"{head}({tool})" if tool else name
+
+
+def _rules(allowance: PlanPermissions) -> Iterator[str]:
+    if "run" not in allowance.works:
+        yield "- Nothing is executed: no commands, no `verify`, no effects."
+    if "python" not in allowance.works:
+        yield f"- `python` is only {', '.join(sorted(REDUCERS))}, beside `reduce`, and {READER}."
+    if allowance.agents:
+        names = ", ".join(map(_agent, sorted(allowance.agents)))
+        yield f"- `agent` is one of: {names}."
+        yield f"{_FILES}, or by an agent."
+        yield "- A task with `tools(...)` declares new files in `writes`, such as out/*.md, or []."
+    else:
+        yield f"{_FILES}."
+    yield (
+        f"- `output` names a new file that ends in {', '.join(ENDINGS)}. Paths are relative, stay "
+        "within the project, and are not hidden."
+    )
+    yield (
+        f"- At most {TASKS_MAX} declared tasks, {MEMBERS_MAX:,} with all members, "
+        f"{AGAIN_MAX} retries, `context` up to {CONTEXT_TOKENS_MAX:,}, `max_tokens` up to "
+        f"{ANSWER_TOKENS_MAX:,}."
+    )
+    if len(allowance.models) <= 1:
+        yield "- Leave `model` out: the user's is used."
+    if allowance.budget is None:
+        yield "- Leave `budget` out."
+
+
+# The files of a project by name, as far as a planner is told of them: no contents.
+
+NAMES_MAX: Final = 400
+NAMES_CHARS_MAX: Final = 20_000
+"""What a planner reads of them: about 6,000 tokens."""
+
+NAME_CHARS_MAX: Final = 200
+VISITS_MAX: Final = 20_000
+"""Files that are looked at where there is no git."""
+
+GIT_S_MAX: Final = 10.0
+GIT_BYTES_MAX: Final = 20_000_000
+LEFT_OUT: Final = frozenset(("node_modules", "__pycache__", "venv", "dist", "build", "target"))
+"""Folders of what programs made; where there is git, it knows better."""
+
+# A monitor is a program that the repository's configuration names; locks are for those who write.
+GIT: Final = (
+    "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false",
+    "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """Names of files, and how many there are beside these."""
+
+    names: tuple[str, ...] = ()
+    more: int = 0
+
+
+def listed(folder: Path, patterns: Sequence[str] = ()) -> FileNames:
+    """The files of a folder that a plan can name; with patterns, those that match any."""
+    found = _matching(folder, patterns) if patterns else _files(folder)
+    names = sorted({name for name in found if _is_fit(name)})
+    kept: list[str] = []
+    chars = 0
+    for name in names:
+        chars += len(name) + 1
+        if len(kept) == NAMES_MAX or chars > NAMES_CHARS_MAX:
+            break
+        kept.append(name)
+    return FileNames(tuple(kept), len(names) - len(kept))
+
+
+def _is_fit(name: str) -> bool:
+    return len(name) <= NAME_CHARS_MAX and not unreadable(name)
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
+    within = Folder(folder)
+    for pattern in patterns:
+        try:
+            yield from within.glob(pattern)
+        except UnusableError:
+            raise BadValueError(
+                f"`{pattern}` matches no file of {folder}", hint="a pattern is like 'src/**/*.py'"
+            ) from None
+
+
+def _files(folder: Path) -> Iterable[str]:
+    if any((one / ".git").exists() for one in (folder.resolve(), *folder.resolve().parents)):
+        found = _by_git(folder)
+        if found is not None:
+            return found
+    return _walked(folder)
+
+
+def _by_git(folder: Path) -> list[str] | None:
+    """What git knows and does not ignore; None if it does not tell."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        told = subprocess.run(
+            GIT, cwd=folder, capture_output=True, check=True, timeout=GIT_S_MAX, env=clean,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    names = told.stdout[:GIT_BYTES_MAX].decode("utf-8", "replace").split("\0")
+    return [name for name in names if name]
+
+
+def _walked(folder: Path) -> Iterator[str]:
+    visits = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and n not in LEFT_OUT)
+        inner = os.path.relpath(place, folder)
+        for name in sorted(files):
+            visits += 1
+            if visits > VISITS_MAX:
+                return
+            yield name if inner == "." else f"{inner}/{name}"
+
+
+# A plan that a model wrote and that every check has accepted: to look at, to keep, to run.
+
+NAME: Final = "plan.yaml"
+_FENCE: Final = re.compile(
+    r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([A-Za-z]*+)[^\n]*+\n(.*?)(?:^\1\2[ \t]*+$|\Z)", re.M | re.S
+)
+"""A fenced block ends with a line like the one that it begins with: blocks within it are deeper.
+Nothing is tried twice, so that a long line of backticks takes no longer than other text."""
+
+_FIRST: Final = re.compile(r"^headway:[ \t]*1[ \t]*\n", re.M)
+_PLAIN: Final = re.compile(r"[$A-Za-z0-9][A-Za-z0-9_./-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that a model wrote, checked. Nothing of it has run, and no file is written."""
+
+    text: str
+    loaded: Loaded
+    took: Result = Result(b"")
+    """What it took to write it: calls, tokens, micro-dollars."""
+    budget: PlanBudget | None = None
+    """What is left of the budget that was given."""
+
+    def __repr__(self) -> str:
+        return f"<Draft {self.name!r}, {self.loaded.expanded.count} tasks>"
+
+    @property
+    def name(self) -> str:
+        """As its runs are called."""
+        return self.loaded.expanded.spec.name
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one call and no more: a plan was not needed."""
+        groups = self.loaded.expanded.groups
+        return len(groups) == 1 and groups[0].count == 1
+
+    def price(self, environment: Mapping[str, str] | None = None) -> PriceGuess:
+        """What running it will cost, as far as can be known."""
+        return price_guess(self.loaded.expanded, environment or os.environ)
+
+    def save(self, path: str | os.PathLike[str] = NAME, *, force: bool = False) -> Path:
+        """Write it into a file, whole or not at all; one that is there only with `force`."""
+        place = self.loaded.folder / path
+        if place.parent.resolve() != self.loaded.folder.resolve():
+            raise BadValueError(
+                f"{place} is not in {self.loaded.folder}, where the plan's paths begin",
+                hint="plan with `folder=` where it is to be",
+            )
+        write_new(place, self.text, force)
+        return place
+
+    def run(self, *, budget: str | PlanBudget | None = None, name: str = NAME) -> PlanResults:
+        """Perform it to its end, durably; TasksFailedError if something failed."""
+        return wait_for(self.run_async(budget=budget, name=name), "draft.run_async")
+
+    async def run_async(
+        self, *, budget: str | PlanBudget | None = None, name: str = NAME
+    ) -> PlanResults:
+        """`run`, for code that runs in an event loop."""
+        from headway.api.plan_files import budget_in, perform_plan
+
+        most = budget_in(budget) if isinstance(budget, str) else budget or self.budget
+        if most is None:
+            raise UsageError(
+                "a plan that a model wrote is run within a budget",
+                hint="draft.run(budget='$2'), or tokens: '5M'",
+            )
+        return await perform_plan(self.loaded, str(self.loaded.folder.resolve() / name), most)
+
+
+def plan_in(reply: str) -> str:
+    """The plan in a model's reply: in a fenced block, or all of it."""
+    reply = reply.removeprefix("\ufeff")
+    blocks = [(found[3].lower(), found[4]) for found in _FENCE.finditer(reply)]
+    for language, text in blocks:
+        if language in ("yaml", "yml", "json") or "headway" in text:
+            return text
+    return blocks[0][1] if blocks else reply
+
+
+def examined(
+    text: str, folder: Path, allowance: PlanPermissions, defaults: Mapping[str, str]
+) -> tuple[str, Loaded]:
+    """A plan's text with what it left to the user, and loaded. Raises `PlanError`."""
+    name = "plan.json" if text.lstrip().startswith("{") else NAME
+    loaded = load_foreign(text, folder, allowance, name)
+    spec = loaded.expanded.spec
+    if spec.budget is not None and allowance.budget is None:
+        raise ForeignPlanError(
+            "`budget` says what may be spent, which is for the user to say",
+            where=f"{name}:{spec.body.line}", hint="leave `budget` out",
+        )  # fmt: skip
+    missing = {"model": spec.model, "budget": spec.budget}
+    for key, value in defaults.items():
+        if not missing[key]:
+            text = _with(text, Fix("add", spec.body, key, value))
+    return text, load_foreign(text, folder, allowance, name)
+
+
+def _with(text: str, fix: Fix) -> str:
+    """A plan with one more key, below its first line where it is written in lines."""
+    first, value = _FIRST.search(text), str(fix.value)
+    if first is None or _PLAIN.fullmatch(value) is None:
+        return apply_fix(text, fix)
+    return f"{text[: first.end()]}{fix.key}: {value}\n{text[first.end() :]}"
+
+
+def write_new(path: Path, text: str, force: bool) -> None:
+    """Put a text where nothing is, in one step; what is there stays unless it is forced."""
+    try:
+        # A model may write halves of characters, which no file can hold.
+        newfile.write_new(str(path), text.encode(errors="replace"), force)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", hint="--force, or another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
 
 REPAIRS: Final = 3
 PLAN_TOKENS_MAX: Final = 8192
@@ -68,12 +424,12 @@ class Goal:
     model: str
     """Who writes the plan, and whom its prompts ask."""
     folder: Path = Path()
-    files: Listing = Listing()
+    files: FileNames = FileNames()
     models: tuple[str, ...] = ()
     """Others that its prompts may ask."""
-    budget: Budget | None = None
+    budget: PlanBudget | None = None
     """For the planning and the run together."""
-    allowance: Allowance = Allowance()
+    allowance: PlanPermissions = PlanPermissions()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     @property
@@ -139,7 +495,7 @@ def goal_of(goal: str, how: PlanningHow, environment: Mapping[str, str]) -> Goal
 
 async def drafted(
     goal: Goal,
-    settings: Settings | None = None,
+    settings: PromptSettings | None = None,
     tell: Callable[[str], None] | None = None,
     waits_until_s: float = inf,
 ) -> Draft:
@@ -155,15 +511,18 @@ async def drafted(
     if is_priced:
         must_have_ceilings((goal.model,), goal.environment)
     examination = _Examination(goal, tell or (lambda _: None))
-    settings = settings or Settings("plan", goal.environment)
+    settings = settings or PromptSettings("plan", goal.environment)
     async with PromptAgent(replace(settings, must_be_priced=is_priced)) as agent:
         work = _Planning(goal, agent, examination)
         done = await launch(
             Launch(
-                Graph((Group("plan", 1),)), (work,), Rules(parse("fixed:1"), 3, is_patient=True),
-                goal.budget or Budget(tokens=PLANNING_TOKENS_MAX), waits_until_s=waits_until_s,
+                Graph((TaskGroup("plan", 1),)),
+                (work,),
+                Rules(parse("fixed:1"), 3, is_patient=True),
+                goal.budget or PlanBudget(tokens=PLANNING_TOKENS_MAX),
+                waits_until_s=waits_until_s,
             )
-        )  # fmt: skip
+        )
     if work.result is None or examination.accepted is None:
         raise _failed(done, examination)
     text, loaded = examination.accepted
@@ -258,14 +617,14 @@ def _budget(goal: Goal) -> dict[str, str]:
     return {"budget": written_budget(budget)}
 
 
-def _left(budget: Budget | None, took: Result) -> Budget | None:
+def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:
     """What is left when planning is paid; at least the least that can be said."""
     if budget is None:
         return None
     if budget.microusd is not None:
-        return Budget(max(1, budget.microusd - took.spend_microusd))
+        return PlanBudget(max(1, budget.microusd - took.spend_microusd))
     tokens = round(took.input_tokens + took.output_tokens) + took.extra_tokens
-    return Budget(tokens=max(1, (budget.tokens or 0) - tokens))
+    return PlanBudget(tokens=max(1, (budget.tokens or 0) - tokens))
 
 
 def _failed(done: Launched, examination: _Examination) -> PlanError:

@@ -1,5 +1,5 @@
-"""The formats of model providers: bytes <-> values, without I/O.
+"""What do providers' bytes mean? Pure.
 
-The client's transport, the gateway and the simulated provider read and write through the same
-files, one for each format: `anthropic.py`, `openai_chat.py`, `openai_responses.py`, `gemini.py`.
+Reading order: `values`, `request`, `stream`, `anthropic`, `openai_chat`, `openai_responses`,
+`gemini`, `read`, `answer`, `prices`.
 """

@@ -10,13 +10,22 @@ How much an answer consumed and why it failed is read by the exchange that the b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
-from headway.wire.excerpt import Excerpt
-from headway.wire.loose import Fields, fields, items, parsed, text_of
+from headway.wire import anthropic, gemini, openai_chat, openai_responses
 from headway.wire.openai_chat import DONE
-from headway.wire.sse import Event, EventReader
-from headway.wire.values import WireName
+from headway.wire.stream import Event, EventReader
+from headway.wire.values import (
+    Answer,
+    Excerpt,
+    Fields,
+    WireName,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+)
 
 Finish = Literal["", "stop", "length", "refusal", "tool"]
 """Why the text is over: it is complete, at its longest, declined, or a tool was wanted; or it is
@@ -80,7 +89,7 @@ class TextReader:
             for event in self._events.end():
                 self._hear(event)
         else:
-            self._hear_whole(fields(parsed(self._body.take())))
+            self._hear_whole(object_fields(parsed(self._body.take())))
 
     def statistics(self) -> tuple[int, Finish]:
         """How many characters there are, and why there are no more."""
@@ -90,28 +99,28 @@ class TextReader:
         if event.data.startswith(DONE):
             self.is_over = True
             return
-        top = fields(parsed(event.data))
+        top = object_fields(parsed(event.data))
         self.is_damaged = self.is_damaged or not top
         if self._wire == "anthropic":
-            delta = fields(top.get("delta"))
+            delta = object_fields(top.get("delta"))
             if delta.get("type") == "text_delta":
                 self._add(delta.get("text"))
             self._finished(delta.get("stop_reason"))
             self.is_over = self.is_over or top.get("type") == "message_stop"
             return
-        for choice in map(fields, items(top.get("choices"))):
-            self._add(fields(choice.get("delta")).get("content"))
+        for choice in map(object_fields, items(top.get("choices"))):
+            self._add(object_fields(choice.get("delta")).get("content"))
             self._finished(choice.get("finish_reason"))
 
     def _hear_whole(self, body: Fields) -> None:
         if self._wire == "anthropic":
-            for block in map(fields, items(body.get("content"))):
+            for block in map(object_fields, items(body.get("content"))):
                 if block.get("type") == "text":
                     self._add(block.get("text"))
             self._finished(body.get("stop_reason"))
         else:
-            for choice in map(fields, items(body.get("choices"))):
-                self._add(fields(choice.get("message")).get("content"))
+            for choice in map(object_fields, items(body.get("choices"))):
+                self._add(object_fields(choice.get("message")).get("content"))
                 self._finished(choice.get("finish_reason"))
         self.is_over = bool(self.finish)
 
@@ -127,3 +136,80 @@ class TextReader:
         """A reason that nobody has heard of ends the text all the same."""
         if reason:
             self.finish = _FINISHES.get(text_of(reason), "stop")
+
+
+# Answers as providers send them: what the simulated provider and the gateway write.
+
+
+def whole(wire: WireName, answer: Answer) -> bytes:
+    """The JSON body of an answer that is not streamed."""
+    if wire == "gemini":
+        return gemini.whole(answer)
+    if wire == "anthropic":
+        return anthropic.whole(answer)
+    return openai_chat.whole(answer) if wire == "openai-chat" else openai_responses.whole(answer)
+
+
+def opening(wire: WireName, answer: Answer) -> bytes:
+    """The events before the first text of a stream, of which Gemini has none."""
+    if wire == "gemini":
+        return b""
+    if wire == "anthropic":
+        return anthropic.opening(answer)
+    if wire == "openai-chat":
+        return openai_chat.opening(answer)
+    return openai_responses.opening(answer)
+
+
+def piece(wire: WireName, answer: Answer, index: int, text: str) -> bytes:
+    """The event of one part of the text; `index` counts the parts from 0."""
+    if wire == "gemini":
+        return gemini.piece(answer, text)
+    if wire == "anthropic":
+        return anthropic.piece(text)
+    if wire == "openai-chat":
+        return openai_chat.piece(answer, text)
+    return openai_responses.piece(answer, index, text)
+
+
+def closing(wire: WireName, answer: Answer, wants_usage: bool, pieces: int | None = None) -> bytes:
+    """The events after the last text, up to the very last one.
+
+    `wants_usage` matters to Chat Completions only, which reports usage when asked to. `pieces`
+    matters to Responses only, whose events are numbered: without it the numbers of the last
+    events are higher than those before by more than one, which no reader minds.
+    """
+    if wire == "gemini":
+        return gemini.closing(answer)
+    if wire == "anthropic":
+        return anthropic.closing(answer)
+    if wire == "openai-chat":
+        return openai_chat.closing(answer, wants_usage)
+    return openai_responses.closing(answer, len(answer.text) if pieces is None else pieces)
+
+
+def error_event(wire: WireName, status: int, body: bytes) -> bytes:
+    """An error after HTTP 200: the error body of a refusal with `status`, as an event."""
+    if wire == "gemini":
+        return gemini.error_event(status, body)
+    if wire == "anthropic":
+        return anthropic.error_event(status, body)
+    if wire == "openai-chat":
+        return openai_chat.error_event(status, body)
+    return openai_responses.error_event(status, body)
+
+
+def counted(wire: WireName, input_tokens: int) -> bytes:
+    """The answer to a call that only counts; Chat Completions has none and borrows Responses'."""
+    if wire == "gemini":
+        return gemini.counted(input_tokens)
+    if wire == "anthropic":
+        return anthropic.counted(input_tokens)
+    return openai_responses.counted(input_tokens)
+
+
+def models(wire: WireName, names: Iterable[str]) -> bytes:
+    """The list of models."""
+    if wire == "gemini":
+        return gemini.models(names)
+    return anthropic.models(names) if wire == "anthropic" else openai_chat.models(names)

@@ -6,11 +6,30 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
-from headway.wire.heard import Heard, usage_in
-from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
-from headway.wire.sse import Event, event
-from headway.wire.values import Answer, ToolUse
+from headway.wire.request import (
+    TOOL,
+    RequestContent,
+    RequestPart,
+    document,
+    image,
+    json_text,
+    without,
+)
+from headway.wire.stream import Event, event
+from headway.wire.values import (
+    Answer,
+    AnswerSoFar,
+    Fields,
+    ToolUse,
+    dumped,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    usage_in,
+    whole_tokens,
+)
 
 TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",
@@ -37,25 +56,29 @@ _DELTA_TEXTS: Final = ("text", "thinking", "partial_json")
 _SAYS_NOTHING: Final = frozenset(("ping", "content_block_start", "content_block_stop"))
 
 
-def asked(body: Fields) -> Asked | None:
+def asked(body: Fields) -> RequestContent | None:
     """The request; `None` if it is none."""
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
     parts = [
-        Part("tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool))
-        for tool in map(fields, items(body.get("tools")))
+        RequestPart(
+            "tools", json_text(without(tool, "cache_control")), ends_prefix=_is_marked(tool)
+        )
+        for tool in map(object_fields, items(body.get("tools")))
     ]
     parts += _parts("system", body.get("system"), 0)
-    for number, message in enumerate(map(fields, messages), 1):
+    for number, message in enumerate(map(object_fields, messages), 1):
         parts += _parts(text_of(message.get("role")) or "user", message.get("content"), number)
     if parts and body.get("cache_control"):
         # The automatic form marks the last block that can be kept.
         last = parts[-1]
-        parts[-1] = Part(last.role, last.text, last.media, last.media_bytes, True, last.message)
-    schema = fields(fields(body.get("output_config")).get("format")).get("schema")
+        parts[-1] = RequestPart(
+            last.role, last.text, last.media, last.media_bytes, True, last.message
+        )
+    schema = object_fields(object_fields(body.get("output_config")).get("format")).get("schema")
     settings = [body.get(name) for name in ("thinking", "output_config", "tool_choice")]
-    return Asked(
+    return RequestContent(
         model,
         tuple(parts),
         max_output_tokens=whole_tokens(body.get("max_tokens")),
@@ -67,30 +90,30 @@ def asked(body: Fields) -> Asked | None:
 
 
 def _tool_names(tools: object) -> tuple[str, ...]:
-    return tuple(text_of(tool.get("name")) for tool in map(fields, items(tools)))
+    return tuple(text_of(tool.get("name")) for tool in map(object_fields, items(tools)))
 
 
 def _is_marked(block: Fields) -> bool:
     return bool(block.get("cache_control"))
 
 
-def _parts(role: str, content: object, message: int) -> Iterator[Part]:
+def _parts(role: str, content: object, message: int) -> Iterator[RequestPart]:
     """The parts of a message, whose content is text or a list of blocks."""
     if isinstance(content, str):
-        yield Part(role, content, message=message)
+        yield RequestPart(role, content, message=message)
     for item in items(content):
         if isinstance(item, str):
-            yield Part(role, item, message=message)
+            yield RequestPart(role, item, message=message)
         else:
-            yield from _block_parts(role, fields(item), message)
+            yield from _block_parts(role, object_fields(item), message)
 
 
-def _block_parts(role: str, block: Fields, message: int) -> Iterator[Part]:
+def _block_parts(role: str, block: Fields, message: int) -> Iterator[RequestPart]:
     kind, is_marked = block.get("type"), _is_marked(block)
-    source = fields(block.get("source"))
+    source = object_fields(block.get("source"))
     data = text_of(source.get("data")) or json_text(source)
     if kind == "text":
-        yield Part(role, text_of(block.get("text")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("text")), "", 0, is_marked, message)
     elif kind == "image":
         yield image(role, data, message, is_marked)
     elif kind == "document" and source.get("type") not in ("text", "content"):
@@ -100,16 +123,16 @@ def _block_parts(role: str, block: Fields, message: int) -> Iterator[Part]:
         inner = source.get("data") or source.get("content") or block.get("content")
         role = TOOL if kind == "tool_result" else role
         yield from _parts(role, inner, message)
-        yield Part(role, text_of(block.get("title")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("title")), "", 0, is_marked, message)
     elif kind == "thinking":
-        yield Part(role, text_of(block.get("thinking")), "", 0, is_marked, message)
+        yield RequestPart(role, text_of(block.get("thinking")), "", 0, is_marked, message)
     elif kind == "redacted_thinking":
-        yield Part(role, "", text_of(block.get("data")), 0, is_marked, message)
+        yield RequestPart(role, "", text_of(block.get("data")), 0, is_marked, message)
     else:
-        yield Part(role, json_text(without(block, *_UNREAD)), "", 0, is_marked, message)
+        yield RequestPart(role, json_text(without(block, *_UNREAD)), "", 0, is_marked, message)
 
 
-def hear(heard: Heard, found: Event) -> None:
+def hear(heard: AnswerSoFar, found: Event) -> None:
     """One event of a stream."""
     name, data = found
     if name in _SAYS_NOTHING:
@@ -120,13 +143,13 @@ def hear(heard: Heard, found: Event) -> None:
         return
     top = heard.read(data)
     kind = text_of(top.get("type")) or name
-    delta = fields(top.get("delta"))
+    delta = object_fields(top.get("delta"))
     if kind == "content_block_delta":
         heard.add_text(*(delta.get(key) for key in _DELTA_TEXTS))
     elif kind == "message_start":
-        _hear_usage(heard, fields(fields(top.get("message")).get("usage")))
+        _hear_usage(heard, object_fields(object_fields(top.get("message")).get("usage")))
     elif kind == "message_delta":
-        usage = fields(top.get("usage"))
+        usage = object_fields(top.get("usage"))
         _hear_usage(heard, usage)
         if delta.get("stop_reason"):
             heard.is_finished = True
@@ -137,9 +160,9 @@ def hear(heard: Heard, found: Event) -> None:
         heard.fail(data)
 
 
-def hear_whole(heard: Heard, body: Fields) -> None:
+def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
     """The body of an answer that is not streamed."""
-    usage = fields(body.get("usage"))
+    usage = object_fields(body.get("usage"))
     if body.get("error"):
         heard.fail(body)
     elif usage:
@@ -149,20 +172,20 @@ def hear_whole(heard: Heard, body: Fields) -> None:
         # The answer of `count_tokens`: nothing was consumed.
         heard.report(0.0, 0.0, 0.0)
         heard.is_final = True
-    for block in map(fields, items(None if heard.is_final else body.get("content"))):
+    for block in map(object_fields, items(None if heard.is_final else body.get("content"))):
         heard.add_text(*(block.get(key) for key in _DELTA_TEXTS))
         if "input" in block:
             heard.add_text(json_text(block["input"]))
 
 
-def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
     """A body of which the middle is missing."""
     usage = usage_in(excerpt, "output_tokens")
     _hear_usage(heard, usage)
     heard.is_final = tokens(usage.get("output_tokens")) is not None
 
 
-def _hear_usage(heard: Heard, usage: Fields) -> None:
+def _hear_usage(heard: AnswerSoFar, usage: Fields) -> None:
     """Its input tokens are those that the cache neither gave nor took; writing counts as input."""
     plain = tokens(usage.get("input_tokens"))
     written = tokens(usage.get("cache_creation_input_tokens"))
@@ -171,7 +194,7 @@ def _hear_usage(heard: Heard, usage: Fields) -> None:
         tokens(usage.get("cache_read_input_tokens")),
         tokens(usage.get("output_tokens")),
     )
-    kept = fields(usage.get("cache_creation"))
+    kept = object_fields(usage.get("cache_creation"))
     heard.report_written(written, tokens(kept.get("ephemeral_1h_input_tokens")))
 
 
@@ -231,8 +254,8 @@ def _tool_block(index: int, use: ToolUse) -> bytes:
 
 def error_event(status: int, body: bytes) -> bytes:
     """The `error` event with the error of `body`, or with one that says what `status` says."""
-    top = fields(parsed(body))
-    error = fields(top.get("error")) or top
+    top = object_fields(parsed(body))
+    error = object_fields(top.get("error")) or top
     if not text_of(error.get("type")):
         said = text_of(error.get("message")) or body.decode("utf-8", "replace")
         error = {"type": TYPE_OF_STATUS.get(status, "api_error"), "message": said}

@@ -12,12 +12,105 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
-from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
-from headway.wire.excerpt import END_BYTES
-from headway.wire.heard import Heard, usage_in
-from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
-from headway.wire.sse import Event, event
-from headway.wire.values import Answer, ToolUse
+from headway.wire.request import (
+    TOOL,
+    RequestContent,
+    RequestPart,
+    document,
+    image,
+    json_text,
+    without,
+)
+from headway.wire.stream import Event, event
+from headway.wire.values import (
+    END_BYTES,
+    Answer,
+    AnswerSoFar,
+    Excerpt,
+    Fields,
+    ToolUse,
+    dumped,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    usage_in,
+    whole_tokens,
+)
+
+# A JSON array that comes element by element: how Gemini streams unless asked for events.
+
+_MARKS: Final = re.compile(rb'\\.?|["{}]', re.DOTALL)
+"""All that decides where an object ends; a backslash takes what follows it along."""
+
+
+class ElementReader:
+    """Bytes in, the objects of the outermost list out, as events without a name."""
+
+    __slots__ = ("_depth", "_element", "_is_escaped", "_is_text")
+
+    def __init__(self) -> None:
+        self._element = Excerpt()
+        self._depth = 0
+        self._is_text = False
+        self._is_escaped = False
+
+    def __repr__(self) -> str:
+        return f"<ElementReader with {self._element.size_bytes} bytes of an unfinished element>"
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The elements that these bytes complete."""
+        found: list[Event] = []
+        if not data:
+            return found
+        begin, start, self._is_escaped = 0, int(self._is_escaped), False
+        for match in _MARKS.finditer(data, start):
+            mark = match[0]
+            if mark == b"\\":
+                self._is_escaped = True
+            elif mark == b'"':
+                self._is_text = not self._is_text and self._depth > 0
+            elif mark == b"{" and not self._is_text:
+                begin = begin if self._depth else match.start()
+                self._depth += 1
+            elif mark == b"}" and self._depth and not self._is_text:
+                self._depth -= 1
+                if not self._depth:
+                    self._element.add(data[begin : match.end()])
+                    found.append(Event("", self._element.take()))
+        if self._depth:
+            self._element.add(data[begin:])
+        return found
+
+    def end(self) -> list[Event]:
+        """Nothing: an element that is not complete cannot be read."""
+        return []
+
+
+class ElementWriter:
+    """Events of a stream in, the same as elements of an array out."""
+
+    __slots__ = ("_is_open",)
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"<ElementWriter, {'within an array' if self._is_open else 'at its beginning'}>"
+
+    def write(self, events: bytes) -> bytes:
+        """The elements of some events, each of which has its data in one line."""
+        written = b""
+        for line in filter(None, events.split(b"\n")):
+            written += (b",\r\n" if self._is_open else b"[") + line.removeprefix(b"data: ")
+            self._is_open = True
+        return written
+
+    def end(self) -> bytes:
+        """The end of the array."""
+        return b"]" if self._is_open else b"[]"
+
 
 CANDIDATES_MAX: Final = 8
 """The most answers of one call that are told apart."""
@@ -49,26 +142,26 @@ _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _UPPER: Final = re.compile(r"[A-Z]")
 
 
-def asked(body: Fields, model: str, streams: bool) -> Asked | None:
+def asked(body: Fields, model: str, streams: bool) -> RequestContent | None:
     """The request; `None` if it is none. A call that counts can wrap what would be generated."""
-    body = fields(_field(body, "generateContentRequest")) or body
+    body = object_fields(_field(body, "generateContentRequest")) or body
     model = model or text_of(body.get("model")).removeprefix("models/")
     contents = body.get("contents")
     if not model or not isinstance(contents, (list, dict)):
         return None
-    settings = fields(_field(body, "generationConfig"))
+    settings = object_fields(_field(body, "generationConfig"))
     tools = list(_declared(body))
-    parts = [Part("tools", json_text(tool)) for tool in tools]
+    parts = [RequestPart("tools", json_text(tool)) for tool in tools]
     schema = _field(settings, "responseSchema") or _field(settings, "responseJsonSchema")
     if schema:
-        parts.append(Part("tools", json_text(schema)))
+        parts.append(RequestPart("tools", json_text(schema)))
     parts += _parts("system", _field(body, "systemInstruction"), 0)
     for number, content in enumerate(_listed(contents), 1):
-        role = text_of(fields(content).get("role")) or "user"
+        role = text_of(object_fields(content).get("role")) or "user"
         parts += _parts("assistant" if role == "model" else role, content, number)
     kept = text_of(_field(body, "cachedContent"))
     effort = [_field(settings, "thinkingConfig"), _field(body, "toolConfig")]
-    return Asked(
+    return RequestContent(
         model,
         tuple(parts),
         max_output_tokens=_count(_field(settings, "maxOutputTokens")),
@@ -85,34 +178,34 @@ def asked(body: Fields, model: str, streams: bool) -> Asked | None:
 
 def _declared(body: Fields) -> Iterator[Fields]:
     """Each function by itself, and whatever else a tool is."""
-    for tool in map(fields, _listed(body.get("tools"))):
-        yield from map(fields, _listed(_field(tool, "functionDeclarations")))
+    for tool in map(object_fields, _listed(body.get("tools"))):
+        yield from map(object_fields, _listed(_field(tool, "functionDeclarations")))
         if rest := without(tool, "functionDeclarations", "function_declarations"):
             yield rest
 
 
-def _parts(role: str, content: object, message: int) -> Iterator[Part]:
+def _parts(role: str, content: object, message: int) -> Iterator[RequestPart]:
     """The parts of one content, which strictly is an object with a list of them."""
     if isinstance(content, str):
-        yield Part(role, content, message=message)
-    for part in _listed(fields(content).get("parts")):
+        yield RequestPart(role, content, message=message)
+    for part in _listed(object_fields(content).get("parts")):
         if isinstance(part, str):
-            yield Part(role, part, message=message)
+            yield RequestPart(role, part, message=message)
         else:
-            yield from _part(role, fields(part), message)
+            yield from _part(role, object_fields(part), message)
 
 
-def _part(role: str, part: Fields, message: int) -> Iterator[Part]:
+def _part(role: str, part: Fields, message: int) -> Iterator[RequestPart]:
     call, result = _field(part, "functionCall"), _field(part, "functionResponse")
-    blob = fields(_field(part, "inlineData")) or fields(_field(part, "fileData"))
+    blob = object_fields(_field(part, "inlineData")) or object_fields(_field(part, "fileData"))
     if isinstance(part.get("text"), str):
-        yield Part(role, text_of(part["text"]), message=message)
+        yield RequestPart(role, text_of(part["text"]), message=message)
     elif isinstance(call, dict):
         given = json_text(call.get("args") or {})
-        yield Part(role, f"{text_of(call.get('name'))} {given}", message=message)
+        yield RequestPart(role, f"{text_of(call.get('name'))} {given}", message=message)
     elif isinstance(result, dict):
-        yield Part(TOOL, json_text(result.get("response") or {}), message=message)
-        for inner in map(fields, _listed(result.get("parts"))):
+        yield RequestPart(TOOL, json_text(result.get("response") or {}), message=message)
+        for inner in map(object_fields, _listed(result.get("parts"))):
             yield from _part(TOOL, without(inner, "functionResponse", "function_response"), message)
     elif blob:
         kind = text_of(_field(blob, "mimeType"))
@@ -120,10 +213,10 @@ def _part(role: str, part: Fields, message: int) -> Iterator[Part]:
         has_pages = kind.startswith(("application/", "text/"))
         yield (document if has_pages else image)(role, data, message)
     elif rest := without(part, *_UNREAD):
-        yield Part(role, json_text(rest), message=message)
+        yield RequestPart(role, json_text(rest), message=message)
 
 
-def hear(heard: Heard, found: Event) -> None:
+def hear(heard: AnswerSoFar, found: Event) -> None:
     """One chunk of a stream. None is the last by itself: an answer is over when it has a reason."""
     data = found.data
     top = heard.read(data)
@@ -135,17 +228,17 @@ def hear(heard: Heard, found: Event) -> None:
     if top.get("error"):
         heard.fail(data)
         return
-    for candidate in map(fields, items(top.get("candidates"))):
+    for candidate in map(object_fields, items(top.get("candidates"))):
         _hear_content(heard, candidate)
         _hear_candidate(heard, candidate)
-    if fields(top.get("promptFeedback")).get("blockReason"):
+    if object_fields(top.get("promptFeedback")).get("blockReason"):
         heard.is_finished = True
-    if usage := fields(top.get("usageMetadata")):
+    if usage := object_fields(top.get("usageMetadata")):
         _hear_usage(heard, usage, is_final=heard.is_finished)
         heard.is_over = heard.is_over or heard.is_final
 
 
-def hear_whole(heard: Heard, body: Fields) -> None:
+def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
     """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
@@ -153,12 +246,12 @@ def hear_whole(heard: Heard, body: Fields) -> None:
         # The answer of `countTokens`: nothing was consumed.
         heard.report(0.0, 0.0, 0.0)
         heard.is_final = True
-    _hear_usage(heard, fields(body.get("usageMetadata")), is_final=True)
-    for candidate in map(fields, items(None if heard.is_final else body.get("candidates"))):
+    _hear_usage(heard, object_fields(body.get("usageMetadata")), is_final=True)
+    for candidate in map(object_fields, items(None if heard.is_final else body.get("candidates"))):
         _hear_content(heard, candidate)
 
 
-def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
     """A body, or a chunk of a stream, of which the middle is missing."""
     if b'"finishReason"' in excerpt:
         heard.is_finished = True
@@ -166,7 +259,7 @@ def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
     _hear_usage(heard, usage, is_final=heard.is_finished)
 
 
-def _hear_candidate(heard: Heard, candidate: Fields) -> None:
+def _hear_candidate(heard: AnswerSoFar, candidate: Fields) -> None:
     """An answer is complete with its reason; all are when none is open any more."""
     index = min(CANDIDATES_MAX, whole_tokens(candidate.get("index")) or 0)
     if candidate.get("finishReason") not in (None, "", UNSPECIFIED):
@@ -176,15 +269,18 @@ def _hear_candidate(heard: Heard, candidate: Fields) -> None:
         heard.open_choices.add(index)
 
 
-def _hear_content(heard: Heard, candidate: Fields) -> None:
-    for part in map(fields, items(fields(candidate.get("content")).get("parts"))):
-        code, call = fields(part.get("executableCode")), fields(part.get("functionCall"))
+def _hear_content(heard: AnswerSoFar, candidate: Fields) -> None:
+    for part in map(object_fields, items(object_fields(candidate.get("content")).get("parts"))):
+        code, call = (
+            object_fields(part.get("executableCode")),
+            object_fields(part.get("functionCall")),
+        )
         heard.add_text(part.get("text"), code.get("code"), call.get("name"))
         if "args" in call:
             heard.add_text(json_text(call["args"]))
 
 
-def _hear_usage(heard: Heard, usage: Fields, is_final: bool) -> None:
+def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
     """Its prompt tokens are all of the input, cached or not; thoughts are counted apart.
 
     A count of 0 is left out. Only the last chunk may know what was cached, so that of the input
@@ -226,8 +322,8 @@ def error_event(status: int, body: bytes) -> bytes:
     about what is left over instead of passing over it.
     """
     top = parsed(body)
-    top = fields(top[0] if isinstance(top, list) and top else top)
-    error = fields(top.get("error")) or top
+    top = object_fields(top[0] if isinstance(top, list) and top else top)
+    error = object_fields(top.get("error")) or top
     if not (text_of(error.get("message")) and whole_tokens(error.get("code"))):
         said = text_of(error.get("message")) or body.decode("utf-8", "replace")
         error = failure(status, said or f"HTTP {status}")
@@ -290,7 +386,13 @@ def _as_text(count: int) -> list[Fields]:
 
 
 def _called(use: ToolUse) -> Fields:
-    return {"functionCall": {"id": use.id, "name": use.name, "args": fields(parsed(use.arguments))}}
+    return {
+        "functionCall": {
+            "id": use.id,
+            "name": use.name,
+            "args": object_fields(parsed(use.arguments)),
+        }
+    }
 
 
 def _finish_reason(answer: Answer) -> str:

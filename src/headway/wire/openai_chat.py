@@ -6,11 +6,23 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headway.wire.asked import Asked, Part, document, image, json_text
-from headway.wire.heard import Heard, input_and_cached, usage_in
-from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
-from headway.wire.sse import Event, event
-from headway.wire.values import Answer, ToolUse
+from headway.wire.request import RequestContent, RequestPart, document, image, json_text
+from headway.wire.stream import Event, event
+from headway.wire.values import (
+    Answer,
+    AnswerSoFar,
+    Fields,
+    ToolUse,
+    dumped,
+    input_and_cached,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    usage_in,
+    whole_tokens,
+)
 
 DONE: Final = b"[DONE]"
 """The data of the last event, the only one that is not JSON."""
@@ -30,75 +42,77 @@ _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 """What an answer's text is called; the last two by DeepSeek and vLLM."""
 
 
-def asked(body: Fields) -> Asked | None:
+def asked(body: Fields) -> RequestContent | None:
     """The request; `None` if it is none."""
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
     tools = [*items(body.get("tools")), *items(body.get("functions"))]
-    parts = [Part("tools", json_text(tool)) for tool in tools]
-    if schema := fields(body.get("response_format")).get("json_schema"):
-        parts.append(Part("tools", json_text(schema)))
+    parts = [RequestPart("tools", json_text(tool)) for tool in tools]
+    if schema := object_fields(body.get("response_format")).get("json_schema"):
+        parts.append(RequestPart("tools", json_text(schema)))
     for number, message in enumerate(messages, 1):
-        parts += _message_parts(fields(message), number)
+        parts += _message_parts(object_fields(message), number)
     limits = [whole_tokens(body.get(name)) for name in ("max_tokens", "max_completion_tokens")]
     settings = [body.get(name) for name in ("reasoning_effort", "verbosity", "tool_choice")]
-    return Asked(
+    return RequestContent(
         model,
         tuple(parts),
         max_output_tokens=max((limit for limit in limits if limit is not None), default=None),
         choices=whole_tokens(body.get("n")) or 1,
         streams=body.get("stream") is True,
-        wants_usage=fields(body.get("stream_options")).get("include_usage") is True,
+        wants_usage=object_fields(body.get("stream_options")).get("include_usage") is True,
         effort=json_text(settings) if any(settings) else "",
         cache_key=text_of(body.get("prompt_cache_key")),
         caches_by_itself=True,
         tools=tuple(map(_tool_name, tools)),
-        schema=json_text(wanted) if (wanted := fields(schema).get("schema")) else "",
+        schema=json_text(wanted) if (wanted := object_fields(schema).get("schema")) else "",
     )
 
 
 def _tool_name(tool: object) -> str:
     """A tool has its name inside what it is; the older `functions` have theirs outside."""
-    given = fields(tool)
-    inner = fields(given.get("function")) or fields(given.get("custom")) or given
+    given = object_fields(tool)
+    inner = object_fields(given.get("function")) or object_fields(given.get("custom")) or given
     return text_of(inner.get("name"))
 
 
-def _message_parts(message: Fields, number: int) -> Iterator[Part]:
+def _message_parts(message: Fields, number: int) -> Iterator[RequestPart]:
     role = text_of(message.get("role")) or "user"
     role = "system" if role == "developer" else role
     content = message.get("content")
     if isinstance(content, str):
-        yield Part(role, content, message=number)
-    for item in map(fields, items(content)):
+        yield RequestPart(role, content, message=number)
+    for item in map(object_fields, items(content)):
         yield _block_part(role, item, number)
     for name in ("name", "reasoning_content", "refusal"):
         if said := text_of(message.get(name)):
-            yield Part(role, said, message=number)
+            yield RequestPart(role, said, message=number)
     for call in [*items(message.get("tool_calls")), {"function": message.get("function_call")}]:
-        used = fields(fields(call).get("function")) or fields(fields(call).get("custom"))
+        used = object_fields(object_fields(call).get("function")) or object_fields(
+            object_fields(call).get("custom")
+        )
         if used:
             name, given = text_of(used.get("name")), used.get("arguments", used.get("input"))
-            yield Part(role, f"{name} {text_of(given)}", message=number)
+            yield RequestPart(role, f"{name} {text_of(given)}", message=number)
 
 
-def _block_part(role: str, block: Fields, number: int) -> Part:
+def _block_part(role: str, block: Fields, number: int) -> RequestPart:
     kind = block.get("type")
     ends_prefix = bool(block.get("prompt_cache_breakpoint"))
     if kind == "image_url":
         inner = block.get("image_url")
-        address = text_of(inner) or text_of(fields(inner).get("url"))
+        address = text_of(inner) or text_of(object_fields(inner).get("url"))
         return image(role, address, number, ends_prefix)
     if kind == "input_audio":
         return image(role, json_text(block.get("input_audio")), number, ends_prefix)
     if kind == "file":
         return document(role, json_text(block.get("file")), number, ends_prefix)
     said = text_of(block.get("text")) or text_of(block.get("refusal"))
-    return Part(role, said, "", 0, ends_prefix, number)
+    return RequestPart(role, said, "", 0, ends_prefix, number)
 
 
-def hear(heard: Heard, found: Event) -> None:
+def hear(heard: AnswerSoFar, found: Event) -> None:
     """One event of a stream."""
     data = found.data
     usual = _DELTA.fullmatch(data)
@@ -114,31 +128,33 @@ def hear(heard: Heard, found: Event) -> None:
         heard.fail(data)
         return
     choices = items(top.get("choices"))
-    for choice in map(fields, choices):
-        _hear_message(heard, fields(choice.get("delta")))
+    for choice in map(object_fields, choices):
+        _hear_message(heard, object_fields(choice.get("delta")))
         _hear_choice(heard, choice)
     # Groq reports in a field of its own, in the same form.
-    usage = fields(top.get("usage")) or fields(fields(top.get("x_groq")).get("usage"))
+    usage = object_fields(top.get("usage")) or object_fields(
+        object_fields(top.get("x_groq")).get("usage")
+    )
     if usage:
         # vLLM can report with every chunk: the last report is that after the text.
         _hear_usage(heard, usage, is_final=heard.is_finished or not choices)
 
 
-def hear_whole(heard: Heard, body: Fields) -> None:
+def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
     """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
-    _hear_usage(heard, fields(body.get("usage")), is_final=True)
-    for choice in map(fields, items(None if heard.is_final else body.get("choices"))):
-        _hear_message(heard, fields(choice.get("message")))
+    _hear_usage(heard, object_fields(body.get("usage")), is_final=True)
+    for choice in map(object_fields, items(None if heard.is_final else body.get("choices"))):
+        _hear_message(heard, object_fields(choice.get("message")))
 
 
-def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
     """A body of which the middle is missing."""
     _hear_usage(heard, usage_in(excerpt, "completion_tokens"), is_final=True)
 
 
-def _hear_choice(heard: Heard, choice: Fields) -> None:
+def _hear_choice(heard: AnswerSoFar, choice: Fields) -> None:
     """An answer is complete with its `finish_reason`; all are when none is open any more."""
     index = min(CHOICES_MAX, whole_tokens(choice.get("index")) or 0)
     if choice.get("finish_reason"):
@@ -148,15 +164,17 @@ def _hear_choice(heard: Heard, choice: Fields) -> None:
         heard.open_choices.add(index)
 
 
-def _hear_message(heard: Heard, message: Fields) -> None:
+def _hear_message(heard: AnswerSoFar, message: Fields) -> None:
     heard.add_text(*(message.get(name) for name in _TEXTS))
-    heard.add_text(fields(message.get("audio")).get("transcript"))
+    heard.add_text(object_fields(message.get("audio")).get("transcript"))
     for call in [*items(message.get("tool_calls")), {"function": message.get("function_call")}]:
-        used = fields(fields(call).get("function")) or fields(fields(call).get("custom"))
+        used = object_fields(object_fields(call).get("function")) or object_fields(
+            object_fields(call).get("custom")
+        )
         heard.add_text(used.get("name"), used.get("arguments"), used.get("input"))
 
 
-def _hear_usage(heard: Heard, usage: Fields, is_final: bool) -> None:
+def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
     input_tokens, cached = input_and_cached(usage, "prompt_tokens")
     output_tokens = tokens(usage.get("completion_tokens"))
     heard.report(input_tokens, cached, output_tokens)
@@ -219,8 +237,8 @@ def _tool_call(use: ToolUse, arguments: str) -> Fields:
 
 def error_event(status: int, body: bytes) -> bytes:
     """A chunk that is an error: what the SDK looks for is the field `error`."""
-    top = fields(parsed(body))
-    error = fields(top.get("error")) or top
+    top = object_fields(parsed(body))
+    error = object_fields(top.get("error")) or top
     if not text_of(error.get("message")):
         said = body.decode("utf-8", "replace") or f"HTTP {status}"
         error = {"message": said, "type": "server_error", "param": None, "code": status}

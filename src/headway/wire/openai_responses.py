@@ -6,11 +6,31 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headway.wire.asked import TOOL, Asked, Part, document, image, json_text, without
-from headway.wire.heard import Heard, input_and_cached, usage_in
-from headway.wire.loose import Fields, dumped, fields, items, parsed, text_of, tokens, whole_tokens
-from headway.wire.sse import Event, event
-from headway.wire.values import Answer, ToolUse
+from headway.wire.request import (
+    TOOL,
+    RequestContent,
+    RequestPart,
+    document,
+    image,
+    json_text,
+    without,
+)
+from headway.wire.stream import Event, event
+from headway.wire.values import (
+    Answer,
+    AnswerSoFar,
+    Fields,
+    ToolUse,
+    dumped,
+    input_and_cached,
+    items,
+    object_fields,
+    parsed,
+    text_of,
+    tokens,
+    usage_in,
+    whole_tokens,
+)
 
 OPENING_EVENTS: Final = 4
 """Events before the first text; all events of a stream are numbered from 0."""
@@ -42,7 +62,7 @@ _NOT_SAID: Final = frozenset(("response.audio.delta", "response.shell_call_outpu
 """Parts that are not text, or that a tool said."""
 
 
-def asked(body: Fields) -> Asked | None:
+def asked(body: Fields) -> RequestContent | None:
     """The request; `None` if it is none. A stored prompt can name the model in its place."""
     model, given = text_of(body.get("model")), body.get("input")
     stored = [body.get(name) for name in ("prompt", "previous_response_id", "conversation")]
@@ -50,17 +70,17 @@ def asked(body: Fields) -> Asked | None:
         return None
     if not model and not body.get("prompt"):
         return None
-    parts = [Part("tools", json_text(tool)) for tool in items(body.get("tools"))]
-    if schema := fields(fields(body.get("text")).get("format")).get("schema"):
-        parts.append(Part("tools", json_text(schema)))
-    parts.append(Part("system", text_of(body.get("instructions"))))
+    parts = [RequestPart("tools", json_text(tool)) for tool in items(body.get("tools"))]
+    if schema := object_fields(object_fields(body.get("text")).get("format")).get("schema"):
+        parts.append(RequestPart("tools", json_text(schema)))
+    parts.append(RequestPart("system", text_of(body.get("instructions"))))
     if isinstance(given, str):
-        parts.append(Part("user", given, message=1))
+        parts.append(RequestPart("user", given, message=1))
     for number, item in enumerate(items(given), 1):
-        parts += _item_parts(fields(item), number)
+        parts += _item_parts(object_fields(item), number)
     settings = [body.get("reasoning"), body.get("tool_choice"), body.get("prompt")]
-    settings.append(fields(body.get("text")).get("verbosity"))
-    return Asked(
+    settings.append(object_fields(body.get("text")).get("verbosity"))
+    return RequestContent(
         model,
         tuple(part for part in parts if part.text or part.media_bytes or part.message),
         max_output_tokens=whole_tokens(body.get("max_output_tokens")),
@@ -76,30 +96,30 @@ def asked(body: Fields) -> Asked | None:
 
 def _tool_name(tool: object) -> str:
     """Tools of the provider have no name but their type."""
-    given = fields(tool)
+    given = object_fields(tool)
     return text_of(given.get("name")) or text_of(given.get("type"))
 
 
-def _item_parts(item: Fields, number: int) -> Iterator[Part]:
+def _item_parts(item: Fields, number: int) -> Iterator[RequestPart]:
     """An item is a message, with its type or without, or something that a tool or model did."""
     role = text_of(item.get("role")) or "assistant"
     role = "system" if role == "developer" else role
     role = TOOL if text_of(item.get("type")).endswith("_output") else role
     content = item.get("output", item.get("content"))
     if isinstance(content, str):
-        yield Part(role, content, message=number)
-    for block in map(fields, items(content)):
+        yield RequestPart(role, content, message=number)
+    for block in map(object_fields, items(content)):
         yield _block_part(role, block, number)
     if "role" not in item:
         rest = without(item, "output", "content", *_UNREAD)
-        yield Part(role, " ".join(_said(value) for value in rest.values()), message=number)
+        yield RequestPart(role, " ".join(_said(value) for value in rest.values()), message=number)
 
 
 def _said(value: object) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _block_part(role: str, block: Fields, number: int) -> Part:
+def _block_part(role: str, block: Fields, number: int) -> RequestPart:
     kind = block.get("type")
     ends_prefix = bool(block.get("prompt_cache_breakpoint"))
     if kind == "input_image":
@@ -108,10 +128,10 @@ def _block_part(role: str, block: Fields, number: int) -> Part:
     if kind == "input_file":
         return document(role, json_text(block), number, ends_prefix)
     said = text_of(block.get("text")) or text_of(block.get("refusal"))
-    return Part(role, said, "", 0, ends_prefix, number)
+    return RequestPart(role, said, "", 0, ends_prefix, number)
 
 
-def hear(heard: Heard, found: Event) -> None:
+def hear(heard: AnswerSoFar, found: Event) -> None:
     """One event of a stream."""
     name, data = found
     if name and not (name.endswith(".delta") or name in _LAST or name == "error"):
@@ -127,7 +147,7 @@ def hear(heard: Heard, found: Event) -> None:
     kind = text_of(top.get("type")) or name
     if kind in _LAST:
         if top:
-            hear_whole(heard, fields(top.get("response")))
+            hear_whole(heard, object_fields(top.get("response")))
         else:
             hear_excerpt(heard, data)
         # An event that broke off is no end; one that is cut because of its length is.
@@ -138,7 +158,7 @@ def hear(heard: Heard, found: Event) -> None:
         heard.add_text(top.get("delta"))
 
 
-def hear_whole(heard: Heard, body: Fields) -> None:
+def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
     """The body of an answer that is not streamed; the last event has the same in it."""
     if body.get("error"):
         # Without the request's own tools and instructions, which come first and can be long.
@@ -147,19 +167,21 @@ def hear_whole(heard: Heard, body: Fields) -> None:
         heard.report(0.0, 0.0, 0.0)
         heard.is_final = True
         return
-    _hear_usage(heard, fields(body.get("usage")))
+    _hear_usage(heard, object_fields(body.get("usage")))
     if not heard.output_tokens:
-        for item in map(fields, items(body.get("output"))):
+        for item in map(object_fields, items(body.get("output"))):
             heard.add_text(item.get("arguments"), item.get("input"))
-            heard.add_text(*(fields(part).get("text") for part in items(item.get("content"))))
+            heard.add_text(
+                *(object_fields(part).get("text") for part in items(item.get("content")))
+            )
 
 
-def hear_excerpt(heard: Heard, excerpt: bytes) -> None:
+def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
     """A body of which the middle is missing."""
     _hear_usage(heard, usage_in(excerpt, "output_tokens"))
 
 
-def _hear_usage(heard: Heard, usage: Fields) -> None:
+def _hear_usage(heard: AnswerSoFar, usage: Fields) -> None:
     input_tokens, cached = input_and_cached(usage, "input_tokens")
     output_tokens = tokens(usage.get("output_tokens"))
     heard.report(input_tokens, cached, output_tokens)
@@ -222,8 +244,8 @@ def _tool_events(answer: Answer) -> Iterator[tuple[str, Fields]]:
 
 def error_event(status: int, body: bytes) -> bytes:
     """The flat `error` event. Its number is not known here and is 0."""
-    top = fields(parsed(body))
-    error = fields(top.get("error")) or top
+    top = object_fields(parsed(body))
+    error = object_fields(top.get("error")) or top
     code = text_of(error.get("code")) or text_of(error.get("type"))
     data: Fields = {
         "code": code or _CODE_OF_STATUS.get(status, "server_error"),

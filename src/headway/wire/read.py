@@ -14,19 +14,24 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
-from headway.core.quota.dialect import Dialect, Headers, decode
-from headway.core.quota.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
-from headway.core.values import Fault, Reading, Sketch, Tally
+from headway.base.values import Fault, Reading, Sketch, Tally
 from headway.errors import WireError
+from headway.pacing.headers import Dialect, Headers, decode
+from headway.pacing.refusal import BODY_BYTES_MAX, classify, reading_of_refusal
 from headway.wire import anthropic, gemini, openai_chat, openai_responses
-from headway.wire.asked import Asked, conversation_of, sketch_of
-from headway.wire.elements import ElementReader
-from headway.wire.excerpt import Excerpt
-from headway.wire.heard import Heard
-from headway.wire.inflate import Inflater
-from headway.wire.loose import Fields, parsed
-from headway.wire.sse import Event, EventReader
-from headway.wire.values import Conversation, Purpose, Route, WireName
+from headway.wire.gemini import ElementReader
+from headway.wire.request import RequestContent, conversation_of, sketch_of
+from headway.wire.stream import Event, EventReader, Inflater
+from headway.wire.values import (
+    AnswerSoFar,
+    Conversation,
+    Excerpt,
+    Fields,
+    Purpose,
+    Route,
+    WireName,
+    parsed,
+)
 
 _ROUTES: Final[tuple[tuple[str, Route], ...]] = (
     ("/messages", Route("anthropic")),
@@ -89,7 +94,7 @@ def conversation(route: Route, body: bytes) -> Conversation:
     return conversation_of(_asked(route, body))
 
 
-def _asked(route: Route, body: bytes) -> Asked:
+def _asked(route: Route, body: bytes) -> RequestContent:
     top = parsed(body)
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
@@ -112,7 +117,7 @@ def _asked(route: Route, body: bytes) -> Asked:
 _WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
 
 
-def _read_request(route: Route, body: Fields) -> Asked | None:
+def _read_request(route: Route, body: Fields) -> RequestContent | None:
     if route.wire == "gemini":
         return gemini.asked(body, route.model, route.streams)
     if route.wire == "anthropic":
@@ -161,7 +166,7 @@ class AnswerReader:
         if is_stream:
             self._events = EventReader(takes_bare=wire == "gemini")
         self._body = Excerpt()
-        self._heard = Heard()
+        self._heard = AnswerSoFar()
         self._received = 0
         self._ended = False
         self._is_looked_at = is_stream

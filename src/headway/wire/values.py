@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from headway.base.values import Fault, Known, Tally
+from headway.pacing.estimate import TOKENS_PER_BYTE
+from headway.pacing.headers import NUMBER_MAX
+from headway.pacing.refusal import parse_stream_error
 
 WireName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
 """Anthropic Messages, OpenAI Chat Completions, OpenAI Responses, Gemini generateContent."""
@@ -95,3 +101,345 @@ class Answer:
     def has_text(self) -> bool:
         """Whether a text is written, which may be empty: not if only tools are wanted."""
         return bool(self.text) or not self.tool_uses
+
+
+# JSON from strangers: a look gives a value of the type asked for or nothing, never an error.
+
+Fields = dict[str, object]
+"""A JSON object. Its keys are text; of its values nothing is known."""
+
+_NO_FIELDS: Final[Fields] = {}
+
+
+def parsed(text: str | bytes) -> object:
+    """JSON, or `None`. Deep nesting ends in RecursionError, long integers in ValueError."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def dumped(value: object) -> bytes:
+    """Compact JSON in UTF-8. Half a surrogate pair, which UTF-8 has no bytes for, becomes `?`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def object_fields(value: object) -> Fields:
+    """The value if it is an object, else an empty one, which must not be written to."""
+    return value if isinstance(value, dict) else _NO_FIELDS
+
+
+def items(value: object) -> list[object]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def text_of(value: object) -> str:
+    """The value if it is text, else none."""
+    return value if isinstance(value, str) else ""
+
+
+def tokens(value: object) -> float | None:
+    """The value if it is a count of tokens: a number from 0 to `NUMBER_MAX`, not a truth value."""
+    if type(value) not in (int, float):
+        return None
+    assert isinstance(value, int | float)
+    return float(value) if 0 <= value <= NUMBER_MAX else None
+
+
+def whole_tokens(value: object) -> int | None:
+    """The same, as an integer: what a call allows its answer."""
+    count = tokens(value)
+    return None if count is None else int(count)
+
+
+# Bytes that may be too many to keep: all of them, or their beginning and their end.
+
+WHOLE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Kept whole: 128,000 tokens of text, as JSON with every character escaped, are 1.5 MiB."""
+
+END_BYTES: Final = 64 * 1024
+"""Kept of each end of more than that. Providers write usage after the text, or before it."""
+
+
+class Excerpt:
+    """Collects bytes within `WHOLE_BYTES_MAX`; how they were split makes no difference."""
+
+    __slots__ = ("_head", "_kept", "size_bytes")
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._head = b""
+        self.size_bytes = 0
+        """All that came, kept or not."""
+
+    def __repr__(self) -> str:
+        return f"<Excerpt of {self.size_bytes} bytes{', cut' if self.is_cut else ''}>"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the middle is missing."""
+        return self.size_bytes > WHOLE_BYTES_MAX
+
+    def add(self, data: bytes) -> None:
+        """Some more bytes."""
+        self._kept += data
+        self.size_bytes += len(data)
+        if self.size_bytes > WHOLE_BYTES_MAX:
+            self._head = self._head or bytes(self._kept[:END_BYTES])
+            # The end grows to twice its length before it is cut, so that each byte is moved
+            # about once, however few come at a time.
+            if len(self._kept) > 2 * END_BYTES:
+                del self._kept[:-END_BYTES]
+
+    def take(self) -> bytes:
+        """What was kept, with which the excerpt starts anew."""
+        data = self.kept()
+        self._head, self.size_bytes = b"", 0
+        self._kept.clear()
+        return data
+
+    def kept(self) -> bytes:
+        """What was kept; of a cut excerpt the beginning, a line end, and the end."""
+        return self._head + b"\n" + self._kept[-END_BYTES:] if self._head else bytes(self._kept)
+
+
+# The size of a text as a vocabulary sees it: in bytes of ordinary text of its kind.
+
+EXACT_BYTES_MAX: Final = 256 * 1024
+"""Of a longer text so much is weighed, from its middle; the rest is taken to be like it."""
+
+WORD: Final = 8
+SYMBOLS: Final = 9
+BREAK: Final = 13
+DIGIT: Final = 9
+FOREIGN: Final = 5
+"""What a piece weighs, in half bytes: fitted to three vocabularies, one for all of them. A foreign
+byte is one third of a Korean, Chinese or Japanese character."""
+
+TYPICAL: Final = {"english": 1.9, "code": 2.2, "korean": 4.5, "cjk": 5.0}
+"""Half bytes of weight in a byte of ordinary text of a kind."""
+
+TYPICAL_OTHER: Final = 2.0
+
+
+def weighed_bytes(text: str, content: str) -> int:
+    """How many bytes of ordinary text of this kind take as many tokens as this text."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= EXACT_BYTES_MAX:
+        return round(_weight(data) / TYPICAL.get(content, TYPICAL_OTHER))
+    start = (len(data) - EXACT_BYTES_MAX) // 2
+    share = EXACT_BYTES_MAX / len(data)
+    weight = _weight(data[start : start + EXACT_BYTES_MAX]) / share
+    return round(weight / TYPICAL.get(content, TYPICAL_OTHER))
+
+
+def _weight(data: bytes) -> int:
+    """In half bytes."""
+    kinds = int.from_bytes(data.translate(_KINDS), "little")
+    before = kinds << 8
+    begins = kinds & ~before
+    # The text is taken to follow a character that is not blank.
+    after_ink = before >> _INK & _ONES | 1
+    breaks = (kinds >> _LINE_END & after_ink).bit_count()
+    indents = (kinds & before) >> _SPACE & after_ink << 8 & _ONES
+    return (
+        WORD * (begins >> _LETTER & _ONES).bit_count()
+        + SYMBOLS * (begins >> _SYMBOL & _ONES).bit_count()
+        + BREAK * (breaks + indents.bit_count())
+        + DIGIT * (kinds >> _DIGIT & _ONES).bit_count()
+        + FOREIGN * (0 if data.isascii() else len(data.translate(None, _ASCII)))
+    )
+
+
+def _byte_kind(byte: int) -> int:
+    """The bits of one byte; those of other scripts are ink and nothing else."""
+    char = chr(byte)
+    is_ink = char not in _BLANKS
+    kinds = {
+        _LETTER: byte < 128 and char.isalpha(),
+        _SYMBOL: byte < 128 and _is_symbol(char),
+        _LINE_END: char == "\n",
+        _SPACE: not is_ink and char != "\n",
+        _INK: is_ink,
+        _DIGIT: char in "0123456789",
+    }
+    return sum(is_so << bit for bit, is_so in kinds.items())
+
+
+def _is_symbol(char: str) -> bool:
+    return char.isprintable() and not char.isalnum() and not char.isspace()
+
+
+_LETTER, _SYMBOL, _LINE_END, _SPACE, _INK, _DIGIT = range(6)
+"""Bits of a kind."""
+
+_BLANKS: Final = " \t\r\f\v\n"
+_KINDS: Final = bytes(map(_byte_kind, range(256)))
+_ONES: Final = int.from_bytes(b"\1" * (EXACT_BYTES_MAX + 1), "little")
+_ASCII: Final = bytes(range(128))
+
+
+# What an answer has told so far: its tokens, whether it is over, and whether it failed.
+
+ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
+OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
+"""An answer's text is counted as it passes, so that each byte has to speak for itself."""
+
+USAGES_TRIED_MAX: Final = 16
+"""Places of an excerpt in which usage is looked for."""
+
+_OTHER: Final = bytes(range(128, 256))
+
+
+class AnswerSoFar:
+    """Collects what the events or the body of one answer tell."""
+
+    __slots__ = (
+        "_passed_tokens",
+        "cache_read_tokens",
+        "cache_write_tokens",
+        "fault",
+        "input_tokens",
+        "is_damaged",
+        "is_final",
+        "is_finished",
+        "is_over",
+        "long_write_tokens",
+        "open_choices",
+        "reported_tokens",
+    )
+
+    def __init__(self) -> None:
+        self.input_tokens: float | None = None
+        self.cache_read_tokens: float | None = None
+        self.cache_write_tokens: float | None = None
+        self.long_write_tokens: float | None = None
+        """Both are part of the input."""
+        self.reported_tokens: float | None = None
+        self.is_damaged = False
+        """Something of the answer could not be read."""
+        self.is_final = False
+        """The last usage was reported."""
+        self.is_finished = False
+        """The text is complete; something may follow it."""
+        self.is_over = False
+        """Nothing follows."""
+        self.open_choices: set[int] = set()
+        """Of several answers to one call, those that are not complete yet."""
+        self.fault: Fault | None = None
+        self._passed_tokens = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Heard {self.tally()}{', over' if self.is_over else ''}>"
+
+    @property
+    def output_tokens(self) -> float:
+        """Tokens of the answer so far."""
+        reported = self.reported_tokens or 0.0
+        if self.is_final:
+            return reported
+        return max(reported, self._passed_tokens)
+
+    def tally(self) -> Tally:
+        """What the call consumed, as far as it can be told."""
+        output_tokens = self.output_tokens
+        known: Known = "reported" if self.is_final else "estimated"
+        if not (self.is_final or output_tokens or self.input_tokens is not None):
+            known = "unknown"
+        return Tally(
+            self.input_tokens or 0.0, self.cache_read_tokens or 0.0, output_tokens, known,
+            self.cache_write_tokens or 0.0, self.long_write_tokens or 0.0,
+        )  # fmt: skip
+
+    def report(
+        self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
+    ) -> None:
+        """The provider told tokens so far; `None` is what it did not tell."""
+        self.input_tokens = _larger(self.input_tokens, input_tokens)
+        self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
+        self.reported_tokens = _larger(self.reported_tokens, output)
+
+    def report_written(self, written: float | None, long: float | None) -> None:
+        """Of the input that was told, what was written into the cache; of that, for an hour."""
+        self.cache_write_tokens = _larger(self.cache_write_tokens, written)
+        self.long_write_tokens = _larger(self.long_write_tokens, long)
+
+    def read(self, data: bytes) -> Fields:
+        """The object of an event; an empty one if it cannot be read."""
+        top = object_fields(parsed(data))
+        self.is_damaged = self.is_damaged or not top
+        return top
+
+    def add_text(self, *values: object) -> None:
+        """Parts of the answer; whatever is not text counts nothing."""
+        for value in values:
+            if isinstance(value, str) and value:
+                self._count(value)
+
+    def add_json_text(self, literal: bytes) -> None:
+        """A part of the answer that is still between its JSON quotes."""
+        if b"\\" in literal:
+            self.add_text(parsed(b'"' + literal + b'"'))
+        else:
+            self._count(literal.decode("utf-8", "replace"))
+
+    def fail(self, payload: bytes | Fields) -> None:
+        """The provider reported an error in place of an answer; nothing follows it."""
+        if self.fault is None:
+            said = payload if isinstance(payload, bytes) else json.dumps(payload)
+            self.fault = parse_stream_error(said)
+        self.is_over = True
+
+    def _count(self, text: str) -> None:
+        """ASCII by its bytes or by its words, digits and symbols, whichever is more: an answer
+        that breaks off is not to be counted below what is charged for it."""
+        data = text.encode("utf-8", "replace")
+        plain = data if text.isascii() else data.translate(None, _OTHER)
+        weight = max(len(plain), weighed_bytes(plain.decode(), "english"))
+        other = len(data) - len(plain)
+        self._passed_tokens += weight * ASCII_TOKENS_PER_BYTE + other * OTHER_TOKENS_PER_BYTE
+
+
+def input_and_cached(usage: Fields, name: str) -> tuple[float | None, float | None]:
+    """Both of OpenAI's formats count cached tokens as a part of the input, in `<name>_details`.
+
+    DeepSeek tells cached tokens in a field of its own.
+    """
+    total = tokens(usage.get(name))
+    cached = tokens(object_fields(usage.get(f"{name}_details")).get("cached_tokens"))
+    if cached is None:
+        cached = tokens(usage.get("prompt_cache_hit_tokens"))
+    if total is None:
+        return None, None
+    return max(0.0, total - (cached or 0.0)), min(cached or 0.0, total)
+
+
+def usage_in(excerpt: bytes, name: str, key: str = "usage") -> Fields:
+    """The usage in a body whose middle is missing: the last object of that key with `name` in it.
+
+    Within text, quotes are escaped, so that a text about usage is not taken for it.
+    """
+    decoder, end, quoted = json.JSONDecoder(), len(excerpt), f'"{key}"'.encode()
+    for _ in range(USAGES_TRIED_MAX):
+        end = excerpt.rfind(quoted, 0, end)
+        if end < 0:
+            break
+        after = end + len(quoted)
+        text = excerpt[after : after + 4096].decode("utf-8", "replace").lstrip()
+        if excerpt[end - 1 : end] != b"\\" and text.startswith(":"):
+            try:
+                found, _ = decoder.raw_decode(text[1:].lstrip())
+            except (ValueError, RecursionError):
+                continue
+            if name in object_fields(found):
+                return object_fields(found)
+    return {}
+
+
+def _larger(known: float | None, told: float | None) -> float | None:
+    return known if told is None else told if known is None else max(known, told)

@@ -1,0 +1,572 @@
+"""What an agent's output says of its work: an event stream, read as it comes.
+
+Laws:
+- No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is
+  counted and left out, and the next one is read as if it had not been there.
+- What is held of an unfinished line is bounded.
+- An event that is not known, or has other fields than it had, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Final, Literal, Protocol
+
+from headway.errors import StateFileError
+from headway.wire.values import Fields, object_fields, parsed, tokens
+from headway.wire.values import object_fields as object_of
+
+# What every kind of agent that is a program has in common: how it is started, heard and found.
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a program is started for, once."""
+
+    prompt: str
+    model: str
+    """As the plan names it; empty for the program's own."""
+    is_own_model: bool
+    """Whether the task itself names it, and not the plan for all."""
+    home: str
+    """The folder of the session: what the program keeps goes there."""
+    session: str
+    goes_on: bool
+    """Whether the session is there already, and is gone on with."""
+    environ: Mapping[str, str]
+    """Everything that the program finds in its environment, the meter's addresses included."""
+    permissions: str = ""
+    """`edit` or `all`: what the plan gives beyond the user's settings; empty is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStart:
+    """A process to start. No prompt is in its arguments, which others on the machine can read."""
+
+    argv: tuple[str, ...]
+    told: Mapping[str, str]
+    """Variables on top of those that it has."""
+    stdin: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session as it is on the disk."""
+
+    session: str
+    """What the program calls it."""
+    replies: int | None = 0
+    """Answers of models that are in it; None if nobody can know."""
+    is_cut: bool = False
+    """Whether nothing came after the last of them: what it wanted done was cut off, so that it
+    will be asked for again."""
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    """What it counts as used, where it counts for the whole session."""
+
+
+class AgentKind(Protocol):
+    """One program. Its methods are called in threads, and change nothing but files in a home."""
+
+    @property
+    def name(self) -> str:
+        """As a plan says it."""
+
+    @property
+    def program(self) -> str:
+        """As it is found on the PATH."""
+
+    @property
+    def install(self) -> str:
+        """How one gets it."""
+
+    @property
+    def permissions(self) -> tuple[str, ...]:
+        """Those that a plan can give it."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What it says when it does not find a session: that one is begun anew."""
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether the tokens that it tells are those of the whole session, earlier processes
+        too."""
+
+    @property
+    def is_cost_summed(self) -> bool:
+        """The same of the money."""
+
+    def start(self, errand: Errand) -> ProcessStart:
+        """How to start it. Writes what has to be in its home first."""
+
+    def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
+        """The session that a process has left behind; None if there is none to go on with."""
+
+    def hear(self, notes: Notes, event: Fields) -> None:
+        """One event of its output. Total: never raises."""
+
+
+def bare_model(errand: Errand, provider: str, *beginnings: str) -> str:
+    """A model by the name that its own provider has for it.
+
+    One that the plan names for all its tasks is passed on only if it is this provider's.
+    """
+    prefix, slash, name = errand.model.partition("/")
+    if slash and prefix == provider:
+        return name
+    is_theirs = errand.model.startswith(beginnings) if beginnings else True
+    return errand.model if errand.is_own_model or is_theirs else ""
+
+
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The longest event: a tool's whole output is in one. What is longer is passed over."""
+
+TOOLS_MAX: Final = 200
+"""Kinds of tools that are told apart; agents have some twenty."""
+
+NAME_CHARS: Final = 80
+ERROR_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOutput:
+    """What an agent has told of one session, or of its part of one."""
+
+    session: str = ""
+    turns: int = 0
+    """Replies of the model, as far as the stream tells them apart."""
+    tools: tuple[tuple[str, int], ...] = ()
+    """Names of tools, and how often each was used."""
+    input_tokens: float = 0.0
+    """Those that were read from a cache included."""
+    output_tokens: float = 0.0
+    microusd: int = 0
+    """What it says that it cost; most say nothing."""
+    text: str = ""
+    """The last that the model said."""
+    error: str = ""
+    is_over: bool = False
+    """Whether the event came that ends a stream."""
+    skipped: int = 0
+    """Lines that were no events."""
+    denied: tuple[tuple[str, int], ...] = ()
+    """Names of tools, and how often each was refused for want of permission."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything came that is an event of an agent at work, or of its failure."""
+        return bool(self.session or self.turns or self.error or self.is_over)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is known so far, while events come; each kind of agent writes into it in its own way."""
+
+    session: str = ""
+    turns: int = 0
+    tools: dict[str, int] = field(default_factory=dict)
+    denied: dict[str, int] = field(default_factory=dict)
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    microusd: int = 0
+    text: str = ""
+    error: str = ""
+    is_over: bool = False
+    at: str = ""
+    """Which reply the text is of."""
+    replies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By the id of a reply: what went in and came out, where the sum is told at the end only."""
+
+    def use(self, tool: str) -> None:
+        """A tool was used."""
+        _count(self.tools, tool)
+
+    def deny(self, tool: str) -> None:
+        """A tool was refused for want of permission."""
+        _count(self.denied, tool)
+
+    def fail(self, why: str) -> None:
+        self.error = why.strip()[:ERROR_CHARS] or "it says that it failed"
+
+    def heard(self, skipped: int) -> AgentOutput:
+        given, gave = self.input_tokens, self.output_tokens
+        if not given and not gave:
+            given = sum(one for one, _ in self.replies.values())
+            gave = sum(one for _, one in self.replies.values())
+        return AgentOutput(
+            self.session, self.turns, tuple(sorted(self.tools.items())), given, gave,
+            self.microusd, self.text, self.error, self.is_over, skipped,
+            tuple(sorted(self.denied.items())),
+        )  # fmt: skip
+
+
+def _count(counts: dict[str, int], tool: str) -> None:
+    name = tool[:NAME_CHARS] or "?"
+    if name in counts or len(counts) < TOOLS_MAX:
+        counts[name] = counts.get(name, 0) + 1
+
+
+Hear = Callable[[Notes, Fields], None]
+"""Takes one event of a kind's stream."""
+
+
+class OutputStream:
+    """The output of one process, in pieces of any size."""
+
+    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_notes", "_skipped")
+
+    def __init__(self, hear: Hear, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+        self._hear = hear
+        self._line_bytes_max = line_bytes_max
+        self._notes = Notes()
+        self._buffer = bytearray()
+        self._is_passing = False
+        """Within a line that is too long."""
+        self._skipped = 0
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.statistics()}>"
+
+    def statistics(self) -> AgentOutput:
+        """What was heard so far."""
+        return self._notes.heard(self._skipped)
+
+    def feed(self, data: bytes) -> None:
+        """The next piece."""
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            if not self._is_passing:
+                self._buffer += line
+                self._line()
+            self._buffer.clear()
+            self._is_passing = False
+        if self._is_passing:
+            return
+        self._buffer += rest
+        if len(self._buffer) > self._line_bytes_max:
+            self._buffer.clear()
+            self._is_passing = True
+            self._skipped += 1
+
+    def end(self) -> AgentOutput:
+        """Nothing follows: a last line may lack its end."""
+        if self._buffer and not self._is_passing:
+            self._line()
+        self._buffer.clear()
+        return self.statistics()
+
+    def _line(self) -> None:
+        line = bytes(self._buffer).strip()
+        if not line:
+            return
+        event = object_fields(parsed(line)) if line.startswith(b"{") else {}
+        if event:
+            self._hear(self._notes, event)
+        else:
+            self._skipped += 1
+
+
+def read_whole(hear: Hear, data: bytes) -> AgentOutput:
+    """A stream that has come in one piece."""
+    stream = OutputStream(hear)
+    stream.feed(data)
+    return stream.end()
+
+
+def count_of(value: object) -> float:
+    """Tokens as an event tells them; what is no count is none."""
+    return tokens(value) or 0.0
+
+
+def money_of(value: object) -> int:
+    """Dollars as an event tells them, in micro-dollars; what is no amount is none."""
+    return round((tokens(value) or 0.0) * 1_000_000)
+
+
+def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> AgentOutput:
+    """Without what an earlier process of the same session has told already."""
+    return replace(
+        heard,
+        input_tokens=max(0.0, heard.input_tokens - input_tokens),
+        output_tokens=max(0.0, heard.output_tokens - output_tokens),
+    )
+
+
+# The folder of one agent's session: what it needs of the user's, and what is known of it.
+
+AGENTS: Final = "agents"
+"""The folder of a run in which homes are."""
+MARKER: Final = "session.json"
+MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
+NOTE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of a session's file: a reply with all that a tool gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is known of a session, beside what its program keeps."""
+
+    task: str
+    """Its name as people read it."""
+    key: str
+    """The task's content key, in hexadecimal digits."""
+    agent: str
+    session: str
+    prompt: str
+    """The digest of what it was asked."""
+    number: int = 1
+    """How many sessions this home has had."""
+    attempt: int = 0
+    """The attempt that was last made in it."""
+    said: str | None = None
+    """The last answer: examined and perhaps not good enough, but not to be paid again."""
+    repairs: int = 0
+    """How often it was told what is wrong."""
+    is_over: bool = False
+    """Its answer was taken, or given up: nothing goes on in it."""
+    microusd: int = 0
+    """What its program said last that all of it cost."""
+
+
+def home_of(run_folder: str, name: bytes) -> str:
+    """Where the home is of a task that is given just this."""
+    return os.path.join(run_folder, AGENTS, name.hex())
+
+
+def save_session(home: str, session: Session) -> None:
+    """Make durable what is known; raises StateFileError."""
+    path = os.path.join(home, MARKER)
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        write_private(f"{path}.draft", json.dumps(asdict(session)), is_durable=True)
+        os.replace(f"{path}.draft", path)
+        _sync(home)
+        _sync(os.path.dirname(home))
+    except OSError as fault:
+        raise StateFileError(
+            f"{path} cannot be written: {fault.strerror}",
+            hint="an agent is not started before it can be found again",
+        ) from None
+
+
+def read_session(home: str) -> Session | None:
+    """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
+    try:
+        with open(os.path.join(home, MARKER), "rb") as file:
+            found = object_of(parsed(file.read(MARKER_BYTES_MAX)))
+    except OSError:
+        return None
+    names = {one.name for one in fields(Session)}
+    try:
+        made = Session(**{name: value for name, value in found.items() if name in names})  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    texts = (made.task, made.key, made.agent, made.session, made.prompt, made.said or "")
+    counts = (made.number, made.attempt, made.repairs, made.is_over, made.microusd)
+    is_sound = all(isinstance(one, str) for one in texts)
+    return made if is_sound and all(isinstance(one, int) for one in counts) else None
+
+
+def sessions_of(run_folder: str) -> Iterator[tuple[str, Session]]:
+    """Every home of a run, with what is known of its session."""
+    folder = os.path.join(run_folder, AGENTS)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        home = os.path.join(folder, name)
+        if (found := read_session(home)) is not None:
+            yield home, found
+
+
+def empty_home(home: str) -> None:
+    """Remove everything but what is known: a session that is over leaves no caches behind."""
+    try:
+        names = os.listdir(home)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(home, name)
+        if name == MARKER:
+            continue
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
+    """Links to some files of the user's, as far as they are there; their targets are the real
+    ones, since a folder in between may be a throw-away one."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for name in names:
+        target, link = os.path.realpath(os.path.join(own, name)), os.path.join(folder, name)
+        if os.path.islink(link):
+            os.unlink(link)
+        if os.path.exists(target) and not os.path.exists(link):
+            os.symlink(target, link)
+
+
+def copy_into(folder: str, source: str, name: str) -> None:
+    """A configuration as it is now; the one of an earlier attempt leads to a door that is shut."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        with open(source, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read()
+    except OSError:
+        return
+    write_private(os.path.join(folder, name), text)
+
+
+def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
+    """A file for nobody else's eyes from its first byte on."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def lines_in(path: str) -> Iterator[Fields]:
+    """The JSON objects of a file that has one a line; what is none is passed over."""
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(NOTE_BYTES_MAX):
+                found = object_of(parsed(line))
+                if found:
+                    yield found
+    except OSError:
+        return
+
+
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# What the agents of a run have told and taken, a line for each attempt: for people and reports.
+
+NAME: Final = "agents.jsonl"
+
+How = Literal["first", "session", "replay", "start", "taken"]
+"""How an attempt began: for the first time; in the session of the one before; from the start, its
+calls answered from a recording as far as they are the same; from the start; or its answer was
+there already."""
+
+WORDS: Final[dict[How, str]] = {
+    "first": "began",
+    "session": "went on in its own session",
+    "replay": "began again, its recorded calls replayed",
+    "start": "began again from the start",
+    "taken": "had answered already",
+}
+"""What an attempt did, for people."""
+
+COMING: Final[dict[How, str]] = {
+    "first": "begins",
+    "session": "goes on in its own session",
+    "replay": "begins again; its recorded calls are replayed while they are the same",
+    "start": "begins again from the start",
+    "taken": "has answered already",
+}
+"""What an attempt will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUsage:
+    """One attempt of one task."""
+
+    task: str
+    key: str
+    """The task's content key, in hexadecimal digits."""
+    attempt: int
+    agent: str
+    how: How
+    session: str
+    turns: int
+    tools: dict[str, int]
+    input_tokens: int
+    output_tokens: int
+    microusd: int
+    """What the agent's own output says, for this attempt."""
+    metered_calls: int | None = None
+    metered_input_tokens: int = 0
+    metered_output_tokens: int = 0
+    metered_microusd: int = 0
+    """What the gateway saw of it, and of earlier attempts that did not live to tell: the truth,
+    where it saw anything."""
+    replayed: int = 0
+    """Calls that were answered from a recording, free of charge."""
+    calls_before: int = 0
+    """Calls of the attempts before, in the same session or with the same prompt."""
+    calls_again: int = 0
+    """Of those, the ones that had to be paid a second time: their answers, or what came of
+    them, were lost. One that was in flight counts as paid."""
+    is_done: bool = True
+    number: int = 1
+    """Which of the sessions of its home it was."""
+    denied: dict[str, int] = field(default_factory=dict)
+    """Tools that it was refused for want of permission, and how often."""
+    metered_unpriced: int = 0
+    """Of the calls that the gateway saw, those whose price is unknown."""
+
+    @property
+    def refusal(self) -> str:
+        """`fix was not allowed to use Bash (1). Allow it in your settings of claude, or ...`."""
+        tools = ", ".join(f"{name} ({times})" for name, times in self.denied.items())
+        return (
+            f"{self.task} was not allowed to use {tools}. Allow it in your settings of "
+            f"{self.agent}, or raise `permissions`; a rule that denies it stays in force"
+        )
+
+    @property
+    def words(self) -> str:
+        """`fix[3] went on in its own session (claude): 1 of 4 calls paid twice`."""
+        line = f"{self.task} {WORDS[self.how]} ({self.agent})"
+        if self.calls_before:
+            line += f": {self.calls_again} of {self.calls_before} calls paid twice"
+        return line
+
+
+def add_account(run_folder: str, account: AgentUsage) -> None:
+    """Add a line. What cannot be written is not worth an attempt."""
+    data = (json.dumps(asdict(account)) + "\n").encode("utf-8", "replace")
+    with suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        handle = os.open(os.path.join(run_folder, NAME), flags, 0o600)
+        try:
+            os.write(handle, data)
+        finally:
+            os.close(handle)
+
+
+def accounts_of(run_folder: str) -> Iterator[AgentUsage]:
+    """Every attempt that was told, in order."""
+    names = {one.name for one in fields(AgentUsage)}
+    for line in lines_in(os.path.join(run_folder, NAME)):
+        with suppress(TypeError):
+            yield AgentUsage(**{key: value for key, value in line.items() if key in names})  # type: ignore[arg-type]
+
+
+def paid_twice(accounts: list[AgentUsage]) -> str:
+    """`calls paid twice: 3 of 41`, over all attempts that were gone on with; empty if none was."""
+    again = [one for one in accounts if one.how != "first"]
+    if not again:
+        return ""
+    twice, before = sum(one.calls_again for one in again), sum(one.calls_before for one in again)
+    return f"calls paid twice: {twice} of {before} that interrupted agents had made"

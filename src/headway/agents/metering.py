@@ -1,0 +1,150 @@
+"""The seam between a command and whoever meters the model calls that it makes.
+
+Laws:
+- What the calls of a command took is part of its attempt, however that attempt ends.
+- A command whose calls the budget has no room for is ended: what it could not ask is not its fault,
+  and what it would give without an answer is not its result.
+- A command that fails while the account's usage window is empty is put back, and not blamed.
+
+A run's commands are programs: what they ask of models is seen only by a meter in between, which is
+told of each attempt and gives it an environment of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headway.base.values import Fault
+from headway.engine.strategy import Resting
+from headway.errors import HeadwayError, InternalError
+from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+UNMETERED: Final[Mapping[str, str]] = {}
+"""What a command is told of a meter where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredUsage:
+    """What the calls of an attempt came to."""
+
+    calls: int = 0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    microusd: int = 0
+
+    def on(self, result: Result) -> Result:
+        """What a command gave, with what its calls took."""
+        taken = Result(
+            b"", None, self.input_tokens, self.output_tokens, self.microusd, self.calls,
+            extra_tokens=-self.charged_tokens, unpriced=self.unpriced,
+        )  # fmt: skip
+        return charged(result, taken) if self.calls else result
+
+    in_flight: int = 0
+    """Of the calls, those of which nobody knows whether they were answered."""
+    replayed: int = 0
+    """Calls that were answered from a recording: not among `calls`, and free."""
+    charged_tokens: int = 0
+    """Of the tokens, those that a budget was charged with when the attempt was interrupted."""
+    paid: int = 0
+    """In a recording: all calls that were answered and paid, also beside the conversation itself.
+    Tokens and money are theirs."""
+    unpriced: int = 0
+    """Calls whose price is unknown."""
+
+
+class Metered(Protocol):
+    """One attempt, while it lasts."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its command has to be told, beside what headway itself was started with."""
+
+    @property
+    def stopped(self) -> OverBudgetError | None:
+        """Why it may not go on, if it may not."""
+
+    @property
+    def empty(self) -> WindowEmptyError | None:
+        """The usage window that one of its calls found empty."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the meter has ended its command: for the budget, or for a usage window that the
+        run does not wait for."""
+
+    async def close(self) -> MeteredUsage:
+        """It has ended: none of its processes can call any more."""
+
+
+class CallMeter(Protocol):
+    """Stands between the commands of a run and the models that they call."""
+
+    def open(self, attempt: Attempt, stop: Callable[[], object]) -> Metered:
+        """An attempt begins; `stop` ends its command. Raises HeadwayError or OSError."""
+
+    def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None:
+        """Before anything starts: who is told of an empty usage window, until when and in words,
+        and says whether the run waits for that; and whether there is a budget in money, towards
+        which every call must count."""
+
+    def record(self, path: str) -> None:
+        """Before anything starts: record calls to this file, and answer from it those that an
+        attempt makes again which was interrupted."""
+
+    def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
+        """An open attempt goes on with what was recorded under a name; what that had come to.
+        Attempts without one are never answered from a recording. From any thread."""
+
+    def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
+        """What an interrupted attempt took, and nobody lived to tell, is part of this open one.
+        From any thread."""
+
+    def seen(self, attempt: Attempt) -> MeteredUsage:
+        """What the calls of an open attempt came to so far. From any thread."""
+
+    def resting(self) -> Resting:
+        """Of the attempts that are open, how many wait for an answer or a permit."""
+
+    async def aclose(self) -> None:
+        """The run is over."""
+
+
+async def metered(
+    meter: CallMeter | None,
+    attempt: Attempt,
+    perform: Callable[[Mapping[str, str]], Awaitable[Result]],
+) -> Result:
+    """Perform an attempt that is a command; what its calls took is part of what it gave."""
+    runner = asyncio.current_task()
+    if meter is None or runner is None:
+        return await perform(UNMETERED)
+    try:
+        seen = meter.open(attempt, runner.cancel)
+    except (HeadwayError, OSError) as error:
+        raise AttemptError(Fault("request", detail=f"its calls cannot be seen: {error}")) from error
+    result, lost, is_whole = Result(b""), None, False
+    try:
+        result = await perform(seen.environment)
+        is_whole = True
+    except AttemptError as error:
+        result, lost = error.result or result, error
+    except asyncio.CancelledError:
+        # Unless somebody else wants its end as well.
+        if not seen.is_ended or runner.uncancel():
+            raise
+    finally:
+        taken = await seen.close()
+    result = taken.on(result)
+    if seen.stopped is not None:
+        raise OverBudgetError(str(seen.stopped), result)
+    if is_whole:
+        return result
+    if seen.empty is not None:
+        raise WindowEmptyError(seen.empty.resets_at_s, seen.empty.detail, result) from lost
+    if lost is None:
+        raise InternalError("a command was ended, and nobody says why")
+    raise AttemptError(lost.fault, result, lost.is_in_doubt) from lost

@@ -1,0 +1,538 @@
+"""Performs tasks that are prompts: calls a model through the quota until its answer fits.
+
+Laws:
+- No call is sent before the most that it can cost is set aside. That is a true ceiling: a token is
+  at least one byte of text, and no answer is longer than its call allows.
+- A call that was lost after it was sent is in doubt and costs its ceiling. One of which not a byte
+  was sent, or that was refused, costs nothing.
+- A reply that has to be examined is durable before it is examined, and is never paid for again.
+- An answer that was cut, declined or damaged is never a result.
+
+A plan that gives no `max_tokens` gets `MAX_TOKENS`. It is not fitted to earlier answers: the same
+task sends the same bytes, whatever ran before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from math import ceil
+from types import TracebackType
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from headway.agents.gate import CALLING, Calling, Gate, Window
+from headway.base.values import Fault, FaultKind, Sketch, Tally
+from headway.client.exchange import UNKNOWN, Pacing, Port
+from headway.client.transport import AsyncPacedTransport
+from headway.errors import BadValueError, BudgetReachedError, UsageError
+from headway.pacing.estimate import Prices, ceiling_of, spend_of
+from headway.pacing.memory import Spend
+from headway.plans.references import Fitting, Misfit, Schema
+from headway.wire.answer import TextReader
+from headway.wire.prices import price_at
+from headway.wire.read import sketch
+from headway.wire.request import VERSION, ModelQuestion, body_of
+from headway.wire.values import Route, WireName
+from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+# Where calls to a model go, and with which key: read from the environment, once, at the edge.
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+OPENAI_URL: Final = "https://api.openai.com/v1"
+
+PROVIDERS: Final = ("anthropic", "openai", "openai-responses")
+"""What a model's name can begin with: each has its own key, which goes to no other."""
+
+OWN_NAMES: Final = re.compile(r"gpt-[0-9]|chatgpt-|codex-|o[1-9](-|$)|ft:")
+"""Names that are OpenAI's without a provider before them."""
+
+COMPATIBLE: Final = {
+    "deepseek": "https://api.deepseek.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "groq": "https://api.groq.com/openai/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "ollama": "http://localhost:11434/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together": "https://api.together.xyz/v1",
+    "vllm": "http://localhost:8000/v1",
+    "xai": "https://api.x.ai/v1",
+}
+"""Where providers answer that speak Chat Completions, for the hint that says how to use them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Who answers for a model."""
+
+    wire: WireName
+    model: str
+    """Its name there, without our prefix."""
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    """The key is among them: never shown."""
+    key_variable: str
+    """Where a key is looked for."""
+    has_key: bool
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is on this machine, where nobody asks for a key."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def says_completion(self) -> bool:
+        """Whether it wants `max_completion_tokens`: OpenAI does, its imitators need not know it."""
+        return (urlsplit(self.url).hostname or "").endswith("openai.com")
+
+
+def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
+    """Of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`. Any other provider is refused.
+
+    A name without a provider is Anthropic's or OpenAI's if it looks like theirs; where
+    OPENAI_BASE_URL or OPENAI_API_BASE names a server, every other one is that server's. Loops
+    with tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
+    """
+    prefix, slash, name = model.partition("/")
+    if not slash:
+        prefix, name = _bare_provider(model, environment), model
+    elif prefix not in PROVIDERS:
+        raise _unknown_provider(model, prefix, name, environment)
+    if not name:
+        raise BadValueError(f"`model: {model}` names no model", hint="write openai/gpt-5-mini")
+    found = _anthropic(name, environment) if prefix == "anthropic" else _openai(name, environment)
+    if not _is_address(found.url):
+        variable = found.key_variable.replace("API_KEY", "BASE_URL")
+        raise BadValueError(
+            f"{variable} is not the address of a server", hint=f"export {variable}=http://HOST:PORT"
+        )
+    return found
+
+
+def _bare_provider(model: str, environment: Mapping[str, str]) -> str:
+    if model.startswith("claude"):
+        return "anthropic"
+    if OWN_NAMES.match(model) or _base("OPENAI", environment) or not model:
+        return "openai"
+    raise BadValueError(
+        f"`model: {model}` names no provider, and could be any provider's",
+        hint=f"write openai/{model} or anthropic/{model}",
+    )
+
+
+def _unknown_provider(
+    model: str, prefix: str, name: str, environment: Mapping[str, str]
+) -> BadValueError:
+    server = _base("OPENAI", environment)
+    url = COMPATIBLE.get(prefix, "https://HOST/v1")
+    said = f"`model: {model}` names the provider `{prefix}`, which headway does not know"
+    if server:
+        hint = f"write openai/{name} or openai/{model}, as {server} calls it"
+    else:
+        hint = (
+            f"known: {', '.join(PROVIDERS)}; for a server that speaks OpenAI's Chat Completions, "
+            f"write openai/{name} and export OPENAI_BASE_URL={url} OPENAI_API_KEY=..."
+        )
+    return BadValueError(said, hint=hint)
+
+
+def must_be_ready(models: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Refuse to start when the key of any of these models is missing, before anything is spent."""
+    missing: dict[str, list[str]] = {}
+    for model in dict.fromkeys(models):
+        found = endpoint_of(model, environment)
+        if not found.has_key and not found.is_loopback:
+            missing.setdefault(found.key_variable, []).append(model)
+    if missing:
+        keyless = [model for models in missing.values() for model in models]
+        raise UsageError(
+            f"there is no key for {_listed(keyless)}",
+            detail=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            hint=" ".join(["export", *(f"{name}=..." for name in missing)]),
+        )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # A port that is no number, a bracket that is not closed.
+        return False
+
+
+def _base(provider: str, environment: Mapping[str, str]) -> str:
+    """The address that is set for a provider. LiteLLM and aider read the second name."""
+    names = (f"{provider}_BASE_URL", f"{provider}_API_BASE")
+    return next(filter(None, map(environment.get, names)), "")
+
+
+def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:
+    base = _base("ANTHROPIC", environment) or ANTHROPIC_URL
+    key, bearer = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
+    headers = {"anthropic-version": VERSION}
+    if key:
+        headers["x-api-key"] = key
+    elif bearer:
+        headers["authorization"] = f"Bearer {bearer}"
+    url = f"{base.rstrip('/').removesuffix('/v1')}/v1/messages"
+    return Endpoint("anthropic", model, url, headers, "ANTHROPIC_API_KEY", bool(key or bearer))
+
+
+def _openai(model: str, environment: Mapping[str, str]) -> Endpoint:
+    base = _base("OPENAI", environment) or OPENAI_URL
+    key = environment.get("OPENAI_API_KEY")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    for header, variable in (
+        ("openai-organization", "OPENAI_ORG_ID"),
+        ("openai-project", "OPENAI_PROJECT_ID"),
+    ):
+        if value := environment.get(variable):
+            headers[header] = value
+    url = f"{base.rstrip('/')}/chat/completions"
+    return Endpoint("openai-chat", model, url, headers, "OPENAI_API_KEY", bool(key))
+
+
+def _listed(models: list[str]) -> str:
+    shown = ", ".join(f"`{model}`" for model in models[:5])
+    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"
+
+
+MAX_TOKENS: Final = 4096
+"""The longest answer where a plan names none: every current model accepts it."""
+
+CONNECT_S_MAX: Final = 30.0
+QUIET_S_MAX: Final = 600.0
+"""How long a provider may say nothing at all, as in its own clients: thinking takes minutes."""
+
+KEEPALIVE_MAX: Final = 100
+"""Idle connections that are kept. How many are in use is admission's business."""
+
+DETAIL_CHARS: Final = 500
+
+Verify = Callable[[str], Awaitable[str | None]]
+"""Looks at an answer: what is wrong with it, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCall:
+    """What one task asks of a model."""
+
+    prompt: str
+    model: str
+    max_tokens: int | None = None
+    system: str = ""
+    schema: Schema | None = None
+    verify: Verify | None = None
+    repairs: int = 1
+    """How often the model is told what is wrong and asked again."""
+    may_be_cut: bool = False
+    """Whether an answer that ends at `max_tokens` will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSettings:
+    """How an agent reaches models."""
+
+    run: str
+    """Fairness is between runs, and within a run between its tasks."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    port: Port | None = None
+    """Who admits; `None` is the process's own port."""
+    window: Window | None = None
+    """Told of an empty usage window as soon as any response shows it."""
+    prices: Prices = price_at
+    must_be_priced: bool = False
+    """Whether a budget in money counts: then a call whose price nobody knows is not made."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent along with every call."""
+    quiet_s: float = QUIET_S_MAX
+    transport: httpx2.AsyncBaseTransport | None = None
+    """Who carries calls; `None` is the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStatistics:
+    """What an agent has done so far."""
+
+    calls: int
+    in_flight: int
+    repairs: int
+    in_doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """An answer, and what it took."""
+
+    text: str
+    is_cut: bool = False
+    taken: Result = Result(b"")
+
+    def encoded(self) -> bytes:
+        return json.dumps([self.text, self.is_cut], separators=(",", ":")).encode()
+
+    @staticmethod
+    def decoded(data: bytes) -> _Reply:
+        """What was paid for it was charged to the attempt that was interrupted."""
+        text, is_cut = json.loads(data)
+        return _Reply(str(text), bool(is_cut))
+
+
+class PromptAgent:
+    """Calls models for the tasks of one run, on one event loop. Close it when the run ends."""
+
+    def __init__(self, settings: PromptSettings) -> None:
+        self.settings: Final = settings
+        self._gate = Gate(settings.port, settings.window)
+        self._client: httpx2.AsyncClient | None = None
+        self._endpoints: dict[str, Endpoint] = {}
+        self._priced: set[str] = set()
+        self._calls = self._in_flight = self._repairs = self._in_doubt = 0
+
+    def __repr__(self) -> str:
+        return f"<PromptAgent of {self.settings.run}: {self.statistics()}>"
+
+    async def __aenter__(self) -> PromptAgent:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def perform(self, call: PromptCall, attempt: Attempt) -> Result:
+        """Ask, examine, and ask again with what is wrong, as often as the call allows."""
+        turns: list[tuple[str, str]] = [("user", asked_for(call.prompt, call.schema))]
+        kept = deque(attempt.kept)
+        spent = Result(b"")
+        is_examined = call.schema is not None or call.verify is not None
+        problem = ""
+        for _ in range(1 + (max(0, call.repairs) if is_examined else 0)):
+            if kept:
+                reply = _Reply.decoded(kept.popleft())
+            else:
+                reply = await self._paid(call, turns, attempt, spent, problem)
+                spent = charged(spent, reply.taken)
+                if is_examined:
+                    await attempt.keep(reply.encoded())
+            fit = await _examined(call, reply)
+            if isinstance(fit, Fitting):
+                return replace(spent, body=fit.text.encode("utf-8", "replace"), value=fit.value)
+            problem = fit.reason
+            turns += [("assistant", reply.text or "(nothing)"), ("user", complaint(problem))]
+        said = replace(spent, body=reply.text.encode("utf-8", "replace"))
+        raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
+
+    def statistics(self) -> PromptStatistics:
+        return PromptStatistics(self._calls, self._in_flight, self._repairs, self._in_doubt)
+
+    async def _paid(
+        self,
+        call: PromptCall,
+        turns: list[tuple[str, str]],
+        attempt: Attempt,
+        spent: Result,
+        problem: str,
+    ) -> _Reply:
+        """One call; what is lost with it is reported with what the attempt took before."""
+        self._repairs += bool(problem)
+        try:
+            return await self._call(call, turns, attempt)
+        except AttemptError as error:
+            lost = error.result or Result(b"")
+            total = charged(lost, spent)
+            raise AttemptError(error.fault, total, error.is_in_doubt) from error.__cause__
+        except (OverBudgetError, WindowEmptyError) as error:
+            if not spent.calls:
+                raise
+            # Something was paid: the attempt has to be accounted for, whatever becomes of the run.
+            kind: FaultKind = "rate" if isinstance(error, WindowEmptyError) else "unfit"
+            detail = f"{problem}; it cannot be repaired now: {error}"[:DETAIL_CHARS]
+            raise AttemptError(Fault(kind, detail=detail), spent) from error
+
+    async def _call(
+        self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
+    ) -> _Reply:
+        endpoint = self.endpoint(call.model)
+        question = ModelQuestion(
+            endpoint.model, tuple(turns), call.max_tokens or MAX_TOKENS, call.system,
+            endpoint.says_completion,
+        )  # fmt: skip
+        body = body_of(endpoint.wire, question)
+        ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
+        await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
+        calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
+        token = CALLING.set(calling)
+        self._in_flight += 1
+        try:
+            reader = await self._sent(endpoint, body, calling, ceiling)
+        finally:
+            self._in_flight -= 1
+            self._calls += calling.sent > 0
+            CALLING.reset(token)
+        outcome = calling.outcome
+        tally = outcome.tally if outcome is not None else UNKNOWN
+        if outcome is not None and outcome.fault is not None:
+            raise self.lost(outcome.fault, calling, ceiling)
+        taken = self.taken(endpoint.model, tally, ceiling)
+        reply = _Reply(reader.text, reader.finish == "length", taken)
+        if reader.is_damaged or not (reader.finish or reader.is_over):
+            fault = Fault("broken", detail="the answer broke off or cannot be read")
+            raise self.lost(fault, calling, ceiling)
+        if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
+            why = f"the model gave no answer ({reader.finish})"
+            raise AttemptError(Fault("unfit", detail=why), reply.taken)
+        return reply
+
+    async def _sent(
+        self, endpoint: Endpoint, body: bytes, calling: Calling, ceiling: Spend
+    ) -> TextReader:
+        """Send the call when it may be sent, and read all of its answer."""
+        headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
+        client = self.http()
+        request = client.build_request("POST", endpoint.url, content=body, headers=headers)
+        try:
+            response = await client.send(request, stream=True)
+            try:
+                kind = response.headers.get("content-type", "").lower()
+                reader = TextReader(endpoint.wire, is_stream="event-stream" in kind)
+                async for data in response.aiter_bytes():
+                    reader.feed(data)
+                reader.end()
+            finally:
+                await response.aclose()
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            outcome = calling.outcome
+            fault = outcome.fault if outcome is not None else None
+            fault = fault or Fault("connection" if outcome is None else "broken")
+            said = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+            raise self.lost(said, calling, ceiling) from error
+        return reader
+
+    def lost(self, fault: Fault, calling: Calling, ceiling: Spend) -> AttemptError:
+        """Why there is no answer, and what that costs: nothing, or in doubt the most."""
+        outcome = calling.outcome
+        if outcome is None or outcome.how != "used":
+            return AttemptError(fault, Result(b"", calls=calling.sent))
+        self._in_doubt += 1
+        taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)
+        return AttemptError(fault, replace(taken, calls=calling.sent), is_in_doubt=True)
+
+    async def ceiling(self, call: Sketch, model: str) -> Spend:
+        """The most that a call can take. Raises AttemptError if its price has to be known."""
+        prices = self.settings.prices
+        if call.model not in self._priced:
+            # To load the price data takes half a second, and not on this loop.
+            await asyncio.to_thread(prices, call.model, 0)
+            self._priced.add(call.model)
+        if self.settings.must_be_priced and prices(call.model, 0) is None:
+            raise AttemptError(Fault("request", detail=unpriced(model).render()))
+        return ceiling_of(call, prices)
+
+    def taken(self, model: str, tally: Tally, ceiling: Spend) -> Result:
+        """What a call took: in doubt, its ceiling."""
+        spent = spend_of(model, ceiling, tally, self.settings.prices)
+        read, output_tokens = tally.input_tokens + tally.cache_read_tokens, tally.output_tokens
+        extra = ceil(spent.tokens) - round(read + output_tokens)
+        return Result(
+            b"", None, read, output_tokens, spent.microusd, 1, extra_tokens=max(0, extra),
+            unpriced=spent.unpriced,
+        )  # fmt: skip
+
+    def http(self) -> httpx2.AsyncClient:
+        """The client of all calls, with proxies and certificates as the user has set them."""
+        if self._client is None:
+            client = httpx2.AsyncClient(
+                transport=self.settings.transport,
+                timeout=httpx2.Timeout(self.settings.quiet_s, connect=CONNECT_S_MAX, pool=None),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEEPALIVE_MAX),
+            )
+            pacing = Pacing(admission=self._gate)
+            client._transport = AsyncPacedTransport(client._transport, pacing)
+            for pattern, transport in client._mounts.items():
+                if transport is not None:
+                    client._mounts[pattern] = AsyncPacedTransport(transport, pacing)
+            self._client = client
+        return self._client
+
+    def endpoint(self, model: str) -> Endpoint:
+        found = self._endpoints.get(model)
+        if found is None:
+            found = self._endpoints[model] = endpoint_of(model, self.settings.environment)
+        return found
+
+
+def must_have_ceilings(
+    models: Iterable[str],
+    environment: Mapping[str, str],
+    prices: Prices = price_at,
+) -> None:
+    """Refuse a budget in money where nobody knows what a call can cost, before anything starts."""
+    for model in dict.fromkeys(models):
+        if prices(endpoint_of(model, environment).model, 0) is None:
+            raise unpriced(model)
+
+
+def unpriced(model: str) -> BudgetReachedError:
+    return BudgetReachedError(
+        f"there is a budget, and nobody knows what a call to `{model}` can cost",
+        hint="use a model with a known price, or budget in tokens",
+    )
+
+
+def asked_for(prompt: str, schema: Schema | None) -> str:
+    """A prompt with the form that its answer has to have."""
+    if schema is None:
+        return prompt
+    wanted = "Answer with JSON that fits this JSON Schema, and with nothing else:"
+    return f"{prompt}\n\n{wanted}\n{schema.text}"
+
+
+def complaint(problem: str) -> str:
+    """What a model is told whose answer will not do."""
+    return (
+        f"Your answer cannot be used:\n{problem}\n\n"
+        "Give the whole answer again, corrected, and nothing else."
+    )
+
+
+async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
+    """What the answer is worth to the task."""
+    if reply.is_cut and not call.may_be_cut:
+        longest = call.max_tokens or MAX_TOKENS
+        return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
+    return await fitting(reply.text, call.schema, call.verify)
+
+
+async def fitting(text: str, schema: Schema | None, verify: Verify | None) -> Fitting | Misfit:
+    """Whether an answer is what the schema asks for and what `verify` accepts."""
+    fit: Fitting | Misfit = Fitting(text, text)
+    if schema is not None:
+        fit = schema.fit(text)
+    if isinstance(fit, Fitting) and verify is not None:
+        problem = await verify(fit.text)
+        if problem is not None:
+            return Misfit(problem)
+    return fit

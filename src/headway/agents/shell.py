@@ -1,0 +1,331 @@
+"""How a run starts commands: the client of the one shim that they all run under.
+
+Law: `run` returns only what is durable, and nothing of a command is left running when it returns
+or raises. A shim that was killed is replaced at the next command; what ran under it is in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from headway.agents.shim import LAUNCH, pack, unpack
+from headway.journal.shim_log import LOG_NAME, output_path, unsealed
+from headway.work import AttemptClock
+
+Reason = Literal["exit", "timeout", "cancelled", "orphaned", "refused"]
+"""By itself; by its timeout; by us; because headway was gone; or it could not be started."""
+
+HOME: Final = str(Path(__file__).resolve().parent.parent)
+"""Where headway's own modules are."""
+OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most of one output that is taken into memory, and into a journal."""
+
+
+class ShimGoneError(Exception):
+    """The process that commands run under was killed: whether this one finished is unknown."""
+
+
+class OutputTooLongError(Exception):
+    """An output is longer than what can be kept as a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is to be executed, as one attempt of a task."""
+
+    key: bytes
+    """The task's content key: with the attempt's number, the name in `shim.log`."""
+    attempt: int
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside what headway itself was started with."""
+    folder: str | None = None
+    """Where it runs; headway's own working folder by default."""
+    stdin: bytes | None = None
+    timeout_s: float | None = None
+
+    def given(self, stdin: bytes | None, timeout_s: float | None) -> Command:
+        """The same with something to read, and with a limit to how long it may take."""
+        return replace(self, stdin=stdin, timeout_s=timeout_s)
+
+    def knowing(self, told: Mapping[str, str]) -> Command:
+        """The same, told more."""
+        return replace(self, environment={**self.environment, **told})
+
+    def apart(self, number: int) -> Command:
+        """The same under a name of its own: a part of an attempt, whose end nobody adopts."""
+        return replace(self, key=b"part%012d" % number)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command wrote to one of its two streams: at hand if short, in a file if long."""
+
+    size_bytes: int
+    text: bytes | None
+    path: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all of it can be read."""
+        if self.text is not None:
+            return True
+        try:
+            return os.path.getsize(self.path) >= self.size_bytes
+        except OSError:
+            return False
+
+    def read(self) -> bytes:
+        """All of it; OutputTooLongError above the limit."""
+        if self.size_bytes > OUTPUT_BYTES_MAX:
+            raise OutputTooLongError(
+                f"{self.size_bytes} bytes of output, at most {OUTPUT_BYTES_MAX} are kept; "
+                f"they are in {self.path}"
+            )
+        if self.text is not None:
+            return self.text
+        with open(self.path, "rb") as file:
+            return file.read(self.size_bytes)
+
+    def tail(self, size_bytes: int) -> bytes:
+        """The last bytes, whatever the size."""
+        if self.text is not None:
+            return self.text[-size_bytes:]
+        with open(self.path, "rb") as file:
+            file.seek(max(0, self.size_bytes - size_bytes))
+            return file.read(size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """How an attempt's command ended, as its shim saw it."""
+
+    key: bytes
+    attempt: int
+    reason: Reason
+    code: int
+    """The exit code; minus the signal's number if it died of one."""
+    cpu_us: int
+    memory_kb: int
+    """The most that its first process held at once."""
+    started_ms: int
+    """By the wall clock."""
+    took_ms: int
+    stdout: Output
+    stderr: Output
+
+
+@dataclass(frozen=True, slots=True)
+class ShimStatistics:
+    """What a run's shim has done so far."""
+
+    running: int
+    started: int
+    ended: int
+    shims: int
+    """More than one if a shim was killed and replaced."""
+    pid: int | None
+
+
+class ShimClient:
+    """Runs commands under one shim process, which is started with the first of them."""
+
+    def __init__(self, folder: str, environment: Mapping[str, str] | None = None) -> None:
+        """`folder` is the run's: `shim.log` and `out/` are in it."""
+        self._folder = os.path.abspath(folder)
+        self._environment = environment
+        self._here = os.getcwd()
+        self._link: _Link | None = None
+        self._started = 0
+        self._ended = 0
+        self._shims = 0
+
+    def __repr__(self) -> str:
+        now = self.statistics()
+        return f"Shim({self._folder!r}, {now.running} running, {now.ended} ended)"
+
+    def statistics(self) -> ShimStatistics:
+        """Counts, for reports and tests."""
+        link = self._link
+        return ShimStatistics(
+            running=self._started - self._ended,
+            started=self._started,
+            ended=self._ended,
+            shims=self._shims,
+            pid=link.process.pid if link is not None else None,
+        )
+
+    async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
+        """Execute it; cancelling ends all of its processes first. Raises ShimGoneError.
+
+        `clock` measures its `timeout_s`; without one, all time counts.
+        """
+        link = await self._open()
+        clock = AttemptClock() if clock is None else clock
+        self._started += 1
+        number = self._started
+        waiter = link.ask(number, self._start_message(number, command))
+        try:
+            with clock.alarm(command.timeout_s, lambda: link.send(("late", number))):
+                values = await asyncio.shield(waiter)
+        except asyncio.CancelledError:
+            link.send(("cancel", number))
+            # A second cancellation does not wait; the shim goes on ending it all the same.
+            await asyncio.wait([waiter])
+            if not waiter.cancelled():
+                waiter.exception()
+            raise
+        finally:
+            self._ended += 1
+        return _ended(self._folder, command.key, command.attempt, values)
+
+    async def close(self) -> None:
+        """End what runs, and the shim."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.hang_up()
+            await link.gone
+            await asyncio.get_running_loop().run_in_executor(None, link.process.wait)
+
+    async def _open(self) -> _Link:
+        if self._link is not None and self._link.gone.done():
+            await self.close()
+        if self._link is None:
+            self._link = _Link(self._folder, self._environment)
+            self._shims += 1
+            await self._link.connect()
+        return self._link
+
+    def _start_message(self, number: int, command: Command) -> tuple[Any, ...]:
+        environment = {
+            os.fsencode(name): os.fsencode(value) for name, value in command.environment.items()
+        }
+        what = (
+            [os.fsencode(word) for word in command.argv],
+            environment,
+            command.folder if command.folder is not None else self._here,
+            command.stdin,
+        )
+        return ("start", number, command.key.hex(), command.attempt, what)
+
+
+class _Link(asyncio.Protocol):
+    """The process and the socket to it."""
+
+    def __init__(self, folder: str, environment: Mapping[str, str] | None) -> None:
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", LAUNCH, str(theirs.fileno()), folder, HOME],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=None if environment is None else dict(environment),
+                start_new_session=True,
+            )
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._waiters: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
+        self._unsent: list[bytes] = []
+        self._buffer = bytearray()
+
+    async def connect(self) -> None:
+        """Attach the socket to the loop."""
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=self._ours)
+
+    def ask(self, number: int, message: tuple[Any, ...]) -> asyncio.Future[tuple[Any, ...]]:
+        """Send, and the future that its answer goes to."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[number] = waiter
+        self.send(message)
+        return waiter
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Hand a message to the socket."""
+        data = pack(message)
+        if self._transport is None:
+            self._unsent.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
+    def hang_up(self) -> None:
+        """Close our half; the shim ends everything, records it, and closes its own."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast and no check: the transports of uvloop are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+        for data in self._unsent:
+            self._transport.write(data)
+        self._unsent.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        for message in unpack(self._buffer):
+            waiter = self._waiters.pop(message[1], None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(message[2:])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            if not waiter.done():
+                waiter.set_exception(ShimGoneError(ShimGoneError.__doc__))
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+
+def read_shim_log(
+    folder: str, is_wanted: Callable[[bytes, int], bool] | None = None
+) -> dict[tuple[bytes, int], CommandEnded]:
+    """What ended under the shims of a run, by key and attempt; of two records the later one.
+
+    A line that a power cut has torn is left out: its `ended` was never said.
+    """
+    found = {}
+    for fields in _lines(Path(folder) / LOG_NAME):
+        key, attempt = bytes.fromhex(fields[0].decode()), int(fields[1])
+        if is_wanted is None or is_wanted(key, attempt):
+            texts = [
+                base64.b64decode(text[1:]) if text.startswith(b"=") else None
+                for text in fields[10:12]
+            ]
+            values = (fields[2].decode(), *map(int, fields[3:10]), *texts)
+            found[key, attempt] = _ended(folder, key, attempt, values)
+    return found
+
+
+def _lines(path: Path) -> Iterator[list[bytes]]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            fields = unsealed(line)
+            if fields is not None:
+                yield fields
+
+
+def _ended(folder: str, key: bytes, attempt: int, values: tuple[Any, ...]) -> CommandEnded:
+    reason, code, cpu_us, memory_kb, started_ms, took_ms, *outputs = values
+    streams = [
+        Output(size, text, output_path(folder, key.hex(), attempt, name))
+        for name, size, text in zip(("out", "err"), outputs[:2], outputs[2:], strict=True)
+    ]
+    return CommandEnded(
+        key, attempt, reason, code, cpu_us, memory_kb, started_ms, took_ms, streams[0], streams[1]
+    )

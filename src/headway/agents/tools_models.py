@@ -1,0 +1,284 @@
+"""Model calls of loops: pydantic-ai writes and reads them, headway paces and pays them.
+
+Laws:
+- No call is sent before the most that it can cost is set aside: all bytes of its body, as if each
+  were a token, and the longest answer. What earlier calls of the attempt did not use counts.
+- A call is sent once. Whoever waits and whoever sends again is the same as for prompts.
+- The SDKs see neither a key nor the environment: the address and the key are put on here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import ceil
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+
+from headway.agents.gate import CALLING, Calling
+from headway.agents.prompt import CONNECT_S_MAX, DETAIL_CHARS, Endpoint, PromptAgent
+from headway.agents.tools import LoopTool, missing
+from headway.base.values import Fault, FaultKind
+from headway.pacing.memory import Spend
+from headway.wire.read import route, sketch
+from headway.wire.values import Route, WireName
+from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model
+
+RESPONSES: Final = "openai-responses/"
+"""Models that are asked by OpenAI's Responses rather than by Chat Completions."""
+
+Ended = (AttemptError, OverBudgetError, WindowEmptyError)
+"""How an attempt can end in the middle of a call; SDKs would wrap these."""
+
+
+@dataclass(slots=True)
+class Outlay:
+    """What an attempt has paid, and what is set aside for it."""
+
+    attempt: Attempt
+    spent: Result = field(default_factory=lambda: Result(b""))
+    in_flight: tuple[Calling, Spend] | None = None
+    """The call that is being made, and the most that it can take."""
+    _microusd: int = 0
+    _tokens: int = 0
+
+    async def cover(self, ceiling: Spend) -> None:
+        """Set aside what the next call can take beyond what is left of earlier ones."""
+        spent = self.spent
+        tokens = round(spent.input_tokens + spent.output_tokens) + spent.extra_tokens
+        tokens += ceil(ceiling.tokens)
+        microusd = max(0, spent.spend_microusd + ceiling.microusd - self._microusd)
+        tokens = max(0, tokens - self._tokens)
+        if microusd or tokens:
+            await self.attempt.reserve(microusd, tokens)
+            self._microusd += microusd
+            self._tokens += tokens
+
+    def pay(self, result: Result) -> None:
+        self.spent = charged(self.spent, result)
+
+    def lost(self) -> Spend | None:
+        """The most that a call took which was sent, and of which nobody knows what became."""
+        if self.in_flight is None:
+            return None
+        calling, ceiling = self.in_flight
+        outcome = calling.outcome
+        is_lost = calling.sent > 0 and (outcome is None or outcome.how == "used")
+        return ceiling if is_lost else None
+
+    def statistics(self) -> Result:
+        return self.spent
+
+
+@dataclass(slots=True)
+class _Sending:
+    """One call, from the SDK to the network."""
+
+    endpoint: Endpoint
+    outlay: Outlay
+    calling: Calling
+    ceiling: Spend = Spend()
+    ended: Exception | None = None
+
+
+_SENDING: Final[ContextVar[_Sending]] = ContextVar("headway sending")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """What a model is asked next in a loop."""
+
+    model: str
+    messages: list[ModelMessage]
+    tools: Sequence[LoopTool]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsStatistics:
+    """Which models were asked, and how often."""
+
+    models: int
+    calls: int
+
+
+class LoopModels:
+    """Asks models for the loops of one run, through the connections of its prompts."""
+
+    def __init__(self, agent: PromptAgent) -> None:
+        self._agent = agent
+        self._client = httpx2.AsyncClient(transport=_Post(self))
+        self._models: dict[str, Model[Any]] = {}
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"<Models {self.statistics()} through {self._agent!r}>"
+
+    def statistics(self) -> ModelsStatistics:
+        return ModelsStatistics(len(self._models), self._calls)
+
+    async def __aenter__(self) -> LoopModels:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """The connections are the prompts', and stay open."""
+        await self._client.aclose()
+
+    async def reply(self, asking: ModelTurn, outlay: Outlay) -> ModelResponse:
+        """One call. Raises AttemptError, OverBudgetError or WindowEmptyError, in which what the
+        attempt took before is not counted."""
+        model = await self._model(asking.model)
+        endpoint = self._agent.endpoint(asking.model)
+        path = (self._agent.settings.run, outlay.attempt.name)
+        calling = Calling(outlay.attempt, path, endpoint.key_variable)
+        sending = _Sending(endpoint, outlay, calling)
+        tokens = CALLING.set(calling), _SENDING.set(sending)
+        try:
+            response = await model.request(
+                asking.messages, {"max_tokens": asking.max_tokens}, _parameters(asking.tools)
+            )
+        except Exception as error:
+            # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
+            raise sending.ended or self._lost(error, sending) from error
+        finally:
+            CALLING.reset(tokens[0])
+            _SENDING.reset(tokens[1])
+            self._calls += calling.sent > 0
+        outcome = calling.outcome
+        if outcome is None or outcome.fault is not None:
+            fault = outcome.fault if outcome is not None else None
+            raise self._agent.lost(fault or Fault("broken"), calling, sending.ceiling)
+        outlay.in_flight = None
+        taken = self._agent.taken(endpoint.model, outcome.tally, sending.ceiling)
+        outlay.pay(replace(taken, calls=calling.sent))
+        return response
+
+    async def send(self, request: httpx2.Request) -> httpx2.Response:
+        """What an SDK sends, when it is paid for and may be sent."""
+        sending = _SENDING.get()
+        settings, endpoint = self._agent.settings, sending.endpoint
+        for name in ("authorization", "x-api-key"):
+            request.headers.pop(name, None)
+        request.headers.update({**endpoint.headers, **settings.headers})
+        try:
+            asked = route(request.method, request.url.path) or Route(endpoint.wire)
+            call = sketch(asked, request.content)
+            sending.ceiling = await self._agent.ceiling(call, endpoint.model)
+            await sending.outlay.cover(sending.ceiling)
+            sending.outlay.in_flight = sending.calling, sending.ceiling
+            return await self._agent.http().send(request, stream=True)
+        except Ended as ended:
+            sending.ended = ended
+            raise
+
+    def _lost(self, error: Exception, sending: _Sending) -> AttemptError:
+        """A call that gave no answer: why, as whoever sent it saw it."""
+        outcome = sending.calling.outcome
+        fault = outcome.fault if outcome is not None else None
+        if fault is None:
+            kind: FaultKind = "connection" if outcome is None else "broken"
+            if outcome is None and not sending.ceiling.tokens:
+                kind = "request"  # It did not come to be sent: what is asked cannot be said.
+            fault = Fault(kind, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+        elif not fault.detail:
+            fault = replace(fault, detail=f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
+        return self._agent.lost(fault, sending.calling, sending.ceiling)
+
+    async def _model(self, name: str) -> Model[Any]:
+        found = self._models.get(name)
+        if found is None:
+            endpoint = self._agent.endpoint(name)
+            await load(endpoint.wire)
+            is_responses = name.startswith(RESPONSES)
+            made = _made(endpoint, is_responses, self._client, self._agent.settings.quiet_s)
+            found = self._models.setdefault(name, made)
+        return found
+
+
+class _Post(httpx2.AsyncBaseTransport):
+    """What the SDKs take for the network."""
+
+    def __init__(self, models: LoopModels) -> None:
+        self._models = models
+
+    def __repr__(self) -> str:
+        return f"<_Post of {self._models!r}>"
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._models.send(request)
+
+
+async def load(wire: WireName | None = None) -> None:
+    """Import pydantic-ai, which takes seconds, beside the loop. Raises AttemptError."""
+    name = {None: "", "anthropic": ".anthropic"}.get(wire, ".openai")
+    try:
+        await asyncio.to_thread(import_module, f"pydantic_ai.models{name}")
+    except ImportError:
+        raise AttemptError(Fault("request", detail=missing("pydantic_ai").render())) from None
+
+
+def _made(
+    endpoint: Endpoint, is_responses: bool, client: httpx2.AsyncClient, quiet_s: float
+) -> Model[Any]:
+    """A model as pydantic-ai knows it, whose SDK sends through the client and never by itself."""
+    timeout = httpx2.Timeout(quiet_s, connect=CONNECT_S_MAX, pool=None)
+    if endpoint.wire == "anthropic":
+        from anthropic import AsyncAnthropic
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        anthropic = AsyncAnthropic(
+            api_key="-", base_url=endpoint.url.removesuffix("/v1/messages"),
+            http_client=client, max_retries=0, timeout=timeout,
+        )  # fmt: skip
+        return AnthropicModel(
+            endpoint.model, provider=AnthropicProvider(anthropic_client=anthropic)
+        )
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.profiles import merge_profile
+    from pydantic_ai.profiles.openai import OpenAIModelProfile, openai_model_profile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    openai = AsyncOpenAI(
+        api_key="-", base_url=endpoint.url.removesuffix("/chat/completions"),
+        http_client=client, max_retries=0, timeout=timeout,
+    )  # fmt: skip
+    provider = OpenAIProvider(openai_client=openai)
+    if is_responses:
+        return OpenAIResponsesModel(endpoint.model, provider=provider)
+    says = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=endpoint.says_completion)
+    profile = merge_profile(openai_model_profile(endpoint.model), says)
+    return OpenAIChatModel(endpoint.model, provider=provider, profile=profile)
+
+
+def _parameters(tools: Sequence[LoopTool]) -> Any:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=tool.name, description=tool.about, strict=False,
+                parameters_json_schema=dict(tool.schema),
+            )
+            for tool in tools
+        ]
+    )  # fmt: skip

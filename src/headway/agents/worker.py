@@ -1,0 +1,413 @@
+"""One process that calls functions for another: started afresh, killed at will, never left behind.
+
+Laws:
+- It is spawned, not forked: threads and locks of the parent do not reach it.
+- It ends when its parent does, however that happens: its pipe closes.
+- One call at a time, so that a death is the fault of exactly one task.
+- In the middle of a call it may ask for the shared state, which it does not have itself. If either
+  end goes while a question is open, nothing of the call is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from inspect import Parameter, isawaitable, signature
+from json import loads
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from headway.errors import HeadwayError, StateError
+from headway.report.detect import Handed
+from headway.state.context import ContextStatistics, Reach, must_be_known_key, must_be_pattern, over
+from headway.state.shared import canonical
+from headway.work import TELL_PROMPT, TELL_WAIT
+
+if TYPE_CHECKING:
+    from headway.state.context import Circumstances
+
+
+# How a function is given its context: as the parameter that is named `ctx`, wherever it stands.
+
+NAME: Final = "ctx"
+BY_NAME: Final = -1
+"""Behind everything that is given by its place."""
+FUNCTIONS_KNOWN_MAX: Final = 256
+"""Functions whose parameters need not be looked at again."""
+
+_BY_PLACE: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def place_of(function: Callable[..., object], count: int) -> int | None:
+    """Where a function that is given so many arguments has its context; None if it wants none.
+
+    A parameter of this name that takes one of the arguments is just that.
+    """
+    bound: set[str] = set()
+    while isinstance(function, partial):
+        bound |= function.keywords.keys()
+        count += len(function.args)
+        function = function.func
+    if NAME in bound:
+        return None
+    try:
+        return _place(function, count, frozenset(bound))
+    except TypeError:
+        # What has no hash is looked at every time.
+        return _place.__wrapped__(function, count, frozenset(bound))
+
+
+def call(
+    function: Callable[..., object], given: Sequence[object], place: int, context: object
+) -> object:
+    """Call it with its context in this place."""
+    if place == BY_NAME:
+        return function(*given, ctx=context)
+    return function(*given[:place], context, *given[place:])
+
+
+@lru_cache(FUNCTIONS_KNOWN_MAX)
+def _place(function: Callable[..., object], count: int, bound: frozenset[str]) -> int | None:
+    try:
+        parameters = signature(function).parameters
+    except (TypeError, ValueError):
+        return None  # Some that are not written in Python do not tell.
+    mine = parameters.get(NAME)
+    if mine is None or mine.kind not in _BY_NAME:
+        return None
+    names = [one.name for one in parameters.values() if one.kind in _BY_PLACE]
+    if mine.kind is Parameter.KEYWORD_ONLY or names.index(NAME) >= count:
+        return BY_NAME
+    takes_any = any(one.kind is Parameter.VAR_POSITIONAL for one in parameters.values())
+    free = [name for name in names if name not in bound]
+    return names.index(NAME) if takes_any or len(free) > count else None
+
+
+DETAIL_CHARS: Final = 2000
+"""The end of a traceback, where the reason is."""
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What goes through the pipe in one piece; the reader holds all of it."""
+
+ASKED: Final = "asked"
+GAVE: Final = "gave"
+RAISED: Final = "raised"
+WAITED: Final = "waited"
+"""What a message of the process is: a question, how its call ended, or whether a call to a model
+waits for its permit now."""
+
+Answers = Callable[[tuple[object, ...], Callable[[bytes], None]], bytes | None]
+"""Answers what a function asks in its middle: at once, or later by what it is given."""
+
+_OURS: Final = str(Path(__file__).parent)
+
+
+class ProcessDiedError(Exception):
+    """The process ended in the middle of a function."""
+
+
+class WorkerRaisedError(Exception):
+    """The function raised in its process; the text is the end of its traceback."""
+
+
+class CutError(Exception):
+    """A question was left in the middle, so that nobody knows what the pipe holds."""
+
+
+class Worker:
+    """A process and the way to it, for one event loop."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self._here, there = context.Pipe()
+        # A daemon in multiprocessing's sense: ended when the parent exits, not waited for.
+        self._process = context.Process(target=serve, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._process.pid}, {self._calls} calls>"
+
+    async def call(self, data: bytes, answers: Answers | None = None) -> object:
+        """What a packed call gives there. Whoever is cancelled meanwhile has to kill it."""
+        loop = asyncio.get_running_loop()
+        self._calls += 1
+        ended: asyncio.Future[tuple[str, Any]] = loop.create_future()
+        handle = self._here.fileno()
+        loop.add_reader(handle, self._hear, ended, answers)
+        try:
+            self._here.send_bytes(data)
+            kind, told = await ended
+        except (EOFError, OSError) as error:
+            raise ProcessDiedError(self._in_words()) from error
+        finally:
+            loop.remove_reader(handle)
+        if kind == RAISED:
+            raise WorkerRaisedError(told)
+        return told
+
+    def kill(self) -> None:
+        """End it now; it is gone when this returns."""
+        self._process.kill()
+        self._process.join()
+        self._here.close()
+        self._process.close()
+
+    def statistics(self) -> int:
+        """How many calls it has had."""
+        return self._calls
+
+    def _hear(self, ended: asyncio.Future[tuple[str, Any]], answers: Answers | None) -> None:
+        """A message is there: a question, which is answered at once if it can be, or the end."""
+        if ended.done():
+            return
+        try:
+            kind, told = pickle.loads(self._here.recv_bytes(MESSAGE_BYTES_MAX))
+            if kind == WAITED:
+                if (tell := TELL_WAIT.get()) is not None:
+                    tell(*told)
+            elif kind != ASKED or answers is None:
+                ended.set_result((kind, told))
+            elif (answer := answers(told, self._tell)) is not None:
+                self._here.send_bytes(answer)
+        # Whoever waits for the end is told, whatever it is: nobody hears what is raised here.
+        except Exception as error:
+            ended.set_exception(error)
+
+    def _tell(self, answer: bytes) -> None:
+        """Answer a question that took its time, if there is still somebody who asks."""
+        with suppress(OSError):
+            self._here.send_bytes(answer)
+
+    def _in_words(self) -> str:
+        self._process.join(1.0)
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process ended with exit code {code}"
+
+
+def packed(
+    function: Callable[..., object],
+    arguments: tuple[object, ...],
+    lent: tuple[int, Circumstances] | None = None,
+) -> bytes:
+    """A call as it is sent, with the place of its context and what that has to know, if it wants
+    one. What cannot be sent raises whatever `pickle` says about it."""
+    return pickle.dumps((function, arguments, lent))
+
+
+def serve(there: Connection) -> None:
+    """The life of the process: one call after another until the pipe closes."""
+    # Whether an interrupt ends a run is decided in the parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lock = Lock()
+
+    def tell_wait(waits: bool, why: str) -> None:
+        with lock:
+            there.send_bytes(pickle.dumps((WAITED, (waits, why))))
+
+    TELL_WAIT.set(tell_wait)
+    while True:
+        try:
+            data = there.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = pickle.dumps((GAVE, _given(data, there, lock)))
+            if len(answer) > MESSAGE_BYTES_MAX:
+                raise ValueError(f"what it gave has {len(answer):,} bytes: write it into a file")
+        except CutError:
+            return  # The next call would be taken for the answer to an old question.
+        # The boundary of the process: whatever the user's code raises is an answer.
+        except BaseException as error:
+            answer = pickle.dumps((RAISED, tail_of(error)))
+        try:
+            with lock:
+                there.send_bytes(answer)
+        except OSError:
+            return
+
+
+def _given(data: bytes, there: Connection, lock: Lock) -> object:
+    """What a call gives."""
+    function, arguments, lent = pickle.loads(data)
+    if lent is None:
+        return _awaited(function(*arguments))
+    from headway.state.context import Context, compare
+
+    place, at = lent
+    reach = RemoteReach(there, at.name, lock)
+    TELL_PROMPT.set(reach.prompted)
+    try:
+        context = Context(reach, at)
+        value = _awaited(call(function, arguments, place, context))
+        compare(context)
+        return value
+    finally:
+        reach.end()
+        TELL_PROMPT.set(None)
+        if reach.is_cut:
+            raise CutError
+
+
+def tail_of(error: BaseException) -> str:
+    """The end of a traceback, from where the user's own code begins."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    if isinstance(error, HeadwayError):
+        lines[-1] = error.render()
+    return "".join(lines).rstrip()[-DETAIL_CHARS:]
+
+
+def _awaited(value: object) -> object:
+    """A value, or what it comes to."""
+    return asyncio.run(_waited_for(value)) if isawaitable(value) else value
+
+
+async def _waited_for(value: Awaitable[object]) -> object:
+    return await value
+
+
+# `ctx` in a worker process: asks the process of the run, which has the state, one thing at a time.
+
+
+class RemoteReach:
+    """The shared state, at the other end of a pipe."""
+
+    def __init__(self, pipe: Connection, name: str, lock: Lock | None = None) -> None:
+        """`lock` is held by every thread that writes to the pipe."""
+        self._pipe = pipe
+        self._name = name
+        self._lock = Lock() if lock is None else lock
+        self._is_over = False
+        self._reads = self._writes = self._acts = 0
+        self.is_cut = False
+        """Whether a question was left without having its answer read."""
+
+    def __repr__(self) -> str:
+        return f"<RemoteReach of {self._name}>"
+
+    def get(self, key: str) -> bytes | None:
+        must_be_known_key(key)
+        self._reads += 1
+        found = self._asks("get", key)
+        return found if isinstance(found, bytes) else None
+
+    def scan(self, pattern: str) -> list[tuple[str, bytes]]:
+        must_be_pattern(pattern)
+        self._reads += 1
+        found = self._asks("scan", pattern)
+        return found if isinstance(found, list) else []
+
+    def put(self, key: str, value: object) -> None:
+        must_be_known_key(key)
+        self._writes += 1
+        self._asks("put", key, canonical(value, key))
+
+    def add(self, key: str, value: object) -> None:
+        must_be_known_key(key)
+        self._writes += 1
+        self._asks("add", key, canonical(value, key))
+
+    def remove(self, key: str) -> None:
+        must_be_known_key(key)
+        self._writes += 1
+        self._asks("remove", key)
+
+    def act(self, channel: str, payload: object, is_now: bool) -> None:
+        must_be_known_key(channel)
+        self._acts += 1
+        self._asks("now" if is_now else "effect", channel, canonical(payload, channel))
+
+    def prompted(self, text: bytes) -> None:
+        with suppress(StateError):  # After the function's end it counts for nobody.
+            self._asks("prompted", text)
+
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        self._asks("handed", tuple(every), is_timed)
+
+    def end(self) -> None:
+        """The function has returned: once nobody is in the middle of a question."""
+        with self._lock:
+            self._is_over = True
+
+    def statistics(self) -> ContextStatistics:
+        return ContextStatistics(self._reads, self._writes, self._acts, self._is_over)
+
+    def _asks(self, *question: object) -> object:
+        with self._lock:
+            if self._is_over:
+                raise over(self._name)
+            self.is_cut = True
+            self._pipe.send_bytes(pickle.dumps((ASKED, question)))
+            is_value, told = pickle.loads(self._pipe.recv_bytes())
+            self.is_cut = False
+        if not is_value:
+            raise told
+        return told
+
+
+def answer(
+    reach: Reach, question: tuple[object, ...], later: Callable[[bytes], None]
+) -> bytes | None:
+    """What a worker is told about what it asked; None if it is told later, on the loop."""
+    match question:
+        case ("now", str(channel), bytes(data)):
+            # It may take its time, and the loop has others to serve.
+            loop = asyncio.get_running_loop()
+            act = partial(reach.act, channel, loads(data), is_now=True)
+            done = loop.run_in_executor(None, partial(_told, act))
+            done.add_done_callback(partial(_pass_on, later))
+            return None
+    return _told(partial(_answer, reach, question))
+
+
+def _pass_on(later: Callable[[bytes], None], done: asyncio.Future[bytes]) -> None:
+    if not done.cancelled():
+        later(done.result())
+
+
+def _told(ask: Callable[[], object]) -> bytes:
+    try:
+        return pickle.dumps((True, ask()))
+    except HeadwayError as error:
+        return pickle.dumps((False, error))
+    # The boundary of the process: what a user's reducer or effect raises is raised in the task.
+    except Exception as error:
+        told = StateError(f"what was asked of the state raised {type(error).__name__}: {error}")
+        return pickle.dumps((False, told))
+
+
+def _answer(reach: Reach, question: tuple[object, ...]) -> object:
+    match question:
+        case ("get", str(key)):
+            return reach.get(key)
+        case ("scan", str(pattern)):
+            return reach.scan(pattern)
+        case ("put", str(key), bytes(data)):
+            reach.put(key, loads(data))
+        case ("add", str(key), bytes(data)):
+            reach.add(key, loads(data))
+        case ("remove", str(key)):
+            reach.remove(key)
+        case ("effect", str(channel), bytes(data)):
+            reach.act(channel, loads(data), is_now=False)
+        case ("prompted", bytes(text)):
+            reach.prompted(text)
+        case ("handed", tuple(every), bool(is_timed)):
+            reach.handed(every, is_timed)
+    return None

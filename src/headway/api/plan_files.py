@@ -1,0 +1,185 @@
+"""A plan's file performed from Python: in a journal of its own, to its end, with its results."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from headway.base.numbers import number_of
+from headway.engine.record import Header
+from headway.errors import (
+    BadValueError,
+    BudgetReachedError,
+    HeadwayError,
+    ProviderError,
+    QueueDeadlineError,
+    TasksFailedError,
+)
+from headway.plans.spec import PlanBudget
+
+if TYPE_CHECKING:
+    from headway.plans.load import Loaded
+    from headway.run.driver import RunOutcome
+    from headway.run.launch import Launched
+    from headway.run.plan_run import PlanRun, PlanSource
+
+ENDED: Final = {
+    "halt": "halted",
+    "journal": "the run cannot be written down",
+    "account": "the account refuses all calls",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResults:
+    """What a plan's tasks gave, and what it took."""
+
+    run: str
+    """Its id: for `headway status`, `results` and `resume`."""
+    results: Mapping[str, object]
+    """By task: its result, or the list of its members' in order; None where there is none."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """By label, why."""
+    calls: int = 0
+    tokens: float = 0.0
+    spend_microusd: int | None = 0
+    """None if the price of any call is unknown."""
+
+    def __repr__(self) -> str:
+        return f"<PlanResults of {self.run}: {', '.join(self.results)}>"
+
+
+def budget_in(text: str) -> PlanBudget:
+    """`$6` is money, `5M` tokens."""
+    number = number_of(text.removeprefix("$"))
+    if number is None or number <= 0 or not isfinite(number):
+        raise BadValueError(f"a budget of {text} is not an amount", hint="write '$6' or 5M")
+    if text.startswith("$"):
+        return PlanBudget(microusd=max(1, round(number * 1_000_000)))
+    return PlanBudget(tokens=max(1, round(number)))
+
+
+async def perform_plan(
+    loaded: Loaded,
+    path: str,
+    budget: PlanBudget | None,
+    environment: Mapping[str, str] | None = None,
+) -> PlanResults:
+    """Perform a plan that a model wrote; `path` is the file that a resume would look for.
+
+    Raises TasksFailedError, whose `results` are what there is, BudgetReachedError, or what else
+    ended it: the run can be resumed.
+    """
+    from headway.run.plan_run import PlanSource
+
+    source = PlanSource(path, loaded.text, budget=budget, is_foreign=True)
+    return (await performed(loaded, source, environment)).checked()
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """A plan's run that is over."""
+
+    launched: Launched
+    run: PlanRun
+    folder: str
+    """Where its journal is."""
+    results: PlanResults
+
+    def checked(self) -> PlanResults:
+        """The results, if all of them are there."""
+        hint, failed = f"headway resume {self.results.run}", self.results.failed
+        try:
+            must_go_on(self.launched.outcome, "")
+        except HeadwayError as error:
+            error.hint = hint
+            raise
+        if self.launched.exit_code:
+            label, why = next(iter(failed.items()), ("", "not everything was done"))
+            many = "1 task" if len(failed) < 2 else f"{len(failed)} tasks"
+            failure = TasksFailedError(f"{many} failed", detail=f"{label}: {why}", hint=hint)
+            failure.results = self.results.results
+            raise failure
+        return self.results
+
+
+async def performed(
+    loaded: Loaded,
+    source: PlanSource,
+    environment: Mapping[str, str] | None = None,
+    stand_in: Callable[[PlanRun], PlanRun] | None = None,
+) -> Performed:
+    """Perform a plan on a journal of its own; `stand_in` may change who performs which tasks."""
+    from headway.base.folders import folders
+    from headway.config import read_configuration
+    from headway.journal.folder import new_run
+    from headway.journal.journal import Journal
+    from headway.run.launch import launch
+    from headway.run.plan_run import files_digest, must_be_possible, plan_run
+    from headway.run.run_context import Crew
+
+    environment = dict(os.environ) if environment is None else environment
+    folder, expanded = str(loaded.folder.resolve()), loaded.expanded
+    source = replace(source, strategy=read_configuration(environment).values.strategy)
+    must_be_possible(plan_run(expanded, source, Crew(folder, "", "", environment)), environment)
+    now_s = time.time()
+    place = new_run(folders(environment).state, now_s)
+    header = Header(
+        place.id, expanded.spec.name, "plan", source.encoded(), folder, expanded.count, now_s
+    )
+    journal = Journal.create(place.folder, header)
+    try:
+        run = plan_run(expanded, source, Crew(folder, place.folder, place.id, environment))
+        run = run if stand_in is None else stand_in(run)
+        replace(source, files=files_digest(expanded)).save(place.folder)
+        done = await launch(run.launch, journal)
+    finally:
+        journal.close()
+    return Performed(done, run, place.folder, _results(run, place.folder, place.id))
+
+
+def must_go_on(outcome: RunOutcome, why: str) -> None:
+    """Raise why a run ended, if it did so before its tasks were done or for a task's fault."""
+    if outcome.cause == "budget":
+        raise BudgetReachedError(outcome.detail or None, hint="give a larger budget")
+    if outcome.cause == "window":
+        raise QueueDeadlineError("the usage window is empty", detail=outcome.detail or None)
+    if outcome.cause == "interrupted":
+        raise KeyboardInterrupt
+    if outcome.cause:
+        raise HeadwayError(outcome.detail or ENDED[outcome.cause])
+    if why:
+        raise ProviderError(why)
+
+
+def _results(run: PlanRun, folder: str, name: str) -> PlanResults:
+    """From the journal, where all of them are."""
+    from headway.journal.reader import JournalReader
+    from headway.run.filling import value_in
+
+    results: dict[str, object] = {}
+    failed: dict[str, str] = {}
+    with JournalReader(folder) as reader:
+        for group, work in zip(run.plans.expanded.groups, run.works, strict=False):
+            values: list[object] = []
+            for member in range(group.count or 0):
+                row = reader.row(work.key(member))
+                is_there = row is not None and row.state == "finished"
+                body = reader.body(row.ending.body) if row is not None and is_there else None
+                values.append(None if body is None else value_in(body))
+                if row is not None and row.state == "failed":
+                    failed[work.label(member)] = row.fault
+            results[group.name] = values if group.task.is_group else next(iter(values), None)
+        rows = list(reader.rows())
+        spent = [(row.ending, row.spent_microusd) for row in rows]
+        unpriced = sum(row.unpriced for row in rows)
+    return PlanResults(
+        name, results, failed,
+        sum(ending.calls for ending, _ in spent),
+        sum(ending.input_tokens + ending.output_tokens for ending, _ in spent),
+        None if unpriced else sum(microusd for _, microusd in spent),
+    )  # fmt: skip

@@ -1,0 +1,400 @@
+"""Hears what clients say, keeps the book by it, and answers: the same for one process or for all.
+
+Laws:
+- Nothing is decided while a batch is heard; after it, one decision for everybody.
+- Saying something twice is saying it once.
+- Money is on the disk before the call that may spend it is granted; if it cannot be, the call
+  is denied. Pacing needs no disk and goes on. So does an answer for which more is claimed: what it
+  has produced is owed, on the disk or not.
+- A permit from which nothing was heard for long is settled: nobody's calls wait for a call that
+  hangs.
+
+A desk is not safe for threads by itself: the line in front of it lets one message in at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, Protocol
+
+from headway.base.values import Reading, Tally
+from headway.broker.protocol import (
+    VERSION,
+    About,
+    Adopt,
+    Alive,
+    AskMessage,
+    BeganMessage,
+    Configure,
+    Describe,
+    Described,
+    FromBroker,
+    Hello,
+    Leave,
+    Left,
+    Message,
+    Progressed,
+    Settled,
+    Welcome,
+)
+from headway.errors import StateFileError, WireError
+from headway.pacing.admission import AdmissionDecision, BookView, CallOutcome, Denied, Granted
+from headway.pacing.lane import Request
+from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, CallId, PacingMemory
+
+# Who waits at a desk, and whose calls are in flight: so that nothing is done twice or forgotten.
+
+
+@dataclass(slots=True)
+class _Held:
+    """A call in flight: whose account it draws on, and when it was last heard of."""
+
+    account: str
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RollsStatistics:
+    """The rolls at an instant."""
+
+    waiting: int
+    in_flight: int
+
+
+class Rolls:
+    """All calls that a desk knows of."""
+
+    __slots__ = ("_held", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[CallId, str] = {}
+        self._held: dict[CallId, _Held] = {}
+
+    def __repr__(self) -> str:
+        return f"<Rolls {len(self._held)} in flight, {len(self._waiting)} waiting>"
+
+    def __contains__(self, call: CallId) -> bool:
+        return call in self._waiting or call in self._held
+
+    def wait(self, call: CallId, account: str) -> None:
+        """A call has asked."""
+        self._waiting[call] = account
+
+    def waits_for(self, call: CallId) -> str | None:
+        """The account that a call waits for, if it does."""
+        return self._waiting.get(call)
+
+    def leave(self, call: CallId) -> None:
+        """A call waits no longer."""
+        self._waiting.pop(call, None)
+
+    def hold(self, call: CallId, account: str, now: float) -> None:
+        """A call is in flight."""
+        self._waiting.pop(call, None)
+        self._held[call] = _Held(account, now)
+
+    def heard(self, call: CallId, now: float) -> str | None:
+        """A call in flight has shown that it lives; whose account it draws on, if it does."""
+        held = self._held.pop(call, None)
+        if held is None:
+            return None
+        held.heard_s = now
+        self._held[call] = held
+        return held.account
+
+    def end(self, call: CallId) -> str | None:
+        """A call ended; whose account it drew on, if it was in flight."""
+        held = self._held.pop(call, None)
+        return None if held is None else held.account
+
+    def quietest(self) -> tuple[CallId | None, float]:
+        """The call that has not been heard of for longest, and since when."""
+        for call, held in self._held.items():
+            return call, held.heard_s
+        return None, inf
+
+    def waiting_of(self, client: str) -> list[CallId]:
+        return [call for call in self._waiting if call[0] == client]
+
+    def held_of(self, client: str) -> list[CallId]:
+        return [call for call in self._held if call[0] == client]
+
+    def statistics(self) -> RollsStatistics:
+        return RollsStatistics(len(self._waiting), len(self._held))
+
+
+STALL_S: Final = 600.0
+"""The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
+
+WAITING_MAX: Final = 100_000
+"""Calls of one client in line. A plan of this size waits in its own process, not here."""
+
+NOTICES_MAX: Final = 20
+"""Notices that are kept to be shown."""
+
+PART: Final = 50
+"""Budgets, or terms, that are described in one message."""
+
+
+DIARIES: Final = 10
+"""Accounts whose days are described in one message."""
+
+
+class AdmissionBook(Protocol):
+    """What a desk asks of its book."""
+
+    def ask(self, request: Request, now: float, /) -> None: ...
+    def leave(self, call: CallId, now: float, /) -> str: ...
+    def decide(self, now: float, /) -> AdmissionDecision: ...
+    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float, /) -> None: ...
+    def progress(self, call: CallId, output_tokens: float, now: float, /) -> bool: ...
+    def settle(self, call: CallId, outcome: CallOutcome, now: float, /) -> bool: ...
+    def gone(self, client: str, now: float, /) -> int: ...
+    def adopt(self, request: Request, age_s: float, now: float, /) -> None: ...
+    def configure(self, key: str, terms: AccountTerms, now: float, /) -> None: ...
+    def memory(self, now: float, /) -> PacingMemory: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a desk reaches the world: its clock, its clients, the disk, the log."""
+
+    now: Callable[[], float]
+    send: Callable[[str, FromBroker], None]
+    keep: Callable[[], str] = lambda: ""
+    """Puts the book on the disk; why that failed, in words, or nothing."""
+    say: Callable[[str], None] = lambda _: None
+    describe: Callable[[], BookView] = lambda: BookView("", (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class DeskStatistics:
+    """A desk at an instant."""
+
+    clients: int
+    waiting: int
+    in_flight: int
+    granted: int
+    denied: int
+    settled: int
+    stalled: int
+    cut: int = 0
+
+
+@dataclass(slots=True)
+class _Counts:
+    granted: int = 0
+    denied: int = 0
+    settled: int = 0
+    stalled: int = 0
+    cut: int = 0
+
+
+class Desk:
+    """One book and everybody who draws on it."""
+
+    __slots__ = (
+        "_book", "_born_s", "_budgets", "_clients", "_counts", "_must_keep", "_rolls",
+        "_stall_s", "_verdict_s", "_ways", "notices",
+    )  # fmt: skip
+
+    def __init__(self, book: AdmissionBook, ways: Ways, stall_s: float = STALL_S) -> None:
+        self._book = book
+        self._ways = ways
+        self._stall_s = stall_s
+        self._born_s = ways.now()
+        self._clients: dict[str, Hello] = {}
+        self._rolls = Rolls()
+        self._budgets = budgets(book.memory(self._born_s).terms)
+        self._must_keep = False
+        self._verdict_s = inf
+        self._counts = _Counts()
+        self.notices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Desk for {len(self._clients)} clients: {self._rolls!r}>"
+
+    @property
+    def wake_s(self) -> float:
+        """When to tick again if nothing is heard; inf when nothing can change by itself."""
+        _, heard_s = self._rolls.quietest()
+        return min(self._verdict_s, heard_s + self._stall_s)
+
+    def handle(self, client: str, message: Message) -> None:
+        """Hear one message; `WireError` if it is not a client's to say."""
+        now = self._ways.now()
+        match message:
+            case AskMessage(request):
+                self._ask(client, request, now)
+            case Progressed(number, output_tokens):
+                account = self._rolls.heard((client, number), now)
+                grew = self._book.progress((client, number), output_tokens, now)
+                self._must_keep |= grew and self.has_budget(account or "")
+            case BeganMessage(number, reading, dialect):
+                self._rolls.heard((client, number), now)
+                self._book.first_byte((client, number), reading, dialect, now)
+            case Settled(number, outcome):
+                self._settle((client, number), outcome, now)
+            case Alive(number):
+                self._rolls.heard((client, number), now)
+            case Leave(number):
+                self._rolls.leave((client, number))
+                reason = self._book.leave((client, number), now)
+                self._ways.send(client, Left(number, reason))
+            case Adopt(request, age_s):
+                _check(client, request)
+                if request.id not in self._rolls:
+                    self._rolls.hold(request.id, request.account, now)
+                    self._book.adopt(request, age_s, now)
+            case Configure(account, terms):
+                self._configure(account, terms, now)
+            case Describe(number):
+                self._describe(client, number, now)
+            case Hello():
+                self._clients[client] = message
+                self._ways.send(client, Welcome(VERSION, os.getpid()))
+            case _:
+                raise WireError(f"a client does not say {type(message).__name__}")
+
+    def left(self, client: str) -> None:
+        """A client is gone: its permits are settled, its waiters leave."""
+        self._clients.pop(client, None)
+        held = self._rolls.held_of(client)
+        for call in held:
+            self._must_keep |= self.has_budget(self._rolls.end(call) or "")
+        for call in self._rolls.waiting_of(client):
+            self._rolls.leave(call)
+        self._book.gone(client, self._ways.now())
+        if held:
+            self._ways.say(f"{client} left with {len(held)} calls in flight")
+
+    def tick(self) -> None:
+        """Decide once for all that was heard, and tell those whom it concerns."""
+        now = self._ways.now()
+        self._settle_stalled(now)
+        verdict = self._book.decide(now)
+        self._verdict_s = verdict.wake_s
+        accounts = [self._rolls.waits_for(grant.id) or "" for grant in verdict.grants]
+        unkept = ""
+        if self._must_keep or any(map(self.has_budget, accounts)):
+            unkept = self._ways.keep()
+            self._must_keep = bool(unkept)
+        for grant, account in zip(verdict.grants, accounts, strict=True):
+            if unkept and self.has_budget(account):
+                self._take_back(grant, unkept, now)
+            else:
+                self._rolls.hold(grant.id, account, now)
+                self._counts.granted += 1
+                self._ways.send(grant.id[0], grant)
+        for denial in verdict.denials:
+            self._rolls.leave(denial.id)
+            self._counts.denied += 1
+            self._ways.send(denial.id[0], denial)
+        for cut in verdict.cuts:
+            self._counts.cut += 1
+            self._ways.send(cut.id[0], cut)
+
+    def has_budget(self, account: str) -> bool:
+        """Whether the user has set an amount that calls of this account may not exceed."""
+        return counts_towards(account, self._budgets)
+
+    def notice(self, text: str) -> None:
+        """Keep something that whoever asks should be told, once."""
+        if text not in self.notices:
+            self.notices = (*self.notices, text)[-NOTICES_MAX:]
+            self._ways.say(text)
+
+    def statistics(self) -> DeskStatistics:
+        rolls, counts = self._rolls.statistics(), self._counts
+        return DeskStatistics(
+            len(self._clients), rolls.waiting, rolls.in_flight,
+            counts.granted, counts.denied, counts.settled, counts.stalled, counts.cut,
+        )  # fmt: skip
+
+    def _ask(self, client: str, request: Request, now: float) -> None:
+        _check(client, request)
+        if request.id in self._rolls:
+            return
+        # The whole line is counted first: counting one client's calls is slow, and rarely needed.
+        if self._rolls.statistics().waiting >= WAITING_MAX:
+            mine = len(self._rolls.waiting_of(client))
+            if mine >= WAITING_MAX:
+                raise WireError(f"{mine:,} calls of one process are waiting: no more can")
+        self._rolls.wait(request.id, request.account)
+        self._book.ask(request, now)
+
+    def _settle(self, call: CallId, outcome: CallOutcome, now: float) -> None:
+        account = self._rolls.end(call)
+        if self._book.settle(call, outcome, now):
+            self._counts.settled += 1
+            self._must_keep |= self.has_budget(account or "")
+
+    def _configure(self, account: str, terms: AccountTerms, now: float) -> None:
+        self._book.configure(account, terms, now)
+        self._budgets = (self._budgets - {account}) | budgets([(account, terms)])
+        # What a user sets is set: on the disk, and not within a quarter of a second.
+        self._must_keep = True
+
+    def _describe(self, client: str, number: int, now: float) -> None:
+        names = tuple((who, f"{it.name} [{it.pid}]") for who, it in self._clients.items())
+        for part in parts(self._ways.describe()):
+            self._ways.send(client, Described(number, part))
+        about = About(os.getpid(), now - self._born_s, names, self.notices)
+        self._ways.send(client, Described(number, about=about))
+
+    def _settle_stalled(self, now: float) -> None:
+        while True:
+            call, heard_s = self._rolls.quietest()
+            if call is None or now < heard_s + self._stall_s:
+                return
+            self._settle(call, CallOutcome("used", Tally(known="unknown")), now)
+            self._counts.stalled += 1
+            self._ways.say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
+
+    def _take_back(self, grant: Granted, why: str, now: float) -> None:
+        """The grant that nobody has heard of becomes a denial."""
+        self._rolls.leave(grant.id)
+        self._book.settle(grant.id, CallOutcome("unused"), now)
+        self._verdict_s = now
+        self._counts.denied += 1
+        message = f"what this account spends cannot be written down: {why}"
+        hint = "make room on the disk, or remove the account's budget"
+        self._ways.send(grant.id[0], Denied(grant.id, StateFileError.code, message, hint))
+
+
+def budgets(terms: Iterable[tuple[str, AccountTerms]]) -> frozenset[str]:
+    """The names under which a budget is kept: accounts, model groups of them, all together."""
+    return frozenset(
+        name
+        for name, set_by_user in terms
+        if set_by_user.budget.tokens is not None or set_by_user.budget.microusd is not None
+    )
+
+
+def counts_towards(account: str, names: frozenset[str]) -> bool:
+    """Whether a call of the account may count towards one of the budgets of these names."""
+    if not names:
+        return False
+    return any(name in (EVERY_ACCOUNT, account) or name.startswith(f"{account}/") for name in names)
+
+
+def parts(view: BookView) -> Iterator[BookView]:
+    """The same in pieces, so that no message grows with the number of accounts."""
+    empty = BookView(view.month, (), (), (), view.date, view.hour)
+    yield empty
+    for lane in view.lanes:
+        yield replace(empty, lanes=(lane,))
+    for at in range(0, len(view.ledgers), PART):
+        yield replace(empty, ledgers=view.ledgers[at : at + PART])
+    for at in range(0, len(view.terms), PART):
+        yield replace(empty, terms=view.terms[at : at + PART])
+    for at in range(0, len(view.days), DIARIES):
+        yield replace(empty, days=view.days[at : at + DIARIES])
+
+
+def _check(client: str, request: Request) -> None:
+    if request.id[0] != client:
+        raise WireError("a client asks for itself", detail=f"{client} for {request.id[0]}")

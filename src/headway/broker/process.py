@@ -1,0 +1,62 @@
+"""The one process per user and machine that admits: `python -m headway.broker.process`.
+
+It holds the file lock for as long as it lives, listens on a socket that only its user can reach,
+remembers what was learned, and ends when nobody has been connected for a while. It can be killed
+at any time: its clients start the next one and tell it where they stand.
+
+This file is what is needed before the process is on its own; the rest is imported after that.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from headway.errors import HeadwayError
+
+LOCK_OPTION = "--lock"
+
+GARBAGE_OBJECTS = 20_000
+"""Young objects before a collection: messages hold no cycles, so there is little to find."""
+
+
+def main(arguments: list[str]) -> int:
+    """Become the broker, or end quietly if there is one."""
+    from headway.base.folders import folders, prepare
+
+    place = folders(os.environ)
+    try:
+        prepare(place)
+        if arguments[:1] == [LOCK_OPTION]:
+            # Whoever started this holds the lock and has handed it over.
+            handle = int(arguments[1])
+            os.set_inheritable(handle, False)
+            if os.fork():
+                os._exit(0)
+        else:
+            from headway.broker.election import take_lock
+
+            taken = take_lock(place)
+            if taken is None:
+                return 0
+            handle = taken
+    except HeadwayError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    from headway.broker.election import BrokerLog, BrokerSocket
+
+    log, door = BrokerLog(place.log), BrokerSocket(place.socket)
+    from headway.broker.server import BrokerServer, settings
+
+    with BrokerServer(place, door, log, settings(os.environ)) as server:
+        # What is loaded by now stays; the collector need not walk it while clients wait.
+        gc.freeze()
+        gc.set_threshold(GARBAGE_OBJECTS)
+        server.run()
+    os.close(handle)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

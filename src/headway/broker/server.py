@@ -1,0 +1,265 @@
+"""The broker's loop: hear everybody who speaks, decide once, answer, remember.
+
+Laws:
+- One round: all that is readable is heard, then one decision, then all answers are sent.
+- A client that misbehaves is told so and cut off; nobody else notices. Every buffer is bounded.
+- A closed socket is a client that is gone: its permits are settled in the same round.
+- The heir of a broker that was killed decides nothing until those who were connected have told
+  it what is in flight, or have had the time to.
+- What changed is on the disk within `SAVE_S`; money before it is spent (see `desk.py`).
+
+A plain selector rather than an event loop with coroutines: the rounds are the whole point, and
+the process is there in half the time.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Final, Self
+
+from headway.base.clock import now_s
+from headway.base.folders import Folders
+from headway.broker.desk import STALL_S, Desk, Ways
+from headway.broker.election import BrokerLog, BrokerSocket
+from headway.broker.peers import Peer, Peers
+from headway.broker.protocol import VERSION, FromBroker, Hello, Message
+from headway.broker.store import Store, open_book, turn
+from headway.errors import WireError
+from headway.pacing.admission import describe
+
+IDLE_S: Final = 60.0
+"""A broker without clients stays for so long: the next command of a shell finds it."""
+
+SAVE_S: Final = 0.25
+"""What was learned is written down this often while something changes..."""
+
+SAVE_AGAIN_S: Final = 5.0
+"""...and tried again after so long when the disk was full."""
+
+RETURN_S: Final = 0.5
+"""How long an heir waits for the clients of its predecessor: they are back in a tenth of that."""
+
+LOOK_S: Final = 2.0
+"""How often the broker looks at the calendar, at its socket, and at who never said a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What can be set from outside."""
+
+    idle_s: float = IDLE_S
+    stall_s: float = STALL_S
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """A server at an instant."""
+
+    clients: int
+    rounds: int
+
+
+@dataclass(slots=True)
+class _Times:
+    """When things were last done, or are due."""
+
+    born_s: float
+    alone_s: float
+    looked_s: float
+    save_s: float = 0.0
+    is_changed: bool = False
+    rounds: int = 0
+
+
+class BrokerServer:
+    """Everybody who is connected, and the desk behind."""
+
+    __slots__ = (
+        "_awaited", "_book", "_clients", "_desk", "_door", "_log", "_peers", "_place", "_settings",
+        "_store", "_times",
+    )  # fmt: skip
+
+    def __init__(
+        self, place: Folders, door: BrokerSocket, log: BrokerLog, settings: BrokerSettings
+    ) -> None:
+        """For the holder of the lock, and for nobody else."""
+        self._door = door
+        self._place = place
+        self._log = log
+        self._settings = settings
+        self._store = Store(place.memory)
+        self._clients: dict[str, Peer] = {}
+        kept, now = self._store.load(), now_s()
+        self._times = _Times(now, now, now)
+        self._book = open_book(kept, now)
+        ways = Ways(
+            now_s,
+            self._send,
+            lambda: self._save(is_durable=True),
+            log.say,
+            lambda: describe(self._book, now_s()),
+        )
+        self._desk = Desk(self._book, ways, settings.stall_s)
+        if kept.notice:
+            self._desk.notice(kept.notice)
+        self._peers = Peers(door)
+        # A socket without anybody behind it: its clients are looking for an heir.
+        self._awaited = set(kept.clients) if door.was_left else set()
+
+    def __repr__(self) -> str:
+        return f"<Server at {self._place.socket} for {len(self._clients)} clients>"
+
+    def __enter__(self) -> Self:
+        signal.set_wakeup_fd(self._peers.bell(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _heard)
+        self._log.say(f"listening at {self._place.socket}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Leave nothing behind but what was learned."""
+        signal.set_wakeup_fd(-1)
+        clients = tuple(self._clients)
+        self._peers.close()
+        fault = self._store.save(self._book.memory(now_s()), clients, is_durable=True)
+        self._log.say(fault or f"ended{' by ' + kind.__name__ if kind else ''}")
+
+    def run(self) -> None:
+        """Serve until told to stop, or until nobody needs it."""
+        has_rung = False
+        while not has_rung and self._keep_house():
+            self._times.rounds += 1
+            speaking, has_rung = self._peers.wait(self._nap_s(), now_s)
+            for peer in speaking:
+                self._hear(peer)
+            if not self._is_waiting():
+                self._desk.tick()
+            for peer in self._peers.flush():
+                self._gone(peer)
+
+    def statistics(self) -> ServerStatistics:
+        return ServerStatistics(len(self._clients), self._times.rounds)
+
+    def _nap_s(self) -> float:
+        """Until something is due by itself."""
+        times = self._times
+        due_s = min(self._desk.wake_s, times.looked_s + LOOK_S)
+        if self._awaited:
+            due_s = times.born_s + RETURN_S
+        if times.is_changed:
+            due_s = min(due_s, times.save_s)
+        if not len(self._peers):
+            due_s = min(due_s, times.alone_s + self._settings.idle_s)
+        return max(0.0, due_s - now_s())
+
+    def _is_waiting(self) -> bool:
+        """Whether clients of the former broker may still come back."""
+        self._awaited -= self._clients.keys()
+        if now_s() >= self._times.born_s + RETURN_S:
+            self._awaited = set()
+        return bool(self._awaited)
+
+    def _hear(self, peer: Peer) -> None:
+        self._times.is_changed = True
+        try:
+            for message in peer.read():
+                if peer.hello is None:
+                    self._greet(peer, message)
+                else:
+                    self._desk.handle(peer.hello.client, message)
+        except EOFError:
+            self._gone(peer)
+        except WireError as error:
+            self._refuse(peer, f"{error.message} {error.detail or ''}")
+        except Exception as fault:
+            # The boundary: one client's message must not take the others down.
+            self._log.say(traceback.format_exc().replace("\n", " | "))
+            self._refuse(peer, f"{type(fault).__name__} in the broker: see {self._place.log}")
+
+    def _greet(self, peer: Peer, message: Message) -> None:
+        """Know the client from now on, under its new connection if it had another."""
+        if not isinstance(message, Hello):
+            raise WireError("a client says first who it is")
+        if message.version != VERSION:
+            raise WireError(
+                f"the broker speaks version {VERSION}, this process version {message.version}:"
+                " one of them is of another headway"
+            )
+        former = self._clients.get(message.client)
+        if former is not None:
+            self._gone(former)
+        peer.hello = message
+        self._clients[message.client] = peer
+        self._desk.handle(message.client, message)
+
+    def _refuse(self, peer: Peer, why: str) -> None:
+        self._log.say(f"{peer!r} is cut off: {why}")
+        peer.refuse(why)
+        self._peers.touch(peer)
+
+    def _gone(self, peer: Peer) -> None:
+        """A client went away, or was sent away: everything that it held ends."""
+        self._peers.drop(peer)
+        hello = peer.hello
+        if hello is not None and self._clients.get(hello.client) is peer:
+            del self._clients[hello.client]
+            self._desk.left(hello.client)
+            self._times.is_changed = True
+        self._times.alone_s = now_s()
+
+    def _send(self, client: str, message: FromBroker) -> None:
+        peer = self._clients.get(client)
+        if peer is not None:
+            peer.put(message)
+            self._peers.touch(peer)
+
+    def _save(self, is_durable: bool = False) -> str:
+        """Why what was learned is not on the disk, or nothing."""
+        now = now_s()
+        fault = self._store.save(
+            self._book.memory(now), (*self._clients, *self._awaited), is_durable=is_durable
+        )
+        self._times.is_changed = bool(fault)
+        self._times.save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
+        if fault:
+            self._desk.notice(f"what was learned cannot be kept: {fault}")
+        return fault
+
+    def _keep_house(self) -> bool:
+        """What is due by itself; False when the broker is needed no longer."""
+        times, now = self._times, now_s()
+        if times.is_changed and now >= times.save_s:
+            self._save()
+        if now >= times.looked_s + LOOK_S:
+            times.looked_s = now
+            turn(self._book, now)
+            for peer in self._peers.silent(now):
+                self._gone(peer)
+            if not self._door.is_found():
+                self._log.say("the socket was removed or replaced: clients cannot find this one")
+                return False
+        return bool(len(self._peers)) or now < times.alone_s + self._settings.idle_s
+
+
+def settings(environ: Mapping[str, str]) -> BrokerSettings:
+    """From the environment; what is no number is not heeded."""
+    return BrokerSettings(
+        _number(environ, "HEADWAY_IDLE_S", IDLE_S), _number(environ, "HEADWAY_STALL_S", STALL_S)
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
+    try:
+        return float(environ.get(name, otherwise))
+    except ValueError:
+        return otherwise
+
+
+def _heard(_number: int, _frame: FrameType | None) -> None:
+    """The wake-up file has told the loop already."""

@@ -1,0 +1,181 @@
+"""What outlives the broker, in one file: read at its start, replaced as a whole, never in part.
+
+Laws:
+- A file that cannot be understood is moved aside, not overwritten: nothing is lost.
+- A disk that is full or gone is said and survived; whoever needs the disk is told by the return.
+- The file is the owner's alone (0600). It holds no keys: accounts are named by digests.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headway.base.clock import hour, today
+from headway.base.codec import decode, encode
+from headway.errors import WireError
+from headway.pacing.admission import Book
+from headway.pacing.estimate import Price
+from headway.pacing.memory import MEMORY_VERSION, PacingMemory
+
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""A thousand accounts that were all busy within the hour take 15 megabytes; what is larger is not
+ours."""
+
+ASIDE_MAX: Final = 1000
+"""Spoilt files that are kept side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The file: a memory, when it was one by the wall's clock, and who was connected then."""
+
+    written_s: float
+    memory: PacingMemory
+    clients: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """What was found: how old it is, and what its user should know about it."""
+
+    memory: PacingMemory
+    age_s: float = 0.0
+    clients: tuple[str, ...] = ()
+    """Those who were connected: they come back if they live."""
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """A store at an instant."""
+
+    saved: int
+    failed: int
+    fault: str
+
+
+class Store:
+    """One file and the care for it."""
+
+    __slots__ = ("_failed", "_fault", "_path", "_saved", "_stuck", "_wall")
+
+    def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._wall = wall
+        self._saved = 0
+        self._failed = 0
+        self._fault = ""
+        self._stuck = ""
+        """Why the file must not be replaced: it is spoilt and could not be moved aside."""
+
+    def __repr__(self) -> str:
+        return f"<Store {self._path}, saved {self._saved} times{self._fault and ', failing'}>"
+
+    def load(self) -> StoredMemory:
+        """What the file says; an empty memory and a notice if it says nothing that we know."""
+        try:
+            return self.look()
+        except (FileNotFoundError, NotADirectoryError):
+            return StoredMemory(PacingMemory())
+        except (OSError, WireError) as fault:
+            why = fault.message if isinstance(fault, WireError) else str(fault.strerror)
+            return StoredMemory(PacingMemory(), notice=self._move_aside(why))
+
+    def look(self) -> StoredMemory:
+        """Read and change nothing; `OSError` or `WireError` if there is nothing to read."""
+        with open(self._path, "rb") as file:
+            data = file.read(BYTES_MAX + 1)
+        if len(data) > BYTES_MAX:
+            raise WireError(f"it has more than {BYTES_MAX:,} bytes")
+        written = decode(Written, data)
+        if written.memory.version != MEMORY_VERSION:
+            raise WireError(f"it was written in version {written.memory.version}")
+        return StoredMemory(
+            written.memory, max(0.0, self._wall() - written.written_s), written.clients
+        )
+
+    def save(
+        self, memory: PacingMemory, clients: tuple[str, ...] = (), *, is_durable: bool = False
+    ) -> str:
+        """Replace the file, and if asked wait for the disk. Why that failed, or nothing."""
+        data = encode(Written(self._wall(), memory, clients))
+        fault = self._stuck or self._write(data, is_durable)
+        if fault:
+            self._failed += 1
+        else:
+            self._saved += 1
+        self._fault = fault
+        return fault
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(self._saved, self._failed, self._fault)
+
+    def _write(self, data: bytes, is_durable: bool) -> str:
+        draft = f"{self._path}.draft"
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(handle, view) :]
+                if is_durable:
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.replace(draft, self._path)
+            if is_durable:
+                _sync_folder(os.path.dirname(self._path))
+        except OSError as fault:
+            return f"{self._path}: {fault.strerror}"
+        return ""
+
+    def _move_aside(self, why: str) -> str:
+        for number in range(1, ASIDE_MAX + 1):
+            aside = f"{self._path}.corrupt-{number}"
+            if not os.path.exists(aside):
+                try:
+                    os.rename(self._path, aside)
+                except OSError as fault:
+                    self._stuck = f"{self._path} is spoilt and stays: {fault.strerror}"
+                    return self._stuck
+                return f"{self._path} could not be used ({why}); it is kept as {aside}"
+        self._stuck = f"{self._path} is spoilt, and so are {ASIDE_MAX:,} files beside it"
+        return self._stuck
+
+
+def _sync_folder(path: str) -> None:
+    """Make a new name in a folder outlive the machine."""
+    handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Opens the book where the last process closed it: its memory, its prices, its month.
+
+
+def open_book(kept: StoredMemory, now: float) -> Book:
+    """The book of a user, as it was found."""
+
+    def price_at(model: str, input_tokens: int) -> Price | None:
+        """Prices take half a second to import, and nobody needs them without a money budget."""
+        if all(ledger.budget.microusd is None for _, ledger in book.purse.statistics().ledgers):
+            return None
+        from headway.wire import prices
+
+        return prices.price_at(model, input_tokens)
+
+    book = Book(kept.memory, price_at, now, kept.age_s)
+    turn(book, now)
+    return book
+
+
+def turn(book: Book, now: float) -> None:
+    """Tell a book what the clock on the wall says: budgets are for months, habits for hours."""
+    book.purse.turn(today())
+    book.lanes.turn(hour(), now)

@@ -1,0 +1,4 @@
+"""How is one client's call paced?
+
+Reading order: `exchange`, `accounts`, `admission`, `transport`, `overview`, `http_server`.
+"""

@@ -1,0 +1,147 @@
+"""Which account a request is for, and which dialect its provider speaks.
+
+Laws:
+- A key never leaves the request: an account is known by its host and a digest of its key.
+- The same key names the same account in every process, thread and client of a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import parse_qsl
+
+from headway.pacing.headers import (
+    ANTHROPIC,
+    CEREBRAS,
+    GEMINI,
+    GROQ,
+    OPENAI,
+    PLAIN,
+    Dialect,
+    Headers,
+    guess,
+)
+from headway.wire.values import WireName
+
+KEY_HEADERS: Final = ("x-api-key", "api-key", "x-goog-api-key", "authorization")
+"""Anthropic, Azure, Gemini, everybody else."""
+
+KEY_PARAMETER: Final = "key"
+"""Of a query: Gemini takes its key there, too."""
+
+SCOPE_HEADERS: Final = ("openai-organization", "openai-project")
+"""One key can spend for several organisations and projects, each with limits of its own."""
+
+GATEWAY_VARIABLE: Final = "HEADWAY_GATEWAY"
+"""The gateway that the variables of this environment lead to, token and all."""
+
+DIGEST_BYTES: Final = 4
+DIGEST_KEY: Final = b"headway account"
+
+VOICES_MAX: Final = 1024
+"""Accounts whose dialect is remembered; one more and all are heard anew, at their next answer."""
+
+DIALECT_OF_HOST: Final[dict[str, Dialect]] = {
+    "api.anthropic.com": ANTHROPIC,
+    "api.cerebras.ai": CEREBRAS,
+    "api.groq.com": GROQ,
+    "api.openai.com": OPENAI,
+    "generativelanguage.googleapis.com": GEMINI,
+}
+
+DIALECT_OF_WIRE: Final[dict[WireName, Dialect]] = {
+    "anthropic": ANTHROPIC,
+    "openai-chat": OPENAI,
+    "openai-responses": OPENAI,
+    "gemini": GEMINI,
+}
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def host_name(scheme: str, host: str, port: int | None) -> str:
+    """`api.openai.com`, `127.0.0.1:8080`, `[::1]:8080`: a port only where it is not the usual one.
+
+    Gateways and local servers are told apart by their ports.
+    """
+    name = f"[{host}]" if ":" in host else host.lower()
+    return name if port is None or port == _DEFAULT_PORTS.get(scheme) else f"{name}:{port}"
+
+
+def account_name(host: str, headers: Mapping[str, str], query: str = "") -> str:
+    """`api.anthropic.com#1a2b3c4d`: the host and a digest of whatever identifies who pays."""
+    digest = blake2b(digest_size=DIGEST_BYTES, key=DIGEST_KEY)
+    keys = [_lasting_part(headers.get(name, "")) for name in KEY_HEADERS]
+    if not any(keys):
+        keys = [value for name, value in parse_qsl(query) if name == KEY_PARAMETER]
+    for key in keys:
+        digest.update(key.encode("utf-8", "surrogateescape"))
+    for name in SCOPE_HEADERS:
+        digest.update(b"\0" + headers.get(name, "").encode("utf-8", "surrogateescape"))
+    return f"{host}#{digest.hexdigest()}"
+
+
+def _lasting_part(value: str) -> str:
+    """The key itself: without its scheme, and without what differs from request to request.
+
+    `AWS4-HMAC-SHA256 Credential=KEY/20261116/...` signs every request anew; KEY stays.
+    """
+    scheme, _, rest = value.partition(" ")
+    if scheme.lower().startswith("aws4"):
+        return rest.partition("/")[0]
+    return rest.strip() if scheme.lower() in ("bearer", "basic") else value
+
+
+@dataclass(frozen=True, slots=True)
+class VoicesStatistics:
+    """How many accounts have been heard."""
+
+    known: int
+
+
+class KnownDialects:
+    """The dialects that providers turned out to speak, where their host does not say it."""
+
+    __slots__ = ("_heard",)
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, WireName], Dialect] = {}
+
+    def __repr__(self) -> str:
+        return f"<Voices of {len(self._heard)} accounts>"
+
+    def expected(self, account: str, wire: WireName) -> Dialect:
+        """What a response will probably be written in: before the first, its format's own."""
+        return _named(account) or self._heard.get((account, wire), DIALECT_OF_WIRE[wire])
+
+    def heard(self, account: str, wire: WireName, status: int, headers: Headers) -> Dialect:
+        """What this response is written in.
+
+        An answer without a word about limits comes from a provider that tells none, as Gemini
+        does; a failure without one can come from anything in between.
+        """
+        named = _named(account)
+        if named is not None:
+            return named
+        told = guess(headers)
+        if told is PLAIN and wire == "gemini":
+            told = GEMINI
+        if told is not PLAIN or (status < 300 and (account, wire) not in self._heard):
+            if len(self._heard) >= VOICES_MAX:
+                self._heard.clear()
+            self._heard[account, wire] = told
+        return self.expected(account, wire)
+
+    def statistics(self) -> VoicesStatistics:
+        return VoicesStatistics(len(self._heard))
+
+
+def _named(account: str) -> Dialect | None:
+    return DIALECT_OF_HOST.get(account.partition("#")[0])
+
+
+VOICES: Final = KnownDialects()
+"""What this process has heard; every client of an account learns from every other."""

@@ -1,0 +1,436 @@
+"""One call from its request to the last byte of its answer: every decision, no input or output.
+
+Laws:
+- A permit that was granted is settled exactly once, on every path, before anything is awaited.
+- Bytes are looked at, never changed.
+- A refusal of a call that did not run is absorbed: the permit ends, the call asks again. How long
+  it then waits is the quota's business; nothing here sleeps.
+- What the caller does (closing early, cancelling, forgetting) is not the provider's fault.
+
+Both transports, with threads and with an event loop, drive the same `Exchange`:
+
+    granted -> responded -> fed ... -> ended | closed | failed      (an answer)
+                         -> fed ... -> refused -> granted ...       (anything else)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final, Protocol
+
+import httpx2
+
+from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
+from headway.broker.client import CallRequest
+from headway.client.accounts import GATEWAY_VARIABLE, VOICES, KnownDialects, account_name, host_name
+from headway.errors import (
+    AccountClosedError,
+    BrokerUnavailableError,
+    BudgetReachedError,
+    DemandTooLargeError,
+    HeadwayError,
+    QueueDeadlineError,
+    WireError,
+)
+from headway.pacing.admission import CallOutcome
+from headway.pacing.headers import Headers
+from headway.wire.gemini import failure
+from headway.wire.read import AnswerReader, route, sketch
+from headway.wire.values import WireName
+from headway.work import TELL_PROMPT
+
+# What a paced client does with a request before it is sent, and says when it cannot be sent.
+
+WAIT_VARIABLE: Final = "HEADWAY_WAIT"
+"""How long calls may wait for their permit, in seconds, where the program does not say it."""
+
+ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
+"""Where Gemini's errors say more than their message does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How a client is paced."""
+
+    wait_s: float | None = None
+    """How long a call may wait for its permit, refusals included; `None` is as long as it takes."""
+    path: tuple[str, ...] = ()
+    """The flow that the calls belong to; fairness is between flows."""
+    unpaced: bool = False
+    """Whether calls are sent without a permit when there is no broker to give one."""
+    admission: Port | None = None
+    """Who admits; `None` is the process's own port."""
+    voices: KnownDialects = VOICES
+
+    def port(self) -> Port:
+        """Whoever admits in this process: after a fork, another one."""
+        if self.admission is not None:
+            return self.admission
+        # Threads and sockets are nobody's business who brings an admission of his own.
+        from headway.client.admission import admission
+
+        return admission()
+
+    def lets_pass(self, error: HeadwayError, account: str) -> bool:
+        """Whether a call that nobody could admit is sent all the same; says so once.
+
+        Never where a budget counts: nobody would count it.
+        """
+        if not self.unpaced or not isinstance(error, BrokerUnavailableError):
+            return False
+        from headway.client.admission import without_budget
+
+        return without_budget(account)
+
+
+def _is_paced_there(url: str, pacing: Pacing) -> bool:
+    """Whether the request goes to the gateway of this environment, which paces it itself."""
+    gateway = os.environ.get(GATEWAY_VARIABLE, "")
+    return bool(gateway) and pacing.admission is None and url.startswith(f"{gateway}/")
+
+
+def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
+    """The exchange that a request begins; `None` for one that passes through untouched."""
+    url = request.url
+    asked = route(request.method, url.path)
+    if asked is None or asked.purpose != "generate" or _is_paced_there(str(url), pacing):
+        return None
+    try:
+        body = request.content
+    except RuntimeError:
+        # RequestNotRead: bytes that can be read only once cannot be sent again.
+        from headway.client.admission import say_once
+
+        say_once(f"a call to {url.host} is sent UNPACED: its body is a stream; give it as bytes")
+        return None
+    try:
+        seen = sketch(asked, body)
+    except WireError:
+        return None
+    headers = request.headers
+    host = host_name(url.scheme, url.host, url.port)
+    account = account_name(host, headers, url.query.decode("ascii", "replace"))
+    dialect = pacing.voices.expected(account, asked.wire).name
+    is_resent = headers.get(RETRY_COUNT, "0") != "0"
+    tell = TELL_PROMPT.get()
+    if tell is not None and not is_resent:
+        tell(body)
+    call = CallRequest(account, dialect, seen, pacing.path, is_resent)
+    return Exchange(OutgoingCall(call, asked.wire, pacing.wait_s, pacing.voices))
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A response that no provider sent: why a call was not sent, in its provider's format."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+_STATUS_AND_TYPE: Final[tuple[tuple[type[HeadwayError], int, str, str], ...]] = (
+    (QueueDeadlineError, 429, "rate_limit_error", "rate_limit_exceeded"),
+    (BudgetReachedError, 402, "billing_error", "insufficient_quota"),
+    (AccountClosedError, 402, "billing_error", "insufficient_quota"),
+    (DemandTooLargeError, 400, "invalid_request_error", "invalid_request_error"),
+    (BrokerUnavailableError, 503, "overloaded_error", "server_error"),
+    (HeadwayError, 500, "api_error", "server_error"),
+)
+"""By error: the status, and the type in Anthropic's and OpenAI's words.
+
+SDKs raise their own typed errors by status. Nobody sends a 402 or a 400 again by itself.
+"""
+
+
+def explain(error: HeadwayError, asked: OutgoingCall) -> Explanation:
+    """What to answer when a call is not admitted: SDKs wrap and retry exceptions, not responses."""
+    status, *types = next(row[1:] for row in _STATUS_AND_TYPE if isinstance(error, row[0]))
+    parts = [error.message, error.where, error.detail, error.hint]
+    if isinstance(error, QueueDeadlineError) and asked.wait_s is not None:
+        parts.append(f"`pace(client, wait_s=...)` or {WAIT_VARIABLE} allows {asked.wait_s:g} s")
+    message = f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
+    told: dict[str, object]
+    if asked.wire == "anthropic":
+        told = {"type": "error", "error": {"type": types[0], "message": message}}
+    elif asked.wire == "gemini":
+        why = {"@type": ERROR_INFO, "reason": error.code, "domain": "headway"}
+        told = {"error": {**failure(status, message), "details": [why]}}
+    else:
+        inner = {"message": message, "type": types[1], "param": None, "code": error.code}
+        told = {"error": inner}
+    headers = {
+        "content-type": "application/json",
+        "x-should-retry": "false",
+        "x-headway-error": error.code,
+    }
+    return Explanation(status, headers, json.dumps(told).encode())
+
+
+RESENDS_MAX: Final = 50
+"""How often one call is sent again after refusals; then its caller sees the last of them.
+
+The quota holds an account that refuses, so that a call is rarely refused twice.
+"""
+
+RETRY_COUNT: Final = "x-stainless-retry-count"
+"""Both SDKs count their own attempts in this header, from 0."""
+
+PROGRESS_TOKENS: Final = 10.0
+PROGRESS_S: Final = 0.2
+"""An answer's growth is told in steps of this size, and no more often than this: shorter ones are
+more noise than news."""
+
+ALIVE_S: Final = 30.0
+"""Bytes that add no text (pings, hidden thoughts) are told this often: the call is not stuck."""
+
+ASK_S: Final = 0.1
+"""The least time for a permit that is free to arrive: with no wait at all nobody would get one."""
+
+RESENT_KINDS: Final[tuple[FaultKind, ...]] = ("rate", "concurrency", "overload")
+"""The call did not run and will when there is room."""
+
+REFUSED_KINDS: Final[tuple[FaultKind, ...]] = (
+    *RESENT_KINDS,
+    "spend_cap",
+    "billing",
+    "access",
+    "request",
+)
+"""The call did not run."""
+
+NOT_SENT: Final = frozenset(
+    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError",
+     "UnsupportedProtocol", "LocalProtocolError",
+     "ClientConnectorError", "ClientHttpProxyError", "ConnectionTimeoutError", "InvalidURL"}
+)  # fmt: skip
+"""Exceptions before a byte has left: of httpx2, of httpx by the same names, and of aiohttp."""
+
+TIMED_OUT: Final = frozenset({"TimeoutException", "ServerTimeoutError"})
+
+UNKNOWN: Final = Tally(known="unknown")
+
+
+class HeldPermit(Protocol):
+    """A permit in use. Nothing here blocks or fails, and what is said twice is said once."""
+
+    @property
+    def permit(self) -> Permit: ...
+
+    @property
+    def cut(self) -> HeadwayError | None:
+        """Why the answer is to be ended in the middle, if it is."""
+
+    def began(self, reading: Reading, dialect: str) -> None: ...
+
+    def progressed(self, output_tokens: float) -> None: ...
+
+    def still_alive(self) -> None: ...
+
+    def settle(self, outcome: CallOutcome) -> None: ...
+
+
+class Port(Protocol):
+    """Whoever admits calls: the process's own port, or a fake."""
+
+    def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
+
+    async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """What a client wants to send: the call, its format and how long it may wait."""
+
+    call: CallRequest
+    wire: WireName
+    wait_s: float | None = None
+    voices: KnownDialects = VOICES
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeStatistics:
+    """How far a call has come."""
+
+    resends: int
+    is_held: bool
+    output_tokens: float
+    is_finished: bool
+    """Whether all text of the answer was read."""
+
+
+class Exchange:
+    """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
+
+    __slots__ = (
+        "_clock", "_is_answer", "_reader", "_resends", "_since_s", "_ticket",
+        "_told_s", "_told_tokens", "asked", "refusal",
+    )  # fmt: skip
+
+    def __init__(self, asked: OutgoingCall, clock: Callable[[], float] = time.monotonic) -> None:
+        self.asked = asked
+        self.refusal = ""
+        """Why the provider turned the call away, when it asks again."""
+        self._clock = clock
+        self._since_s = clock()
+        self._resends = 0
+        self._ticket: HeldPermit | None = None
+        self._reader: AnswerReader | None = None
+        self._is_answer = False
+        self._told_tokens = 0.0
+        self._told_s = self._since_s
+
+    def __repr__(self) -> str:
+        state = "held" if self._ticket is not None else "not held"
+        return f"<Exchange with {self.asked.call.account}, {state}, resent {self._resends} times>"
+
+    @property
+    def call(self) -> CallRequest:
+        """What to ask admission for."""
+        call = self.asked.call
+        expected = self.asked.voices.expected(call.account, self.asked.wire)
+        is_resent = call.is_resent or self._resends > 0
+        return replace(call, dialect=expected.name, is_resent=is_resent)
+
+    def left_s(self) -> float | None:
+        """How much longer the call may wait for its permit; `None` is as long as it takes."""
+        wait_s = self.asked.wait_s
+        return None if wait_s is None else max(ASK_S, wait_s - (self._clock() - self._since_s))
+
+    def granted(self, ticket: HeldPermit) -> None:
+        """The call may be sent."""
+        self._ticket, self._reader, self._is_answer = ticket, None, False
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.failed(error)
+
+    def responded(self, status: int, headers: Headers) -> bool:
+        """The headers are here: whether an answer follows them, or the reason why there is none."""
+        asked = self.asked
+        dialect = asked.voices.heard(asked.call.account, asked.wire, status, headers)
+        self._reader = AnswerReader(asked.wire, status, headers, dialect, time.time())
+        self._is_answer = 200 <= status < 300
+        if self._is_answer and self._ticket is not None:
+            self._told_tokens, self._told_s = 0.0, self._clock()
+            self._ticket.began(self._reader.reading, dialect.name)
+        return self._is_answer
+
+    def fed(self, data: bytes) -> None:
+        """Some bytes of the body passed by. The last event of an answer ends its permit."""
+        ticket, reader = self._ticket, self._reader
+        if ticket is None or reader is None:
+            return
+        reader.feed(data)
+        if not self._is_answer:
+            return
+        if reader.is_over:
+            self._settle("used", reader.tally, reader.fault)
+            return
+        tokens, now = reader.output_tokens, self._clock()
+        if tokens - self._told_tokens >= PROGRESS_TOKENS and now - self._told_s >= PROGRESS_S:
+            self._told_tokens, self._told_s = tokens, now
+            ticket.progressed(tokens)
+        elif now - self._told_s >= ALIVE_S:
+            self._told_s = now
+            ticket.still_alive()
+
+    def ended(self) -> None:
+        """The answer's bytes are over. If its last event is missing, it broke."""
+        if self._ticket is not None and self._reader is not None:
+            self._reader.end()
+            self._settle("used", self._reader.tally, self._reader.fault)
+
+    def closed(self, fault: Fault | None = None) -> None:
+        """End in the middle of a body: without a fault, because the caller wants no more of it."""
+        reader = self._reader
+        if self._ticket is None or reader is None:
+            return
+        told = reader.fault
+        reader.end(is_whole=False)
+        if not self._is_answer:
+            # A refusal stays one, however little of its reason was read.
+            self._settle(_how(told), reader.tally, told, reader.reading)
+            return
+        if told is None and fault is not None:
+            told = fault if fault.kind == "timeout" else reader.fault or fault
+        self._settle("used", reader.tally, told)
+
+    def refused(self) -> bool:
+        """All that is worth reading of an answer that is none was read: whether to ask again."""
+        reader = self._reader
+        if reader is None:
+            return False
+        reader.end()
+        fault, reading = reader.fault, reader.reading
+        self._settle(_how(fault), reader.tally, fault, reading)
+        if fault is None or fault.kind not in RESENT_KINDS:
+            return False
+        if reading.should_retry is False or self._resends >= RESENDS_MAX:
+            return False
+        self.refusal = refusal_words(fault)
+        self._resends += 1
+        return True
+
+    def failed(self, error: BaseException) -> None:
+        """Sending or reading failed, or was given up by the caller."""
+        if self._ticket is None:
+            return
+        # Cancellation, an interrupt and a closed generator are what the caller did.
+        fault = _fault_of(error) if isinstance(error, Exception) else None
+        if self._reader is not None:
+            self.closed(fault)
+        elif fault is not None and fault.kind == "connection":
+            self._settle("unused", Tally(), fault)
+        else:
+            self._settle("used", UNKNOWN, fault)
+
+    def statistics(self) -> ExchangeStatistics:
+        reader, is_held = self._reader, self._ticket is not None
+        if reader is None:
+            return ExchangeStatistics(self._resends, is_held, 0.0, False)
+        tokens, is_finished = reader.output_tokens, reader.is_finished
+        return ExchangeStatistics(self._resends, is_held, tokens, is_finished)
+
+    def _settle(
+        self, how: SettledAs, tally: Tally, fault: Fault | None, reading: Reading = Reading()
+    ) -> None:
+        """End the permit. What an answer's headers said was told when it began."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            call = self.asked.call
+            dialect = self.asked.voices.expected(call.account, self.asked.wire)
+            ticket.settle(CallOutcome(how, tally, fault, reading, dialect.name))
+
+
+def refusal_words(fault: Fault) -> str:
+    """`rate: input`: why a call was turned away, and by which limit if that was named."""
+    return f"{fault.kind}: {fault.resource}" if fault.resource else fault.kind
+
+
+def _how(fault: Fault | None) -> SettledAs:
+    """A call that failed inside the provider may have run; one that was refused did not."""
+    return "throttled" if fault is not None and fault.kind in REFUSED_KINDS else "used"
+
+
+def _fault_of(error: Exception) -> Fault:
+    """What an exception of the HTTP client means, by its name: none of them is imported here."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    kind: FaultKind = "server"
+    if names & NOT_SENT:
+        kind = "connection"
+    elif names & TIMED_OUT:
+        kind = "timeout"
+    return Fault(kind, detail=type(error).__name__)

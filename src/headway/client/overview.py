@@ -1,0 +1,193 @@
+"""All accounts as somebody sees them who only looks: from the broker, or from what it left behind.
+
+Looking starts no broker and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headway.base.clock import hour, now_s
+from headway.base.folders import Folders, folders
+from headway.broker.protocol import About
+from headway.broker.store import Store, StoredMemory, open_book
+from headway.errors import BadValueError, WireError, did_you_mean
+from headway.pacing.admission import BookView, LaneView, describe
+from headway.pacing.budget import BudgetLedgerStatistics
+from headway.pacing.estimate import Price
+from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, PacingMemory, model_group
+from headway.report.health import condition_of
+from headway.report.options import AccountGuess, AccountState, remembered_account, unknown_account
+
+# What is known of a user's accounts without a call: the broker's memory, read and not changed.
+
+CONNECT_S: Final = 0.2
+"""A broker on this machine answers sooner, or is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """All accounts as they were learned, and as they stand."""
+
+    lanes: tuple[LaneMemory, ...]
+    view: BookView
+
+
+def recollect(environ: Mapping[str, str]) -> Recollection:
+    """What the broker's file says, and the broker itself where there is one."""
+    place = folders(environ)
+    try:
+        kept = Store(place.memory).look()
+    except (OSError, WireError):
+        kept = StoredMemory(PacingMemory())
+    view = describe(open_book(kept, now_s()), now_s())
+    if _answers(place.socket):
+        from headway.client.admission import admission
+
+        view, _ = admission().describe()
+    return Recollection(kept.memory.lanes, view)
+
+
+def account_in(
+    known: Recollection, account: str = "", model: str = ""
+) -> tuple[AccountGuess, BudgetLedgerStatistics | None]:
+    """The account that is meant, and the budget that its calls count towards, if there is one.
+
+    Of several that may be meant, it is the one that was used most; which one that is, is assumed.
+    """
+    lanes = [lane for lane in known.view.lanes if _is_meant(lane, account, model)]
+    if account and not lanes:
+        names = {lane.account for lane in known.view.lanes}
+        raise BadValueError(
+            f"no account `{account}` was used here yet",
+            hint=did_you_mean(account, names) if names else "see `headway limits` for names",
+        )
+    remembered = {(lane.account, lane.group): lane for lane in known.lanes}
+    found = [lane for lane in lanes if (lane.account, lane.group) in remembered]
+    price = price_in(model or (found[0].group if len(found) == 1 else ""))
+    if not found:
+        return unknown_account(price), _ledger(known.view, account)
+    lane = max(found, key=lambda one: (one.granted, _samples(remembered[one.account, one.group])))
+    guess = remembered_account(remembered[lane.account, lane.group], lane, price)
+    guess = replace(guess, state=_measured(guess.state, lane))
+    return guess, _ledger(known.view, lane.account)
+
+
+def _measured(state: AccountState, lane: LaneView) -> AccountState:
+    """How the account is now, by what happened on it lately and at this hour of other days."""
+    found = condition_of(lane, hour())
+    if not found.recent.ended:
+        return replace(state, is_peak=found.is_peak)
+    return replace(
+        state,
+        refused_share=found.refusal_rate,
+        first_byte_s=found.recent.first_byte_s,
+        slowdown=found.slower if found.usual.ended else None,
+        is_peak=found.is_peak,
+    )
+
+
+def _is_meant(lane: LaneView, account: str, model: str) -> bool:
+    is_account = not account or lane.account == account or lane.account.split("#")[0] == account
+    return is_account and (not model or lane.group == model_group(model))
+
+
+def _samples(lane: LaneMemory) -> float:
+    return sum(weight for _, weight, _ in lane.profile.curve)
+
+
+def _ledger(view: BookView, account: str) -> BudgetLedgerStatistics | None:
+    """The budget of the account, or the one of all accounts."""
+    ledgers = dict(view.ledgers)
+    for key in (account, EVERY_ACCOUNT):
+        ledger = ledgers.get(key)
+        if ledger is not None and (ledger.budget.tokens or ledger.budget.microusd):
+            return ledger
+    return None
+
+
+def price_in(model: str) -> Price | None:
+    """What a model's tokens cost, if it is named and somebody knows."""
+    if not model:
+        return None
+    from headway.wire.prices import price_of
+
+    return price_of(model.rsplit("/", 1)[-1])
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens: a socket that was left behind is nobody."""
+    if not os.path.exists(path):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_S)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+DIAL_S_MAX: Final = 1.0
+"""A broker that lives takes a connection in far less."""
+
+EMPTY: Final = BookView("", (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What is known, and from whom."""
+
+    view: BookView
+    about: About | None = None
+    """The broker, if one lives."""
+    age_s: float | None = None
+    """How old a memory is that was read in place of a broker."""
+
+    @property
+    def source(self) -> str:
+        """Who says so, in words."""
+        if self.about is not None:
+            return f"from broker {self.about.pid}, up {self.about.age_s:.0f} s"
+        if self.age_s is not None:
+            return f"no broker is running; remembered, written {_age(self.age_s)} ago"
+        return "no broker is running, and nothing is remembered"
+
+
+def overview(environ: Mapping[str, str]) -> Overview:
+    """Every account, as far as anybody knows."""
+    place = folders(environ)
+    if is_served(place):
+        from headway.client.admission import admission
+
+        return Overview(*admission().describe())
+    try:
+        kept = Store(place.memory).look()
+    except (OSError, WireError):
+        return Overview(EMPTY)
+    now = now_s()
+    return Overview(describe(open_book(kept, now), now), None, kept.age_s)
+
+
+def is_served(place: Folders) -> bool:
+    """Whether a broker lives and can be reached."""
+    if not hasattr(socket, "AF_UNIX"):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(DIAL_S_MAX)
+        try:
+            sock.connect(place.socket)
+        except OSError:
+            return False
+    return True
+
+
+def _age(age_s: float) -> str:
+    for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if age_s >= unit_s:
+            return f"{age_s / unit_s:.0f} {unit}"
+    return f"{age_s:.0f} s"

@@ -1,0 +1,335 @@
+"""HTTP transports that admit every call to a model before they send it, with threads or a loop.
+
+A client sees what it would have seen without them, later: the same status, headers and bytes.
+Two things differ. A refusal of a call that did not run is absorbed, and the call is sent again
+when there is room. A call that may not wait any longer, or will never be admitted, gets a
+response in its provider's own error format, so that every SDK raises its own typed error with
+headway's text, once: `x-should-retry: false` ends the SDK's retries.
+
+The transports keep no state of a thread, a loop or a process: they ask for the process's
+admission port at every call, so that forks and many loops can share a client. All decisions are
+in `exchange`; what is here twice, with and without `await`, only moves bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from itertools import chain
+from types import TracebackType
+from typing import ClassVar
+from weakref import finalize
+
+import httpx
+import httpx2
+
+from headway.client.exchange import Exchange, OutgoingCall, Pacing, explain, open_exchange
+from headway.errors import HeadwayError, InternalError
+from headway.pacing.refusal import BODY_BYTES_MAX
+from headway.work import waiting_for_permit
+
+
+class PacedStream(httpx2.SyncByteStream):
+    """The bytes of a response as they are; the exchange looks at each as it passes."""
+
+    def __init__(self, body: Iterable[bytes], response: httpx2.Response, to: Exchange) -> None:
+        self._body = body
+        self._stream = response.stream
+        self._exchange = to
+        _settle_when_forgotten(self, to)
+
+    def __iter__(self) -> Iterator[bytes]:
+        exchange = self._exchange
+        with exchange:
+            for data in self._body:
+                exchange.fed(data)
+                yield data
+        exchange.ended()
+
+    def close(self) -> None:
+        try:
+            self._exchange.closed()
+        finally:
+            _close(self._stream)
+
+
+class AsyncPacedStream(httpx2.AsyncByteStream):
+    """The same for an event loop. A permit ends before anything is awaited."""
+
+    def __init__(self, body: AsyncIterable[bytes], response: httpx2.Response, to: Exchange) -> None:
+        self._body = body
+        self._stream = response.stream
+        self._exchange = to
+        _settle_when_forgotten(self, to)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange, body = self._exchange, aiter(self._body)
+        try:
+            with exchange:
+                async for data in body:
+                    exchange.fed(data)
+                    yield data
+            exchange.ended()
+        finally:
+            if isinstance(body, AsyncGenerator):
+                await body.aclose()
+
+    async def aclose(self) -> None:
+        try:
+            self._exchange.closed()
+        finally:
+            await _aclose(self._stream)
+
+
+class PacedTransport(httpx2.BaseTransport):
+    """Paces a synchronous client, from any number of threads."""
+
+    stream_type: ClassVar[type[PacedStream]] = PacedStream
+    response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+
+    def __init__(self, inner: httpx2.BaseTransport, pacing: Pacing = Pacing()) -> None:
+        self.inner = inner
+        self.pacing = pacing
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} over {self.inner!r}>"
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request when it may be sent, and again after a refusal."""
+        exchange = open_exchange(request, self.pacing)
+        while exchange is not None:
+            try:
+                with waiting_for_permit(exchange.refusal) as hear:
+                    ticket = self.pacing.port().admit(exchange.call, exchange.left_s())
+                    hear(ticket.permit.reason)
+                exchange.granted(ticket)
+            except HeadwayError as error:
+                if self.pacing.lets_pass(error, exchange.asked.call.account):
+                    break
+                return _explained(self.response_type, error, exchange.asked)
+            with exchange:
+                response = self.inner.handle_request(request)
+                body = _bytes_of(response)
+                if exchange.responded(response.status_code, response.headers.raw):
+                    return self._handed_on(response, body, exchange)
+                head = _head(response, body, exchange)
+            if not exchange.refused():
+                return self._handed_on(response, chain(head, body), exchange)
+            _close(response.stream)
+        return self.inner.handle_request(request)
+
+    def _handed_on(
+        self, response: httpx2.Response, body: Iterable[bytes], exchange: Exchange
+    ) -> httpx2.Response:
+        stream = self.stream_type(body, response, exchange)
+        if not response.is_stream_consumed:
+            return _with_stream(response, stream)
+        # A transport that kept the whole body: nobody will read its stream.
+        for _ in stream:
+            pass
+        return response
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __enter__(self) -> PacedTransport:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self.inner.__exit__(exc_type, exc_value, traceback)
+
+
+class AsyncPacedTransport(httpx2.AsyncBaseTransport):
+    """Paces an asynchronous client, from any number of event loops."""
+
+    stream_type: ClassVar[type[AsyncPacedStream]] = AsyncPacedStream
+    response_type: ClassVar[type[httpx2.Response]] = httpx2.Response
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, pacing: Pacing = Pacing()) -> None:
+        self.inner = inner
+        self.pacing = pacing
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} over {self.inner!r}>"
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request when it may be sent, and again after a refusal."""
+        exchange = open_exchange(request, self.pacing)
+        while exchange is not None:
+            try:
+                port = self.pacing.port()
+                with waiting_for_permit(exchange.refusal) as hear:
+                    ticket = await port.admit_async(exchange.call, exchange.left_s())
+                    hear(ticket.permit.reason)
+                exchange.granted(ticket)
+            except HeadwayError as error:
+                if self.pacing.lets_pass(error, exchange.asked.call.account):
+                    break
+                return _explained(self.response_type, error, exchange.asked)
+            with exchange:
+                response = await self.inner.handle_async_request(request)
+                body = _async_bytes_of(response)
+                if exchange.responded(response.status_code, response.headers.raw):
+                    return await self._handed_on(response, body, exchange)
+                head = await _async_head(response, body, exchange)
+            if not exchange.refused():
+                return await self._handed_on(response, _async_chain(head, body), exchange)
+            await _aclose(response.stream)
+        return await self.inner.handle_async_request(request)
+
+    async def _handed_on(
+        self, response: httpx2.Response, body: AsyncIterable[bytes], exchange: Exchange
+    ) -> httpx2.Response:
+        stream = self.stream_type(body, response, exchange)
+        if not response.is_stream_consumed:
+            return _with_stream(response, stream)
+        # A transport that kept the whole body: nobody will read its stream.
+        async for _ in stream:
+            pass
+        return response
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> AsyncPacedTransport:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.inner.__aexit__(exc_type, exc_value, traceback)
+
+
+def _settle_when_forgotten(stream: object, exchange: Exchange) -> None:
+    """A response that nobody reads or closes ends its permit when it is collected."""
+    # At exit the broker sees the process go, which says more than a finalizer could.
+    finalize(stream, exchange.closed).atexit = False
+
+
+def _with_stream(
+    response: httpx2.Response, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream
+) -> httpx2.Response:
+    """The same response, as a transport gives it to a client: not read yet."""
+    return type(response)(
+        response.status_code,
+        headers=response.headers,
+        stream=stream,
+        extensions=response.extensions,
+    )
+
+
+def _explained(
+    kind: type[httpx2.Response], error: HeadwayError, asked: OutgoingCall
+) -> httpx2.Response:
+    told = explain(error, asked)
+    return kind(told.status, headers=told.headers, content=told.body)
+
+
+def _bytes_of(response: httpx2.Response) -> Iterator[bytes]:
+    if response.is_stream_consumed:
+        return iter((response.content,))
+    if not isinstance(response.stream, Iterable):
+        raise InternalError("a synchronous transport gave a response that only a loop can read")
+    return iter(response.stream)
+
+
+def _async_bytes_of(response: httpx2.Response) -> AsyncIterator[bytes]:
+    if response.is_stream_consumed:
+        return _async_chain((response.content,), None)
+    if not isinstance(response.stream, AsyncIterable):
+        raise InternalError("an asynchronous transport gave a response that a loop cannot read")
+    return aiter(response.stream)
+
+
+def _head(response: httpx2.Response, body: Iterator[bytes], exchange: Exchange) -> list[bytes]:
+    """The beginning of an error body, enough to know why; the rest stays to be read."""
+    head: list[bytes] = []
+    left = BODY_BYTES_MAX
+    try:
+        while left > 0 and (data := next(body, None)) is not None:
+            exchange.fed(data)
+            head.append(data)
+            left -= len(data)
+    except BaseException:
+        # The client never sees this response, so nobody else will close it.
+        _close(response.stream)
+        raise
+    return head
+
+
+async def _async_head(
+    response: httpx2.Response, body: AsyncIterator[bytes], exchange: Exchange
+) -> list[bytes]:
+    head: list[bytes] = []
+    left = BODY_BYTES_MAX
+    try:
+        while left > 0 and (data := await anext(body, None)) is not None:
+            exchange.fed(data)
+            head.append(data)
+            left -= len(data)
+    except BaseException as error:
+        exchange.failed(error)
+        await _aclose(response.stream)
+        raise
+    return head
+
+
+async def _async_chain(
+    head: Iterable[bytes], rest: AsyncIterator[bytes] | None
+) -> AsyncIterator[bytes]:
+    try:
+        for data in head:
+            yield data
+        if rest is not None:
+            async for data in rest:
+                yield data
+    finally:
+        if isinstance(rest, AsyncGenerator):
+            await rest.aclose()
+
+
+def _close(stream: object) -> None:
+    close = getattr(stream, "close", None)
+    if close is not None:
+        close()
+
+
+async def _aclose(stream: object) -> None:
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+# The same transports for clients that still use httpx, the ancestor of httpx2.
+
+
+class LegacyStream(PacedStream, httpx.SyncByteStream):
+    """Bytes that an httpx client accepts."""
+
+
+class AsyncLegacyStream(AsyncPacedStream, httpx.AsyncByteStream):
+    """Bytes that an asynchronous httpx client accepts."""
+
+
+class LegacyTransport(PacedTransport):
+    """Paces an `httpx.Client`."""
+
+    stream_type = LegacyStream
+    # The two classes have no common ancestor, but the same constructor.
+    response_type = httpx.Response  # type: ignore[assignment]
+
+
+class AsyncLegacyTransport(AsyncPacedTransport):
+    """Paces an `httpx.AsyncClient`."""
+
+    stream_type = AsyncLegacyStream
+    response_type = httpx.Response  # type: ignore[assignment]

@@ -1,0 +1,233 @@
+"""What a user has set for all runs: one small file, read once, into one record.
+
+Laws:
+- A key that is not known is refused: a misspelt budget is not a budget.
+- What is not set has a default, and it can be told of every value where it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from headway.errors import BadValueError, StateFileError, did_you_mean
+from headway.plans.spec import LOOP
+
+if TYPE_CHECKING:
+    from headway.agents.custom import AgentSetting
+    from headway.agents.tools_mcp import McpServer
+    from headway.plans.untrusted import PlanPermissions
+    from headway.report.health import Thresholds
+
+CONFIG_HOME: Final = "XDG_CONFIG_HOME"
+SERVER_KEYS: Final = ("command", "url", "environment")
+HEALTH: Final = "health"
+NAMES: Final = {
+    "agents": re.compile(r"[a-z][a-z0-9-]{0,29}"),
+    "mcp": re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"),
+}
+"""Keys that have tables with names, as a plan can say them."""
+
+FILE_BYTES_MAX: Final = 64 * 1024
+"""A configuration is a page; what is larger is another file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What holds for every run, unless its plan or its command line says otherwise."""
+
+    ask_above_usd: float = 5.0
+    """A run without a budget that may cost more asks first, or is refused where nobody answers."""
+    strategy: str = "adaptive"
+    wait: str = "forever"
+    """How long a run waits for a usage window: `no`, `forever`, or a time like `2h`."""
+    keep_results: bool = True
+    """Off: journals keep that there was a result, not the result."""
+    foreign_agents: str = ""
+    """Agents that plans of somebody else may use: names with commas between them."""
+    foreign_works: str = ""
+    """What else such plans may execute: `run`, `python`."""
+    agents: tuple[AgentSetting, ...] = ()
+    """Agents besides those that are known by name: `[agents.NAME]`."""
+    mcp: tuple[McpServer, ...] = ()
+    """Servers whose tools a loop may use: `[mcp.NAME]`."""
+    health: tuple[tuple[str, float], ...] = ()
+    """From where on an account is to be watched, or is bad: `[health]`."""
+
+
+ABOUT: Final = {
+    "ask_above_usd": "ask before a run without a budget that may cost more than this",
+    "strategy": "adaptive, fixed:N, waves:N or all-at-once",
+    "wait": "for an empty usage window: no, forever, or a time like 2h",
+    "keep_results": "keep what tasks gave in the journal; off: only that they gave it",
+    "foreign_agents": "agents that plans by agents may use: claude, codex, tools:files",
+    "foreign_works": "what plans by agents may execute: run, python",
+    "agents": "tables like [agents.hermes]: command, result, resume",
+    "mcp": "tables like [mcp.git]: command or url, environment",
+    "health": "a table of thresholds, like refusals_bad = 0.1: see docs/health.md",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The configuration with where it comes from."""
+
+    values: Configuration
+    path: str
+    is_there: bool
+    set_here: frozenset[str] = frozenset()
+    """The keys that the file sets; all others have their defaults."""
+
+
+def configuration_path(environ: Mapping[str, str]) -> str:
+    """Where the file is, or would be."""
+    home = environ.get(CONFIG_HOME) or os.path.expanduser("~/.config")
+    return os.path.join(os.path.abspath(home), "headway", "config.toml")
+
+
+def read_configuration(environ: Mapping[str, str]) -> Configured:
+    """The configuration in force; without a file, the defaults."""
+    path = configuration_path(environ)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Configured(Configuration(), path, is_there=False)
+    except OSError as fault:
+        raise _refused(path, f"cannot be read: {fault.strerror}", "check who may read it") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise _refused(path, f"is larger than {FILE_BYTES_MAX} bytes", "it is a few lines of keys")
+    return parsed(content, path)
+
+
+def foreign_allowance(environ: Mapping[str, str]) -> PlanPermissions:
+    """What the user lets plans do that somebody else wrote."""
+    from headway.plans.untrusted import allowance_of
+
+    values = read_configuration(environ).values
+    return allowance_of(values.foreign_agents, values.foreign_works)
+
+
+def parsed(content: bytes, path: str) -> Configured:
+    """A file's content as a configuration."""
+    import tomllib
+
+    try:
+        found = tomllib.loads(content.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        hint = "lines are like `ask_above_usd = 5`"
+        raise _refused(path, f"is not TOML: {fault}", hint) from None
+    known = {field.name: field.default for field in fields(Configuration)}
+    changes: dict[str, Any] = {}
+    if HEALTH in found:
+        changes[HEALTH] = _health(path, found[HEALTH])
+    for key, value in found.items():
+        if key not in known:
+            raise _refused(path, f"has a key that there is not: `{key}`", did_you_mean(key, known))
+        if key == HEALTH:
+            continue
+        if key in NAMES:
+            changes[key] = _tables(path, key, value)
+        else:
+            changes[key] = _checked(path, key, value, known[key])
+    return Configured(Configuration(**changes), path, is_there=True, set_here=frozenset(found))
+
+
+def _checked(path: str, key: str, value: object, default: object) -> float | str | bool:
+    if isinstance(value, bool) or isinstance(default, bool):
+        if isinstance(value, bool) and isinstance(default, bool):
+            return value
+    elif isinstance(default, float):
+        if isinstance(value, int | float) and 0.0 <= value < float("inf"):
+            return float(value)
+    elif isinstance(value, str) and value:
+        return value
+    wanted = {bool: "true or false", float: "a number, at least 0", str: "text in quotes"}
+    raise _refused(
+        path, f"sets `{key}` to {value!r}, which has to be {wanted[type(default)]}",
+        f"{ABOUT[key]}",
+    )  # fmt: skip
+
+
+def thresholds(environ: Mapping[str, str]) -> Thresholds:
+    """From where on an account is to be watched, or is bad, as the user has set it."""
+    from headway.report.health import Thresholds
+
+    return Thresholds(**dict(read_configuration(environ).values.health))
+
+
+def _health(path: str, value: object) -> tuple[tuple[str, float], ...]:
+    """What is under `[health]`: thresholds that are known, each a number."""
+    from headway.report.health import Thresholds
+
+    if not isinstance(value, dict):
+        raise _refused(
+            path, f"sets `{HEALTH}` to {value!r}, which has to be a table", ABOUT[HEALTH]
+        )
+    known = [field.name for field in fields(Thresholds)]
+    for key, number in value.items():
+        whole = f"{HEALTH}.{key}"
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise _refused(path, f"has a key that there is not: `{whole}`", hint)
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not 0.0 < number < inf
+        ):
+            hint = "shares are like 0.1, times slower like 1.5"
+            raise _refused(path, f"sets `{whole}` to {number!r}, which has to be above 0", hint)
+    return tuple((key, float(number)) for key, number in value.items())
+
+
+def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:
+    """What is under `[agents.NAME]`, or under `[mcp.NAME]`."""
+    from headway.agents.custom import setting_of
+    from headway.agents.known import KINDS
+
+    if not isinstance(value, dict):
+        raise _refused(path, f"sets `{key}` to {value!r}, which has to be tables", ABOUT[key])
+    taken = (*KINDS, LOOP) if key == "agents" else ()
+    found: list[AgentSetting | McpServer] = []
+    for name, table in value.items():
+        whole = f"[{key}.{name}]"
+        if not isinstance(table, dict):
+            raise _refused(path, f"has `{key}.{name}`, which is no table", ABOUT[key])
+        if not NAMES[key].fullmatch(name) or name in taken:
+            hint = "a name is small letters, digits and `-`, and none that is known already"
+            raise _refused(path, f"has {whole}, which cannot be named so", hint)
+        try:
+            found.append(setting_of(name, table) if key == "agents" else _server_of(name, table))
+        except BadValueError as fault:
+            raise _refused(path, f"{whole} {fault.message}", fault.hint or ABOUT[key]) from None
+    return tuple(found)
+
+
+def _server_of(name: str, table: Mapping[str, object]) -> McpServer:
+    """An MCP server; raises BadValueError."""
+    from headway.agents.custom import words_of
+    from headway.agents.tools_mcp import McpServer
+
+    for key in table:
+        if key not in SERVER_KEYS:
+            hint = did_you_mean(key, SERVER_KEYS)
+            raise BadValueError(f"has a key that there is not: `{key}`", hint=hint)
+    url, environment = table.get("url", ""), table.get("environment", {})
+    if ("command" in table) == ("url" in table):
+        raise BadValueError("has either a `command` or a `url`")
+    if not isinstance(url, str) or ("url" in table and not url.startswith(("http://", "https://"))):
+        raise BadValueError("has a `url` that is no address")
+    if not isinstance(environment, dict) or not all(
+        isinstance(one, str) for one in environment.values()
+    ):
+        raise BadValueError("has an `environment` that is not a table of texts")
+    command = words_of("command", table["command"], ()) if "command" in table else ()
+    return McpServer(name, command, url, tuple(sorted(environment.items())))
+
+
+def _refused(path: str, why: str, hint: str) -> StateFileError:
+    return StateFileError(f"{path} {why}", hint=hint)

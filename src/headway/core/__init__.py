@@ -1,1 +1,0 @@
-"""What headway computes: no clock, no I/O, no chance; each folder answers one question."""

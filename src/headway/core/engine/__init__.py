@@ -1,1 +1,0 @@
-"""What happens next: inputs in, events and effects out."""

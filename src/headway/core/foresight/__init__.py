@@ -1,1 +1,0 @@
-"""What would happen: providers, clients and whole runs in virtual time."""

@@ -1,0 +1,5 @@
+"""What happens next? Pure: inputs in, events and effects out.
+
+Reading order: `events`, `state`, `engine`, `strategy`, `budget`, `effects`, `reduction`, `record`,
+`explain`.
+"""

@@ -1,0 +1,190 @@
+"""Effects on the world: in which order they are performed, and what is known of each.
+
+Laws:
+- A committed task asks for an effect; it is intended, performed, and done. What is intended and
+  not done is in doubt: it may have happened.
+- A channel performs one effect at a time, in the order in which they were asked for, and that is
+  the declared order of their tasks. Channels do not wait for each other.
+- An effect has the same key in every process. What is done under a key is not done again; what is
+  in doubt is, with the same key: at least once, and once where the receiver honours the key.
+- A failure stops its channel: nothing that comes later there happens before it.
+- What is known of effects is a fold of facts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.base.records import digest, quick
+from headway.engine.record import EffectDone, EffectIntended, Fact
+from headway.state.shared import Act
+
+
+@quick
+class Asker:
+    """The task that asks for an effect."""
+
+    task: int
+    key: bytes
+    """Its content key."""
+    name: str
+
+
+@quick
+class Due:
+    """An effect that is to be performed."""
+
+    asker: Asker
+    channel: str
+    ordinal: int
+    """Its number among those that the task asked for."""
+    data: bytes
+    key: str
+    is_now: bool = False
+
+    def intended(self, now: float) -> EffectIntended:
+        return EffectIntended(
+            self.asker.task, now, self.channel, self.ordinal, self.key, self.is_now
+        )
+
+    def done(self, now: float, receipt: bytes) -> EffectDone:
+        return EffectDone(self.asker.task, now, self.ordinal, self.key, receipt)
+
+
+@quick
+class Doubt:
+    """An effect of which nobody knows whether it happened."""
+
+    task: bytes
+    """The content key of who asked for it."""
+    channel: str
+    ordinal: int
+    key: str
+    is_now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStatistics:
+    """Effects that happened, that may have, and those of both that did not wait for a commit."""
+
+    done: int
+    in_doubt: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingStatistics:
+    """Effects that wait and those being performed; channels that a failure has stopped."""
+
+    waiting: int
+    performing: int
+    stopped: int
+
+
+def key_of(run: str, asker: Asker, ordinal: int, act: Act) -> str:
+    """The key of an effect.
+
+    What it says is a part of it: a task of an edited plan that now says something else asks for
+    another effect, which whoever has received the first must not take for the same.
+    """
+    parts = (run.encode(), asker.key, b"%d" % ordinal, act.channel.encode(), digest(act.data))
+    return digest(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hex()
+
+
+class KnownEffects:
+    """What facts say of effects, those of earlier processes among them."""
+
+    __slots__ = ("_done", "_doubts", "_now")
+
+    def __init__(self) -> None:
+        self._done: set[str] = set()
+        self._doubts: dict[str, Doubt] = {}
+        self._now: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Known {self.statistics()}>"
+
+    def apply(self, task: bytes, fact: Fact) -> None:
+        """One more fact about a task of this content key; other facts say nothing of effects."""
+        if isinstance(fact, EffectIntended):
+            key = fact.key
+            self._doubts[key] = Doubt(task, fact.channel, fact.ordinal, key, fact.is_now)
+            if fact.is_now:
+                self._now.add(key)
+        elif isinstance(fact, EffectDone):
+            self._doubts.pop(fact.key, None)
+            self._done.add(fact.key)
+
+    def is_done(self, key: str) -> bool:
+        return key in self._done
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        """In the order in which they were intended."""
+        return tuple(self._doubts.values())
+
+    def statistics(self) -> KnownStatistics:
+        return KnownStatistics(len(self._done), len(self._doubts), len(self._now))
+
+
+class Outgoing:
+    """The effects of one run that are still to be performed, channel by channel."""
+
+    __slots__ = ("_asked", "_performing", "_run", "_waiting", "failures", "known")
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.known = KnownEffects()
+        self.failures: dict[str, tuple[Due, str]] = {}
+        """By channel: the effect that stopped it, and why."""
+        self._asked: set[str] = set()
+        self._waiting: dict[str, deque[Due]] = {}
+        self._performing: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Outgoing {self.statistics()}>"
+
+    def ask(self, asker: Asker, acts: Sequence[Act]) -> None:
+        """A committed task asks for these; what is done, or was done at once, is left out."""
+        for ordinal, act in enumerate(acts):
+            key = key_of(self._run, asker, ordinal, act)
+            if act.is_now or key in self._asked or self.known.is_done(key):
+                continue
+            self._asked.add(key)
+            due = Due(asker, act.channel, ordinal, act.data, key)
+            self._waiting.setdefault(act.channel, deque()).append(due)
+
+    def at_once(self, asker: Asker, ordinal: int, act: Act) -> Due:
+        """An effect that waits for nobody."""
+        return Due(asker, act.channel, ordinal, act.data,
+                   key_of(self._run, asker, ordinal, act), is_now=True)  # fmt: skip
+
+    def take(self) -> list[Due]:
+        """The first of every channel that performs none and was not stopped: it does from now."""
+        idle = self._waiting.keys() - self._performing - self.failures.keys()
+        firsts = [queue[0] for channel, queue in self._waiting.items() if channel in idle]
+        self._performing.update(due.channel for due in firsts)
+        return firsts
+
+    def ended(self, due: Due) -> None:
+        """It is done: the next one of its channel may be."""
+        queue = self._waiting[due.channel]
+        queue.popleft()
+        if not queue:
+            del self._waiting[due.channel]
+        self._performing.discard(due.channel)
+
+    def failed(self, due: Due, why: str) -> None:
+        """Its channel performs nothing more; whoever resumes the run begins with it."""
+        self._performing.discard(due.channel)
+        self.failures[due.channel] = due, why
+
+    def left(self) -> tuple[Due, ...]:
+        """What has not been performed, channel by channel."""
+        return tuple(due for queue in self._waiting.values() for due in queue)
+
+    def statistics(self) -> OutgoingStatistics:
+        waiting = sum(map(len, self._waiting.values()))
+        performing = len(self._performing)
+        return OutgoingStatistics(waiting - performing, performing, len(self.failures))

@@ -1,0 +1,351 @@
+"""Why a task has not started: exactly what keeps it, each of which must go before it can.
+
+Laws:
+- If everything that is named is gone, the task starts at the next step; while one of them is
+  left, it does not, whatever else changes.
+- What has to end before the task can start anyhow (what it needs, and what its queue lets go
+  first, and so on) is not in its way for another reason too: it takes no place and stands before
+  nobody.
+- Places are asked for one at a time: "all 4 places are taken" is gone when one is free. So is who
+  may still write what the task reads: the first of them is named, and the next when that has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Literal, NamedTuple
+
+from headway.engine.state import State, ripen
+from headway.engine.strategy import Fixed, Waves
+from headway.plans.graph import Graph, Need
+from headway.plans.ready import DONE, WORDS
+from headway.plans.resources import ANYTHING, Prefixes, covers
+from headway.state.coherence import Awaited, awaited
+
+BlockerKind = Literal[
+    "begin", "over", "stopping", "pause", "hold",  # the run
+    "needs", "queue", "delay", "state",  # the task
+    "strategy", "ceiling", "machine", "line",  # room
+]  # fmt: skip
+
+SHOWN_MAX: Final = 3
+"""Tasks that are named one by one; more are counted."""
+
+ENDS: Final = {"done": "finished", "failed": "failed", "lost": "skipped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One thing that keeps a task from starting."""
+
+    kind: BlockerKind
+    words: str
+    group: int = -1
+    """The group that is needed, that has the queue's turn, or that may write what is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Each of these keeps the task from starting."""
+
+    task: int
+    blockers: tuple[Blocker, ...]
+
+    @property
+    def words(self) -> str:
+        return ", and ".join(blocker.words for blocker in self.blockers)
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The task starts at the next step."""
+
+    task: int
+    words: str = "it starts at the next step"
+
+
+@dataclass(frozen=True, slots=True)
+class StartedReason:
+    """The task has started."""
+
+    task: int
+    attempt: int
+    is_waiting: bool
+
+    @property
+    def words(self) -> str:
+        what = "waits for a permit" if self.is_waiting else "is at work"
+        return f"attempt {self.attempt} {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The task has what it was to give, and waits for others."""
+
+    task: int
+    attempt: int
+    whom: str
+    """Whom it waits for, and why."""
+
+    @property
+    def words(self) -> str:
+        return f"attempt {self.attempt} has ended and {self.whom}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedReason:
+    """The task will not start again."""
+
+    task: int
+    how: str
+
+    @property
+    def words(self) -> str:
+        return f"it is {self.how}"
+
+
+Answer = Blocked | Free | StartedReason | Proposed | EndedReason
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonNames:
+    """How tasks and times are told to people."""
+
+    task: Callable[[int], str]
+    time: Callable[[float], str] = "{:g} s".format
+
+
+class FreeRoom(NamedTuple):
+    """For how many there is room: in all, of those that make calls, of those on this machine."""
+
+    places: int
+    callers: float
+    here: float
+
+
+def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> Answer:
+    """What keeps a task from starting, or where it is if nothing does."""
+    ripen(state, now)
+    names = names or ReasonNames(lambda other: _plain(state, other))
+    if task in state.active:
+        return StartedReason(task, state.active[task], task in state.waiting)
+    if (here := state.ready_set.states[task]) >= DONE:
+        return EndedReason(task, ENDS[WORDS[here]])
+    if (held := state.proposed.get(task)) is not None:
+        whom = _of_the_state(state, task, names)
+        return Proposed(task, held.attempt, whom[0].words if whom else "is committed next")
+    blockers = _of_the_run(state, now, names)
+    blockers += _of_its_own(state, task, names)
+    blockers += _of_the_state(state, task, names)
+    blockers += _of_room(state, task)
+    return Blocked(task, tuple(blockers)) if blockers else Free(task)
+
+
+def must_end(state: State, task: int) -> dict[int, set[int]]:
+    """The tasks, by group, that must end before this one can start, and have not: what it needs,
+    whose turn comes before, and what those wait for themselves."""
+    graph, numbers, states = state.graph, state.ready_set.numbers, state.ready_set.states
+    found: dict[int, set[int]] = {}
+    passed: set[int] = set()
+    reached: list[tuple[int, Iterable[int]]] = [(numbers.group_of(task), (task,))]
+    if whom := _whom(state, task):
+        group, member, _ = whom
+        first = (numbers.task_of(group, member),) if member >= 0 else ()
+        found[group] = set(first)
+        reached.append((group, first))
+    while reached:
+        group, tasks = reached.pop()
+        before: list[tuple[int, Iterable[int]]] = []
+        for need in _needs(graph, group):
+            other = need.group
+            if not numbers.members(other) and other not in passed:
+                passed.add(other)  # It has no task to wait for, but needs others itself.
+                reached += [] if state.ready_set.is_done(other) else [(other, ())]
+            before.append((other, numbers.members(other)))
+            if need.block:
+                own = [task - numbers.firsts[group] for task in tasks]
+                before[-1] = other, [one for who in own for one in numbers.needed(need, who)]
+        if tasks and (queue := graph.groups[group].queue):
+            turns = graph.queues[queue]
+            before += [(other, numbers.members(other)) for other in turns[: turns.index(group)]]
+            before.append((group, range(numbers.firsts[group], max(tasks))))
+        for other, candidates in before:
+            known = found.setdefault(other, set())
+            if new := {t for t in candidates if states[t] < DONE and t not in known}:
+                known |= new
+                reached.append((other, new))
+    return found
+
+
+def _needs(graph: Graph, group: int) -> list[Need]:
+    """What a group needs, of every other one in one way."""
+    in_blocks = {need.group: need for need in graph.blocks[group]}
+    return [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
+
+
+def _of_the_run(state: State, now: float, names: ReasonNames) -> list[Blocker]:
+    blockers: list[Blocker] = []
+    if state.over:
+        blockers.append(Blocker("over", "the run is over"))
+    if not state.is_begun:
+        blockers.append(Blocker("begin", "the run has not begun"))
+    if state.is_stopping:
+        blockers.append(Blocker("stopping", "the run is stopping"))
+    if state.is_paused:
+        blockers.append(Blocker("pause", f"the run is held: {state.pause_reason}"))
+    if now < state.held_until_s:
+        until = names.time(state.held_until_s)
+        blockers.append(Blocker("hold", f"the run is held until {until}: {state.hold_reason}"))
+    return blockers
+
+
+def _of_its_own(state: State, task: int, names: ReasonNames) -> list[Blocker]:
+    group, member = state.place(task)
+    ready_set = state.ready_set
+    blockers: list[Blocker] = []
+    for need in _needs(state.graph, group):
+        tasks = ready_set.numbers.needed(need, member)
+        left = [other for other in tasks if ready_set.states[other] < DONE]
+        if left or not (need.block or ready_set.is_done(need.group)):
+            words = _need_words(state, need, left, names)
+            if need.group in state.graph.lenient[group]:
+                words = words.replace("are not finished", "have not ended")
+            blockers.append(Blocker("needs", words, need.group))
+    queue = state.graph.groups[group].queue
+    turn = state.sequencer.turn(queue) if queue else None
+    if turn is not None and turn != (group, member):
+        words = f"queue `{queue}` is at {_at(state, *turn, names)}"
+        blockers.append(Blocker("queue", words, turn[0]))
+    if task in state.delayed:
+        at = names.time(state.delayed[task])
+        blockers.append(Blocker("delay", f"attempt {state.tried[task] + 1} is due at {at}"))
+    return blockers
+
+
+def _whom(state: State, task: int) -> tuple[int, int, Awaited] | None:
+    """The first of those before it that may still write what it reads: group and member, -1 if the
+    group's members are not known yet."""
+    if state.coherence is None or (found := awaited(state.coherence, task)) is None:
+        return None
+    return *state.coherence.places.who(found.position), found
+
+
+def _of_the_state(state: State, task: int, names: ReasonNames) -> list[Blocker]:
+    if (whom := _whom(state, task)) is None:
+        return []
+    group, member, found = whom
+    verb = "is known to write" if found.is_likely else "may still write"
+    words = f"waits for {_at(state, group, member, names)}, which {verb} {_written(state, whom)}"
+    return [Blocker("state", words, group)]
+
+
+def _written(state: State, whom: tuple[int, int, Awaited]) -> str:
+    """What of that which is read the other one may write, as far as it says so."""
+    group, member, found = whom
+    touches = state.graph.groups[group].touches or ANYTHING
+    writes = touches.writes if member < 0 else touches.of(member).writes
+    shown = found.reads or ()
+    if writes is not None and not found.is_likely:
+        shown = tuple(one for one in writes if _meets(found.reads, one))
+    return ", ".join(f"`{one}`" for one in shown[:SHOWN_MAX] if one) or "anything"
+
+
+def _meets(reads: Prefixes, written: str) -> bool:
+    return covers(reads, written) or any(covers((written,), one) for one in reads or ())
+
+
+def _of_room(state: State, task: int) -> list[Blocker]:
+    """Who takes the room, and who would be before it if there were some."""
+    groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
+    before = must_end(state, task)
+    active = [other for other in state.active if other not in before.get(group_of(other), ())]
+    waiting = sum(other in state.waiting for other in active)
+    local = sum(groups[group_of(other)].is_local for other in active)
+    group, rules = group_of(task), state.rules
+    is_local = groups[group].is_local
+    places = rules.strategy.room(len(active))
+    callers = inf if is_local else rules.strategy.callers(waiting)
+    below = rules.ceiling - len(active)
+    here = max(1.0, state.places) - local
+    blockers: list[Blocker] = []
+    if min(places, callers) < 1:
+        blockers.append(Blocker("strategy", _no_place(state, len(active), waiting)))
+    if below < 1:
+        blockers.append(Blocker("ceiling", f"no more than {rules.ceiling:g} may be active"))
+    if is_local and here < 1:
+        words = f"this machine is full: {local} of {max(1, int(state.places))} places are taken"
+        blockers.append(Blocker("machine", words))
+    room = int(min(max(1.0, places), max(1.0, below), state.line.ready + 1))
+    callers = rules.strategy.callers(waiting)
+    if line := _of_the_line(state, task, before, FreeRoom(room, callers, here)):
+        blockers.append(line)
+    return blockers
+
+
+def _of_the_line(
+    state: State, task: int, before: Mapping[int, set[int]], room: FreeRoom
+) -> Blocker | None:
+    """Whether those before it, as far as they can start, leave a place for it."""
+    group, _ = state.place(task)
+    is_local = state.graph.groups[group].is_local
+    elsewhere, here = state.line.ahead(group, task, before)
+    callers = int(min(max(0.0 if is_local else 1.0, room.callers), elsewhere + 1))
+    places = int(min(max(1.0 if is_local else 0.0, room.here), here + 1))
+    own, own_room = (here, places) if is_local else (elsewhere, callers)
+    if own < own_room and min(elsewhere, callers) + min(here, places) < room.places:
+        return None
+    words = f"{_tasks(elsewhere + here)} first, and there is room for {min(room.places, own_room)}"
+    return Blocker("line", words)
+
+
+def _no_place(state: State, active: int, waiting: int) -> str:
+    strategy = state.rules.strategy
+    if isinstance(strategy, Waves):
+        return f"wave {state.wave} has {active} left"
+    if isinstance(strategy, Fixed):
+        return f"all {strategy.size} places are taken"
+    return f"{waiting} started tasks wait for a permit"
+
+
+def _need_of_one(state: State, task: int, names: ReasonNames) -> str:
+    if task in state.active:
+        where = "started"
+    elif task in state.proposed:
+        where = "proposed"
+    else:
+        where = "delayed" if task in state.delayed else WORDS[state.ready_set.states[task]]
+    return f"needs {names.task(task)}, which is {where}"
+
+
+def _need_words(state: State, need: Need, left: list[int], names: ReasonNames) -> str:
+    """What of a group is needed and has not ended."""
+    name = state.graph.groups[need.group].name
+    if not state.ready_set.numbers.is_known(need.group):
+        return f"needs {name}, whose tasks are not known yet"
+    if not left:
+        return f"needs {name}, which is empty but needs others"
+    if len(left) == 1:
+        return _need_of_one(state, left[0], names)
+    if len(left) > SHOWN_MAX:
+        share = f"{need.block} of" if need.block else "all of"
+        return f"needs {share} {name}, of which {len(left)} are not finished"
+    *most, last = map(names.task, left)
+    return f"needs {', '.join(most)} and {last}, which are not finished"
+
+
+def _at(state: State, group: int, member: int, names: ReasonNames) -> str:
+    if state.ready_set.numbers.is_known(group):
+        return names.task(state.task_of(group, member))
+    return f"{state.graph.groups[group].name}, whose tasks are not known yet"
+
+
+def _tasks(count: int) -> str:
+    return "1 task goes" if count == 1 else f"{count} tasks go"
+
+
+def _plain(state: State, task: int) -> str:
+    group, member = state.place(task)
+    name = state.graph.groups[group].name
+    return name if len(state.ready_set.numbers.members(group)) == 1 else f"{name}[{member}]"

@@ -1,0 +1,471 @@
+"""What a journal keeps of a run: events as facts, and beside them each task's current row.
+
+Laws:
+- A row is a fold of its task's events: `fold` gives, event by event, what the journal holds.
+- Tasks are named by their content key: what was asked of whom. The same work in an edited plan
+  has the same key, and so finds its row.
+- What a task has cost never becomes less: an attempt that began again without an end is charged
+  with all that was set aside for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, replace
+from itertools import takewhile
+from json.encoder import encode_basestring_ascii as _quoted
+from math import isfinite
+from types import NoneType
+from typing import Final, Literal, TypeVar, get_args, get_type_hints
+
+from headway.base.records import quick
+from headway.base.values import Fault, FaultKind, Resource
+from headway.engine.events import (
+    NOTHING,
+    VERSION,
+    CallAdmitted,
+    CallWaited,
+    Ending,
+    Event,
+    GroupExpanded,
+    RunBegan,
+    RunContinued,
+    RunFinished,
+    RunHeld,
+    RunStopping,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskProposed,
+    TaskReused,
+    TaskSkipped,
+    TaskStale,
+    TaskStarted,
+    WaveBegan,
+)
+from headway.errors import JournalError
+
+TaskState = Literal["started", "delayed", "proposed", "stale", "finished", "failed", "skipped"]
+"""A task without a row has not been started yet. What is proposed has a result, or a failure, that
+is not committed; what is stale has one that will never be."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyReserved:
+    """All that the attempt may take from now on is set aside; the engine need not know."""
+
+    task: int
+    attempt: int
+    at_s: float
+    microusd: int
+    """In all for this attempt: what was set aside before is part of it."""
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyKept:
+    """A provider's reply is durable, in the middle of an attempt; the engine need not know."""
+
+    task: int
+    attempt: int
+    at_s: float
+    body: bytes
+    """Its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectIntended:
+    """An effect on the world is about to be performed: from now on it may have happened."""
+
+    task: int
+    at_s: float
+    channel: str
+    ordinal: int
+    """Its number among the effects that the task asked for."""
+    key: str
+    """By which whoever receives it twice knows it again."""
+    is_now: bool = False
+    """Before its task was committed: outside the guarantee."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDone:
+    """An effect on the world has happened."""
+
+    task: int
+    at_s: float
+    ordinal: int
+    key: str
+    receipt: bytes = b""
+    """The digest of what whoever performed it answered; empty if that was nothing."""
+
+
+Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
+"""Everything that is written down."""
+
+
+@quick
+class TaskRow:
+    """Where a task is."""
+
+    key: bytes
+    name: str
+    """As people read it: `review[security]`."""
+    state: TaskState
+    attempt: int = 0
+    started_s: float = 0.0
+    """When its last attempt began."""
+    ended_s: float = 0.0
+    """When an attempt last ended; earlier than `started_s` while one is in flight."""
+    ending: Ending = NOTHING
+    """Of the last attempt that ended."""
+    fault: str = ""
+    """Kind and detail of why that one failed."""
+    reserved_microusd: int = 0
+    """What the attempt in flight may cost at most: the budget has no room for it until it ends."""
+    spent_microusd: int = 0
+    """By all attempts."""
+    kept: tuple[bytes, ...] = ()
+    """Digests of replies, in order, that are not to be paid again by the next attempt."""
+    reserved_tokens: int = 0
+    spent_tokens: int = 0
+    """The same in tokens, as budgets count them: what is in doubt is part of it."""
+    unpriced: int = 0
+    """Calls of all attempts that ended whose price is unknown."""
+
+    @property
+    def unpriced_in_flight(self) -> int:
+        """Whether the attempt in flight calls a model without a price: no money is set aside."""
+        return int(self.reserved_tokens > 0 and not self.reserved_microusd)
+
+
+@quick
+class JournalEntry:
+    """One event to be written, with all that belongs to it, in one transaction."""
+
+    event: Fact
+    key: bytes = b""
+    """Of the task that the event is about; empty if it is about the run."""
+    row: TaskRow | None = None
+    bodies: tuple[bytes, ...] = ()
+    """Texts that the event refers to by their digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a run is, written once when it begins."""
+
+    run: str
+    """Its id: sortable by time, short enough to type."""
+    name: str
+    kind: Literal["plan", "each", "python"]
+    source: str
+    """The text of the plan, or the command line as JSON: all that a resume needs."""
+    folder: str
+    """Where it was started; paths in the plan are relative to it."""
+    tasks: int
+    """How many there are, as far as was known when it began."""
+    created_s: float
+    keeps_bodies: bool = True
+    """Off: results are not kept, only that they were there."""
+
+
+LOST: Final = "lost: its result cannot be read"
+"""Why a task that had finished runs again."""
+
+_ENDS: Final[dict[type, TaskState]] = {
+    TaskFinished: "finished",
+    TaskProposed: "proposed",
+    TaskStale: "stale",
+    TaskDelayed: "delayed",
+    TaskFailed: "failed",
+}
+
+
+def fold(row: TaskRow | None, event: Fact, key: bytes, name: str) -> TaskRow:
+    """The task's row after the event; its key and name are the caller's to know."""
+    if row is None:
+        if isinstance(event, TaskStarted):  # The usual case, once per task.
+            return TaskRow(key, name, "started", event.attempt, event.at_s)
+        row = TaskRow(key, name, "started")
+    match event:
+        case TaskStarted():
+            return _started(row, name, event)
+        case TaskFinished() | TaskProposed() | TaskStale() | TaskDelayed() | TaskFailed():
+            return _ended(row, name, event)
+        case MoneyReserved():
+            return replace(row, reserved_microusd=event.microusd, reserved_tokens=event.tokens)
+        case ReplyKept():
+            return replace(row, kept=(*row.kept, event.body))
+        case TaskReused() | TaskSkipped():
+            return _settled(row, name, event)
+        case _:
+            return row  # It says nothing of where the task is.
+
+
+def without_lost(row: TaskRow, has: Callable[[bytes], bool]) -> TaskRow:
+    """The row without references to texts that are lost. A task without its result runs again.
+
+    A task that touched the shared state also runs again if the record of what it touched is lost.
+    """
+    end = row.ending
+    kept = tuple(takewhile(has, row.kept))
+    is_whole = has(end.body) and (not end.access or has(end.access)) if end.body else False
+    if is_whole or (not end.body and row.state != "finished"):
+        return row if len(kept) == len(row.kept) else replace(row, kept=kept)
+    has_ended = row.state in ("finished", "proposed")
+    return replace(
+        row, kept=kept, ending=replace(end, body=b"", access=b""),
+        state="delayed" if has_ended else row.state,
+        fault=LOST if has_ended else row.fault,
+    )  # fmt: skip
+
+
+def _started(old: TaskRow, name: str, event: TaskStarted) -> TaskRow:
+    """What the attempt before left behind stays until this one ends: it may be taken instead."""
+    return TaskRow(
+        old.key, name, "started", event.attempt, event.at_s, old.ended_s, old.ending, old.fault, 0,
+        old.spent_microusd + old.reserved_microusd, old.kept, 0,
+        old.spent_tokens + old.reserved_tokens, old.unpriced + old.unpriced_in_flight,
+    )  # fmt: skip
+
+
+def _ended(
+    old: TaskRow,
+    name: str,
+    event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed,
+) -> TaskRow:
+    state = _ENDS[type(event)]
+    ending = event.ending
+    # What was proposed has been paid for: that it is committed, or not, costs nothing.
+    is_paid = old.state == "proposed" and old.attempt == event.attempt
+    return TaskRow(
+        old.key, name, state, event.attempt, old.started_s, event.at_s, ending, _why(event), 0,
+        old.spent_microusd + (0 if is_paid else ending.spend_microusd),
+        # After a delay the replies that were paid are still good; a new beginning has none.
+        old.kept if state == "delayed" else (), 0,
+        old.spent_tokens + (0 if is_paid else ending.spend_tokens),
+        old.unpriced + (0 if is_paid else ending.unpriced),
+    )  # fmt: skip
+
+
+def _settled(old: TaskRow, name: str, event: TaskReused | TaskSkipped) -> TaskRow:
+    """Without an attempt: the result of an earlier one is taken, or there is none to be had."""
+    is_reused = isinstance(event, TaskReused)
+    return TaskRow(
+        old.key, name, "finished" if is_reused else "skipped", old.attempt, old.started_s,
+        old.ended_s if is_reused else event.at_s, old.ending,
+        spent_microusd=old.spent_microusd + old.reserved_microusd,
+        spent_tokens=old.spent_tokens + old.reserved_tokens,
+        unpriced=old.unpriced + old.unpriced_in_flight,
+    )  # fmt: skip
+
+
+def _why(event: TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed) -> str:
+    if isinstance(event, TaskFinished):
+        return ""
+    if isinstance(event, TaskStale):
+        return f"stale: {event.what}"
+    return "" if event.fault is None else _in_words(event.fault)
+
+
+def _in_words(fault: Fault) -> str:
+    return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
+
+
+# Events as a journal keeps them: a kind, a time and JSON, in a version that outlives this one.
+
+Values = dict[str, object]
+Upcast = Callable[[Values], Values]
+Read = Callable[[object], object]
+Shape = tuple[tuple[str, object, Read], ...]
+"""Name, default and reader of each field of a record."""
+T = TypeVar("T")
+
+KINDS: Final[dict[str, type[Fact]]] = {
+    "run_began": RunBegan,
+    "group_expanded": GroupExpanded,
+    "wave_began": WaveBegan,
+    "task_started": TaskStarted,
+    "task_finished": TaskFinished,
+    "task_proposed": TaskProposed,
+    "task_stale": TaskStale,
+    "task_reused": TaskReused,
+    "task_delayed": TaskDelayed,
+    "task_failed": TaskFailed,
+    "task_skipped": TaskSkipped,
+    "call_waited": CallWaited,
+    "call_admitted": CallAdmitted,
+    "run_held": RunHeld,
+    "run_continued": RunContinued,
+    "run_stopping": RunStopping,
+    "run_finished": RunFinished,
+    "money_reserved": MoneyReserved,
+    "reply_kept": ReplyKept,
+    "effect_intended": EffectIntended,
+    "effect_done": EffectDone,
+}
+"""The words are on disk: a class may be renamed, its word may not."""
+
+EFFECTS: Final = ("effect_intended", "effect_done")
+"""The kinds that say what was done to the world."""
+
+UPCASTS: Final[dict[tuple[str, int], Upcast]] = {}
+"""By kind and version: what an event of that version says in the next one. Kinds that are not
+here have not changed."""
+
+
+def encode(event: Fact) -> tuple[str, str]:
+    """The kind of the event, and all that it says except its time as a JSON object."""
+    if isinstance(event, TaskStarted):
+        reason = _quoted(event.reason)
+        said = f'{{"task":{event.task},"attempt":{event.attempt},"reason":{reason}}}'
+        return "task_started", said
+    if isinstance(event, TaskFinished):
+        said = f'{{"task":{event.task},"attempt":{event.attempt}{_ending(event.ending)}}}'
+        return "task_finished", said
+    if isinstance(event, CallWaited) and not event.refused:
+        return "call_waited", f'{{"task":{event.task}}}'
+    if isinstance(event, CallAdmitted) and not event.waited_for:
+        return "call_admitted", f'{{"task":{event.task}}}'
+    return _WORDS[type(event)], _dumps(_said(event))
+
+
+def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
+    """The event that was written; JournalError if it was not one that is known here."""
+    if version > VERSION or kind not in KINDS:
+        raise JournalError(
+            f"an event `{kind}` of version {version} was written by a newer headway",
+            detail=f"this one reads versions up to {VERSION}",
+            hint="use the headway that wrote it, or a newer one",
+        )
+    try:
+        said = _loads(text)
+        for old in range(version, VERSION):
+            said = UPCASTS.get((kind, old), _unchanged)(said)
+        said["at_s"] = at_s
+        return _rebuilt(KINDS[kind], said)
+    except (ValueError, TypeError, KeyError, RecursionError) as fault:
+        raise JournalError(
+            f"an event `{kind}` cannot be read", detail=f"{type(fault).__name__}: {fault}"[:200]
+        ) from None
+
+
+def _ending(ending: Ending) -> str:
+    """By hand: this is written once per task."""
+    if not ending.body and ending == NOTHING:
+        return ""
+    said = f',"ending":{{"body":"{ending.body.hex()}"'
+    if ending.inputs:
+        said += f',"inputs":"{ending.inputs.hex()}"'
+    if ending.calls or ending.spend_microusd or ending.input_tokens or ending.output_tokens:
+        said += (
+            f',"input_tokens":{_number(ending.input_tokens)}'
+            f',"output_tokens":{_number(ending.output_tokens)}'
+            f',"spend_microusd":{ending.spend_microusd},"calls":{ending.calls}'
+        )
+    if ending.unpriced:
+        said += f',"unpriced":{ending.unpriced}'
+    if ending.exit_code is not None:
+        said += f',"exit_code":{ending.exit_code}'
+    if ending.extra_tokens:
+        said += f',"extra_tokens":{ending.extra_tokens}'
+    if ending.access:
+        said += f',"access":"{ending.access.hex()}"'
+    return said + (',"is_in_doubt":true}' if ending.is_in_doubt else "}")
+
+
+def _number(value: float) -> str:
+    return repr(value) if isfinite(value) else _dumps(value)
+
+
+def _said(record: object) -> Values:
+    """A record's fields that are not at their default, as JSON values."""
+    said: Values = {}
+    for name, default, _ in _shape(type(record)):
+        value = getattr(record, name)
+        if value == default or name == "at_s":
+            continue
+        if isinstance(value, bytes):
+            said[name] = value.hex()
+        elif isinstance(value, (Ending, Fault)):
+            said[name] = _said(value)
+        else:
+            said[name] = value
+    return said
+
+
+def _rebuilt(kind: type[T], said: object) -> T:
+    if not isinstance(said, dict):
+        raise TypeError(f"{kind.__name__} is an object")
+    found: list[object] = []
+    for name, default, read in _SHAPES.get(kind) or _shape(kind):
+        value = said.get(name, MISSING)
+        if value is not MISSING:
+            found.append(read(value))
+        elif default is MISSING:
+            raise KeyError(name)
+        else:
+            found.append(default)
+    return kind(*found)
+
+
+def _shape(kind: type) -> Shape:
+    known = _SHAPES.get(kind)
+    if known is None:
+        hints = get_type_hints(kind)
+        known = _SHAPES[kind] = tuple(
+            (each.name, each.default, _READERS[hints[each.name]]) for each in fields(kind)
+        )
+    return known
+
+
+def _plain(*kinds: type) -> Read:
+    first = kinds[0]
+
+    def read(value: object) -> object:
+        if type(value) is not first and type(value) not in kinds:
+            raise TypeError(f"{value!r:.40} is not of type {kinds[0].__name__}")
+        return value
+
+    return read
+
+
+def _one_of(words: tuple[object, ...]) -> Read:
+    def read(value: object) -> object:
+        if value not in words:
+            raise ValueError(f"{value!r:.40} is not a word that is known here")
+        return value
+
+    return read
+
+
+def _bytes(value: object) -> object:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a string")
+    return bytes.fromhex(value)
+
+
+def _unchanged(said: Values) -> Values:
+    return said
+
+
+_WORDS: Final = {kind: word for word, kind in KINDS.items()}
+_READERS: Final[dict[object, Read]] = {
+    int: _plain(int),
+    float: _plain(float, int),
+    str: _plain(str),
+    bool: _plain(bool),
+    bytes: _bytes,
+    int | None: _plain(int, NoneType),
+    float | None: _plain(float, int, NoneType),
+    FaultKind: _one_of(get_args(FaultKind)),
+    Resource | None: _one_of((None, *get_args(Resource))),
+    Ending: lambda said: _rebuilt(Ending, said),
+    Fault: lambda said: _rebuilt(Fault, said),
+    Fault | None: lambda said: None if said is None else _rebuilt(Fault, said),
+}
+_SHAPES: Final[dict[type, Shape]] = {}
+_loads: Final = json.JSONDecoder().decode
+_dumps: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

@@ -1,0 +1,513 @@
+"""Everything that the engine knows of a run, and the moves that its facts are made of.
+
+Laws:
+- A task that has not ended is in exactly one place: pending, ready, active, delayed, proposed, or
+  parked. A ready one stands in the line, unless it waits for its turn in a queue; a parked one
+  will when those have ended whose writes it is known to read.
+- A move changes what it is about and nothing else; none of them decides anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from headway.base.values import Fault
+from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
+from headway.engine.strategy import Adaptive, Strategy
+from headway.plans.graph import Graph
+from headway.plans.ready import DONE, READY, TAKEN, ReadySet
+from headway.plans.ready import copied as copied_ready
+from headway.state.coherence import Coherence
+from headway.state.coherence import copied as copied_coherence
+from headway.state.shared import Snapshot
+
+# Whose turn it is in each queue: its tasks start one at a time, in declared order.
+
+
+@dataclass(frozen=True, slots=True)
+class SequencerStatistics:
+    """How many queues there are, and how many of them have come to their end."""
+
+    queues: int
+    ended: int
+
+
+class Sequencer:
+    """The turn of every queue."""
+
+    __slots__ = ("_members", "_queues", "_ready_set", "_turns")
+
+    def __init__(self, graph: Graph, ready_set: ReadySet) -> None:
+        self._queues = graph.queues
+        self._ready_set = ready_set
+        self._turns = dict.fromkeys(graph.queues, 0)
+        self._members = dict.fromkeys(graph.queues, 0)
+
+    def __repr__(self) -> str:
+        return f"<Sequencer of {len(self._queues)} queues>"
+
+    def copied(self, ready_set: ReadySet) -> Sequencer:
+        """Another one like this, for a copy of its ready set."""
+        twin: Sequencer = object.__new__(Sequencer)
+        twin._queues, twin._ready_set = self._queues, ready_set
+        twin._turns, twin._members = self._turns.copy(), self._members.copy()
+        return twin
+
+    def turn(self, queue: str) -> tuple[int, int] | None:
+        """The group and the member whose turn it is, past all that has ended; none at the end."""
+        groups, ready_set = self._queues[queue], self._ready_set
+        states, numbers = ready_set.states, ready_set.numbers
+        while (place := self._turns[queue]) < len(groups):
+            group, member = groups[place], self._members[queue]
+            members = numbers.members(group)
+            while member < len(members) and states[members[member]] >= DONE:
+                member += 1
+            self._members[queue] = member
+            if member < len(members) or not (numbers.is_known(group) or ready_set.is_lost[group]):
+                return group, member
+            self._turns[queue], self._members[queue] = place + 1, 0
+        return None
+
+    def statistics(self) -> SequencerStatistics:
+        ended = sum(self.turn(queue) is None for queue in self._queues)
+        return SequencerStatistics(len(self._queues), ended)
+
+
+# Which ready task is first: by priority, then by the way that is left behind it, then as declared.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyQueueStatistics:
+    """How many may start, elsewhere and here."""
+
+    ready: int
+    local: int
+
+
+class ReadyQueue:
+    """Ready tasks in the order in which they start."""
+
+    __slots__ = (
+        "_at", "_cursors", "_group_at", "_has_turns", "_heaps", "_is_local", "_is_queued", "_lasts",
+        "_states", "local", "ready", "sizes",
+    )  # fmt: skip
+
+    def __init__(self, graph: Graph, ready_set: ReadySet, ranks: Sequence[float]) -> None:
+        groups = graph.groups
+        order = sorted(range(len(groups)), key=lambda g: (-groups[g].priority, -ranks[g], g))
+        self._group_at = order
+        self._at = [0] * len(order)
+        for place, group in enumerate(order):
+            self._at[group] = place
+        self._states = ready_set.states
+        self._lasts = ready_set.numbers.lasts
+        self._is_local = [group.is_local for group in groups]
+        self._has_turns = [bool(group.queue) for group in groups]
+        self._is_queued = bytearray(len(groups))
+        self._cursors = [0] * len(groups)
+        self._heaps: tuple[list[int], list[int]] = ([], [])
+        self.sizes = [0] * len(groups)
+        """Of every group, how many of its members stand in the line."""
+        self.ready = 0
+        """Tasks in the line, whether they use this machine or not."""
+        self.local = 0
+        """Those of them that do."""
+
+    def __repr__(self) -> str:
+        return f"<Line {self.ready} ready, {self.local} of them local>"
+
+    def copied(self, ready_set: ReadySet) -> ReadyQueue:
+        """Another one like this, for a copy of its ready set."""
+        twin: ReadyQueue = object.__new__(ReadyQueue)
+        twin._group_at, twin._at = self._group_at, self._at
+        twin._is_local, twin._has_turns = self._is_local, self._has_turns
+        twin._states, twin._lasts = ready_set.states, ready_set.numbers.lasts
+        twin._is_queued, twin._cursors = self._is_queued[:], self._cursors[:]
+        twin._heaps = self._heaps[0][:], self._heaps[1][:]
+        twin.sizes, twin.ready, twin.local = self.sizes[:], self.ready, self.local
+        return twin
+
+    def clear(self) -> None:
+        """Nobody stands in the line."""
+        for group in range(len(self.sizes)):
+            self.sizes[group] = self._is_queued[group] = 0
+        for heap in self._heaps:
+            heap.clear()
+        self.ready = self.local = 0
+
+    def put(self, group: int, tasks: range) -> None:
+        """These members of a group are ready and stand in the line from now on."""
+        count, first = len(tasks), tasks.start
+        if self.sizes[group] == 0 or first < self._cursors[group]:
+            self._cursors[group] = first
+        self.sizes[group] += count
+        self.ready += count
+        is_local = self._is_local[group]
+        if is_local:
+            self.local += count
+        if not self._is_queued[group]:
+            self._is_queued[group] = True
+            heapq.heappush(self._heaps[is_local], self._at[group])
+
+    def has(self, group: int, task: int) -> bool:
+        """Whether a task stands in the line. Of a queue, a ready task does when it has its turn."""
+        if self._states[task] != READY:
+            return False
+        has_turn = self.sizes[group] > 0 and self._cursors[group] == task
+        return has_turn or not self._has_turns[group]
+
+    def take(self, group: int, task: int) -> None:
+        """One that stands in the line leaves it."""
+        self._states[task] = TAKEN
+        if self._cursors[group] == task:
+            self._cursors[group] = task + 1
+        self.sizes[group] -= 1
+        self.ready -= 1
+        is_local = self._is_local[group]
+        if is_local:
+            self.local -= 1
+        heap = self._heaps[is_local]
+        while heap and not self.sizes[self._group_at[heap[0]]]:
+            self._is_queued[self._group_at[heapq.heappop(heap)]] = False
+
+    def first(self, count: int, elsewhere: int, here: int) -> list[int]:
+        """The next tasks, best first; so many at most, and so many of them elsewhere and here."""
+        if self.ready and not self.local:
+            elsewhere = min(elsewhere, count)
+            heap = self._heaps[0]
+            if self.sizes[best := self._group_at[heap[0]]] >= elsewhere:
+                return self._members(best, elsewhere)
+        chosen: list[int] = []
+        rooms = [elsewhere, here]
+        heads = [(heap[0], 0, which) for which, heap in enumerate(self._heaps) if heap]
+        heapq.heapify(heads)
+        while heads and len(chosen) < count:
+            place, index, which = heads[0]
+            if rooms[which] <= 0:
+                heapq.heappop(heads)
+                continue
+            room = min(rooms[which], count - len(chosen))
+            found = self._members(self._group_at[place], room)
+            chosen += found
+            rooms[which] -= len(found)
+            self._descend(heads, index, which)
+        return chosen
+
+    def ahead(self, group: int, task: int, without: Mapping[int, set[int]]) -> tuple[int, int]:
+        """How many stand before the place that a task has or would have, elsewhere and here.
+
+        Some members of some groups, which must end first anyhow, do not count.
+        """
+        counts = [0, 0]
+        for here, heap in enumerate(self._heaps):
+            for place in heap:
+                other = self._group_at[place]
+                if place < self._at[group]:
+                    excused = [task for task in without.get(other, ()) if self.has(other, task)]
+                    counts[here] += self.sizes[other] - len(excused)
+        if self.sizes[group] and not self._has_turns[group]:
+            before = self._states.count(READY, self._cursors[group], task)
+            counts[self._is_local[group]] += before
+        return counts[0], counts[1]
+
+    def statistics(self) -> ReadyQueueStatistics:
+        return ReadyQueueStatistics(self.ready - self.local, self.local)
+
+    def _members(self, group: int, count: int) -> list[int]:
+        """The first members of a group that stand in the line."""
+        last, found = self._lasts[group], []
+        task = self._cursors[group] - 1
+        for _ in range(min(count, self.sizes[group])):
+            task = self._states.find(READY, task + 1, last)
+            found.append(task)
+        return found
+
+    def _descend(self, heads: list[tuple[int, int, int]], index: int, here: int) -> None:
+        """Go on from one place of a heap to those behind it, which may be next."""
+        heapq.heappop(heads)
+        heap = self._heaps[here]
+        for child in (2 * index + 1, 2 * index + 2):
+            if child < len(heap):
+                heapq.heappush(heads, (heap[child], child, here))
+
+
+class Halt(NamedTuple):
+    """After so many failed tasks nothing more starts; what is started ends by itself, or now."""
+
+    failures: int
+    is_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a run treats its tasks."""
+
+    strategy: Strategy = Adaptive()
+    retries: int = 3
+    """Attempts after the first, for groups that do not say."""
+    halt: Halt | None = None
+    ceiling: float = inf
+    """The user's own: never are more tasks active, whatever the strategy."""
+    is_patient: bool = False
+    """A refusal for want of room uses up no attempt: the task waits, it does not fail."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the engine knows. Facts are changed by `apply` alone."""
+
+    graph: Graph
+    rules: Rules
+    ranks: list[float]
+    """Of every group, what goes first among equals in priority."""
+    ready_set: ReadySet
+    line: ReadyQueue
+    sequencer: Sequencer
+    active: dict[int, int] = field(default_factory=dict)
+    """Started tasks, and the number of the attempt."""
+    waiting: set[int] = field(default_factory=set)
+    """Started tasks that wait for a permit."""
+    local_ended: int = 0
+    """Attempts that used this machine and have ended."""
+    local: int = 0
+    """Started tasks that use this machine."""
+    tried: dict[int, int] = field(default_factory=dict)
+    """Attempts so far, of tasks that are not active and have not ended."""
+    earlier: dict[int, int] = field(default_factory=dict)
+    """Attempts that do not count as tries: of an earlier process, or put back by a hold."""
+    delayed: dict[int, float] = field(default_factory=dict)
+    """When the next attempt may start, of tasks that wait for it."""
+    wakes: list[tuple[float, int]] = field(default_factory=list)
+    """The same by time; what is no longer delayed is passed over."""
+    coherence: Coherence | None = None
+    """The order in which tasks that touch the shared state are committed, if any does."""
+    proposed: dict[int, TaskProposed] = field(default_factory=dict)
+    """Tasks whose result waits until those before them have ended."""
+    finished: int = 0
+    failed: int = 0
+    skipped: int = 0
+    wave: int = 0
+    places: float = inf
+    """For tasks that use this machine. A gauge, not a fact: it comes and goes with the process."""
+    is_paused: bool = False
+    pause_reason: str = ""
+    held_until_s: float = -inf
+    hold_reason: str = ""
+    is_begun: bool = False
+    is_stopping: bool = False
+    over: bool = False
+
+    @property
+    def left(self) -> int:
+        """Tasks that have not ended; a group of unknown size counts as one."""
+        ended = self.finished + self.failed + self.skipped
+        return self.ready_set.numbers.total + self.ready_set.unknown - ended
+
+    def place(self, task: int) -> tuple[int, int]:
+        """The group of a task, and which member of it the task is."""
+        return self.ready_set.numbers.place(task)
+
+    def task_of(self, group: int, member: int) -> int:
+        """The number of a group's member."""
+        return self.ready_set.numbers.task_of(group, member)
+
+
+def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
+    """Another state like this one, and what its attempts see of the shared state, by task."""
+    ready_set = copied_ready(state.ready_set)
+    twin: State = object.__new__(State)
+    for name in State.__slots__:
+        setattr(twin, name, getattr(state, name))
+    twin.ready_set = ready_set
+    twin.line, twin.sequencer = state.line.copied(ready_set), state.sequencer.copied(ready_set)
+    twin.active, twin.waiting = state.active.copy(), state.waiting.copy()
+    twin.tried, twin.earlier = state.tried.copy(), state.earlier.copy()
+    twin.delayed, twin.wakes = state.delayed.copy(), state.wakes[:]
+    twin.proposed = state.proposed.copy()
+    if state.coherence is None:
+        return twin, {}
+    twin.coherence, snapshots = copied_coherence(state.coherence)
+    return twin, snapshots
+
+
+def is_held(state: State, now: float) -> bool:
+    """Whether somebody paused the run, or a usage window is empty."""
+    return state.is_paused or now < state.held_until_s
+
+
+def is_put_back(state: State, fault: Fault, now: float) -> bool:
+    """An attempt that came too late for a hold or a stop, and was refused, was no try at all;
+    neither was one that met a full disk."""
+    is_late = fault.kind == "rate" and (is_held(state, now) or state.is_stopping)
+    return fault.kind == "disk" or is_late
+
+
+def offer(state: State, freed: list[range]) -> None:
+    """Let ready tasks stand in the line; those of a queue when they have their turn."""
+    groups = state.graph.groups
+    for tasks in freed:
+        group = state.ready_set.numbers.group_of(tasks.start)
+        if groups[group].touches is not None:
+            _offer_open(state, group, tasks)
+        elif groups[group].queue:
+            give_turn(state, groups[group].queue)
+        else:
+            state.line.put(group, tasks)
+
+
+def _offer_open(state: State, group: int, tasks: range) -> None:
+    """Those that may start stand in the line; the others are parked."""
+    assert state.coherence is not None  # Where something touches the state there is one.
+    for task in tasks:
+        if not state.coherence.is_open(task):
+            state.ready_set.states[task] = TAKEN
+        elif not state.graph.groups[group].queue:
+            state.line.put(group, range(task, task + 1))
+    if queue := state.graph.groups[group].queue:
+        give_turn(state, queue)
+
+
+def grow(state: State, group: int) -> None:
+    """The members of a group are known: some of them may touch the shared state."""
+    if state.coherence is not None:
+        state.coherence.expand(group, state.ready_set.numbers.members(group))
+
+
+def ripen(state: State, now: float) -> None:
+    """What was delayed until now is ready. No fact of its own: time alone says it."""
+    wakes = state.wakes
+    while wakes and wakes[0][0] <= now:
+        at_s, task = heapq.heappop(wakes)
+        if state.delayed.get(task) == at_s:
+            del state.delayed[task]
+            give_back(state, task)
+
+
+def start(state: State, event: TaskStarted) -> None:
+    task = event.task
+    group = state.ready_set.numbers.group_of(task)
+    if state.line.has(group, task):
+        state.line.take(group, task)
+    else:
+        state.ready_set.states[task] = TAKEN
+        state.delayed.pop(task, None)
+    state.tried.pop(task, None)
+    state.active[task] = event.attempt
+    if state.graph.groups[group].is_local:
+        state.local += 1
+    else:
+        state.waiting.add(task)
+
+
+def end(state: State, task: int) -> None:
+    """A task has its result."""
+    group = state.ready_set.numbers.group_of(task)
+    _leave(state, task, group)
+    state.finished += 1
+    if state.coherence is not None:
+        state.coherence.commit(task)
+    if freed := state.ready_set.done(task):
+        offer(state, freed)
+    if queue := state.graph.groups[group].queue:
+        give_turn(state, queue)
+
+
+def delay(state: State, event: TaskDelayed) -> None:
+    """A task waits for its next attempt."""
+    task = event.task
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.tried[task] = event.attempt
+    state.delayed[task] = event.again_s
+    heapq.heappush(state.wakes, (event.again_s, task))
+    if event.again_s == inf or is_put_back(state, event.fault, event.at_s):
+        state.earlier[task] = state.earlier.get(task, 0) + 1
+
+
+def propose(state: State, event: TaskProposed) -> None:
+    """A task's result waits until those before it have ended."""
+    _leave(state, event.task, state.ready_set.numbers.group_of(event.task))
+    state.proposed[event.task] = event
+    assert state.coherence is not None
+    state.coherence.propose(event.task)
+
+
+def outdate(state: State, event: TaskStale) -> None:
+    """A task runs again because of what it had read; that is no try of its own."""
+    task = event.task
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.tried[task] = event.attempt
+    state.earlier[task] = state.earlier.get(task, 0) + 1
+    assert state.coherence is not None
+    state.coherence.stale(task, event.what, event.because)
+    give_back(state, task)
+
+
+def pass_over(state: State, task: int) -> None:
+    """A task will not start: something that it needs has failed."""
+    state.skipped += 1
+    if state.coherence is not None:
+        state.coherence.end(task)
+
+
+def fail(state: State, task: int) -> None:
+    """A task has no result, and neither have those that need one: their queues go on.
+
+    Whoever only waited for its end, or for theirs, may start.
+    """
+    _leave(state, task, state.ready_set.numbers.group_of(task))
+    state.failed += 1
+    freed = state.ready_set.fail(task).freed
+    if state.coherence is not None:
+        state.coherence.end(task)
+        for group, is_lost in enumerate(state.ready_set.is_lost):
+            if is_lost and not state.ready_set.numbers.is_known(group):
+                state.coherence.expand(group, range(0))
+    if freed:
+        offer(state, freed)
+    for queue in state.graph.queues:
+        give_turn(state, queue)
+
+
+def _leave(state: State, task: int, group: int) -> None:
+    """A task is no longer active, nor ready if the run took it back before its end was heard of."""
+    if state.active.pop(task, None) is None:
+        state.proposed.pop(task, None)
+        state.tried.pop(task, None)
+        state.delayed.pop(task, None)
+        if state.line.has(group, task):
+            state.line.take(group, task)
+    elif state.graph.groups[group].is_local:
+        state.local -= 1
+        state.local_ended += 1
+    state.waiting.discard(task)
+
+
+def take_back(state: State) -> None:
+    """What is active goes back to where it was before it started."""
+    for task, attempt in state.active.items():
+        state.tried[task] = attempt
+        give_back(state, task)
+    state.active.clear()
+    state.waiting.clear()
+    state.local = 0
+
+
+def give_back(state: State, task: int) -> None:
+    """A task that was taken is ready again."""
+    state.ready_set.states[task] = READY
+    offer(state, [range(task, task + 1)])
+
+
+def give_turn(state: State, queue: str) -> None:
+    """Let the first of a queue stand in the line, if it is ready and does not yet."""
+    if (turn := state.sequencer.turn(queue)) is None:
+        return
+    group, member = turn
+    if state.ready_set.numbers.is_known(group) and not state.line.sizes[group]:
+        task = state.task_of(group, member)
+        if state.ready_set.states[task] == READY:
+            state.line.put(group, range(task, task + 1))

@@ -1,0 +1,120 @@
+"""Places in line whose client has hung up: kept for a moment, for the same request sent again.
+
+A client that loses patience closes its connection and sends the same bytes once more. It goes on
+where it stood. Whatever is granted to a place without a client is given back unused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from headway.client.exchange import HeldPermit
+from headway.gateway.values import Passed
+from headway.pacing.admission import CallOutcome
+
+KEPT_S: Final = 15.0
+"""SDKs send again after 8 s at the latest."""
+
+KEPT_MAX: Final = 10_000
+
+UNUSED: Final = CallOutcome("unused")
+
+Admitting = asyncio.Task[HeldPermit]
+"""A call in line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesStatistics:
+    """Places that nobody waits at, and how many were taken up again."""
+
+    kept: int
+    resumed: int
+
+
+class ParkedCalls:
+    """Calls in line that lost their client, by what was asked."""
+
+    __slots__ = ("_kept", "_kept_s", "_resumed")
+
+    def __init__(self, kept_s: float = KEPT_S) -> None:
+        self._kept_s = kept_s
+        self._kept: dict[bytes, tuple[Admitting, asyncio.TimerHandle]] = {}
+        self._resumed = 0
+
+    def __repr__(self) -> str:
+        return f"<Places {self.statistics()}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def keep(self, name: bytes, admitting: Admitting) -> None:
+        """The client of this call has gone."""
+        admitting.add_done_callback(_give_back)
+        if admitting.done() or name in self._kept or len(self._kept) >= KEPT_MAX:
+            admitting.cancel()
+            return
+        loop = asyncio.get_running_loop()
+        self._kept[name] = (admitting, loop.call_later(self._kept_s, self._forget, name))
+        admitting.add_done_callback(lambda done: self._drop(name, done))
+
+    def take(self, name: bytes) -> Admitting | None:
+        """The same was asked again: its place, if there is one."""
+        admitting, timer = self._kept.get(name, (None, None))
+        # What was granted a moment ago is being given back already.
+        if admitting is None or timer is None or admitting.done():
+            return None
+        del self._kept[name]
+        timer.cancel()
+        admitting.remove_done_callback(_give_back)
+        self._resumed += 1
+        return admitting
+
+    def clear(self) -> None:
+        """Nobody will come back."""
+        for name in list(self._kept):
+            self._forget(name)
+
+    def statistics(self) -> PlacesStatistics:
+        return PlacesStatistics(len(self._kept), self._resumed)
+
+    def _forget(self, name: bytes) -> None:
+        admitting, timer = self._kept.pop(name)
+        timer.cancel()
+        admitting.cancel()
+
+    def _drop(self, name: bytes, done: Admitting) -> None:
+        kept = self._kept.get(name)
+        if kept is not None and kept[0] is done:
+            del self._kept[name]
+            kept[1].cancel()
+
+
+def name_of(passed: Passed, session: str, body: bytes) -> bytes:
+    """The same for the same call of the same conversation, and for nothing else.
+
+    Codex changes the order of some members from one sending to the next: it means the same.
+    """
+    digest = blake2b(digest_size=16)
+    for part in (passed.key.token, session, passed.upstream.name if passed.upstream else "",
+                 passed.path):  # fmt: skip
+        digest.update(part.encode("utf-8", "surrogateescape") + b"\0")
+    digest.update(_in_order(body))
+    return digest.digest()
+
+
+def _in_order(body: bytes) -> bytes:
+    """JSON with its members sorted; anything else as it is, compressed bodies too."""
+    try:
+        return json.dumps(json.loads(body), sort_keys=True).encode()
+    except (ValueError, RecursionError):
+        return body
+
+
+def _give_back(done: Admitting) -> None:
+    """Whatever the place came to, there is nobody to have it."""
+    if not done.cancelled() and done.exception() is None:
+        done.result().settle(UNUSED)

@@ -1,0 +1,494 @@
+"""Answers calls from a recording, for as long as they are the recorded ones.
+
+A stream is the calls of one key, client and conversation. It has lines: calls to the same model
+with the same instructions and tools. A title, a router and each subagent have lines of their own,
+whose calls come when they come. The recorded calls of a line form rounds: those that were in
+flight together, directly or through others, are of one round, and each round began when the one
+before it was over.
+
+Laws:
+- A call is answered only by the reply to a call of the same form, see `canonical.py`.
+- It is answered at its place. A stream stands in a round of each line; what it asks next is looked
+  for in what is left of this round and those before it, then in the next one. So calls that were
+  in flight together may come in any order, and one that is late is found; no round is skipped.
+- A reply is given once.
+- A call that is not found ends the replay of its stream for good. A call that was recorded
+  without a reply, because it failed or its client left, is sent on and ends nothing.
+- A stream follows every recorded one that agrees with all that it has asked. Conversations have
+  new names in a new run, so one is known by what it says; one of the same name comes first, then
+  the latest.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import logging
+import os
+import stat
+import zlib
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, Literal
+
+from headway.base.values import Known, Tally
+from headway.errors import StateFileError
+from headway.gateway.request_match import CanonicalCall, difference, kind_of, unmeasured
+from headway.gateway.values import Pairs
+from headway.wire.values import Fields, items, object_fields, parsed, text_of, tokens
+
+# A recording as a file: one sealed line for each thing that happened to a call.
+
+VERSION: Final = 1
+"""Of the file. A reader knows this one and those before it."""
+
+BODY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A longer reply is not recorded: no model writes it, and a line is read in one piece."""
+
+LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
+"""Base64 makes four bytes of three, and what cannot be packed becomes a little longer."""
+
+CUT_OFF: Final = "there was no whole answer"
+"""Why a call was dropped whose client left, or whose gateway was stopped. It may have been paid;
+one that was refused was not."""
+
+NOT_SENT: Final = "it was not sent"
+"""Why a call was dropped whose client left while it waited for its permit: nothing was paid."""
+
+Happening = Literal["opened", "begun", "replied", "more", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """One line, without the body that it may have."""
+
+    number: int
+    """From 1, as editors count."""
+    offset: int
+    size_bytes: int
+    head: Fields
+
+    @property
+    def happening(self) -> str:
+        return text_of(self.head.get("is"))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All good lines of a file."""
+
+    lines: tuple[RecordLine, ...]
+    end: int
+    """Where the last of them ends."""
+    torn_bytes: int
+    """What is behind it."""
+
+
+def sealed(head: Fields, body: bytes = b"") -> bytes:
+    """A line of the file."""
+    text = json.dumps(head, separators=(",", ":")).encode()
+    packed = binascii.b2a_base64(zlib.compress(body), newline=False) if body else b""
+    rest = b"%s\t%s" % (text, packed)
+    return b"%08x\t%s\n" % (binascii.crc32(rest), rest)
+
+
+def unsealed(line: bytes) -> tuple[Fields, bytes] | None:
+    """The object and the packed body of a line; nothing if it is torn or damaged."""
+    checksum, _, rest = line.partition(b"\t")
+    if not rest.endswith(b"\n") or checksum != b"%08x" % binascii.crc32(rest[:-1]):
+        return None
+    text, _, packed = rest[:-1].partition(b"\t")
+    return object_fields(parsed(text)), packed
+
+
+def unpacked(packed: bytes) -> bytes:
+    """A body as it was; its line's checksum was right."""
+    return zlib.decompress(binascii.a2b_base64(packed)) if packed else b""
+
+
+def opening(wall_s: float, home: str = "") -> bytes:
+    """The line with which a gateway begins to record; `home` is the path of its agents' home."""
+    head: Fields = {"is": "opened", "recording": VERSION, "wall_s": round(wall_s, 3)}
+    return sealed({**head, "home": home} if home else head)
+
+
+def home_in(path: str) -> str:
+    """The path of the home in which a recording was made last; nothing if it is not known."""
+    try:
+        with open(path, "rb") as file:
+            lines = contents(path, file).lines
+    except OSError:
+        return ""
+    homes = (text_of(line.head.get("home")) for line in reversed(lines))
+    return next(filter(None, homes), "")
+
+
+def contents(path: str, file: BinaryIO) -> Contents:
+    """Read a whole file. Raises StateFileError if it is no recording, or a damaged one."""
+    lines: list[RecordLine] = []
+    end = number = damaged = 0
+    while line := file.readline(LINE_BYTES_MAX):
+        number += 1
+        found = unsealed(line)
+        if number == 1 and (found is None or found[0].get("is") != "opened"):
+            raise _foreign(path)
+        if found is None:
+            damaged = damaged or number
+            continue
+        if damaged:
+            raise _damaged(path, damaged)
+        _check_version(path, number, found[0])
+        offset, end = end, end + len(line)
+        lines.append(RecordLine(number, offset, len(line), found[0]))
+    return Contents(tuple(lines), end, file.tell() - end)
+
+
+def private_file(path: str, flags: int) -> int:
+    """Open a file that only its owner may read; for nobody else's eyes from the first byte on."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StateFileError(f"cannot open the recording {path}: {error.strerror}") from None
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise StateFileError(f"{path} is not a file", hint="name a file to record to")
+    if flags & os.O_RDWR and mode & 0o077:
+        os.fchmod(fd, 0o600)
+    return fd
+
+
+def _foreign(path: str) -> StateFileError:
+    """A file that is not ours is not touched, however little of it there is."""
+    return StateFileError(
+        f"{path} is not a recording, or not even its first line is whole",
+        where=f"{path}:1",
+        hint="name a file that does not exist yet, or one that `--record` made",
+    )
+
+
+def _check_version(path: str, number: int, head: Fields) -> None:
+    version = head.get("recording", VERSION)
+    if not isinstance(version, int) or version > VERSION:
+        raise StateFileError(
+            f"{path} was recorded by a later version of headway",
+            where=f"{path}:{number}",
+            detail=f"its format is {version}, this headway reads up to {VERSION}",
+            hint="update headway, or record to another file",
+        )
+
+
+def _damaged(path: str, number: int) -> StateFileError:
+    kept = number - 1
+    return StateFileError(
+        "a line of the recording is damaged, and others come after it",
+        where=f"{path}:{number}",
+        hint=f"keep what is before it: head -n {kept} {path} > {path}.kept",
+    )
+
+
+_LOG: Final = logging.getLogger("headway")
+
+STREAMS_MAX: Final = 100_000
+"""Streams that are known at a time; later ones are sent on."""
+
+ENDINGS_MAX: Final = 100
+"""Reasons that are kept for people to read, the latest."""
+
+Stream = tuple[str, str, str]
+"""Key, client, conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedReply:
+    """What a recorded call was answered."""
+
+    status: int
+    headers: Pairs
+    body: bytes
+    tally: Tally
+
+
+@dataclass(slots=True, eq=False)
+class RecordedCall:
+    """A call of the recording."""
+
+    form: str
+    parts: tuple[tuple[str, str], ...]
+    begun: int
+    """The number of its line: earlier lines happened before."""
+    lines: list[RecordLine] = field(default_factory=list)
+    """Its reply, and what came after it; none if it has no reply."""
+    kind: str = ""
+    """Its line within the stream."""
+    round: int = 0
+    is_used: bool = False
+
+    @property
+    def ended(self) -> int:
+        return self.lines[0].number
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """A recorded stream."""
+
+    stream: Stream
+    calls: list[RecordedCall] = field(default_factory=list)
+    """In the order in which they came."""
+    by_form: dict[str, list[RecordedCall]] = field(default_factory=dict)
+
+    def add(self, call: RecordedCall) -> None:
+        """A call came."""
+        self.calls.append(call)
+        self.by_form.setdefault(call.form, []).append(call)
+
+
+@dataclass(slots=True, eq=False)
+class ReplayPosition:
+    """Where a stream stands in a recorded one with which it agrees so far."""
+
+    track: Track
+    rounds: dict[str, int] = field(default_factory=dict)
+    """Of each line, the furthest that was reached."""
+    passed: set[RecordedCall] = field(default_factory=set)
+
+    def next_round(self, kind: str) -> int:
+        return self.rounds.get(kind, -1) + 1
+
+    def seek(self, form: str) -> RecordedCall | None:
+        """The recorded call that comes now: one with a reply that is left, if there is any."""
+        fitting = [
+            call
+            for call in self.track.by_form.get(form, ())
+            if call.round <= self.next_round(call.kind) and call not in self.passed
+        ]
+        return min(fitting, key=_reluctance, default=None)
+
+    def go(self, call: RecordedCall) -> None:
+        """It came. One without a reply took nobody any further."""
+        self.passed.add(call)
+        if call.lines:
+            self.rounds[call.kind] = max(self.rounds.get(call.kind, 0), call.round)
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStatistics:
+    """A tape at an instant."""
+
+    recorded: int
+    """Replies that it has."""
+    given: int
+    sent_on: int
+    """Calls that were not answered from it."""
+    streams: int
+    ended: int
+    """Streams whose replay has ended."""
+
+
+class Tape:
+    """One recording, as it was when it was opened. Bodies are read when they are asked for."""
+
+    def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
+        """Raises StateFileError if there is no recording, or a damaged one. `on_end` is given the
+        first `ENDINGS_MAX` of `endings`, each before its call is sent."""
+        self.path = path
+        self._on_end = on_end
+        self.endings: deque[str] = deque(maxlen=ENDINGS_MAX)
+        """Why streams ended, in words."""
+        self._fd = private_file(path, os.O_RDONLY)
+        try:
+            with open(self._fd, "rb", closefd=False) as file:
+                found = contents(path, file)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.notice = ""
+        """What was found at the end of the file and is no line."""
+        if found.torn_bytes:
+            self.notice = (
+                f"{path} ends in half a line, as after a crash: what is before it is replayed"
+            )
+        self._tracks = tracks_of(found.lines)
+        self._beginnings: dict[tuple[str, str, str], list[Track]] = {}
+        """By key, client and form: the streams that begin with such a call, the latest first."""
+        for track in reversed(self._tracks):
+            for form in {call.form for call in track.calls if call.round == 0}:
+                begins = (track.stream[0], track.stream[1], form)
+                self._beginnings.setdefault(begins, []).append(track)
+        self._streams: dict[Stream, list[ReplayPosition]] = {}
+        self._warned: set[str] = set()
+        self._given = self._sent_on = self._ended = 0
+
+    def __repr__(self) -> str:
+        return f"<Tape {self.path}, {self._given} given, {self._sent_on} sent on>"
+
+    def find(self, asked: CanonicalCall) -> RecordedReply | None:
+        """The reply to a call; nothing if it is to be sent. Each call is asked for once."""
+        reply = self._next(asked)
+        if reply is None:
+            self._sent_on += 1
+            self._warn(asked.caller, asked.version)
+        else:
+            self._given += 1
+        return reply
+
+    def _warn(self, caller: str, version: str) -> None:
+        """Before the first call of a client is paid: that its replay was not measured."""
+        words = unmeasured(caller, version)
+        if words and words not in self._warned and len(self._warned) < ENDINGS_MAX:
+            self._warned.add(words)
+            _LOG.warning("%s", words)
+
+    def close(self) -> None:
+        """Nothing can be found any more."""
+        os.close(self._fd)
+
+    def statistics(self) -> TapeStatistics:
+        recorded = sum(bool(call.lines) for track in self._tracks for call in track.calls)
+        return TapeStatistics(recorded, self._given, self._sent_on, len(self._streams), self._ended)
+
+    def _next(self, asked: CanonicalCall) -> RecordedReply | None:
+        stream = (asked.key, asked.caller, asked.session)
+        places = self._streams.get(stream)
+        if places is None:
+            if len(self._streams) >= STREAMS_MAX:
+                return None
+            begins = self._beginnings.get((asked.key, asked.caller, asked.form), [])
+            places = [
+                ReplayPosition(track) for track in sorted(begins, key=lambda t: t.stream != stream)
+            ]
+        elif not places:
+            return None
+        agreeing = [(place, call) for place in places if (call := place.seek(asked.form))]
+        self._streams[stream] = [place for place, _ in agreeing]
+        if not agreeing:
+            self._end(stream, asked, places)
+            return None
+        for place, call in agreeing:
+            place.go(call)
+        free = (call for _, call in agreeing if call.lines and not call.is_used)
+        return self._reply(next(free, None), stream)
+
+    def _reply(self, call: RecordedCall | None, stream: Stream) -> RecordedReply | None:
+        if call is None:
+            return None
+        call.is_used = True
+        found = [unsealed(os.pread(self._fd, line.size_bytes, line.offset)) for line in call.lines]
+        whole = [one for one in found if one is not None]
+        if len(whole) < len(found):
+            self._streams[stream] = []
+            self._say(f"{self.path}:{call.ended}: changed since it was opened")
+            return None
+        head = whole[0][0]
+        return RecordedReply(
+            int(tokens(head.get("status")) or 200),
+            tuple(_pairs(head.get("headers"))),
+            b"".join(unpacked(packed) for _, packed in whole),
+            tally_of(head.get("tally")),
+        )
+
+    def _end(self, stream: Stream, asked: CanonicalCall, places: list[ReplayPosition]) -> None:
+        """Say why: in which parts the call differs from the one that should have come."""
+        name = " ".join(filter(None, stream))
+        expected: list[RecordedCall] = []
+        if places:
+            at = places[0]
+            calls = at.track.calls
+            expected = [call for call in calls if call.round == at.next_round(call.kind)]
+        else:
+            same = (track for track in reversed(self._tracks) if track.stream[:2] == stream[:2])
+            expected = [track.calls[0] for track in same][:1]
+        if not expected:
+            why = "nothing more is recorded" if places else "nothing is recorded"
+            self._say(f"{name}: {why}")
+            return
+        nearest = min((difference(asked.parts, call.parts) for call in expected), key=len)
+        self._say(f"{name}: not as recorded in {', '.join(nearest)}")
+
+    def _say(self, why: str) -> None:
+        self._ended += 1
+        self.endings.append(why)
+        if self._on_end is not None and self._ended <= ENDINGS_MAX:
+            self._on_end(why)
+
+
+def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
+    """The streams of a recording, those of each gateway by themselves, in order."""
+    tracks: list[Track] = []
+    streams: dict[Stream, Track] = {}
+    calls: dict[object, RecordedCall] = {}
+    for line in lines:
+        head = line.head
+        number = head.get("call")
+        if line.happening == "opened":
+            streams, calls = {}, {}
+        elif line.happening == "begun":
+            stream = (
+                text_of(head.get("key")),
+                text_of(head.get("caller")),
+                text_of(head.get("session")),
+            )
+            if stream not in streams:
+                streams[stream] = Track(stream)
+                tracks.append(streams[stream])
+            parts = parts_of(head.get("parts"))
+            form = text_of(head.get("form"))
+            calls[number] = RecordedCall(form, parts, line.number, kind=kind_of(parts))
+            streams[stream].add(calls[number])
+        elif line.happening in ("replied", "more") and number in calls:
+            calls[number].lines.append(line)
+    for track in tracks:
+        for kind in {call.kind for call in track.calls}:
+            _form_rounds([call for call in track.calls if call.kind == kind])
+    return tracks
+
+
+def parts_of(value: object) -> tuple[tuple[str, str], ...]:
+    """The parts of a call's form, as its line has them."""
+    return tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(value))
+
+
+def _form_rounds(calls: Sequence[RecordedCall]) -> None:
+    """Number the rounds of a line; a call without a reply is of the round in which it came."""
+    ends: list[int] = []
+    for call in calls:
+        if not call.lines:
+            continue
+        if ends and call.begun < ends[-1]:
+            ends[-1] = max(ends[-1], call.ended)
+        else:
+            ends.append(call.ended)
+        call.round = len(ends) - 1
+    for call in calls:
+        if not call.lines:
+            call.round = bisect_left(ends, call.begun)
+
+
+def _reluctance(call: RecordedCall) -> tuple[bool, bool, int]:
+    """Which of several is taken: one with a reply, not given yet, the earliest."""
+    return not call.lines, call.is_used, call.begun
+
+
+def _pairs(value: object) -> Iterable[tuple[bytes, bytes]]:
+    for pair in _rows(value):
+        yield text_of(pair[0]).encode("latin-1"), text_of(pair[1]).encode("latin-1")
+
+
+def _rows(value: object) -> list[list[object]]:
+    """Lists of two within a list."""
+    return [pair for one in items(value) if len(pair := items(one)) == 2]
+
+
+def tally_of(value: object) -> Tally:
+    """What a call took, as its line says."""
+    counted = items(value)
+    if len(counted) not in (4, 6):
+        return Tally(known="unknown")
+    known: dict[object, Known] = {"reported": "reported", "estimated": "estimated"}
+    given, cached, output = (tokens(count) or 0.0 for count in counted[:3])
+    # Recordings of before told nothing of what was written into the cache.
+    written, long = (tokens(count) or 0.0 for count in (*counted[4:], 0.0, 0.0)[:2])
+    return Tally(given, cached, output, known.get(counted[3], "unknown"), written, long)

@@ -1,0 +1,391 @@
+"""The form in which a call is compared with a recorded one: what cannot matter is masked.
+
+Laws:
+- Calls of one form may have one reply. What a model reads is never masked, except what its client
+  writes by itself and anew in every run: the date, how long a command took, the number of its
+  process. Each such rule says so.
+- A value is masked only in the shape that was measured, and only at the place where it was. A
+  field that comes to mean something else is compared, and differs.
+- Ids keep what they tell: the first becomes `<id 1>` wherever it stands, the next `<id 2>`.
+- What was masked, and where, is a part of the form: nobody can write a mask by hand.
+- A client that was not measured, and a body that is no plain JSON, is compared byte by byte.
+
+The differences were found by running each client twice; docs/agents.md says what they were.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import unquote
+
+from headway.base.records import digest
+from headway.gateway.values import Caller, Pairs
+from headway.wire.values import Fields, WireName, items
+
+FORM: Final = "1"
+"""The version of the form itself: forms of different versions are never equal."""
+
+SPOKEN: Final = (
+    b"accept-encoding", b"anthropic-beta", b"anthropic-version", b"openai-beta",
+)  # fmt: skip
+"""Headers that change what comes back. The others say who calls."""
+
+SECRETS: Final = ("key", "access_token")
+"""Parameters of a query that are keys: Google's API takes them there. They are not kept."""
+
+PART_DIGITS: Final = 8
+"""Of a part's digest: it explains a difference that is known to be there."""
+
+KIND: Final = (
+    "path", "body.model", "body.system", "body.systemInstruction", "body.instructions",
+    "body.tools",
+)  # fmt: skip
+"""Parts that calls have in common which follow one another in a conversation. A title, a summary
+and the calls of a subagent have others, and come when they come."""
+
+FIELDS_MAX: Final = 64
+"""A body of more fields is no request of any format; each has a digest."""
+
+Kind = Literal["id", "date", "time", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRule:
+    """Something that differs between two runs in which a client does the same."""
+
+    path: str
+    """`messages[role=system].content`: `[]` is every item, `[name=value]` some, `*` any member."""
+    shape: str
+    """A regular expression that spells out everything but what is volatile."""
+    kind: Kind = "id"
+    is_read: bool = False
+    """Whether the model reads it."""
+    begins: str = ""
+    """Only a text that begins so: one that the client wrote, not its user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is masked for one client."""
+
+    caller: str
+    since: tuple[int, ...]
+    """The first version that was measured; later ones are masked alike, see the second law."""
+    measured: tuple[str, ...]
+    """The versions with which replays were measured: `make test-agents` installs them."""
+    rules: tuple[MaskRule, ...]
+    unordered: tuple[str, ...] = ()
+    """Objects whose members come in any order."""
+
+
+_UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+_CLAUDE_DATE: Final = rf"(?<=\n\n)Today's date is {_DAY}\.\Z"
+_OPENCODE_DATE: Final = r"(?<=\n  )Today's date: [A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d{4}(?=\n</env>)"
+
+MASKS: Final = (
+    Mask(
+        "claude-code",
+        (2, 1, 325),
+        ("2.1.325",),
+        (
+            # A new HOME makes a new device; the session can be pinned.
+            MaskRule(
+                "metadata.user_id",
+                rf'\A\{{"device_id":"[0-9a-f]{{64}}","account_uuid":"(?:{_UUID})?",'
+                rf'"session_id":"{_UUID}"\}}\Z',
+            ),
+            # Models of the fifth generation are told in a message of the system, others in a
+            # block of the first message.
+            MaskRule("messages[role=system].content", _CLAUDE_DATE, "date", is_read=True),
+            MaskRule("messages[role=system].content[].text", _CLAUDE_DATE, "date", is_read=True),
+            MaskRule(
+                "messages[role=user].content[].text",
+                rf"\A<system-reminder>\nToday's date is {_DAY}\.\n</system-reminder>\Z",
+                "date",
+                is_read=True,
+            ),
+        ),
+    ),
+    Mask(
+        "codex",
+        (0, 166),
+        ("0.166.0",),
+        (
+            MaskRule("prompt_cache_key", rf"\A{_UUID}\Z"),
+            MaskRule("input[].id", rf"(?<=\A[a-z]{{3}}_){_UUID}\Z"),
+            MaskRule("client_metadata.*", _UUID),
+            MaskRule("client_metadata.*", r'"turn_started_at_unix_ms":\d{13}\b', "time"),
+            MaskRule(
+                "input[role=user].content[].text",
+                rf"(?<=\n  )<current_date>{_DAY}</current_date>(?=\n)",
+                "date",
+                is_read=True,
+                begins="<environment_context>\n",
+            ),
+            # Of a command that has ended. One that still runs has a number that the model uses.
+            MaskRule(
+                "input[type=function_call_output].output",
+                r"\AChunk ID: [0-9a-f]{6}\nWall time: \d+\.\d{4} seconds\n(?=Process exited )",
+                "time",
+                is_read=True,
+            ),
+        ),
+        unordered=("client_metadata",),
+    ),
+    Mask(
+        "opencode",
+        (1, 18),
+        ("1.18.33",),
+        (
+            MaskRule("prompt_cache_key", r"\Ases_[0-9A-Za-z]{26}\Z"),
+            MaskRule("messages[role=system].content", _OPENCODE_DATE, "date", is_read=True),
+            MaskRule("input[role=system].content", _OPENCODE_DATE, "date", is_read=True),
+            MaskRule("system[].text", _OPENCODE_DATE, "date", is_read=True),
+        ),
+    ),
+    Mask(
+        "gemini-cli",
+        (0, 61),
+        ("0.61.0",),
+        (
+            MaskRule("contents[].parts[].functionCall.id", r"(?<=_)\d{13}(?=_\d+\Z)"),
+            MaskRule("contents[].parts[].functionResponse.id", r"(?<=_)\d{13}(?=_\d+\Z)"),
+            # In the words of the user's language.
+            MaskRule(
+                "contents[].parts[].text",
+                r"(?<=\n)Today's date is [^\n(]{6,60} \(formatted according to the user's locale\)",
+                "date",
+                is_read=True,
+                begins="<session_context>\nThis is the Gemini CLI.",
+            ),
+            MaskRule(
+                "contents[].parts[].functionResponse.response.output",
+                r"(?<=\n)Process Group PGID: \d+(?=(?:\n</untrusted_context>)?\Z)",
+                "process",
+                is_read=True,
+            ),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call as its client sent it, as far as that decides what comes back."""
+
+    key: str
+    """The name of the key, never its token."""
+    caller: Caller
+    wire: WireName
+    upstream: str
+    model: str
+    path: str
+    """Below the upstream's URL, query included."""
+    headers: Pairs
+    body: bytes
+    """Not compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalCall:
+    """A call by its form. Nothing of its text remains."""
+
+    key: str
+    caller: str
+    version: str
+    session: str
+    wire: WireName
+    model: str
+    path: str
+    form: str
+    """The digest of the canonical form, in hexadecimal digits."""
+    parts: tuple[tuple[str, str], ...]
+    """Short digests of what the form is made of: where two forms differ can be said."""
+
+
+def asked(sent: Sent) -> CanonicalCall:
+    """The form of a call. It takes about as long as reading its body as JSON."""
+    caller, path = sent.caller, without_secrets(sent.path)
+    parts = list(_parts(sent, path))
+    framed = (_framed(_bytes(name)) + _framed(value) for name, value in parts)
+    return CanonicalCall(
+        sent.key, caller.name, caller.version, caller.session, sent.wire, sent.model, path,
+        digest(b"".join(framed)).hex(),
+        tuple((name, digest(value).hex()[:PART_DIGITS]) for name, value in parts),
+    )  # fmt: skip
+
+
+def mask_of(caller: str, version: str) -> Mask | None:
+    """What is masked for a client of this version; nothing for those that were not measured."""
+    numbers = tuple(map(int, re.findall(r"\d+", version.partition("-")[0])[:4]))
+    fitting = [mask for mask in MASKS if mask.caller == caller and mask.since <= numbers]
+    return max(fitting, key=lambda mask: mask.since, default=None)
+
+
+def unmeasured(caller: str, version: str) -> str:
+    """Why calls of this client may not be found in a recording of the same calls; empty if its
+    replays were measured."""
+    measured = next((mask.measured for mask in MASKS if mask.caller == caller), None)
+    if measured is not None and version in measured:
+        return ""
+    was = "was never measured" if measured is None else f"was measured with {', '.join(measured)}"
+    return (
+        f"{caller} {version}: replay {was}; "
+        "calls that differ from the recorded ones are sent, and paid again"
+    )
+
+
+def difference(
+    parts: Iterable[tuple[str, str]], others: Iterable[tuple[str, str]]
+) -> tuple[str, ...]:
+    """The names of the parts in which two forms differ."""
+    ours, theirs = dict(parts), dict(others)
+    return tuple(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+
+
+def kind_of(parts: Iterable[tuple[str, str]]) -> str:
+    """Which line of a conversation a call belongs to."""
+    return " ".join(f"{name}={value}" for name, value in parts if name in KIND)
+
+
+def without_secrets(path: str) -> str:
+    """A path whose query has no keys any more."""
+    place, mark, query = path.partition("?")
+    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in SECRETS]
+    return f"{place}{mark}{'&'.join(kept)}"
+
+
+def _parts(sent: Sent, path: str) -> Iterator[tuple[str, bytes]]:
+    """What the form is made of, in order."""
+    mask = mask_of(sent.caller.name, sent.caller.version)
+    fields = None if mask is None else _plain(sent.body)
+    yield "form", FORM.encode()
+    yield "caller", _bytes(sent.caller.name)
+    yield "upstream", _bytes(sent.upstream)
+    yield "wire", _bytes(sent.wire)
+    yield "path", _bytes(path)
+    for name, value in sorted((name.lower(), value.strip()) for name, value in sent.headers):
+        if name in SPOKEN:
+            yield f"header {name.decode()}", value
+    if mask is None or fields is None:
+        yield "body", sent.body
+        return
+    masked = _Masked(fields)
+    for member in mask.unordered:
+        masked.sort(member)
+    for rule in mask.rules:
+        masked.apply(rule)
+    yield "masked", "\n".join([".".join(map(str, mask.since)), *masked.places]).encode()
+    for field, content in fields.items():
+        yield f"body.{field}", json.dumps(content).encode()
+
+
+class _Masked:
+    """A body to which rules are applied, in place."""
+
+    __slots__ = ("_fields", "_ids", "places")
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._ids: dict[str, int] = {}
+        self.places: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<_Masked at {len(self.places)} places>"
+
+    def sort(self, name: str) -> None:
+        """Put the members of an object in the order of their names."""
+        members = self._fields.get(name)
+        if isinstance(members, dict):
+            self._fields[name] = dict(sorted(members.items()))
+
+    def apply(self, rule: MaskRule) -> None:
+        """Mask what a rule finds."""
+        shape = re.compile(rule.shape)
+        for owner, name, place in _found(self._fields, rule.path.split("."), ""):
+            text = owner[name]
+            if not isinstance(text, str) or not text.startswith(rule.begins):
+                continue
+            masked, count = shape.subn(lambda match: self._word(rule.kind, match[0]), text)
+            if count:
+                owner[name] = masked
+                self.places.append(f"{place} {rule.kind} {count}")
+
+    def _word(self, kind: Kind, value: str) -> str:
+        if kind != "id":
+            return f"<{kind}>"
+        return f"<id {self._ids.setdefault(value, len(self._ids) + 1)}>"
+
+
+def _found(value: object, steps: list[str], at: str) -> Iterator[tuple[Fields, str, str]]:
+    """The members at the end of a path: in which object, by which name, and where that is."""
+    name, _, which = steps[0].partition("[")
+    if not isinstance(value, dict):
+        return
+    for member in list(value) if name == "*" else [name]:
+        if member not in value:
+            continue
+        place = f"{at}.{member}"
+        if len(steps) == 1:
+            yield value, member, place
+        elif which:
+            for number, item in enumerate(items(value[member])):
+                if _fits(item, which[:-1]):
+                    yield from _found(item, steps[1:], f"{place}.{number}")
+        else:
+            yield from _found(value[member], steps[1:], place)
+
+
+def _fits(item: object, which: str) -> bool:
+    """Whether an item is one of those that `[name=value]` means; `[]` means all."""
+    name, _, wanted = which.partition("=")
+    return not name or (isinstance(item, dict) and item.get(name) == wanted)
+
+
+def _plain(body: bytes) -> Fields | None:
+    """A body that can be told from every other one by its values alone; else nothing.
+
+    Where a member comes twice, readers differ on which one counts.
+    """
+    try:
+        value: object = json.loads(
+            body.decode(),
+            object_pairs_hook=_object,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+        # What can be read may still be too deep to be written.
+        json.dumps(value)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and len(value) <= FIELDS_MAX else None
+
+
+def _object(pairs: list[tuple[str, object]]) -> Fields:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member comes twice")
+    return members
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number that has no bounds")
+    return value
+
+
+def _framed(data: bytes) -> bytes:
+    """Bytes with their length, so that no two rows of them can be confused."""
+    return len(data).to_bytes(8, "big") + data
+
+
+def _bytes(text: str) -> bytes:
+    """Of any text at all, half surrogate pairs included."""
+    return text.encode("utf-8", "surrogatepass")

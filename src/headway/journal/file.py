@@ -1,0 +1,672 @@
+"""The journal as a SQLite file: its tables, and one transaction at a time.
+
+Laws:
+- A transaction belongs to an epoch: when the file says another one, somebody has taken over, and
+  nothing more is written here.
+- Everything is appended in order. Keys and digests are random, and an index over them would write
+  a page per task; so a task's row has a number, and bodies are found by reading their digests.
+- The numbers of rows and events have no gaps: what is lost is noticed.
+- A statement writes many rows. Each one lets go of the interpreter, and gets it back only when
+  the event loop pauses.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from itertools import chain, starmap
+from typing import Final, cast
+from zlib import crc32
+
+from headway.base import codec
+from headway.base.records import DIGEST_BYTES, digest
+from headway.engine.events import VERSION, Ending
+from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
+from headway.errors import InternalError, JournalError, WireError
+from headway.journal.shim_log import set_aside
+
+# Room on disks: what is set aside for results in flight, which disk is full, and in which words.
+
+SPACE_FILE: Final = "reserve"
+RESERVE_BYTES: Final = 4 * 1024 * 1024
+"""A thousand results of usual size; what is in flight when the disk is full is a few hundred."""
+STEP_BYTES: Final = 256 * 1024
+"""Given back at a time: more than a commit of usual size needs."""
+LEAST_BYTES: Final = 1024 * 1024
+"""A disk with less room is full: programs write temporary files of this size."""
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk is called by the system."""
+
+
+def hold(folder: str) -> bool:
+    """Set the room aside; False if there is none, or less than twice as much is left."""
+    path = os.path.join(folder, SPACE_FILE)
+    try:
+        if os.path.exists(path) and os.stat(path).st_blocks * 512 >= RESERVE_BYTES:
+            return True
+        if free_bytes(folder) < 2 * RESERVE_BYTES:
+            return False
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            set_aside(handle, 0, RESERVE_BYTES)
+        finally:
+            os.close(handle)
+    except OSError:
+        while give(folder):
+            continue
+        return False
+    return True
+
+
+def give(folder: str) -> bool:
+    """Let go of a part of it; False if there was none."""
+    path = os.path.join(folder, SPACE_FILE)
+    try:
+        left = os.stat(path).st_size - STEP_BYTES
+        if left > 0:
+            os.truncate(path, left)
+        else:
+            os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def drop(folder: str) -> None:
+    """Let go of all of it."""
+    try:
+        os.unlink(os.path.join(folder, SPACE_FILE))
+    except OSError:
+        return
+
+
+def free_bytes(folder: str) -> int:
+    """What this user may still write to the disk of a folder; nothing without a free inode."""
+    found = os.statvfs(folder)
+    if found.f_files and not found.f_favail:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def full_words(folder: str, needed_bytes: int = 2 * RESERVE_BYTES) -> str:
+    """Which disk is full, how full, and what to do."""
+    try:
+        room = f"{free_bytes(folder) / 1e6:.1f} MB free, {needed_bytes / 1e6:.1f} MB needed"
+    except OSError:
+        room = "its free room is unknown"
+    return f"the disk of {folder} is full: {room}; make room there"
+
+
+class Disks:
+    """The disks that a run writes to: those that had room when it began."""
+
+    __slots__ = ("_folders",)
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._folders = tuple(one for one in dict.fromkeys(folders) if not _is_full(one))
+
+    def __repr__(self) -> str:
+        return f"<Disks of {', '.join(self._folders)}>"
+
+    def statistics(self) -> tuple[str, ...]:
+        """The folders whose disks are full."""
+        return tuple(filter(_is_full, self._folders))
+
+    def full(self) -> str:
+        """Which of them has become full, in words; empty if none has."""
+        return next((full_words(one, LEAST_BYTES) for one in self.statistics()), "")
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        return free_bytes(folder) < LEAST_BYTES
+    except OSError:
+        return False
+
+
+# Rows and events as a journal's tables have them, each with a check over all that it says.
+
+Values = tuple[object, ...]
+RowValues = tuple[int, bytes, str | bytes, TaskState, bytes]
+"""Of `ROW_READ_COLUMNS`, if nothing is spoilt."""
+
+ROW_COLUMNS: Final = (
+    "id", "key", "name", "state", "started_s", "ended_s", "input_tokens", "output_tokens",
+    "spent_microusd", "reserved_microusd", "unpriced", "data",
+)  # fmt: skip
+"""What people may want to ask SQLite for, and `data`, which has all that is not in the first four:
+a row is read a third as fast column by column."""
+ROW_READ_COLUMNS: Final = ("id", "key", "name", "state", "data")
+EVENT_COLUMNS: Final = ("seq", "at_s", "version", "kind", "key", "json", "crc")
+BODY_COLUMNS: Final = ("id", "digest", "data")
+
+_numbers: Final = struct.Struct("<qqddddqqqqqqqqqqBBBB16s16s")
+"""Row number, attempt, times, tokens, spend, calls, exit code, money reserved and spent, extra
+tokens, tokens reserved and spent, unpriced calls of the last attempt and of all, whether it is in
+doubt and has an exit code, and two digests with their lengths. A row of a task that touched the
+shared state has 2 more in the mark of doubt, and another digest behind the others."""
+_crc: Final = struct.Struct("<I")
+_count: Final = struct.Struct("<I")
+_MANY: Final = 255
+"""So many replies that are kept, or more."""
+_stamp: Final = struct.Struct("<qdq")
+_EventValues = tuple[int, float, int, str, bytes, str]
+
+
+def row_values(number: int, row: TaskRow) -> Values:
+    """A row as the table has it, under its number."""
+    end = row.ending
+    has_exit = end.exit_code is not None
+    data = _numbers.pack(
+        number, row.attempt, row.started_s, row.ended_s, end.input_tokens, end.output_tokens,
+        end.spend_microusd, end.calls, end.exit_code or 0, row.reserved_microusd,
+        row.spent_microusd, end.extra_tokens, row.reserved_tokens, row.spent_tokens, end.unpriced,
+        row.unpriced, end.is_in_doubt | bool(end.access) << 1, has_exit, len(end.body),
+        len(end.inputs), end.body, end.inputs,
+    )  # fmt: skip
+    data += end.access
+    if row.kept or row.fault:
+        data += b"".join((_counted(row.kept), *row.kept, _packed(row.fault)))
+    name = _stored(row.name)
+    return (
+        number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
+        end.output_tokens, row.spent_microusd, row.reserved_microusd,
+        row.unpriced + row.unpriced_in_flight,
+        _crc.pack(_row_crc(data, row.key, name, row.state)) + data,
+    )  # fmt: skip
+
+
+def read_row(found: RowValues) -> TaskRow:
+    """The row that `ROW_READ_COLUMNS` give; JournalError if it is spoilt."""
+    try:
+        number, key, name, state, data = found
+        rest = data[4:]
+        if _crc.unpack_from(data)[0] != _row_crc(rest, key, name, state):
+            raise ValueError("its check does not fit")
+        (
+            own, attempt, started_s, ended_s, input_tokens, output_tokens, spend, calls, exit_code,
+            reserved, spent, extra, tokens_reserved, tokens_spent, last_unpriced, unpriced, marks,
+            has_exit, body_bytes, inputs_bytes, body, inputs,
+        ) = _numbers.unpack_from(rest)  # fmt: skip
+        if own != number:
+            raise ValueError(f"it is that of task {own}")
+        tail = rest[_numbers.size :]
+        access, tail = (tail[:DIGEST_BYTES], tail[DIGEST_BYTES:]) if marks & 2 else (b"", tail)
+        kept, fault = _read_tail(tail) if tail else ((), "")
+        ending = Ending(
+            body[:body_bytes], inputs[:inputs_bytes], input_tokens, output_tokens, spend, calls,
+            exit_code if has_exit else None, marks & 1 == 1, access, extra, last_unpriced,
+        )  # fmt: skip
+        return TaskRow(
+            key, name if isinstance(name, str) else _unpacked(name), state, attempt, started_s,
+            ended_s, ending, fault, reserved, spent, kept, tokens_reserved, tokens_spent, unpriced,
+        )  # fmt: skip
+    except (TypeError, ValueError, AttributeError, struct.error) as why:
+        raise JournalError(f"the row of task {found[0]} is spoilt: {why}") from None
+
+
+def event_values(seq: int, key: bytes, event: Fact) -> Values:
+    """An event as the table has it, under its number."""
+    kind, text = encode(event)
+    at_s = event.at_s
+    crc = crc32(
+        b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), crc32(_stamp.pack(seq, at_s, VERSION))
+    )
+    return seq, at_s, VERSION, kind, key, text, crc
+
+
+def read_event(found: Values) -> Fact:
+    """The event that the table has; JournalError if it is spoilt or from a newer headway."""
+    try:
+        said = cast(_EventValues, found[:6])
+        if _event_crc(said) != found[6]:
+            raise ValueError("its check does not fit")
+    except (TypeError, ValueError, AttributeError, struct.error) as why:
+        raise JournalError(f"event {found[0]} is spoilt: {why}") from None
+    _, at_s, version, kind, _, text = said
+    return decode(kind, version, at_s, text)
+
+
+def _counted(kept: tuple[bytes, ...]) -> bytes:
+    """How many digests follow: a byte, and behind the largest one four more."""
+    count = len(kept)
+    return bytes((count,)) if count < _MANY else bytes((_MANY,)) + _count.pack(count)
+
+
+def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
+    begin, count = 1, tail[0]
+    if count == _MANY:
+        begin, (count,) = 1 + _count.size, _count.unpack_from(tail, 1)
+    end = begin + count * DIGEST_BYTES
+    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(begin, end, DIGEST_BYTES))
+    return kept, _unpacked(tail[end:])
+
+
+def _row_crc(data: bytes, key: bytes, name: str | bytes, state: str) -> int:
+    named = name if isinstance(name, bytes) else name.encode()
+    return crc32(b"%b\0%b\0%b" % (key, named, state.encode()), crc32(data))
+
+
+def _event_crc(said: _EventValues) -> int:
+    seq, at_s, version, kind, key, text = said
+    stamp = crc32(_stamp.pack(seq, at_s, version))
+    return crc32(b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), stamp)
+
+
+def _stored(text: str) -> str | bytes:
+    """Names of files may hold what UTF-8 cannot say; that is kept as bytes."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _packed(text)
+    return text
+
+
+def _packed(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _unpacked(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+JOURNAL_FILE: Final = "journal.db"
+BODIES: Final = "bodies"
+HEADER: Final = "header.json"
+"""A second copy of what the run is: without it nothing can be resumed."""
+
+SCHEMA: Final = 1
+"""Of the tables below. A newer one is refused."""
+APPLICATION: Final = 0x68647779
+"""`hdwy`: whose file it is."""
+
+MARK: Final = "durable"
+"""How many events are on the disk, as it was after the last commit. Never synced, so it may say
+less than there is, but not more: a file that has fewer has lost some."""
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""Larger ones become files: SQLite is faster than a file system below, and slower above."""
+RECENT_MAX: Final = 4096
+"""Digests remembered, so that a result that many tasks give is kept once."""
+CHECKPOINT_PAGES: Final = 4096
+"""The log of changes is copied into the file when it is so long: 16 MiB."""
+PAGE_BYTES: Final = 4096
+"""Of the file, whatever the default: so that its pages are found without its header."""
+VARIABLES_MAX: Final = 999
+"""Of one statement, in the oldest SQLite that is met."""
+STEP: Final = 16
+"""Statements exist for every number of rows up to this, and for its multiples: so they are few."""
+
+TABLES: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY, key BLOB, name, state TEXT, started_s REAL, ended_s REAL,
+    input_tokens REAL, output_tokens REAL, spent_microusd INTEGER, reserved_microusd INTEGER,
+    unpriced INTEGER, data BLOB
+);
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY, at_s REAL, version INTEGER, kind TEXT, key BLOB, json TEXT, crc INTEGER
+);
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, digest BLOB, data BLOB);
+"""
+_UPSERT: Final = (
+    " ON CONFLICT(id) DO UPDATE SET "
+    + ",".join(f"{name}=excluded.{name}" for name in ROW_COLUMNS[2:])
+    + " WHERE key=excluded.key"
+)
+
+
+def path_of(folder: str) -> str:
+    return os.path.join(folder, JOURNAL_FILE)
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection that writes; what it commits is on the disk."""
+    database = sqlite3.connect(
+        path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+    return database
+
+
+def make(folder: str, header: Header) -> None:
+    """A new file with its tables, for its user alone whatever the umask says.
+
+    Nothing waits for the disk here, so that a run begins at once: `settle` does, before anything
+    is said to be durable.
+    """
+    path = path_of(folder)
+    parent = os.path.dirname(os.path.abspath(folder))
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.chmod(folder, 0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.fchmod(handle, 0o600)  # SQLite gives the files beside it the same mode.
+    os.close(handle)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA synchronous=OFF")
+        begin(database, header)
+    text = codec.encode(header)
+    content = digest(text).hex().encode() + b"\n" + text
+    write_file(os.path.join(folder, HEADER), content, is_synced=False)
+
+
+def settle(folder: str) -> None:
+    """What `make` left to the disk is on it."""
+    for name in (path_of(folder), os.path.join(folder, HEADER)):
+        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    synced(folder)
+    synced(os.path.dirname(os.path.abspath(folder)))
+
+
+def begin(database: sqlite3.Connection, header: Header) -> None:
+    """The tables, and what the run is."""
+    text = codec.encode(header).decode()
+    database.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    database.execute("PRAGMA journal_mode=WAL")
+    database.executescript(
+        f"BEGIN IMMEDIATE;{TABLES}PRAGMA application_id={APPLICATION};PRAGMA user_version={SCHEMA};"
+    )
+    say(database, header=text, header_digest=digest(text.encode()), epoch=0)
+    say(database, is_clean=1, tasks=0, events=0)
+    database.execute("COMMIT")
+
+
+def say(database: sqlite3.Connection, **facts: object) -> None:
+    """What is said of the whole file."""
+    database.executemany("REPLACE INTO meta VALUES(?, ?)", facts.items())
+
+
+def read_meta(database: sqlite3.Connection) -> dict[str, object]:
+    """What is said of the whole file; JournalError if it is not a journal that is known here."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (schema,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise JournalError("this file is not the journal of a run")
+    if schema > SCHEMA:
+        raise JournalError(
+            f"this journal has version {schema} and was written by a newer headway",
+            detail=f"this one reads versions up to {SCHEMA}",
+            hint="use the headway that wrote it, or a newer one",
+        )
+    tables = [f"{sql};" for (sql,) in database.execute("SELECT sql FROM sqlite_master")]
+    if "\n".join(tables) != TABLES.strip():
+        raise JournalError("the definition of its tables is spoilt")
+    return dict(database.execute("SELECT name, value FROM meta"))
+
+
+def number_in(meta: dict[str, object], name: str) -> int:
+    """A number that is said of the whole file."""
+    found = meta.get(name)
+    if not isinstance(found, int):
+        raise JournalError(f"it does not say its number of {name}")
+    return found
+
+
+def header_of(meta: dict[str, object]) -> Header:
+    """What the run is."""
+    text = meta.get("header")
+    if not isinstance(text, str) or digest(text.encode()) != meta.get("header_digest"):
+        raise JournalError("the description of the run is spoilt")
+    try:
+        return codec.decode(Header, text.encode())
+    except WireError as fault:
+        raise JournalError(f"the description of the run cannot be read: {fault.detail}") from None
+
+
+def read_header_copy(folder: str) -> Header:
+    """What the run is, from the copy beside the journal."""
+    try:
+        with open(os.path.join(folder, HEADER), encoding="utf-8") as file:
+            name, _, text = file.read().partition("\n")
+        return header_of({"header": text, "header_digest": bytes.fromhex(name)})
+    except (OSError, ValueError, JournalError):
+        raise JournalError(
+            "nothing is left that says what the run is", where=os.path.join(folder, HEADER)
+        ) from None
+
+
+def read_mark(folder: str) -> int:
+    """How many events there are at least; 0 if nobody can tell."""
+    try:
+        with open(os.path.join(folder, MARK), "rb") as file:
+            return int(file.read(32))
+    except (OSError, ValueError):
+        return 0
+
+
+def body_path(folder: str, name: bytes) -> str:
+    return os.path.join(folder, BODIES, name.hex())
+
+
+def synced(folder: str) -> None:
+    """The names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class JournalFile:
+    """The writing end of a file whose lock this process holds. Used by one thread at a time."""
+
+    __slots__ = (
+        "_database", "_folder", "_ids", "_keeps_bodies", "_known", "_mark", "_next_id", "_older",
+        "_recent", "_seq", "epoch", "header",
+    )  # fmt: skip
+
+    def __init__(self, folder: str, database: sqlite3.Connection) -> None:
+        """Take over: from here on the file is of a new epoch."""
+        self._folder = folder
+        self._database = database
+        meta = read_meta(database)
+        self.header = header_of(meta)
+        self.epoch = number_in(meta, "epoch") + 1
+        self._keeps_bodies = self.header.keeps_bodies
+        # The first commit that is waited for takes this one to the disk with it.
+        database.execute("PRAGMA synchronous=OFF")
+        database.execute("BEGIN IMMEDIATE")
+        say(database, epoch=self.epoch, is_clean=0)
+        database.execute("COMMIT")
+        database.execute("PRAGMA synchronous=FULL")
+        (self._seq,) = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        (last,) = database.execute("SELECT coalesce(max(id), 0) FROM tasks").fetchone()
+        self._next_id = last + 1
+        self._known: dict[bytes, int] | None = None if last else {}
+        """Rows that were there when this process came, until their task is met; None before the
+        first one is: a run that only reads needs none."""
+        self._ids = array("q")
+        """By a task's number in this run: eight bytes each, where a table of keys takes 150."""
+        self._recent: set[bytes] = set()
+        self._older: set[bytes] = set()
+        """What was recent before: forgetting one by one would cost more than it is worth."""
+        self._mark = os.open(
+            os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        os.fchmod(self._mark, 0o600)
+        self._note()
+
+    def __repr__(self) -> str:
+        return f"<JournalFile {self._folder}, epoch {self.epoch}, {self._seq} events>"
+
+    def statistics(self) -> tuple[int, int]:
+        """How many events and rows there are."""
+        return self._seq, self._next_id - 1
+
+    def commit(self, entries: Sequence[JournalEntry]) -> None:
+        """Write these in one transaction that is on the disk when this returns."""
+        events: list[object] = []
+        rows: dict[int, TaskRow] = {}
+        seq = self._seq
+        for entry in entries:
+            seq += 1
+            events += event_values(seq, entry.key, entry.event)
+            row = entry.row
+            if row is not None:
+                # Of a task that started and ended in one batch, only where it is now is written.
+                rows[self._number(entry)] = row
+        bodies = self._new_bodies(entries)
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_epoch()
+            self._insert("events", EVENT_COLUMNS, events)
+            last = list(chain.from_iterable(starmap(row_values, rows.items())))
+            if self._insert("tasks", ROW_COLUMNS, last, _UPSERT) != len(rows):
+                raise InternalError("two tasks of this run have the same number")
+            self._insert("bodies", BODY_COLUMNS[1:], list(chain.from_iterable(bodies.items())))
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        self._seq = seq
+        self._remember(bodies)
+        self._note()
+
+    def close(self, is_clean: bool) -> None:
+        """Say that everything is there, if it is, and let go of the file."""
+        try:
+            if is_clean:
+                # Closing takes it to the disk; without it the next owner looks closer, no more.
+                self._database.execute("PRAGMA synchronous=NORMAL")
+                self._database.execute("BEGIN IMMEDIATE")
+                self._check_epoch()
+                say(self._database, is_clean=1, tasks=self._next_id - 1, events=self._seq)
+                self._database.execute("COMMIT")
+        finally:
+            os.close(self._mark)
+            self._database.close()
+
+    def _note(self) -> None:
+        """Always as long, so that it needs no room on a full disk."""
+        with suppress(OSError):
+            os.pwrite(self._mark, b"%20d\n" % self._seq, 0)
+
+    def _check_epoch(self) -> None:
+        found = self._database.execute("SELECT value FROM meta WHERE name='epoch'").fetchone()
+        if found != (self.epoch,):
+            raise JournalError(
+                "another process has taken this run over",
+                where=path_of(self._folder),
+                hint="let the other one finish",
+            )
+
+    def _number(self, entry: JournalEntry) -> int:
+        """The number of the task's row: given once, in the order of first writing."""
+        task = getattr(entry.event, "task", None)
+        if task is None:
+            raise InternalError(f"{type(entry.event).__name__} is about no task, and has a row")
+        ids = self._ids
+        if task >= len(ids):
+            ids.frombytes(bytes(ids.itemsize * (task + 1 - len(ids))))
+        number: int = ids[task]
+        if not number:
+            if self._known is None:
+                self._known = dict(self._database.execute("SELECT key, id FROM tasks"))
+            known = self._known.pop(entry.key, None)
+            number = ids[task] = self._next_id if known is None else known
+            self._next_id += known is None
+        return number
+
+    def _new_bodies(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
+        """Texts that have not been seen lately; the large ones are on the disk already."""
+        found: dict[bytes, bytes] = {}
+        if not self._keeps_bodies:
+            return found
+        recent, older = self._recent, self._older
+        for body in [body for entry in entries for body in entry.bodies]:
+            name = digest(body)
+            if name in recent or name in older:
+                continue
+            if len(body) > BODY_BYTES_MAX:
+                write_body(self._folder, name, body)
+            else:
+                found[name] = body
+        return found
+
+    def _remember(self, bodies: Iterable[bytes]) -> None:
+        self._recent.update(bodies)
+        if len(self._recent) > RECENT_MAX:
+            self._recent, self._older = set(), self._recent
+
+    def _insert(
+        self, table: str, columns: tuple[str, ...], flat: list[object], tail: str = ""
+    ) -> int:
+        """Rows, one behind the other, in as few statements as there can be: how many they are."""
+        width = len(columns)
+        left, at, changed = len(flat) // width, 0, 0
+        most = VARIABLES_MAX // width // STEP * STEP
+        while left:
+            count = left if left <= STEP else min(left // STEP * STEP, most)
+            end = at + count * width
+            changed += self._database.execute(
+                _statement(table, columns, count, tail), flat[at:end]
+            ).rowcount
+            left, at = left - count, end
+        return changed
+
+
+def write_body(folder: str, name: bytes, body: bytes) -> None:
+    """A text as a file of its own: whole and on the disk, or not there."""
+    path = body_path(folder, name)
+    if is_body(path, name):
+        return
+    parent = os.path.dirname(path)
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    os.chmod(parent, 0o700)
+    write_file(path, body)
+    synced(parent)
+    synced(folder)
+
+
+def is_body(path: str, name: bytes) -> bool:
+    """Whether the text of this digest is in a file, whole."""
+    try:
+        with open(path, "rb") as file:
+            return digest(file.read()) == name
+    except OSError:
+        return False
+
+
+def write_file(path: str, data: bytes, is_synced: bool = True) -> None:
+    """For its user alone; whole and on the disk, or not there."""
+    draft = f"{path}.draft"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        if is_synced:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(draft, path)
+
+
+def _statement(table: str, columns: tuple[str, ...], count: int, tail: str) -> str:
+    known = _STATEMENTS.get((table, count))
+    if known is None:
+        places = f"({','.join('?' * len(columns))})"
+        known = _STATEMENTS[table, count] = (
+            f"INSERT INTO {table}({','.join(columns)}) VALUES{','.join([places] * count)}{tail}"
+        )
+    return known
+
+
+_STATEMENTS: Final[dict[tuple[str, int], str]] = {}

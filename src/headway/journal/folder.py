@@ -1,0 +1,265 @@
+"""The folder of runs: a new one gets its id here, an old one is found, listed and removed.
+
+Laws:
+- An id begins with the time, so that ids sort as runs began; making the folder is what takes it.
+- A run that a process owns is never removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from calendar import timegm
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.base import locks as owner
+from headway.base.codec import decode, encode
+from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
+from headway.journal.file import path_of
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.resources import ANYTHING
+
+if TYPE_CHECKING:
+    from headway.work import Work
+
+
+# The shape of a run's graph, kept beside its journal: who needs whom, for readers after the run.
+
+NAME: Final = "shape.json"
+"""In a run's folder."""
+
+GROUPS_MAX: Final = 20_000
+"""Larger graphs are not kept: a run begins at once, and nobody reads so many groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """One group: how many, what it needs as (group, block), and whether it uses this machine."""
+
+    name: str
+    count: int | None
+    needs: tuple[tuple[int, int], ...] = ()
+    is_local: bool = False
+    queue: str = ""
+    is_sharing: bool = False
+    """Whether it touches the shared state."""
+    asks_models: bool = False
+    """Whether its tasks do nothing but ask a model, as prompts do."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphShape:
+    """All groups of a graph, in its order."""
+
+    groups: tuple[KeptGroup, ...]
+    ceiling: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutline:
+    """What a run was to do, as far as is needed to understand its time."""
+
+    graph: Graph
+    ceiling: float = inf
+    """How many tasks the user allows at once."""
+    models: frozenset[str] | None = None
+    """The groups whose tasks do nothing but ask a model; None where nobody knows."""
+
+
+def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
+    """Replace what is kept. A disk that is full holds the run elsewhere: here it is passed over."""
+    if len(graph) > GROUPS_MAX:
+        return
+    groups = tuple(
+        KeptGroup(
+            one.name, one.count, tuple((need.group, need.block) for need in one.needs),
+            one.is_local, one.queue, one.touches is not None, work.is_idle_until_sent,
+        )
+        for one, work in zip(graph.groups, works, strict=True)
+    )  # fmt: skip
+    with suppress(OSError):
+        keep_file(folder, NAME, encode(GraphShape(groups, ceiling)), is_durable=False)
+
+
+def kept_shape(folder: str) -> RunOutline | None:
+    """The graph that the run last had, as far as its shape goes."""
+    try:
+        with open(os.path.join(folder, NAME), "rb") as file:
+            shape = decode(GraphShape, file.read())
+        models = frozenset(one.name for one in shape.groups if one.asks_models)
+        return RunOutline(Graph(map(_group, shape.groups)), shape.ceiling, models)
+    except (OSError, HeadwayError, IndexError, ValueError):
+        return None
+
+
+def _group(one: KeptGroup) -> TaskGroup:
+    return TaskGroup(
+        one.name, one.count, tuple(Need(*need) for need in one.needs), queue=one.queue,
+        is_local=one.is_local, touches=ANYTHING if one.is_sharing else None,
+    )  # fmt: skip
+
+
+FOLDER: Final = "runs"
+LAST: Final = "last"
+LETTERS: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+"""In rising order, without those that are taken for one another."""
+SLOTS: Final = len(LETTERS) ** 3
+"""Of a minute, two milliseconds each: three letters say which one."""
+TRIES_MAX: Final = 1000
+"""Neighbouring slots that are looked at when one is taken."""
+LISTED_MAX: Final = 1000
+SOURCE_NAME: Final = "plan.json"
+"""In a run's folder: what is performed now, which an edit may have changed since it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """A run on disk."""
+
+    id: str
+    """`20261116-0423-a7k`: when it began (UTC)."""
+    folder: str
+    created_s: float
+
+
+def new_run(state: str, now_s: float) -> RunPlace:
+    """Make the folder of a new run, for its user alone; `state` is the folder of all state."""
+    parent = os.path.join(state, FOLDER)
+    slot = int(now_s % 60.0 / 60.0 * SLOTS)
+    try:
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        for taken in range(TRIES_MAX):
+            id = _id(now_s, min(slot, SLOTS - TRIES_MAX) + taken)
+            folder = os.path.join(parent, id)
+            try:
+                os.mkdir(folder, mode=0o700)
+            except FileExistsError:
+                continue
+            os.chmod(folder, 0o700)
+            return RunPlace(id, folder, _created_s(id))
+    except OSError as fault:
+        raise JournalError(
+            f"no folder for a run can be made in {parent}: {fault.strerror}",
+            hint="set HEADWAY_STATE_DIR to a folder that can be written to",
+        ) from None
+    raise JournalError(f"{parent} has no room for another run of this minute")
+
+
+def list_runs(state: str, limit: int = LISTED_MAX) -> list[RunPlace]:
+    """Runs that have a journal, newest first."""
+    found = [place for place in _places(state) if os.path.exists(path_of(place.folder))]
+    return found[:limit]
+
+
+def find_run(state: str, word: str) -> RunPlace:
+    """By its id, a piece of it that no other has, or `last`; UsageError if there is no one run."""
+    places = list_runs(state)
+    if not places:
+        raise UsageError(f"there is no run `{word}`: there are no runs yet")
+    if word == LAST:
+        return places[0]
+    exact = [place for place in places if place.id == word]
+    near = exact or [place for place in places if place.id.startswith(word)]
+    near = near or [place for place in places if place.id.endswith(f"-{word}")]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        several = ", ".join(place.id for place in near[:5])
+        raise UsageError(f"`{word}` may be any of {len(near)} runs", detail=several, hint=(
+            f"say which one, for instance `{near[0].id}`"
+        ))  # fmt: skip
+    raise UsageError(
+        f"there is no run `{word}`",
+        hint=did_you_mean(word, [place.id for place in places[:20]]),
+    )
+
+
+def keep_source(folder: str, text: str) -> None:
+    """Replace what is kept beside the journal of what the run is to do."""
+    keep_file(folder, SOURCE_NAME, text.encode())
+
+
+def keep_file(folder: str, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    """Replace a file of a run, for its user alone: all of it, or nothing."""
+    draft = os.path.join(folder, f"{name}.draft")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(draft, os.path.join(folder, name))
+
+
+def kept_source(folder: str, first: str) -> str:
+    """What the run was last to do; `first` is as it began."""
+    try:
+        with open(os.path.join(folder, SOURCE_NAME), encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return first
+
+
+def size_bytes(place: RunPlace) -> int:
+    """What the run takes on disk."""
+    total = 0
+    for folder, _, names in os.walk(place.folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except FileNotFoundError:
+                continue  # It was removed meanwhile.
+    return total
+
+
+def prune(state: str, before_s: float, keep: int = 0) -> list[RunPlace]:
+    """Remove runs that began before then and that nobody owns, except the newest `keep`."""
+    removed = []
+    for place in _places(state)[keep:]:
+        found = owner.look(place.folder)
+        if place.created_s < before_s and not (found and found.is_alive):
+            try:
+                shutil.rmtree(place.folder)
+            except OSError as fault:
+                raise JournalError(f"{place.folder} cannot be removed: {fault.strerror}") from None
+            removed.append(place)
+    return removed
+
+
+def _places(state: str) -> list[RunPlace]:
+    try:
+        names = os.listdir(os.path.join(state, FOLDER))
+    except FileNotFoundError:
+        return []
+    except OSError as fault:
+        raise JournalError(f"{state} cannot be read: {fault.strerror}") from None
+    places = [
+        RunPlace(name, os.path.join(state, FOLDER, name), created_s)
+        for name in names
+        if (created_s := _created_s(name)) >= 0
+    ]
+    return sorted(places, key=lambda place: place.id, reverse=True)
+
+
+def _id(now_s: float, slot: int) -> str:
+    high, low = divmod(slot, len(LETTERS))
+    high, middle = divmod(high, len(LETTERS))
+    stamp = time.strftime("%Y%m%d-%H%M", time.gmtime(now_s))
+    return f"{stamp}-{LETTERS[high]}{LETTERS[middle]}{LETTERS[low]}"
+
+
+def _created_s(id: str) -> float:
+    """When a run of this id began; -1 if it is not an id."""
+    if len(id) != len("20261116-0423-a7k") or not set(id[14:]) <= set(LETTERS):
+        return -1.0
+    try:
+        minute_s = timegm(time.strptime(id[:14], "%Y%m%d-%H%M-"))
+    except ValueError:
+        return -1.0
+    high, middle, low = map(LETTERS.index, id[14:])
+    slot = (high * len(LETTERS) + middle) * len(LETTERS) + low
+    return minute_s + slot / SLOTS * 60.0

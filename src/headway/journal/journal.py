@@ -1,0 +1,431 @@
+"""The record of a run on disk: what happened is durable before anybody acts on it.
+
+Laws:
+- One process owns a run (`owner.py`), and every transaction is of its epoch (`journal_file.py`).
+- `write` returns at once and `then` is called when it is durable; nothing else is waited for.
+- `close` says what is not on the disk; nothing is dropped without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from headway.base import locks as owner
+from headway.base.records import quick
+from headway.engine.record import Header, JournalEntry, TaskRow
+from headway.errors import JournalError
+from headway.journal import file as journal_space
+from headway.journal import file as space
+from headway.journal.file import JournalFile, connect, make, path_of, settle
+from headway.journal.reader import (
+    QUICK_BYTES_MAX,
+    UNREADABLE,
+    JournalReader,
+    examine,
+    placed,
+    size_bytes,
+    spoilt,
+    verify,
+)
+
+# The thread that makes entries durable. It commits at once when idle; the entries that arrive
+# meanwhile form the next batch.
+
+RETRY_S: Final = 1.0
+"""How often a full disk is looked at again."""
+PASSING: Final = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+)  # fmt: skip
+"""Faults of SQLite that may pass."""
+BATCH_ENTRIES_MAX: Final = 4096
+BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A transaction is no larger, so that the first in it need not wait for a long one."""
+WAITING_MAX: Final = 1_000_000
+"""Writings that are kept while the disk does not take them; nothing starts meanwhile, so what is
+in flight is far less."""
+
+Then = Callable[[], None]
+
+
+@quick
+class Writing:
+    """Entries that belong together, and whom to tell."""
+
+    entries: Sequence[JournalEntry]
+    then: Then | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatistics:
+    """A writer at an instant."""
+
+    entries: int
+    """Written and synced by this process."""
+    commits: int
+    waiting: int
+    """Writings that are not durable yet."""
+    fault: str
+
+
+class JournalWriter:
+    """One thread, one queue, one file."""
+
+    def __init__(
+        self, file: JournalFile, folder: str, on_fault: Callable[[str, bool], None]
+    ) -> None:
+        """`on_fault(reason, is_stuck)` is called in the loop: stuck is what could not be written,
+        and no reason means that all is well again."""
+        self._file = file
+        self._folder = folder
+        self._on_fault = on_fault
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0
+        """The loop's thread."""
+        self._queue: deque[Writing] = deque()
+        self._calls = threading.Semaphore(0)
+        self._is_called = False
+        self._is_due = False
+        """Whether the loop will call."""
+        self._is_ending = False
+        self._waiting: deque[Writing] = deque()
+        self._fault = ""
+        self.is_over = False
+        """Something is wrong that trying again does not help."""
+        self._entries = 0
+        self._commits = 0
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<JournalWriter {self._entries} entries in {self._commits} commits{self._fault}>"
+
+    @property
+    def fault(self) -> str:
+        """Why entries are not becoming durable, or soon may not; empty when all is well."""
+        return self._fault
+
+    def put(self, entries: Sequence[JournalEntry], then: Then | None) -> None:
+        """Give entries to the thread, from any other."""
+        if self._fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
+            raise JournalError(f"too much waits for the disk: {self._fault}")
+        self._queue.append(Writing(entries, then))
+        if self._is_called:
+            return
+        loop = self._loop
+        is_there = loop is not None and not loop.is_closed()
+        if then is not None or not is_there or threading.get_ident() != self._owner:
+            self._call()
+        elif loop is not None and not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._call)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to write, and to tell the loop."""
+        self._loop = loop
+        self._owner = threading.get_ident()
+        if not space.hold(self._folder):
+            self._failed(space.full_words(self._folder), is_stuck=False)
+        self._thread.start()
+
+    def stop(self) -> list[JournalEntry]:
+        """Write what is left, once more if need be, and end; what is not durable."""
+        if self._thread.ident is not None:
+            self._is_ending = True
+            self._calls.release()
+            self._thread.join()
+        return [entry for writing in self._waiting for entry in writing.entries]
+
+    def statistics(self) -> WriterStatistics:
+        waiting = len(self._queue) + len(self._waiting)
+        return WriterStatistics(self._entries, self._commits, waiting, self._fault)
+
+    def _run(self) -> None:
+        is_last = False
+        try:
+            settle(self._folder)
+        except OSError as fault:
+            self._failed(_disk_words(self._folder, fault), is_stuck=True)
+        while not is_last:
+            is_last = self._collect()
+            while self._waiting and not self.is_over:
+                if not self._write(self._batch()):
+                    break
+            if self._fault and not self._waiting and space.hold(self._folder):
+                self._fault = ""
+                self._tell(self._on_fault, "", False)
+
+    def _collect(self) -> bool:
+        """Take all that has come, waiting for the first; whether it is the end."""
+        self._calls.acquire(timeout=RETRY_S if self._fault else None)
+        # In this order: who comes after it calls again, and who came before it is taken.
+        self._is_called = False
+        is_last = self._is_ending
+        queue, waiting = self._queue, self._waiting
+        while queue:
+            waiting.append(queue.popleft())
+        return is_last
+
+    def _call(self) -> None:
+        """Wake the thread, unless it has all or will look anyhow."""
+        self._is_due = False
+        if self._queue and not self._is_called:
+            self._is_called = True
+            self._calls.release()
+
+    def _batch(self) -> list[Writing]:
+        batch: list[Writing] = []
+        entries = size = 0
+        for writing in self._waiting:
+            batch.append(writing)
+            entries += len(writing.entries)
+            for entry in writing.entries:
+                if entry.bodies:
+                    size += sum(map(len, entry.bodies))
+            if entries >= BATCH_ENTRIES_MAX or size >= BATCH_BYTES_MAX:
+                break
+        return batch
+
+    def _write(self, batch: list[Writing]) -> bool:
+        entries = [entry for writing in batch for entry in writing.entries]
+        while True:
+            try:
+                if entries:
+                    self._file.commit(entries)
+                    self._commits += 1
+            except Exception as fault:
+                # The thread's boundary: whatever it is, its entries are kept and it is said.
+                self.is_over = not may_pass(fault)
+                has_room = not self.is_over and space.give(self._folder)
+                self._failed(_disk_words(self._folder, fault), is_stuck=not has_room)
+                if has_room:
+                    continue
+                return False
+            break
+        self._entries += len(entries)
+        for _ in batch:
+            self._waiting.popleft()
+        thens = [writing.then for writing in batch if writing.then is not None]
+        if thens:
+            self._tell(self._settle, thens)
+        return True
+
+    def _failed(self, reason: str, is_stuck: bool) -> None:
+        self._fault = reason
+        self._tell(self._on_fault, reason, is_stuck)
+
+    def _settle(self, thens: list[Then]) -> None:
+        """In the loop: one that raises does not keep the others from being told."""
+        for at, then in enumerate(thens):
+            try:
+                then()
+            except BaseException:
+                self._tell(self._settle, thens[at + 1 :])
+                raise
+
+    def _tell(self, what: Callable[..., None], *args: object) -> None:
+        if self._loop is not None:
+            # The loop may be closed by now: then nobody is left to be told.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(what, *args)
+
+
+def may_pass(fault: Exception) -> bool:
+    """Whether the same may be written later: the disk is full, say, and the file is not spoilt."""
+    if isinstance(fault, sqlite3.Error):
+        return getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in PASSING
+    return isinstance(fault, OSError)
+
+
+def _disk_words(folder: str, fault: Exception) -> str:
+    """Why the disk did not take it; of a full disk, which one."""
+    is_full = isinstance(fault, OSError) and fault.errno in space.FULL
+    is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+    return space.full_words(folder) if is_full else in_words(fault)
+
+
+def in_words(fault: Exception) -> str:
+    """Why the disk did not take it."""
+    if isinstance(fault, OSError):
+        return fault.strerror or str(fault)
+    return str(fault)
+
+
+NAMED_MAX: Final = 5
+"""Tasks that an error names; it says how many more there are."""
+
+
+class Journal:
+    """The one writer of a run, for one event loop; `write` may be called from any thread."""
+
+    __slots__ = (
+        "_file", "_flushing", "_lock", "_on_end", "_on_fault", "_told", "_writer", "folder",
+        "reader",
+    )  # fmt: skip
+
+    def __init__(self, folder: str, lock: int) -> None:
+        """By `create` or `open`; the lock is held."""
+        self.folder = folder
+        self._lock = lock
+        database = connect(path_of(folder))
+        try:
+            self._file = JournalFile(folder, database)
+            self.reader = JournalReader(folder)
+            """What is durable, for the thread of the event loop."""
+        except BaseException:
+            database.close()
+            raise
+        self._writer = JournalWriter(self._file, folder, self._faulted)
+        self._told = ""
+        self._on_fault: Callable[[str], None] | None = None
+        self._on_end: Callable[[JournalError], None] | None = None
+        self._flushing: set[asyncio.Future[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Journal {self.folder}, epoch {self.epoch}{self.fault and ', failing'}>"
+
+    @classmethod
+    def create(cls, folder: str, header: Header) -> Journal:
+        """Begin the journal of a new run; the folder may be there, a journal in it may not."""
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as fault:
+            raise JournalError(f"{folder} cannot be made: {fault.strerror}") from None
+        lock = owner.take(folder)
+        try:
+            make(folder, header)
+            return cls(folder, lock)
+        except FileExistsError:
+            owner.drop(lock)
+            raise JournalError(f"{path_of(folder)} is there already") from None
+        except (OSError, sqlite3.Error) as fault:
+            owner.drop(lock)
+            raise JournalError(f"no journal can be made in {folder}: {in_words(fault)}") from None
+
+    @classmethod
+    def open(cls, folder: str) -> Journal:
+        """Take the journal over, to go on with its run. JournalError: owned, spoilt, not there."""
+        if not os.path.exists(path_of(folder)):
+            raise JournalError(f"there is no journal in {folder}")
+        lock = owner.take(folder)
+        try:
+            examine(folder)
+            if size_bytes(folder) <= QUICK_BYTES_MAX:
+                with JournalReader(folder) as reader:
+                    verify(reader)
+            return cls(folder, lock)
+        except JournalError as fault:
+            owner.drop(lock)
+            raise placed(folder, fault) from None
+        except UNREADABLE as fault:
+            owner.drop(lock)
+            raise spoilt(folder, in_words(fault)) from None
+
+    @property
+    def header(self) -> Header:
+        return self._file.header
+
+    @property
+    def epoch(self) -> int:
+        """How many processes have owned the run, this one included."""
+        return self._file.epoch
+
+    @property
+    def fault(self) -> str:
+        """Why entries are not becoming durable, or soon may not; empty when all is well."""
+        return self._writer.fault
+
+    def rows(self) -> Iterator[TaskRow]:
+        """Where every task is that was ever started, in the order in which they first were."""
+        return self.reader.rows()
+
+    def body(self, digest: bytes) -> bytes | None:
+        """A durable text; None if it is not kept. Event-loop thread only."""
+        return self.reader.body(digest)
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
+        on_end: Callable[[JournalError], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to write. `on_fault(reason)` is called in the loop, with "" when it is over;
+        `on_end`, if nothing can be written any more."""
+        self._on_fault = on_fault
+        self._on_end = on_end
+        self._writer.start(loop)
+
+    def write(
+        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
+    ) -> None:
+        """Write these in one transaction; `then` is called in the loop once they are durable."""
+        self._writer.put(entries, then)
+
+    async def flush(self) -> None:
+        """Return when everything written before is durable; JournalError while it cannot be."""
+        done = asyncio.get_running_loop().create_future()
+
+        def settle() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._flushing.add(done)
+        try:
+            self._writer.put((), settle)
+            await done
+        finally:
+            self._flushing.discard(done)
+
+    def close(self) -> None:
+        """Write what is left and let go of the run. JournalError says what is not durable."""
+        if self._lock < 0:
+            return
+        lock, self._lock = self._lock, -1
+        try:
+            left = self._writer.stop()
+            self.reader.close()
+            self._file.close(is_clean=not left)
+        except sqlite3.Error:
+            pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
+        finally:
+            journal_space.drop(self.folder)
+            owner.drop(lock)
+        if left:
+            raise _not_durable(self.folder, left, self.fault)
+
+    def statistics(self) -> WriterStatistics:
+        return self._writer.statistics()
+
+    def _faulted(self, reason: str, is_stuck: bool) -> None:
+        if is_stuck:
+            for done in self._flushing:
+                if not done.done():
+                    done.set_exception(JournalError(f"what happened is not on the disk: {reason}"))
+        if self._writer.is_over and self._on_end is not None:
+            self._on_end(
+                JournalError(
+                    f"nothing more can be written to the journal: {reason}",
+                    where=path_of(self.folder),
+                    hint="`headway doctor` says whether it is spoilt",
+                )
+            )
+        elif self._on_fault is not None and bool(reason) != bool(self._told):
+            self._told = reason
+            self._on_fault(reason)
+
+
+def _not_durable(folder: str, left: list[JournalEntry], fault: str) -> JournalError:
+    names = list(dict.fromkeys(entry.row.name for entry in left if entry.row is not None))
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return JournalError(
+        f"{len(left)} events of this run are not on the disk: {fault}",
+        where=path_of(folder),
+        detail=f"tasks: {', '.join(names[:NAMED_MAX])}{more}" if names else None,
+        hint="make room there, then `headway resume`: ends of commands are in a log of their own; "
+        "other tasks that are named here are done again",
+    )

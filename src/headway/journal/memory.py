@@ -1,0 +1,56 @@
+"""Where events and results become durable: a journal, or memory for runs that need none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headway.engine.record import JournalEntry
+
+
+class Record(Protocol):
+    """Takes down what happens. Writing returns at once and never fails; durability comes later."""
+
+    def write(
+        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
+    ) -> None:
+        """Keep these, in one transaction; `then` is called on the loop when they are durable."""
+
+    async def flush(self) -> None:
+        """Wait until everything written so far is durable."""
+
+
+class NullJournal:
+    """Keeps nothing and says that it is durable, as soon as the loop comes round."""
+
+    __slots__ = ("_thens",)
+
+    def __init__(self) -> None:
+        self._thens: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Memory, {len(self._thens)} waiting>"
+
+    def write(
+        self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
+    ) -> None:
+        del entries
+        if then is None:
+            return
+        if not self._thens:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._thens.append(then)
+
+    async def flush(self) -> None:
+        while self._thens:
+            await asyncio.sleep(0)
+
+    def statistics(self) -> int:
+        """How many wait to be told."""
+        return len(self._thens)
+
+    def _tell(self) -> None:
+        thens, self._thens = self._thens, []
+        for then in thens:
+            then()

@@ -1,0 +1,589 @@
+"""Calls before their permit: what each has to wait for, in which order, and what will never be.
+
+Laws:
+- A call goes through three doors: the leader of its cached beginning, the budgets, the quota. It
+  is in the quota's line only when the first two are behind it.
+- Whoever waits at the first two doors is parked, in order of arrival, and tried again when
+  something has happened that it may have waited for, or when its time is up.
+- What can never be granted is denied when its turn comes, with the reason and what to do about it.
+- A decision is made until nothing moves any more: what one call gives up may let another one go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from headway.base.values import Fault, Limit, Permit, Reading, SettledAs, Tally, Wait
+from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
+from headway.pacing.budget import (
+    BudgetLedgerStatistics,
+    Cut,
+    Growth,
+    MonthlyBudgets,
+    MonthlyBudgetsStatistics,
+    named,
+    no_room,
+)
+from headway.pacing.estimate import Estimates, EstimatesStatistics, Prices
+from headway.pacing.lane import CallEntry, Lane, Lanes, LanesStatistics, Request
+from headway.pacing.memory import (
+    HOUR_UNKNOWN,
+    AccountTerms,
+    CallId,
+    ChronicleMemory,
+    Claim,
+    DaySpend,
+    PacingMemory,
+    Spend,
+)
+from headway.pacing.queue import Leaders, LeadersStatistics
+from headway.pacing.quota import Decision, Settlement
+from headway.pacing.windows import WindowState
+
+FOLLOWS: Final = "the first answer to a call with the same cached beginning"
+BUDGETED: Final = "what calls in flight leave of the budget"
+
+Door = tuple[str, str] | str
+"""What parked calls wait for together: a beginning, or an account's budget."""
+
+_WORDS: Final = re.compile(r"(\S+) \((.*); ([0-9]+\.[0-9]) s; [0-9]+ waiting\)")
+"""What a call that gives up is told it waited for: see `_in_words`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A call that may be sent now."""
+
+    id: CallId
+    permit: Permit
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A call that will never be granted; `code` is that of the error to raise."""
+
+    id: CallId
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionDecision:
+    """What may go, what never will, when to decide again if nothing happens before; and what was
+    sent and is to be ended."""
+
+    grants: tuple[Granted, ...]
+    denials: tuple[Denied, ...]
+    wake_s: float
+    cuts: tuple[Cut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStatistics:
+    """Calls that are not in the quota's line yet."""
+
+    parked: int
+
+
+class WaitingCalls:
+    """Everybody who has no permit yet."""
+
+    __slots__ = ("_denials", "_estimates", "_lanes", "_leaders", "_parked", "_purse")
+
+    def __init__(
+        self, lanes: Lanes, purse: MonthlyBudgets, leaders: Leaders, estimates: Estimates
+    ) -> None:
+        self._lanes = lanes
+        self._purse = purse
+        self._leaders = leaders
+        self._estimates = estimates
+        self._parked: dict[Door, OrderedDict[CallId, CallEntry]] = {}
+        self._denials: dict[CallId, Denied] = {}
+
+    def __repr__(self) -> str:
+        return f"<Waiting {self.statistics().parked} parked>"
+
+    def enter(self, entry: CallEntry, now: float) -> float:
+        """Go as far as possible; returns when to try again, inf if only an event helps."""
+        lane = self._lanes.of(entry.request, now)
+        call, account, request = entry.request.id, entry.request.account, entry.request
+        if entry.beginning is not None:
+            until_s = self._leaders.until_s(entry.beginning, call, entry.asked_s, now)
+            if until_s > now:
+                self._park(entry, FOLLOWS)
+                return until_s
+        self.size(entry, lane, now)
+        entry.claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+        room = self._purse.room(account, entry.claim)
+        refusal = self._unbounded(entry) or (self._too_dear(entry) if room == "never" else None)
+        if refusal is not None:
+            self._unpark(entry)
+            self._deny(entry, refusal)
+        elif room == "later" or (entry.parked != BUDGETED and account in self._parked):
+            self._park(entry, BUDGETED)
+        else:
+            self._unpark(entry)
+            self._purse.claim(Claim(call, account, entry.claim))
+            lane.enter(entry, now)
+        return inf
+
+    def size(self, entry: CallEntry, lane: Lane, now: float) -> None:
+        """Estimate what a call will consume, by all that is known now."""
+        is_warm = entry.beginning is not None and self._leaders.is_warm(entry.beginning, now)
+        entry.demand = self._estimates.demand(entry.request.sketch, lane.dialect, is_warm)
+
+    def leave(self, entry: CallEntry, now: float) -> str:
+        """Give up; says in words what the call was waiting for."""
+        denied = self._denials.pop(entry.request.id, None)
+        if denied is not None:
+            return denied.message
+        if entry.parked:
+            why = entry.parked
+            self._unpark(entry)
+            return why
+        lane = self._lanes.of(entry.request, now)
+        lane.leave(entry)
+        self._purse.settle(entry.request.id, None)
+        return _in_words(lane, now)
+
+    def reconsider(self, now: float) -> None:
+        """A budget was changed: whoever is in a line goes through every door again."""
+        waiting = [(entry, lane) for lane in self._lanes for entry in lane.waiting]
+        for entry, lane in waiting:
+            lane.leave(entry)
+            self._purse.settle(entry.request.id, None)
+        for entry, _ in sorted(waiting, key=lambda one: one[0].number):
+            self.enter(entry, now)
+
+    def decide(self, now: float) -> AdmissionDecision:
+        """Everything that may go now, in fair order; everything that never will."""
+        grants: list[Granted] = []
+        while True:
+            moved = len(grants) + len(self._denials)
+            wake_s = min(self._purse.expire(now), self._try_parked(now))
+            for lane in self._lanes:
+                wake_s = min(wake_s, self._serve(lane, grants, now))
+            if not self._parked or moved == len(grants) + len(self._denials):
+                break
+        denials, self._denials = tuple(self._denials.values()), {}
+        return AdmissionDecision(tuple(grants), denials, wake_s)
+
+    def statistics(self) -> WaitingStatistics:
+        return WaitingStatistics(sum(map(len, self._parked.values())))
+
+    def _park(self, entry: CallEntry, why: str) -> None:
+        """Wait at a door, behind those who do; whoever waits there keeps its place."""
+        if entry.parked != why:
+            self._unpark(entry)
+            entry.parked = entry.was_parked = why
+            self._parked.setdefault(_door(entry), OrderedDict())[entry.request.id] = entry
+
+    def _unpark(self, entry: CallEntry) -> None:
+        if entry.parked:
+            door = _door(entry)
+            entry.parked = ""
+            del self._parked[door][entry.request.id]
+            if not self._parked[door]:
+                del self._parked[door]
+
+    def _try_parked(self, now: float) -> float:
+        """Let those go on whose reason is gone; returns when the next one's time is up.
+
+        Of calls that wait at the same door, whoever comes after one that must wait on does too.
+        """
+        wake_s = inf
+        for parked in list(self._parked.values()):
+            while parked:
+                call, entry = next(iter(parked.items()))
+                wake_s = min(wake_s, self.enter(entry, now))
+                if call in parked:
+                    break
+        return wake_s
+
+    def _serve(self, lane: Lane, grants: list[Granted], now: float) -> float:
+        """Grant what the lane's quota grants; deny what it never will."""
+
+        def size(entry: CallEntry) -> None:
+            self.size(entry, lane, now)
+
+        while True:
+            granted, decision = lane.decide(size, now)
+            grants += [
+                Granted(one.request.id, one.permit) for one in granted if one.permit is not None
+            ]
+            for entry in granted:
+                if entry.beginning is not None:
+                    self._leaders.sent(entry.beginning, entry.request.id, now)
+            hopeless = _hopeless(lane, decision)
+            if not hopeless:
+                return decision.wake_s if decision is not None else inf
+            for entry, error in hopeless:
+                self.leave(entry, now)
+                self._deny(entry, error)
+
+    def _deny(self, entry: CallEntry, error: HeadwayError) -> None:
+        call = entry.request.id
+        self._denials[call] = Denied(call, error.code, error.message, error.hint or "")
+        if entry.beginning is not None:
+            self._leaders.ended(entry.beginning, call)
+
+    def _unbounded(self, entry: CallEntry) -> BudgetReachedError | None:
+        """Why a budget has to refuse a call: it has no price, or its answer has no end."""
+        request = entry.request
+        budgets = self._purse.budgets(request.account)
+        in_money = any(budget.microusd is not None for budget in budgets)
+        if in_money and not self._estimates.has_price(request.sketch):
+            return BudgetReachedError(
+                f"there is a budget in money, and no price is known for {request.sketch.model}",
+                hint="use a model with a known price, or budget in tokens",
+            )
+        has_budget = in_money or any(budget.tokens is not None for budget in budgets)
+        if not has_budget or request.is_soft or request.sketch.max_output_tokens is not None:
+            return None
+        return BudgetReachedError(
+            "there is a budget, and this call does not limit the length of its answer",
+            hint="set max_tokens (OpenAI: max_completion_tokens or max_output_tokens; Gemini: "
+            "maxOutputTokens)",
+        )
+
+    def _too_dear(self, entry: CallEntry) -> BudgetReachedError:
+        what = f"{entry.claim.tokens:,.0f} tokens"
+        if entry.claim.microusd:
+            what += f", ${entry.claim.microusd / 1e6:,.4f}"
+        about = "about" if entry.request.is_soft else "up to"
+        return no_room(named(self._purse, entry.request.account), f"a call of {about} {what}")
+
+
+def _hopeless(lane: Lane, decision: Decision | None) -> list[tuple[CallEntry, HeadwayError]]:
+    """Those who wait and whom no time and no event will help, and why."""
+    if decision is None or decision.wait is None or decision.place is None:
+        return []
+    wait = decision.wait
+    if wait.until_s < inf:
+        return []
+    if wait.resource == "account":
+        hint = "check the account with its provider; it is asked again every 30 seconds"
+        closed = f"{lane.account} takes no calls: {wait.reason}"
+        return [(one, AccountClosedError(closed, hint=hint)) for one in lane.waiting]
+    first = lane.in_line[decision.place]
+    balances = (mirror.balance for mirror in lane.quota.belief.mirrors)
+    short = [one.limit.name for one in balances if not one.can_ever(first.demand)]
+    if lane.calling and not short:
+        return []
+    hint = "make the call smaller, or change what is set with `headway limits`"
+    too_little = f"{(short or [wait.resource])[0]} leaves too little for this call, for good"
+    return [(first, DemandTooLargeError(too_little, hint=hint))]
+
+
+def _door(entry: CallEntry) -> Door:
+    """Where a parked call waits."""
+    return (entry.parked == FOLLOWS and entry.beginning) or entry.request.account
+
+
+def _in_words(lane: Lane, now: float) -> str:
+    """What the line waits for."""
+    wait = lane.wait
+    if wait is None:
+        return "its turn"
+    left = "until a call ends" if wait.until_s == inf else f"{max(0.0, wait.until_s - now):.1f} s"
+    return f"{wait.resource} ({wait.reason}; {left}; {lane.queued} waiting)"
+
+
+def wait_in(words: str, now: float) -> Wait | None:
+    """The record that such words were made of; `None` if they do not say how long it takes."""
+    found = _WORDS.search(words)
+    return None if found is None else Wait(found[1], now + float(found[3]), found[2])
+
+
+# Everything that one user may call: all accounts, their quotas, estimates, budgets and callers.
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """How a call ended, as its caller saw it."""
+
+    how: SettledAs
+    tally: Tally = Tally(known="unknown")
+    fault: Fault | None = None
+    reading: Reading = Reading()
+    dialect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BookStatistics:
+    """Everything at an instant."""
+
+    calls: int
+    parked: int
+    lanes: LanesStatistics
+    purse: MonthlyBudgetsStatistics
+    leaders: LeadersStatistics
+    estimates: EstimatesStatistics
+
+
+class Book:
+    """All that is known of a user's accounts, and everybody who waits or calls."""
+
+    __slots__ = (
+        "_entries", "_estimates", "_growth", "_leaders", "_numbers", "_waiting", "lanes", "purse",
+    )  # fmt: skip
+
+    def __init__(
+        self, memory: PacingMemory, prices: Prices, now: float, age_s: float = 0.0
+    ) -> None:
+        """Go on from a memory that was written `age_s` before `now`."""
+        self.lanes = Lanes(memory, now - age_s, now)
+        self.purse = MonthlyBudgets(memory, now)
+        self._estimates = Estimates(prices)
+        self._growth = Growth(self.purse, self._estimates)
+        self._leaders = Leaders()
+        self._waiting = WaitingCalls(self.lanes, self.purse, self._leaders, self._estimates)
+        self._entries: dict[CallId, CallEntry] = {}
+        self._numbers = 0
+
+    def __repr__(self) -> str:
+        return f"<Book {len(self._entries)} calls, {self._waiting!r}, {self.lanes!r}>"
+
+    def ask(self, request: Request, now: float) -> None:
+        """A call wants a permit. Asking again for the same call changes nothing."""
+        if request.id not in self._entries:
+            # Whoever asks has not called: what a former process kept for the call is free.
+            self.purse.settle(request.id, None)
+            self._waiting.enter(self._open(request, now), now)
+
+    def leave(self, call: CallId, now: float) -> str:
+        """Give up waiting; says in words what for, or nothing if the call was not waiting."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is not None:
+            return ""
+        why = self._waiting.leave(entry, now)
+        self._close(entry)
+        return why
+
+    def decide(self, now: float) -> AdmissionDecision:
+        """Everything that can be granted now, everything that never will be, what is to be cut, and
+        when to ask again."""
+        verdict = self._waiting.decide(now)
+        for grant in verdict.grants:
+            entry = self._entries[grant.id]
+            self._estimates.began(entry.number, entry.demand)
+        for denied in verdict.denials:
+            self._close(self._entries[denied.id])
+        cuts = self._growth.take()
+        return replace(verdict, cuts=cuts) if cuts else verdict
+
+    def first_byte(self, call: CallId, reading: Reading, dialect: str, now: float) -> None:
+        """An answer began, with these headers."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return
+        lane = self.lanes.spoken(entry.request, dialect, now)
+        entry.answered_s = now
+        lane.quota.first_byte(entry.permit.id, reading, now)
+        if entry.beginning is not None:
+            self._leaders.answered(entry.beginning, now)
+
+    def progress(self, call: CallId, output_tokens: float, now: float) -> bool:
+        """An answer has grown to so many tokens; True if more is claimed for it than before."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return False
+        self._estimates.progressed(entry.number, output_tokens)
+        quota = self.lanes.of(entry.request, now).quota
+        quota.progress(entry.permit.id, output_tokens, now)
+        return entry.request.is_soft and self._growth.grew(entry, output_tokens)
+
+    def settle(self, call: CallId, outcome: CallOutcome, now: float) -> bool:
+        """A permit ends; only the first time does anything, and returns True."""
+        entry = self._entries.get(call)
+        if entry is None or entry.permit is None:
+            return False
+        lane, sketch = self.lanes.spoken(entry.request, outcome.dialect, now), entry.request.sketch
+        ran, tally = outcome.how == "used", outcome.tally
+        if entry.request.is_soft:
+            entry.claim = self._growth.owed(entry, tally.output_tokens)
+        spend = self._estimates.spend(sketch, entry.claim, tally, entry.request.is_soft)
+        usage = self._estimates.usage(entry.demand, tally, spend, lane.dialect)
+        is_whole = ran and outcome.fault is None
+        self._estimates.ended(entry.number, sketch, tally if is_whole else None)
+        self.purse.settle(call, spend if ran else None)
+        settlement = Settlement(outcome.how, usage, outcome.fault, outcome.reading)
+        lane.settle(call, entry.permit, settlement, now)
+        self._close(entry)
+        return True
+
+    def gone(self, client: str, now: float) -> int:
+        """A client died: what it had sent was sent. Returns how many permits it held."""
+        held = 0
+        for call in [call for call in self._entries if call[0] == client]:
+            if self.settle(call, CallOutcome("used"), now):
+                held += 1
+            else:
+                self.leave(call, now)
+        return held
+
+    def adopt(self, request: Request, age_s: float, now: float) -> None:
+        """A client holds a permit for a call that it sent `age_s` ago, from a former broker."""
+        if request.id not in self._entries:
+            entry, lane = self._open(request, now), self.lanes.of(request, now)
+            self._waiting.size(entry, lane, now)
+            claim = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+            entry.claim = self.purse.adopt(Claim(request.id, request.account, claim))
+            self._estimates.began(entry.number, entry.demand)
+            lane.adopt(entry, now - age_s, now)
+
+    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
+        """The user's terms for an account, one `account/group` of it, or every account (``)."""
+        self.lanes.configure(key, terms, now)
+        if self.purse.budget(key, terms.budget):
+            for entry in self._entries.values():
+                if entry.permit is not None:
+                    # Where the budget is the first in money, no price was claimed for it.
+                    request, claim = entry.request, entry.claim
+                    most = self._estimates.claim(request.sketch, entry.demand, request.is_soft)
+                    tokens = max(claim.tokens, most.tokens)
+                    money = max(claim.microusd, most.microusd)
+                    entry.claim = Spend(tokens, money, most.unpriced)
+                    self.purse.claim(Claim(request.id, request.account, entry.claim))
+            self._waiting.reconsider(now)
+
+    def memory(self, now: float) -> PacingMemory:
+        """All that outlives this process. What nobody was granted costs nothing if we die."""
+        waiting = {call for call, entry in self._entries.items() if entry.permit is None}
+        claims = tuple(claim for claim in self.purse.claims() if claim.id not in waiting)
+        return PacingMemory(
+            month=self.purse.month, terms=self.lanes.terms(), lanes=self.lanes.memory(now),
+            spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
+        )  # fmt: skip
+
+    def statistics(self) -> BookStatistics:
+        return BookStatistics(
+            len(self._entries), self._waiting.statistics().parked, self.lanes.statistics(),
+            self.purse.statistics(), self._leaders.statistics(), self._estimates.statistics(),
+        )  # fmt: skip
+
+    def _open(self, request: Request, now: float) -> CallEntry:
+        self._numbers += 1
+        prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
+        entry = CallEntry(request, self._numbers, now, (lane.key, prefix) if prefix else None)
+        self._entries[request.id] = entry
+        return entry
+
+    def _close(self, entry: CallEntry) -> None:
+        del self._entries[entry.request.id]
+        self._growth.ended(entry.request.id)
+        if entry.beginning is not None:
+            self._leaders.ended(entry.beginning, entry.request.id)
+
+
+# What a person is told of their accounts: limits, from where, how old, used now, by whom.
+
+
+@dataclass(frozen=True, slots=True)
+class LimitView:
+    """One limit of an account."""
+
+    limit: Limit
+    used: float
+    """Of the limit, now: everybody's use, as far as the provider told."""
+    age_s: float | None = None
+    """Since the provider last confirmed it; `None` if it never did."""
+    neighbours_per_s: float = 0.0
+    each: float = 0.0
+    """What every call takes of it, where reservations do not come back."""
+    spare: float = 0.0
+    """What is never used of it, less what comes back of calls in flight."""
+    holds: float = 0.0
+    """What a call holds until its end, where some of it comes back then."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerView:
+    """One client's calls in a lane."""
+
+    client: str
+    in_flight: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One account and model group."""
+
+    account: str
+    group: str
+    dialect: str
+    share: float
+    pace: str
+    limits: tuple[LimitView, ...]
+    width: float
+    """Calls that may be in flight at once, as far as is known."""
+    in_flight: int
+    granted: int
+    refused: int
+    waits_for: str
+    callers: tuple[CallerView, ...]
+    chronicle: ChronicleMemory = ChronicleMemory()
+    """What happened lately, and usually at which hour; `core/health.py` says what it means."""
+    windows: tuple[WindowState, ...] = ()
+    """Usage windows, known by the share that is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookView:
+    """Everything at an instant."""
+
+    month: str
+    lanes: tuple[LaneView, ...]
+    ledgers: tuple[tuple[str, BudgetLedgerStatistics], ...]
+    terms: tuple[tuple[str, AccountTerms], ...]
+    date: str = ""
+    hour: int = HOUR_UNKNOWN
+    """Of the day, by the broker's clock: what the hours of chronicles are."""
+    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    """What was spent on which day, by account."""
+
+
+def describe(book: Book, now: float) -> BookView:
+    """All accounts of a user, for people."""
+    purse = book.purse.statistics()
+    lanes = tuple(_lane(lane, now) for lane in book.lanes)
+    diary = book.purse.diary
+    return BookView(
+        purse.month, lanes, purse.ledgers, book.lanes.terms(), diary.date, book.lanes.hour,
+        diary.memory(),
+    )  # fmt: skip
+
+
+def _lane(lane: Lane, now: float) -> LaneView:
+    told = lane.quota.statistics()
+    belief = lane.quota.belief
+    limits = []
+    for mirror in belief.mirrors:
+        known = mirror.statistics()
+        used = known.capacity - mirror.balance.level(now)
+        age_s = None if known.read_s == -inf else now - known.read_s
+        balance = mirror.balance
+        each = balance.mean_need if balance.toll.keeps else 0.0
+        limits.append(
+            LimitView(
+                known.limit, max(0.0, used), age_s, known.draw_per_s, each, balance.spare(),
+                balance.holds(),
+            )
+        )  # fmt: skip
+    width = told.belief.width
+    flying = Counter(call[0] for call in lane.calling)
+    waiting = Counter(entry.request.id[0] for entry in lane.waiting)
+    callers = [CallerView(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]
+    wait, terms = lane.wait, lane.lasting.terms
+    return LaneView(
+        lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
+        min(width.limit, width.cap), told.in_flight, told.granted, told.refused,
+        "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
+        lane.chronicle.memory(now), belief.allowances.statistics(now),
+    )  # fmt: skip

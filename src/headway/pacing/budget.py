@@ -1,0 +1,357 @@
+"""All budgets of a user: each account's own, and the one for every account together.
+
+Laws:
+- A call counts towards the budget of its account and towards the common one, in that order.
+- A call that a former process knew of and nobody has come back for was paid, at what was claimed
+  for it: its ceiling, or what its answer had grown to if the claim was soft. Whoever comes back
+  later all the same does not pay twice.
+- A budget is for a calendar month; what is in flight at midnight counts in the new one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, Literal
+
+from headway.base.numbers import next_month
+from headway.errors import BudgetReachedError
+from headway.pacing.estimate import Estimates
+from headway.pacing.lane import CallEntry
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    CallId,
+    Claim,
+    Diary,
+    MonthlyBudget,
+    PacingMemory,
+    Spend,
+)
+
+# What was spent of a budget this month, and what calls in flight may still spend of it.
+
+Room = Literal["yes", "later", "never"]
+"""Whether a budget has room: now, perhaps when calls in flight turn out cheaper, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLedgerStatistics:
+    """A budget at an instant."""
+
+    budget: MonthlyBudget
+    spent: Spend
+    claimed: Spend
+
+
+class BudgetLedger:
+    """One budget, or the absence of one, and everything that counts towards it."""
+
+    __slots__ = ("_claims", "budget", "claimed", "spent")
+
+    def __init__(self, budget: MonthlyBudget = MonthlyBudget(), spent: Spend = Spend()) -> None:
+        self.budget = budget
+        self.spent = spent
+        self.claimed = Spend()
+        self._claims: dict[CallId, Spend] = {}
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.statistics()}>"
+
+    def room(self, need: Spend) -> Room:
+        """Whether so much more may be claimed."""
+        alone = self.spent.plus(need)
+        if _exceeds(alone, self.budget):
+            return "never"
+        return "later" if _exceeds(alone.plus(self.claimed), self.budget) else "yes"
+
+    def claim(self, call: CallId, need: Spend) -> None:
+        """Keep this for a call, in place of what was kept for it."""
+        self.drop(call)
+        self._claims[call] = need
+        self.claimed = self.claimed.plus(need)
+
+    def drop(self, call: CallId) -> None:
+        """The call cost nothing."""
+        need = self._claims.pop(call, None)
+        if need is not None:
+            # Sums of floats drift: with nothing in flight, nothing is claimed.
+            left = self.claimed.minus(need)
+            self.claimed = left if self._claims else Spend()
+
+    def settle(self, call: CallId, used: Spend) -> None:
+        """The call cost this."""
+        self.drop(call)
+        self.spent = self.spent.plus(used)
+
+    def reset(self) -> None:
+        """A new month: nothing is spent; what is in flight will be."""
+        self.spent = Spend()
+
+    def statistics(self) -> BudgetLedgerStatistics:
+        return BudgetLedgerStatistics(self.budget, self.spent, self.claimed)
+
+
+def _exceeds(spend: Spend, budget: MonthlyBudget) -> bool:
+    too_many = budget.tokens is not None and spend.tokens > budget.tokens
+    return too_many or (budget.microusd is not None and spend.microusd > budget.microusd)
+
+
+CLAIM_S: Final = 10.0
+"""Clients of a broker that was killed are back within a second; after this long they are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyBudgetsStatistics:
+    """Every ledger by its account."""
+
+    month: str
+    ledgers: tuple[tuple[str, BudgetLedgerStatistics], ...]
+
+
+class MonthlyBudgets:
+    """What was spent, and what may still be."""
+
+    __slots__ = ("_claims", "_ledgers", "_orphans", "_orphans_until_s", "_paid", "diary", "month")
+
+    def __init__(self, memory: PacingMemory, now: float) -> None:
+        self.month = memory.month
+        self.diary = Diary(memory.days)
+        self._ledgers = {key: BudgetLedger(spent=spent) for key, spent in memory.spent}
+        self._claims: dict[CallId, Claim] = {}
+        self._orphans: dict[CallId, Claim] = {}
+        """Claims of a former process for which nobody has come back yet."""
+        self._paid: dict[CallId, Claim] = {}
+        """Those for which nobody came back in time."""
+        self._orphans_until_s = now + CLAIM_S
+        for key, terms in memory.terms:
+            self.budget(key, terms.budget)
+        for claim in memory.claims:
+            self.claim(claim)
+        self._orphans = {claim.id: claim for claim in memory.claims}
+
+    def __repr__(self) -> str:
+        return f"<Purse {self.month} of {len(self._ledgers)} accounts>"
+
+    def budget(self, key: str, budget: MonthlyBudget) -> bool:
+        """The user set a budget for an account, or for all; True if that changes it."""
+        ledger = self._ledger(key)
+        changed = ledger.budget != budget
+        ledger.budget = budget
+        return changed
+
+    def budgets(self, account: str) -> tuple[MonthlyBudget, MonthlyBudget]:
+        """The budgets that a call of this account counts towards."""
+        return self._ledger(account).budget, self._ledger(EVERY_ACCOUNT).budget
+
+    def room(self, account: str, need: Spend) -> Room:
+        """Whether so much more may be claimed."""
+        rooms = {ledger.room(need) for ledger in self._of(account)}
+        return "never" if "never" in rooms else "later" if "later" in rooms else "yes"
+
+    def claim(self, claim: Claim) -> None:
+        """Keep this for a call, in place of what was kept for it."""
+        self._orphans.pop(claim.id, None)
+        self._claims[claim.id] = claim
+        for ledger in self._of(claim.account):
+            ledger.claim(claim.id, claim.spend)
+
+    def adopt(self, claim: Claim) -> Spend:
+        """A call of a former process goes on, at what that process kept for it if it is known."""
+        paid = self._paid.pop(claim.id, None)
+        if paid is not None:
+            back = Spend().minus(paid.spend)
+            for ledger in self._of(paid.account):
+                ledger.settle(claim.id, back)
+            self.diary.spend(paid.account, back)
+        known = paid or self._orphans.get(claim.id, claim)
+        self.claim(replace(claim, spend=known.spend))
+        return known.spend
+
+    def settle(self, call: CallId, used: Spend | None) -> None:
+        """A call cost this, or nothing."""
+        claim = self._claims.pop(call, None)
+        self._orphans.pop(call, None)
+        if claim is None:
+            return
+        for ledger in self._of(claim.account):
+            if used is None:
+                ledger.drop(call)
+            else:
+                ledger.settle(call, used)
+        if used is not None:
+            self.diary.spend(claim.account, used)
+
+    def expire(self, now: float) -> float:
+        """Count as paid what nobody has come back for; returns when to look again."""
+        if not self._orphans:
+            return inf
+        if now >= self._orphans_until_s:
+            self._paid = self._orphans.copy()
+            for claim in self._paid.values():
+                self.settle(claim.id, claim.spend)
+            return inf
+        return self._orphans_until_s
+
+    def turn(self, date: str) -> None:
+        """It is this day now; a month may have begun with it."""
+        self.diary.date, month = date, date[:7]
+        if month != self.month:
+            self.month = month
+            self._paid.clear()
+            for ledger in self._ledgers.values():
+                ledger.reset()
+
+    def spent(self) -> tuple[tuple[str, Spend], ...]:
+        """What was spent this month, by account."""
+        return tuple((key, ledger.spent) for key, ledger in self._ledgers.items())
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What calls in flight may still cost."""
+        return tuple(self._claims.values())
+
+    def statistics(self) -> MonthlyBudgetsStatistics:
+        ledgers = tuple((key, ledger.statistics()) for key, ledger in self._ledgers.items())
+        return MonthlyBudgetsStatistics(self.month, ledgers)
+
+    def _ledger(self, key: str) -> BudgetLedger:
+        if key not in self._ledgers:
+            self._ledgers[key] = BudgetLedger()
+        return self._ledgers[key]
+
+    def _of(self, account: str) -> tuple[BudgetLedger, BudgetLedger]:
+        return self._ledger(account), self._ledger(EVERY_ACCOUNT)
+
+
+def named(purse: MonthlyBudgets, account: str) -> str:
+    """The budgets that a call of this account counts towards, for people: what is left of each, and
+    when there is more."""
+    ledgers = dict(purse.statistics().ledgers)
+    told = _amounts(ledgers.get(account), account)
+    told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
+    turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
+    return ", ".join(told) + turns
+
+
+def _amounts(ledger: BudgetLedgerStatistics | None, whose: str) -> list[str]:
+    told: list[str] = []
+    if ledger is not None and ledger.budget.tokens is not None:
+        left = max(0.0, ledger.budget.tokens - ledger.spent.tokens)
+        told.append(f"{ledger.budget.tokens:,.0f} tokens for {whose} ({left:,.0f} left)")
+    if ledger is not None and ledger.budget.microusd is not None:
+        dollars = max(0, ledger.budget.microusd - ledger.spent.microusd) / 1e6
+        told.append(f"${ledger.budget.microusd / 1e6:,.2f} for {whose} (${dollars:,.4f} left)")
+    return told
+
+
+# Soft claims: kept at what a call is expected to cost, raised as its answer grows, or it is cut.
+
+STEP_TOKENS: Final = 256.0
+"""A claim is raised by at least so many tokens: each time is written to the disk."""
+
+STEP_SHARE: Final = 0.5
+"""And by so much of the answer, where there is room: a long one is raised a few times."""
+
+
+_CLAIM: Final = re.compile(r"a call of (?:up to|about) ([\d,]+) tokens(?:, \$([\d,]+\.\d+))?")
+"""What `Waiting` says of a call that no budget has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A call in flight whose answer is to be ended, and why."""
+
+    id: CallId
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthStatistics:
+    """Calls that are to be cut and whose callers have not been told."""
+
+    untold: int
+
+
+class Growth:
+    """What is kept for calls in flight that claim softly."""
+
+    __slots__ = ("_cuts", "_estimates", "_purse")
+
+    def __init__(self, purse: MonthlyBudgets, estimates: Estimates) -> None:
+        self._purse = purse
+        self._estimates = estimates
+        self._cuts: dict[CallId, Cut] = {}
+
+    def __repr__(self) -> str:
+        return f"<Growth, {len(self._cuts)} to cut>"
+
+    def grew(self, entry: CallEntry, output_tokens: float) -> bool:
+        """An answer has so many tokens by now; True if more is kept for it than before."""
+        owed = self.owed(entry, output_tokens)
+        if owed == entry.claim:
+            return False
+        kept = None if entry.is_cut else self._with_room(entry, output_tokens)
+        if kept is None and not entry.is_cut:
+            entry.is_cut = True
+            self._cuts[entry.request.id] = self._cut(entry, output_tokens)
+        self._keep(entry, kept or owed)
+        return True
+
+    def owed(self, entry: CallEntry, output_tokens: float) -> Spend:
+        """What is kept for a call, or what it costs with so long an answer if that is more."""
+        claim, known = entry.claim, self._estimates.grown(entry.request.sketch, output_tokens)
+        return Spend(
+            max(claim.tokens, known.tokens), max(claim.microusd, known.microusd), claim.unpriced
+        )
+
+    def ended(self, call: CallId) -> None:
+        """A call is over: there is nothing left to cut."""
+        self._cuts.pop(call, None)
+
+    def take(self) -> tuple[Cut, ...]:
+        """The calls to cut whose callers are yet to be told."""
+        cuts, self._cuts = tuple(self._cuts.values()), {}
+        return cuts
+
+    def statistics(self) -> GrowthStatistics:
+        return GrowthStatistics(len(self._cuts))
+
+    def _with_room(self, entry: CallEntry, output_tokens: float) -> Spend | None:
+        """What to keep for a longer answer: a large step ahead, or else a small one; or none."""
+        most = entry.request.sketch.max_output_tokens
+        longest = inf if most is None else float(most)
+        for step in (max(STEP_TOKENS, STEP_SHARE * output_tokens), STEP_TOKENS):
+            tokens = max(output_tokens, min(output_tokens + step, longest))
+            whole, claim = self.owed(entry, tokens), entry.claim
+            more = whole.minus(claim)
+            if self._purse.room(entry.request.account, more) == "yes":
+                return whole
+        return None
+
+    def _keep(self, entry: CallEntry, spend: Spend) -> None:
+        entry.claim = spend
+        self._purse.claim(Claim(entry.request.id, entry.request.account, spend))
+
+    def _cut(self, entry: CallEntry, output_tokens: float) -> Cut:
+        what = f"more of this answer, which was ended at {output_tokens:,.0f} tokens"
+        error = no_room(named(self._purse, entry.request.account), what)
+        return Cut(entry.request.id, error.message, error.hint or "")
+
+
+def claim_in(words: str) -> Spend | None:
+    """What a call that was refused would have claimed, by the words of its refusal."""
+    found = _CLAIM.search(words)
+    if found is None:
+        return None
+    dollars = float((found[2] or "0").replace(",", ""))
+    return Spend(float(found[1].replace(",", "")), round(dollars * 1e6))
+
+
+def no_room(budget: str, what: str) -> BudgetReachedError:
+    """The error of whoever wants more than a budget has."""
+    return BudgetReachedError(
+        f"this month's budget has no room for {what}",
+        hint=f"it is {budget}: see `headway limits`; raise it with "
+        "`headway limits budget AMOUNT/month`",
+    )

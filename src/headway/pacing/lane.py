@@ -1,0 +1,447 @@
+"""One account and model group: its quota, who waits there, and who is calling."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final
+
+from headway.base.values import Amounts, Demand, FaultKind, Permit, Sketch, Usage, Wait
+from headway.pacing.account import Belief, QuotaConfig, restore, standing
+from headway.pacing.headers import DIALECTS, PLAIN, Dialect
+from headway.pacing.memory import (
+    EVERY_ACCOUNT,
+    HOUR_UNKNOWN,
+    AccountTerms,
+    CallId,
+    Chronicle,
+    LaneMemory,
+    ObservedAnswer,
+    PacingMemory,
+    Spend,
+    model_group,
+)
+from headway.pacing.quota import (
+    ADOPTED,
+    MAY_CALL,
+    WAITED,
+    Decision,
+    PermitRequest,
+    Quota,
+    QuotaStatistics,
+    Settlement,
+)
+
+REOPEN_S: Final = 30.0
+"""A closed account is asked again this often: whoever paid does not want to restart anything."""
+
+RESENT_FIRST: Final = -1.0
+"""A call that was sent and refused comes before those of its flow that were not."""
+
+CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
+"""Faults after which an account takes no calls until somebody pays."""
+
+IN_LINE_MAX: Final = 32
+"""Calls of one flow that are sized and in the quota's line; the others are sized when their turn
+is near, by what was learned meanwhile."""
+
+UNKNOWN: Final = Demand(Amounts(), Amounts())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that wants a permit, from whichever client."""
+
+    id: CallId
+    account: str
+    dialect: str
+    sketch: Sketch
+    path: tuple[str, ...] = ()
+    """The flow that it belongs to; a client's own, if nothing is said."""
+    is_resent: bool = False
+    is_soft: bool = False
+    """What it is expected to cost is claimed of the budgets, and more as its answer grows, in place
+    of the most that it can cost."""
+
+
+@dataclass(slots=True, eq=False)
+class CallEntry:
+    """A call from its request to its end."""
+
+    request: Request
+    number: int
+    asked_s: float
+    beginning: tuple[str, str] | None = None
+    """What the provider may keep of it in its prompt cache."""
+    demand: Demand = UNKNOWN
+    claim: Spend = Spend()
+    place: int | None = None
+    permit: Permit | None = None
+    parked: str = ""
+    """What it waits for before it may join the line."""
+    was_parked: str = ""
+    """What it last waited for there."""
+    is_cut: bool = False
+    """Its answer outgrew the budget and is to be ended."""
+    answered_s: float | None = None
+    """When its first byte came."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self.request.path or (self.request.id[0],)
+
+    def ask(self) -> PermitRequest:
+        """The same in the quota's words."""
+        turn = RESENT_FIRST if self.request.is_resent else 0.0
+        return PermitRequest(self.demand, self.path, (turn,), self.asked_s)
+
+    def granted(self, permit: Permit) -> None:
+        """It may call. Who did not wait in line may have waited before it."""
+        is_new = self.was_parked and permit.reason == MAY_CALL
+        self.permit = replace(permit, reason=WAITED + self.was_parked) if is_new else permit
+
+
+Sizer = Callable[[CallEntry], None]
+"""Estimates what a call will consume, by all that is known at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatistics:
+    """A lane at an instant."""
+
+    account: str
+    group: str
+    dialect: str
+    quota: QuotaStatistics
+
+
+@dataclass(slots=True)
+class _Lasting:
+    """What stays when the quota is made anew."""
+
+    terms: AccountTerms
+    dialect: Dialect
+    known_s: float = -inf
+    """When the levels stood as this lane began with; calls from before are in them."""
+    is_new: bool = True
+    """Whether nothing was known, and nothing granted before the terms were last changed."""
+    closed_s: float = inf
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The calls of one flow that are not in the quota's line yet, and how many of it are."""
+
+    backlog: OrderedDict[CallId, CallEntry] = field(default_factory=OrderedDict)
+    in_line: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A quota and the calls in it."""
+
+    account: str
+    group: str
+    quota: Quota
+    lasting: _Lasting
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    in_line: dict[int, CallEntry] = field(default_factory=dict)
+    calling: dict[CallId, CallEntry] = field(default_factory=dict)
+    wait: Wait | None = None
+    """What the first in line waits for."""
+    _flows: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
+    _hungry: dict[tuple[str, ...], _Flow] = field(default_factory=dict)
+    """Flows of which somebody may have come near: the others need not be looked at."""
+    _behind: int = 0
+    """Calls that are not in the quota's line yet."""
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.key} {self.quota!r}>"
+
+    @property
+    def key(self) -> str:
+        return f"{self.account}/{self.group}"
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.lasting.dialect
+
+    @property
+    def queued(self) -> int:
+        """How many are without a permit."""
+        return len(self.in_line) + self._behind
+
+    @property
+    def waiting(self) -> list[CallEntry]:
+        """Everybody without a permit, those in line first."""
+        behind = (entry for flow in self._flows.values() for entry in flow.backlog.values())
+        return [*self.in_line.values(), *behind]
+
+    def enter(self, entry: CallEntry, now: float) -> None:
+        """Wait here. Long after an account was closed, one call may find out whether it is."""
+        if now - self.lasting.closed_s >= REOPEN_S:
+            self.lasting.closed_s = inf
+            self.quota.belief.hold.reopen()
+        flow = self._flows.setdefault(entry.path, _Flow())
+        flow.backlog[entry.request.id] = entry
+        self._behind += 1
+        self._hungry[entry.path] = flow
+        if entry.request.is_resent:
+            flow.backlog.move_to_end(entry.request.id, last=False)
+
+    def leave(self, entry: CallEntry) -> None:
+        """Give up waiting."""
+        if entry.place is None:
+            del self._flows[entry.path].backlog[entry.request.id]
+            self._behind -= 1
+        else:
+            self.quota.leave(entry.place)
+        self._out(entry)
+
+    def decide(self, size: Sizer, now: float) -> tuple[list[CallEntry], Decision | None]:
+        """Everybody who may go now, and the decision that the rest waits for."""
+        granted: list[CallEntry] = []
+        decision: Decision | None = None
+        self._feed(size)
+        while self.in_line:
+            decision = self.quota.decide(now)
+            for grant in decision.grants:
+                entry = self.in_line[grant.place]
+                self._out(entry)
+                entry.granted(grant.permit)
+                self.calling[entry.request.id] = entry
+                granted.append(entry)
+            # Those who follow in a flow do not pass one that waits: they may come next time.
+            if decision.wait is not None or not self._feed(size):
+                break
+        self.wait = decision.wait if decision is not None else None
+        return granted, decision
+
+    def adopt(self, entry: CallEntry, sent_s: float, now: float) -> None:
+        """A call that another process was granted."""
+        entry.permit = self.quota.adopt(entry.ask(), sent_s, self.lasting.known_s, now)
+        self.calling[entry.request.id] = entry
+
+    def settle(self, call: CallId, permit: Permit, settlement: Settlement, now: float) -> None:
+        """A call ended."""
+        entry = self.calling.pop(call)
+        company = self.quota.belief.tempo.in_flight
+        self.quota.settle(permit.id, settlement, now)
+        if settlement.fault is not None:
+            self.chronicle.refused(settlement.fault.kind, now)
+        elif settlement.how == "used":
+            belief, usage = self.quota.belief, settlement.usage
+            self.chronicle.answered(_answer(entry, permit, usage, belief, company, now), now)
+        if settlement.fault is not None and settlement.fault.kind in CLOSING:
+            self.lasting.closed_s = now
+
+    def retermed(self, terms: AccountTerms, now: float) -> None:
+        """The user changed the terms: the quota is made anew, and nobody in it notices."""
+        known_s = self.lasting.known_s
+        is_new = self.lasting.is_new and self.quota.statistics().granted == 0
+        fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
+        if is_new:
+            fresh = new_lane(self.account, self.group, terms, self.dialect, now)
+        calling = [(one, one.permit) for one in self.calling.values() if one.permit is not None]
+        for entry, permit in calling:
+            entry.permit = fresh.quota.adopt(entry.ask(), permit.granted_s, now, now)
+        waiting = self.waiting
+        # Of calls that are yet to be adopted, the present levels know no more than the first ones.
+        self.quota, self.lasting = fresh.quota, _Lasting(terms, self.dialect, known_s, is_new)
+        self.in_line, self._flows, self._hungry, self._behind = {}, {}, {}, 0
+        for entry in waiting:
+            entry.place = None
+            self.enter(entry, now)
+
+    def memory(self, now: float) -> LaneMemory:
+        """What is worth keeping. What the user set is no knowledge: it is in the terms."""
+        mirrors, profile = self.quota.belief.mirrors, self.quota.belief.profile()
+        learned = tuple(
+            limit
+            for mirror, limit in zip(mirrors, profile.limits, strict=True)
+            if mirror.balance.limit.source != "configured"
+        )
+        levels = tuple(standing(mirror, now) for mirror in mirrors)
+        profile = replace(profile, limits=learned)
+        return LaneMemory(
+            self.account, self.group, self.dialect.name, profile, levels,
+            self.chronicle.memory(now), self.quota.belief.allowances.statistics(now),
+        )  # fmt: skip
+
+    def statistics(self) -> LaneStatistics:
+        return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
+
+    def _feed(self, size: Sizer) -> bool:
+        """Let each flow send its next ones into the line, sized by what is known now."""
+        fed = False
+        hungry, self._hungry = self._hungry, {}
+        for flow in hungry.values():
+            while flow.backlog and flow.in_line < IN_LINE_MAX:
+                _, entry = flow.backlog.popitem(last=False)
+                self._behind -= 1
+                size(entry)
+                entry.place = self.quota.ask(entry.ask())
+                self.in_line[entry.place] = entry
+                flow.in_line += 1
+                fed = True
+        return fed
+
+    def _out(self, entry: CallEntry) -> None:
+        """Wait no longer: the next one of the flow may come. A flow without any is forgotten."""
+        flow = self._flows[entry.path]
+        if entry.place is not None:
+            del self.in_line[entry.place]
+            entry.place = None
+            flow.in_line -= 1
+        if flow.backlog:
+            self._hungry[entry.path] = flow
+        elif not flow.in_line:
+            del self._flows[entry.path]
+
+
+def _answer(
+    entry: CallEntry, permit: Permit, usage: Usage, belief: Belief, company: int, now: float
+) -> ObservedAnswer:
+    """How an answer came. What nobody counted, or was sent by another process, is not timed."""
+    amounts = usage.amounts
+    drawn = 0.0
+    for mirror in belief.mirrors:
+        if mirror.draw_per_s > 0.0:
+            drawn = max(drawn, mirror.draw_per_s / mirror.balance.limit.rate_per_s)
+    first_s: float | None = None
+    rest_s: float | None = None
+    tokens = amounts.output_tokens
+    if usage.known != "unknown" and permit.reason != ADOPTED:
+        if not entry.demand.is_whole:
+            if entry.answered_s is not None:
+                first_s, rest_s = entry.answered_s - permit.granted_s, now - entry.answered_s
+        elif tokens > 0:
+            took_s, tempo = now - permit.granted_s, belief.tempo
+            ahead = tempo.first_byte_s / max(tempo.per_token_s, 1e-9)
+            rest_s = took_s * tokens / (tokens + ahead)
+            first_s = took_s - rest_s
+    return ObservedAnswer(amounts.input_tokens, tokens, first_s, rest_s, company, drawn)
+
+
+def new_lane(account: str, group: str, terms: AccountTerms, dialect: Dialect, now: float) -> Lane:
+    """A lane of which nothing is known but what the user says."""
+    config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace)
+    return Lane(account, group, Quota(config, now), _Lasting(terms, dialect))
+
+
+def lane_of(
+    memory: LaneMemory, terms: AccountTerms, dialect: Dialect, known_s: float, now: float
+) -> Lane:
+    """A lane that goes on from where it stood at `known_s`."""
+    config = QuotaConfig(dialect, terms.limits, terms.share, terms.pace, memory.profile)
+    quota = Quota(config, now)
+    restore(quota.belief.mirrors, memory.levels, known_s, now)
+    quota.belief.allowances.restore(memory.windows, known_s)
+    lasting = _Lasting(terms, dialect, known_s, False)
+    return Lane(memory.account, memory.group, quota, lasting, Chronicle(memory.chronicle, known_s))
+
+
+# Every account and model group in use, and the user's terms for each of them.
+
+LANES_MAX: Final = 1024
+"""Lanes that are kept; beyond this, the idle one that was made first makes room."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanesStatistics:
+    """Every lane at an instant."""
+
+    lanes: tuple[LaneStatistics, ...]
+
+
+class Lanes:
+    """Lanes by account and model group, made when first asked for."""
+
+    __slots__ = ("_lanes", "_terms", "hour")
+
+    def __init__(self, memory: PacingMemory, known_s: float, now: float) -> None:
+        self._terms = dict(memory.terms)
+        self.hour = HOUR_UNKNOWN
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        for kept in memory.lanes:
+            terms, dialect = self._terms_of(kept.account, kept.group), _dialect(kept.dialect)
+            lane = lane_of(kept, terms, dialect, known_s, now)
+            self._lanes[kept.account, kept.group] = lane
+
+    def __repr__(self) -> str:
+        return f"<Lanes {list(self._lanes)}>"
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def of(self, request: Request, now: float) -> Lane:
+        """The lane that a request belongs to."""
+        account, group = request.account, model_group(request.sketch.model)
+        lane = self._lanes.get((account, group))
+        if lane is None:
+            self._make_room()
+            terms, dialect = self._terms_of(account, group), _dialect(request.dialect)
+            lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
+            lane.chronicle.turn(self.hour, now)
+        return lane
+
+    def spoken(self, request: Request, dialect: str, now: float) -> Lane:
+        """The lane of a call that was answered in this dialect; an unknown one says nothing."""
+        lane, spoken = self.of(request, now), DIALECTS.get(dialect)
+        if spoken is not None and spoken is not lane.dialect:
+            belief = lane.quota.belief
+            lane.lasting.dialect = spoken
+            belief.config = replace(belief.config, dialect=spoken)
+        return lane
+
+    def turn(self, hour: int, now: float) -> None:
+        """It is this hour of the day now."""
+        self.hour = hour
+        for lane in self:
+            lane.chronicle.turn(hour, now)
+
+    def configure(self, key: str, terms: AccountTerms, now: float) -> None:
+        """The user's terms for an account, one `account/group` of it, or every account.
+
+        A budget is not a lane's matter: a change of it alone leaves every quota as it is.
+        """
+        self._terms[key] = terms
+        for name, lane in self._lanes.items():
+            wanted = self._terms_of(*name)
+            if replace(wanted, budget=lane.lasting.terms.budget) != lane.lasting.terms:
+                lane.retermed(wanted, now)
+
+    def terms(self) -> tuple[tuple[str, AccountTerms], ...]:
+        """What the user has set."""
+        return tuple(self._terms.items())
+
+    def memory(self, now: float) -> tuple[LaneMemory, ...]:
+        return tuple(lane.memory(now) for lane in self)
+
+    def statistics(self) -> LanesStatistics:
+        return LanesStatistics(tuple(lane.statistics() for lane in self))
+
+    def _terms_of(self, account: str, group: str) -> AccountTerms:
+        return terms_of(self._terms, account, group)
+
+    def _make_room(self) -> None:
+        if len(self._lanes) >= LANES_MAX:
+            idle = [
+                name for name, lane in self._lanes.items() if not lane.queued and not lane.calling
+            ]
+            for name in idle[:1]:
+                del self._lanes[name]
+
+
+def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
+    """The terms set for the nearest of: this model group, this account, every account."""
+    for key in (f"{account}/{group}", account, EVERY_ACCOUNT):
+        if key in terms:
+            return terms[key]
+    return AccountTerms()
+
+
+def _dialect(name: str) -> Dialect:
+    return DIALECTS.get(name, PLAIN)

@@ -1,0 +1,552 @@
+"""How many calls at once are worth having, by how much slower each becomes in company.
+
+Laws:
+- Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
+- A peak is believed only where samples support it, and only beyond what noise can make.
+- The pace of a piece is quick to tell and easily disturbed: somebody's prompt holds up everybody's
+  tokens, a busy machine passes them on late, and who waits in line inside the provider shows no
+  pace at all. What all calls deliver in a while is slower to tell and contains everything.
+  `Congestion` learns from the pace, `Delivery` from the sum.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+from typing import Final
+
+from headway.pacing.limits import HORIZON_S, PlannedStream
+
+# How fast answers come: time to first byte, time per token, and how many were in flight meanwhile.
+
+FIRST_BYTE_S: Final = 1.0
+PER_TOKEN_S: Final = 0.02
+"""Before anything is measured: a hosted model of medium size."""
+
+MEMORY: Final = 0.15
+WHOLE_PRIOR_TOKENS: Final = 50.0
+"""The spread of lengths, in tokens, from which whole answers tell their first byte from the rest;
+until then the ratio of the two stays what it was."""
+
+OVERDUE: Final = 2.0
+OVERDUE_S_MIN: Final = 0.2
+"""A first byte that takes so many times as long as others is probably waited for in a line."""
+
+TOKENS_TYPICAL: Final = 100.0
+"""A piece of this many tokens moves the learned pace by `MEMORY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TempoStatistics:
+    """Current speed of answers and calls in flight."""
+
+    first_byte_s: float
+    per_token_s: float
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLineStatistics:
+    """How many answers count, and their mean length."""
+
+    answers: float
+    tokens_mean: float
+
+
+class LengthLine:
+    """Time of whole answers against their length: where it begins, and how steeply it rises."""
+
+    __slots__ = ("_count", "_x", "_xx", "_xy", "_y")
+
+    def __init__(self) -> None:
+        self._count = self._x = self._y = self._xx = self._xy = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Line through {self._count:.0f} answers>"
+
+    def fit(self, tokens: float, elapsed_s: float, ahead: float) -> tuple[float, float]:
+        """Count one answer; returns seconds to the first byte and per token, both above 0.
+
+        `ahead` is how many tokens' time a first byte takes, by what was believed before.
+        """
+        keep = 1.0 - MEMORY / 2.0
+        self._count = keep * self._count + 1.0
+        self._x = keep * self._x + tokens
+        self._y = keep * self._y + elapsed_s
+        self._xx = keep * self._xx + tokens * tokens
+        self._xy = keep * self._xy + tokens * elapsed_s
+        mean_x, mean_y = self._x / self._count, self._y / self._count
+        spread = self._xx / self._count - mean_x * mean_x
+        rises = self._xy / self._count - mean_x * mean_y
+        believed = mean_y / (mean_x + ahead)
+        prior = WHOLE_PRIOR_TOKENS**2 / self._count
+        slope = (rises + prior * believed) / (spread + prior)
+        # An answer takes longer the longer it is, and some time even if it is empty.
+        slope = min(max(slope, 0.1 * mean_y / mean_x), mean_y / mean_x)
+        return max(mean_y - slope * mean_x, 1e-3), slope
+
+    def statistics(self) -> LengthLineStatistics:
+        return LengthLineStatistics(self._count, self._x / max(1.0, self._count))
+
+
+class Tempo:
+    """Learned speed, and the clock of calls in flight."""
+
+    __slots__ = (
+        "_ahead", "_at_s", "_integral", "_known", "_whole", "first_byte_s", "in_flight",
+        "per_token_s",
+    )  # fmt: skip
+
+    def __init__(self, now: float) -> None:
+        self.first_byte_s = FIRST_BYTE_S
+        self.per_token_s = PER_TOKEN_S
+        self.in_flight = 0
+        self._integral = 0.0
+        self._at_s = now
+        self._known = 0
+        self._whole = LengthLine()
+        self._ahead = inf
+
+    def __repr__(self) -> str:
+        return f"<Tempo {self.first_byte_s:.2f}s + {self.per_token_s * 1000:.1f}ms/token>"
+
+    def enter(self, now: float) -> float:
+        """One more in flight; returns the integral for `mean_since`."""
+        integral = self.integral(now)
+        self.in_flight += 1
+        return integral
+
+    def leave(self, now: float) -> None:
+        self.integral(now)
+        self.in_flight -= 1
+
+    def integral(self, now: float) -> float:
+        if now > self._at_s:
+            self._integral += self.in_flight * (now - self._at_s)
+            self._at_s = now
+        return self._integral
+
+    def mean_since(self, integral: float, since_s: float, now: float) -> float:
+        """Mean calls in flight since a reading of the integral."""
+        elapsed = now - since_s
+        return (self.integral(now) - integral) / elapsed if elapsed > 0 else self.in_flight
+
+    def first_byte(self, waited_s: float) -> None:
+        share = 1.0 if self._known == 0 else MEMORY
+        self.first_byte_s += share * (waited_s - self.first_byte_s)
+        self._known |= 1
+
+    def moved(self, streamed_s: float, tokens: float) -> float:
+        """The time per token of a piece of an answer; longer pieces weigh more."""
+        per_token_s = streamed_s / tokens
+        share = 1.0 if self._known < 2 else min(0.5, MEMORY * tokens / TOKENS_TYPICAL)
+        self.per_token_s += share * (per_token_s - self.per_token_s)
+        self._known |= 2
+        return per_token_s
+
+    def arrived(self, elapsed_s: float, tokens: float) -> float:
+        """The time per token of an answer that came whole, its first byte counted in tokens."""
+        ahead = self.first_byte_s / max(self.per_token_s, 1e-9)
+        self.first_byte_s, self.per_token_s = self._whole.fit(tokens, elapsed_s, ahead)
+        return elapsed_s / (tokens + self.first_byte_s / self.per_token_s)
+
+    def work(self, tokens: float) -> float:
+        """An answer's work, in tokens. Its first byte counts as so many as it takes at its
+        quickest: more would make a line at the provider look like work."""
+        self._ahead = min(self._ahead, self.first_byte_s / max(self.per_token_s, 1e-9))
+        return tokens + self._ahead
+
+    def is_overdue(self, waited_s: float, per_token_s: float) -> bool:
+        """Whether a first byte takes much longer than it would at this time per token."""
+        slower = max(1.0, per_token_s / max(self.per_token_s, 1e-9))
+        return waited_s > max(OVERDUE_S_MIN, OVERDUE * self.first_byte_s * slower)
+
+    def plan(self, tokens: float, now: float) -> PlannedStream:
+        """When an answer of so many tokens would flow if its call were sent now."""
+        begins = now + self.first_byte_s
+        return self._plan(begins, tokens, now)
+
+    def replan(self, tokens: float, now: float) -> PlannedStream:
+        """The same for an answer whose first byte has just come."""
+        return self._plan(now, tokens, now)
+
+    def _plan(self, begins_s: float, tokens: float, now: float) -> PlannedStream:
+        ends = min(begins_s + max(1e-3, tokens * self.per_token_s), now + HORIZON_S)
+        return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
+
+    def statistics(self) -> TempoStatistics:
+        return TempoStatistics(self.first_byte_s, self.per_token_s, self.in_flight)
+
+
+NEARLY_PEAK: Final = 0.98
+"""The smallest width with this share of the peak throughput: the rest only adds latency."""
+
+EXTRAPOLATION_MAX: Final = 1.3
+"""How far beyond the widest sample a fitted curve is believed."""
+
+CERTAIN: Final = 2.0
+"""Standard errors by which slowness has to grow with company before it is believed to: times that
+were measured on a busy machine have noise, and noise bends any curve."""
+
+NOISE_MEMORY: Final = 0.05
+
+STEADY: Final = 0.135
+STEADY_AGAIN: Final = 0.08
+"""Pieces of answers are regular until the middle one of them is off the fitted curve by more than
+this, and again when a round has passed and it is off by less than that. The middle one, not the
+mean: a machine that stands still for a moment holds up a few pieces by a multiple and passes them
+on all at once, while most pieces of a regular stream are on the curve all the same."""
+
+OFFS_KEPT: Final = 32
+OFFS_LEAST: Final = 8
+"""Pieces whose middle one counts, and without which there is none."""
+
+PIECES_LEAST: Final = 0.1
+PIECES_MEMORY: Final = 0.2
+"""Where the pieces of an answer take less of its time than this, the rest being the wait for the
+first of them, their pace says nothing: it is how busy this machine is."""
+
+SAMPLES_MIN: Final = 8
+"""Fewer samples than this fit anything."""
+
+REFIT: Final = 4
+"""Samples from one fit to the next."""
+
+ROUND_LEAST: Final = 4
+"""Whole answers that make a round, however narrow it is."""
+
+ROUND_MOVES: Final = 8
+"""Pieces of each answer that make a round as well: enough of them that it does not matter when a
+machine that stood still passed some of them on."""
+
+PAUSE_S: Final = 1.0
+"""Longer than this without a call in flight is no part of a round."""
+
+ROUNDS_MAX: Final = 12
+"""Rounds that count: a provider of long ago is another one."""
+
+NEAR: Final = 0.6
+"""How far from the present width other rounds count, as a logarithm."""
+
+HOPE: Final = 1.0
+HOPE_VARIANCE: Final = 1.0
+"""Before anything is measured, twice as many are expected to do twice as much."""
+
+NOISE_MIN: Final = 0.01
+"""Variance of the logarithm of a round's throughput, at least: ten per cent are nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WidthStatistics:
+    """How many calls may be in flight, and which law said so."""
+
+    limit: float
+    cap: float
+    worth: float
+    reason: str
+
+
+class Congestion:
+    """Fits time per unit of work against calls in flight and finds the width worth having.
+
+    y(n) = c0 + c1 (n - 1) + c2 n (n - 1): linear in its coefficients, so a weighted least-squares
+    fit over one mean per width is a 3 x 3 system. Means per width, not raw samples, so that a long
+    stay at one width does not drown what was learned at the others.
+    """
+
+    __slots__ = (
+        "_bins", "_fit", "_fresh", "_noise", "_offs", "_residuals", "_share", "is_steady",
+        "samples", "widest",
+    )  # fmt: skip
+    MEMORY: Final = 0.1
+
+    def __init__(self, curve: tuple[tuple[int, float, float], ...] = ()) -> None:
+        self._bins = {width: (weight, seconds) for width, weight, seconds in curve}
+        self._fit: _Fit | None = None
+        self._noise = 0.0
+        """Mean squared distance of a sample from the curve, as a share of the time alone."""
+        self.is_steady = True
+        """Whether samples are regular enough to be acted on as they come."""
+        self._share: float | None = None
+        """Of the time of an answer, what its pieces take."""
+        self._residuals = 0
+        self._offs: deque[float] = deque(maxlen=OFFS_KEPT)
+        self._fresh: list[tuple[float, float]] = []
+        self.samples = round(sum(weight for _, weight, _ in curve))
+        self.widest = float(max(self._bins, default=1))
+        self._refit()
+
+    def __repr__(self) -> str:
+        return f"<Congestion {self.samples} samples, worth {self.worth():.1f}>"
+
+    def curve(self) -> tuple[tuple[int, float, float], ...]:
+        """What was seen, for the profile: it counts half when the next run begins."""
+        return tuple((n, weight / 2, y) for n, (weight, y) in sorted(self._bins.items()))
+
+    def sample(self, in_flight: float, time_per_work_s: float) -> None:
+        """One call's time per unit of work, and how many were in flight on average meanwhile."""
+        width = max(1, round(in_flight))
+        weight, mean = self._bins.get(width, (0.0, time_per_work_s))
+        share = max(self.MEMORY, 1.0 / (weight + 1.0))
+        self._bins[width] = (min(weight + 1.0, 1.0 / self.MEMORY),
+                             mean + share * (time_per_work_s - mean))  # fmt: skip
+        self.samples += 1
+        self.widest = max(self.widest, float(width))
+        self._fresh.append((in_flight, time_per_work_s))
+        if len(self._fresh) >= REFIT:
+            self._refit()
+
+    def answered(self, waited_s: float, streamed_s: float) -> None:
+        """An answer waited so long for its first byte, and its pieces took so long."""
+        share = streamed_s / max(waited_s + streamed_s, 1e-9)
+        known = share if self._share is None else self._share
+        self._share = known + PIECES_MEMORY * (share - known)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the pace of pieces is a part of the time of an answer that counts."""
+        return self._share is None or self._share >= PIECES_LEAST
+
+    def _refit(self) -> None:
+        if not self._bins:
+            return
+        fit = self._fit = _least_squares(
+            (float(n), y, weight) for n, (weight, y) in self._bins.items()
+        )
+        for in_flight, time_per_work_s in self._fresh:
+            off = (time_per_work_s - fit.at(in_flight)) / fit.at(in_flight)
+            self._residuals += 1
+            share = max(NOISE_MEMORY, 1.0 / self._residuals)
+            self._noise += share * (off * off - self._noise)
+            self._offs.append(abs(off))
+        self._fresh.clear()
+        self.is_steady = self.is_steady and self._typically_off() <= STEADY
+
+    def trust_again(self) -> None:
+        """A round has passed: samples that have become quite regular are acted on again."""
+        self.is_steady = self.is_steady or self._typically_off() <= STEADY_AGAIN
+
+    def _typically_off(self) -> float:
+        """How far from the curve the middle one of the latest samples is, as a share."""
+        if len(self._offs) < OFFS_LEAST:
+            return 0.0
+        return sorted(self._offs)[len(self._offs) // 2]
+
+    def worth(self) -> float:
+        """The smallest width with nearly the peak throughput, as far as samples support it."""
+        peak = self.peak()
+        if peak == inf:
+            return inf
+        width, enough = peak, NEARLY_PEAK * self.throughput(peak)
+        while width > 1 and self.throughput(width - 0.5) >= enough:
+            width -= 0.5
+        return width
+
+    def peak(self) -> float:
+        """The width with the highest throughput, if it is within what samples support."""
+        fit = self._fit
+        if fit is None or self.samples < SAMPLES_MIN or len(self._bins) < 2 or not self.tells:
+            return inf
+        doubt = CERTAIN * fit.alone * sqrt(self._noise * fit.doubt)
+        if fit.square <= doubt:
+            return inf
+        peak = max(1.0, sqrt(max(0.0, fit.alone - fit.linear) / fit.square))
+        return peak if peak <= self.widest * EXTRAPOLATION_MAX else inf
+
+    def throughput(self, width: float) -> float:
+        """Work per second at a width, by the fitted curve."""
+        return width / self.time_s(width)
+
+    def time_s(self, width: float) -> float:
+        """Time per unit of work at a width, by the fitted curve."""
+        return (self._fit or _FLAT).at(width)
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self.worth(), inf, self.worth(), f"{self.samples} samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What was delivered in a while: the mean number in flight, and work per second."""
+
+    in_flight: float
+    work_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatistics:
+    """How much of a greater width comes back as throughput, by so many rounds."""
+
+    elasticity: float
+    rounds: int
+
+
+class Delivery:
+    """Throughput as it is delivered, by width: work of all answers per second, in rounds.
+
+    Work counts as it comes, so that a piece that was held up is only in the wrong round. A round
+    is over when as many answers have ended as were in flight, or all have moved for a while.
+
+    Its elasticity says by how many per cent throughput grows when the width grows by one per cent:
+    one where company costs nothing, zero where more at once only wait longer, wherever they wait,
+    and less than zero beyond a peak. It is the slope of a line through the logarithms of both, near
+    the present width. Hope takes the place of what the rounds do not tell, so that a width at which
+    nothing varies is left again some day.
+    """
+
+    __slots__ = (
+        "_ends", "_from_s", "_integral", "_is_settled", "_last_s", "_moves", "_rounds", "_work",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS_MAX)
+        self._is_settled = True
+        self._last_s = -inf
+        self._from_s = self._integral = self._work = 0.0
+        self._ends = self._moves = 0
+
+    def __repr__(self) -> str:
+        return f"<Delivery in {len(self._rounds)} rounds>"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that count."""
+        return len(self._rounds)
+
+    def sent(self, in_flight: int, integral: float, now: float) -> None:
+        """A call leaves, so that this many are in flight. After a pause a new round begins."""
+        if in_flight == 1 and now - self._last_s > PAUSE_S:
+            self._begin(integral, now)
+
+    def changed(self) -> None:
+        """The width is another one: what ends in this round was mostly served at the old one."""
+        self._is_settled = False
+
+    def moved(self, work: float, integral: float, now: float, least_s: float) -> Round | None:
+        """A piece of an answer came; a round when every answer has moved for long enough."""
+        self._moves += 1
+        self._work += work
+        self._last_s = now
+        in_flight = self._in_flight(integral, now)
+        is_long = now - self._from_s > least_s
+        if not is_long or self._moves < ROUND_MOVES * max(ROUND_LEAST, in_flight):
+            return None
+        return self._complete(in_flight, integral, now)
+
+    def ended(self, work: float, integral: float, now: float) -> Round | None:
+        """The rest of an answer, and the integral of calls in flight; a round when one is over."""
+        self._ends += 1
+        self._work += work
+        self._last_s = now
+        in_flight = self._in_flight(integral, now)
+        if self._ends < max(ROUND_LEAST, in_flight) or now <= self._from_s:
+            return None
+        return self._complete(in_flight, integral, now)
+
+    def _in_flight(self, integral: float, now: float) -> float:
+        """How many were in flight on average in this round."""
+        return (integral - self._integral) / max(now - self._from_s, 1e-9)
+
+    def _complete(self, in_flight: float, integral: float, now: float) -> Round | None:
+        done = Round(in_flight, self._work / (now - self._from_s))
+        is_settled, self._is_settled = self._is_settled, True
+        self._begin(integral, now)
+        if not is_settled:
+            return None
+        self._rounds.append((log(done.in_flight), log(done.work_per_s)))
+        return done
+
+    def elasticity(self, width: float) -> float:
+        """By how much throughput follows the width, near this width."""
+        near = [one for one in self._rounds if abs(one[0] - log(width)) <= NEAR]
+        count = max(1, len(near))
+        mean_x = sum(x for x, _ in near) / count
+        mean_y = sum(y for _, y in near) / count
+        xx = sum((x - mean_x) ** 2 for x, _ in near)
+        xy = sum((x - mean_x) * (y - mean_y) for x, y in near)
+        yy = sum((y - mean_y) ** 2 for _, y in near)
+        noise = max(NOISE_MIN, (yy - xy * xy / max(xx, 1e-9)) / count)
+        return (xy / noise + HOPE / HOPE_VARIANCE) / (xx / noise + 1.0 / HOPE_VARIANCE)
+
+    def statistics(self) -> DeliveryStatistics:
+        newest = exp(self._rounds[-1][0]) if self._rounds else 1.0
+        return DeliveryStatistics(self.elasticity(newest), len(self._rounds))
+
+    def _begin(self, integral: float, now: float) -> None:
+        self._from_s, self._integral = now, integral
+        self._work, self._ends, self._moves = 0.0, 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Time per unit of work: alone, and what company adds to it."""
+
+    alone: float
+    linear: float
+    square: float
+    doubt: float = 0.0
+    """Variance of the quadratic part for samples with a variance of one."""
+
+    def at(self, n: float) -> float:
+        """Time per unit of work with n in flight."""
+        return self.alone + self.linear * (n - 1.0) + self.square * n * (n - 1.0)
+
+
+_FLAT: Final = _Fit(1.0, 0.0, 0.0)
+
+
+def _least_squares(points: Iterable[tuple[float, float, float]]) -> _Fit:
+    """Weighted fit of c0 + c1 (n-1) + c2 n(n-1), none negative; a ridge keeps c1 small.
+
+    Without a ridge two widths cannot tell linear from quadratic growth. The quadratic term is the
+    one that makes a peak, so doubt goes to it.
+    """
+    s11 = s12 = s13 = s22 = s23 = s33 = t1 = t2 = t3 = 0.0
+    for n, y, w in points:
+        a, b = n - 1.0, n * (n - 1.0)
+        s11 += w
+        s12 += w * a
+        s13 += w * b
+        s22 += w * a * a
+        s23 += w * a * b
+        s33 += w * b * b
+        t1 += w * y
+        t2 += w * a * y
+        t3 += w * b * y
+    s22 += 0.05 * s22 + 1e-9
+    # What is left for the quadratic part once the others have taken what they can explain.
+    rest = s33 - s13 * s13 / s11
+    both = (s23 - s12 * s13 / s11) ** 2 / (s22 - s12 * s12 / s11)
+    for use_linear, use_square in ((True, True), (False, True), (True, False)):
+        fit = _solve(
+            (s11, s12 * use_linear, s13 * use_square, t1),
+            (s12 * use_linear, s22 if use_linear else 1.0, s23 * (use_linear and use_square),
+             t2 * use_linear),
+            (s13 * use_square, s23 * (use_linear and use_square),
+             s33 + 1e-9 if use_square else 1.0, t3 * use_square),
+        )  # fmt: skip
+        if fit[0] > 0 and min(fit) >= 0:
+            left = rest - both if use_linear else rest
+            return _Fit(*fit, 1.0 / max(left, 1e-12))
+    return _Fit(t1 / s11, 0.0, 0.0)
+
+
+_Row = tuple[float, float, float, float]
+
+
+def _solve(r1: _Row, r2: _Row, r3: _Row) -> tuple[float, float, float]:
+    """Cramer's rule for a symmetric 3 x 3 system; a singular one gives a negative, rejected fit."""
+
+    def det(i: int, j: int, k: int) -> float:
+        return (
+            r1[i] * (r2[j] * r3[k] - r2[k] * r3[j])
+            - r1[j] * (r2[i] * r3[k] - r2[k] * r3[i])
+            + r1[k] * (r2[i] * r3[j] - r2[j] * r3[i])
+        )
+
+    whole = det(0, 1, 2)
+    if abs(whole) < 1e-12:
+        return (-1.0, 0.0, 0.0)
+    return (det(3, 1, 2) / whole, det(0, 3, 2) / whole, det(0, 1, 3) / whole)

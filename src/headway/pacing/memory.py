@@ -1,0 +1,460 @@
+"""What happened on an account and model group: lately by minute, and usually by hour of the day.
+
+Laws:
+- A call that ended is in one minute and in one column of it: answered, refused by a kind, failed
+  or wrong. Sums of minutes are whole numbers, so nothing is lost in adding or in writing down.
+- A minute that is over is added to the hour of the day in which it began; hours forget half of
+  what they hold every `HALF_LIFE_MIN`.
+- At most `MINUTES_KEPT` minutes and 24 hours are held, however much is called.
+- The hour on the wall is told from outside; before it is, nothing is learned of hours.
+
+Speed is told as seconds to the first byte and seconds per output token after it. An answer that
+came whole has its time divided between the two as answers of that account usually have: long
+answers do not look slow, and an empty line does not look quick.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Final, Literal, TypeVar
+
+from headway.base.values import DAY_S, MINUTE_S, FaultKind, Limit, LimitReading
+from headway.pacing.account import Profile
+from headway.pacing.windows import WindowState
+
+MINUTES_KEPT: Final = 60
+"""The minutes in which something happened that are held, of the last so many."""
+
+HALF_LIFE_MIN: Final = 14 * DAY_S / MINUTE_S
+"""Two weeks: the habits of an account's neighbours change with the seasons, not with the day."""
+
+KEEP: Final = 0.5 ** (1.0 / HALF_LIFE_MIN)
+"""What an hour still holds after a minute."""
+
+MICRO: Final = 1_000_000
+MILLE: Final = 1000
+
+HOUR_UNKNOWN: Final = -1
+
+Row = tuple[int, ...]
+"""A minute: how many minutes ago, the hour of the day, then the sums in the order of `Spell`."""
+
+N = TypeVar("N", int, float)
+
+HourRow = tuple[float, ...]
+"""An hour of the day: which, how many minutes ago it was last added to, then the sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """All calls that ended in some stretch of time, summed."""
+
+    answered: float = 0
+    rate: float = 0
+    concurrency: float = 0
+    overload: float = 0
+    failed: float = 0
+    """The provider or the line failed: no answer, or none that ended."""
+    wrong: float = 0
+    """The call or the account's bill was at fault: nothing is said about the provider."""
+    input_tokens: float = 0
+    output_tokens: float = 0
+    begun: float = 0
+    """Answers whose first byte was timed."""
+    first_byte_us: float = 0
+    streamed_tokens: float = 0
+    streamed_us: float = 0
+    crowd_tokens: float = 0
+    """Streamed tokens times the calls that were in flight with them."""
+    drawn_mille: float = 0
+    """What neighbours took of the scarcest limit, in thousandths, summed over answers."""
+
+    @property
+    def ended(self) -> float:
+        """Calls, however they ended."""
+        return (
+            self.answered + self.rate + self.concurrency + self.overload + self.failed + self.wrong
+        )
+
+    @property
+    def refused(self) -> float:
+        """Calls that a limit of the account refused."""
+        return self.rate + self.concurrency
+
+    @property
+    def first_byte_s(self) -> float | None:
+        """The mean time to a first byte, if any was timed."""
+        return self.first_byte_us / MICRO / self.begun if self.begun > 0 else None
+
+    @property
+    def per_token_s(self) -> float | None:
+        """The mean time per output token after the first byte, if any was timed."""
+        return self.streamed_us / MICRO / self.streamed_tokens if self.streamed_tokens > 0 else None
+
+    @property
+    def company(self) -> float:
+        """How many calls were in flight with an output token on the mean, itself included."""
+        return self.crowd_tokens / self.streamed_tokens if self.streamed_tokens > 0 else 0.0
+
+    @property
+    def neighbours(self) -> float:
+        """The share of the scarcest limit that others took on the mean."""
+        return self.drawn_mille / MILLE / self.answered if self.answered > 0 else 0.0
+
+    def share(self, calls: float) -> float:
+        """Of all calls that ended."""
+        return calls / self.ended if self.ended > 0 else 0.0
+
+
+NAMES: Final = tuple(field.name for field in fields(Spell))
+COLUMNS: Final = len(NAMES)
+BEFORE: Final = 2
+"""Columns of a row in front of its sums."""
+
+_COLUMN: Final[dict[FaultKind, int]] = {
+    "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
+    "connection": 4,
+}  # fmt: skip
+_WRONG: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedAnswer:
+    """One answer: what it took, how fast it came, in what company."""
+
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    first_byte_s: float | None = None
+    streamed_s: float | None = None
+    company: int = 1
+    neighbours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChronicleMemory:
+    """A chronicle between two processes, and as it travels: rows, so that they are short."""
+
+    present: Row = ()
+    """The minute that goes on; it is in no hour yet."""
+    minutes: tuple[Row, ...] = ()
+    hours: tuple[HourRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChronicleStatistics:
+    """How much is held."""
+
+    ended: int
+    """Calls since the chronicle was begun, or restored with a minute that went on."""
+    minutes: int
+    hours: int
+
+
+class Chronicle:
+    """The recent past of one lane, and its usual day."""
+
+    __slots__ = ("_ended", "_hour", "_hours", "_minute", "_minutes", "_open", "_open_hour")
+
+    def __init__(self, memory: ChronicleMemory = ChronicleMemory(), known_s: float = 0.0) -> None:
+        """Go on from a memory that was made at `known_s`."""
+        at = int(known_s // MINUTE_S)
+        self._ended = 0
+        self._hour = HOUR_UNKNOWN
+        self._hours = {int(row[0]): (at - int(row[1]), _fit(row[BEFORE:])) for row in memory.hours}
+        self._minutes = [(at - row[0], row[1], tuple(_fit(row[BEFORE:]))) for row in memory.minutes]
+        self._minute, self._open_hour, self._open = at, HOUR_UNKNOWN, [0] * COLUMNS
+        if memory.present:
+            self._minute, self._open_hour = at - memory.present[0], memory.present[1]
+            self._open = _fit(memory.present[BEFORE:])
+
+    def __repr__(self) -> str:
+        return f"<Chronicle {self.statistics()}>"
+
+    def turn(self, hour: int, now: float) -> None:
+        """It is this hour of the day now."""
+        self._hour = hour
+        if not any(self._at(now)):
+            self._open_hour = hour
+
+    def answered(self, answer: ObservedAnswer, now: float) -> None:
+        """A call was answered to its end."""
+        sums = self._at(now)
+        sums[0] += 1
+        tokens = round(answer.output_tokens)
+        sums[6] += round(answer.input_tokens)
+        sums[7] += tokens
+        if answer.first_byte_s is not None:
+            sums[8] += 1
+            sums[9] += round(answer.first_byte_s * MICRO)
+        if answer.streamed_s is not None and tokens > 0:
+            sums[10] += tokens
+            sums[11] += round(answer.streamed_s * MICRO)
+            sums[12] += tokens * answer.company
+        sums[13] += round(answer.neighbours * MILLE)
+
+    def refused(self, kind: FaultKind, now: float) -> None:
+        """A call ended without an answer."""
+        self._at(now)[_COLUMN.get(kind, _WRONG)] += 1
+
+    def memory(self, now: float) -> ChronicleMemory:
+        """All of it, as it stands."""
+        at = int(now // MINUTE_S)
+        present = (at - self._minute, self._open_hour, *self._open) if any(self._open) else ()
+        minutes = tuple([
+            (at - minute, hour, *sums)
+            for minute, hour, sums in self._minutes
+            if at - minute < MINUTES_KEPT
+        ])  # fmt: skip
+        hours = tuple([
+            (hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()
+        ])  # fmt: skip
+        return ChronicleMemory(present, minutes, hours)
+
+    def statistics(self) -> ChronicleStatistics:
+        ended = self._ended + sum(self._open[: _WRONG + 1])
+        return ChronicleStatistics(ended, len(self._minutes), len(self._hours))
+
+    def _at(self, now: float) -> list[int]:
+        """The sums of this minute; the one before is put away when it is over."""
+        minute = int(now // MINUTE_S)
+        if minute != self._minute:
+            self._put_away()
+            self._minute, self._open_hour, self._open = minute, self._hour, [0] * COLUMNS
+        return self._open
+
+    def _put_away(self) -> None:
+        sums = self._open
+        if not any(sums):
+            return
+        self._ended += sum(sums[: _WRONG + 1])
+        self._minutes.append((self._minute, self._open_hour, tuple(sums)))
+        oldest = self._minute - MINUTES_KEPT
+        self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
+        if self._open_hour != HOUR_UNKNOWN:
+            since, held = self._hours.get(self._open_hour, (self._minute, [0.0] * COLUMNS))
+            keep = KEEP ** (self._minute - since)
+            added = [keep * old + new for old, new in zip(held, sums, strict=True)]
+            self._hours[self._open_hour] = (self._minute, added)
+
+
+def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
+    """What happened from so many minutes ago, until so many ago."""
+    rows = (*memory.minutes, memory.present) if memory.present else memory.minutes
+    return _summed([_fit(row[BEFORE:]) for row in rows if to_min <= row[0] < from_min])
+
+
+def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
+    """Minutes since so many ago in which a call was answered."""
+    rows = (*memory.minutes, memory.present) if memory.present else memory.minutes
+    return sum(row[0] < from_min and _fit(row[BEFORE:])[0] > 0 for row in rows)
+
+
+def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
+    """The hours of the day of which something is known, as much of each as is remembered now."""
+    held = {int(row[0]): [_faded(row)] for row in memory.hours}
+    present = memory.present
+    if present and present[1] != HOUR_UNKNOWN:
+        held.setdefault(present[1], []).append([float(one) for one in _fit(present[BEFORE:])])
+    return {hour: _summed(rows) for hour, rows in held.items()}
+
+
+def total(spells: Iterable[Spell]) -> Spell:
+    """All of them together."""
+    return _summed([_sums(spell) for spell in spells])
+
+
+def without(whole: Spell, part: Spell) -> Spell:
+    """What is left of a stretch of time without a part of it."""
+    pairs = zip(_sums(whole), _sums(part), strict=True)
+    return Spell(*(max(0.0, one - other) for one, other in pairs))
+
+
+def _sums(spell: Spell) -> list[float]:
+    return [getattr(spell, name) for name in NAMES]
+
+
+def _summed(rows: Sequence[Sequence[float]]) -> Spell:
+    return Spell(*map(sum, zip(*rows, strict=True)))
+
+
+def _faded(row: HourRow) -> list[float]:
+    keep = KEEP ** row[1]
+    return [keep * one for one in _fit(row[BEFORE:])]
+
+
+def _fit(sums: Sequence[N]) -> list[N]:
+    """As many columns as there are: another version may have written more, or fewer."""
+    row = list(sums[:COLUMNS])
+    row.extend([0] * (COLUMNS - len(row)))
+    return row
+
+
+# What a user sets for an account, what is learned of it, and all of both that outlives a process.
+
+EVERY_ACCOUNT: Final = ""
+"""The name under which terms for all accounts together are kept."""
+
+MEMORY_VERSION: Final = 1
+
+CallId = tuple[str, int]
+"""(client, number). The client chooses it, so that a permit outlives the broker that gave it."""
+
+MODELS_KEPT: Final = 1024
+"""Models whose group is kept: it is asked for several times for every call."""
+
+_DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
+_CLAUDE: Final = re.compile(r"claude-(?:(\d+)(?:[-.]\d+)?-)?(opus|sonnet|haiku)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyBudget:
+    """The most that a user wants to spend in a calendar month. `None` is no budget."""
+
+    tokens: float | None = None
+    microusd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTerms:
+    """What a user set for an account, for one model group of it, or for every account."""
+
+    limits: tuple[Limit, ...] = ()
+    share: float = 1.0
+    """The ceiling: at most this share of every limit is used."""
+    pace: Literal["fast", "smooth"] = "fast"
+    budget: MonthlyBudget = MonthlyBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What a call takes of a budget."""
+
+    tokens: float = 0.0
+    microusd: int = 0
+    unpriced: int = 0
+    """Calls whose price is unknown: `microusd` does not contain their cost."""
+
+    def plus(self, other: Spend) -> Spend:
+        return Spend(
+            self.tokens + other.tokens, self.microusd + other.microusd,
+            self.unpriced + other.unpriced,
+        )  # fmt: skip
+
+    def minus(self, other: Spend) -> Spend:
+        return self.plus(Spend(-other.tokens, -other.microusd, -other.unpriced))
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpend:
+    """What was spent on one day, like 2026-11-16."""
+
+    date: str
+    tokens: float = 0.0
+    microusd: int = 0
+    unpriced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMemory:
+    """One account and model group between two processes: what was learned, what was left."""
+
+    account: str
+    group: str
+    dialect: str
+    profile: Profile
+    levels: tuple[LimitReading, ...] = ()
+    """How each limit stood when this was written."""
+    chronicle: ChronicleMemory = ChronicleMemory()
+    windows: tuple[WindowState, ...] = ()
+    """How each usage window stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a call in flight may still take of the budgets; nobody else may have it."""
+
+    id: CallId
+    account: str
+    spend: Spend
+
+
+@dataclass(frozen=True, slots=True)
+class PacingMemory:
+    """All that outlives a process."""
+
+    version: int = MEMORY_VERSION
+    month: str = ""
+    """The calendar month that `spent` is about, like 2026-11."""
+    terms: tuple[tuple[str, AccountTerms], ...] = ()
+    lanes: tuple[LaneMemory, ...] = ()
+    spent: tuple[tuple[str, Spend], ...] = ()
+    claims: tuple[Claim, ...] = ()
+    days: tuple[tuple[str, tuple[DaySpend, ...]], ...] = ()
+    """What was spent on which day, by account."""
+
+
+@lru_cache(maxsize=MODELS_KEPT)
+def model_group(model: str) -> str:
+    """The models that share limits with this one.
+
+    A dated name is a version of one model. Anthropic counts each family and major version as a
+    whole: every Sonnet 4 draws on the same limits.
+    """
+    name = _DATED.sub("", model.lower().rsplit("/", 1)[-1])
+    claude = _CLAUDE.search(name)
+    if claude is None:
+        return name
+    before, family, after = claude.groups()
+    version = before or after
+    return f"claude-{family}-{version}" if version else f"claude-{family}"
+
+
+# What was spent on which day, by account and by all together: a few weeks of it.
+
+DAYS_KEPT: Final = 40
+"""Days with spending: the whole of this month, and a week before it for the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiaryStatistics:
+    """How much is written down."""
+
+    accounts: int
+    days: int
+
+
+class Diary:
+    """Spending by account and day. The date is told from outside."""
+
+    __slots__ = ("_days", "date")
+
+    def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
+        self.date = ""
+        self._days = {key: {one.date: one for one in days} for key, days in kept}
+
+    def __repr__(self) -> str:
+        return f"<Diary {self.statistics()}>"
+
+    def spend(self, account: str, spend: Spend) -> None:
+        """An account spent this today; less than nothing, where too much was counted."""
+        for key in {account, EVERY_ACCOUNT}:
+            days = self._days.setdefault(key, {})
+            past = days.get(self.date, DaySpend(self.date))
+            days[self.date] = DaySpend(
+                self.date, past.tokens + spend.tokens, past.microusd + spend.microusd,
+                past.unpriced + spend.unpriced,
+            )  # fmt: skip
+            if len(days) > DAYS_KEPT:
+                del days[min(days)]
+
+    def memory(self) -> tuple[tuple[str, tuple[DaySpend, ...]], ...]:
+        """Every day that is kept, oldest first."""
+        return tuple([
+            (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
+        ])  # fmt: skip
+
+    def statistics(self) -> DiaryStatistics:
+        return DiaryStatistics(len(self._days), sum(map(len, self._days.values())))

@@ -1,0 +1,536 @@
+"""Who is next among flows: start-time fair queueing, in a tree, on the dominant resource.
+
+Laws:
+- Order. A branch serves its backlogged child with the lowest start tag, a leaf its waiter with
+  the lowest key; equal tags take turns, equal keys go in order of arrival.
+- Charge. A service moves the start tag of every flow on its path by `cost_s / weight`. So two
+  flows that stay backlogged never differ by more than one call of each, whatever the costs.
+- No credit for idleness. A flow that returns starts at the virtual time of its branch, or where
+  its past services end if that is later. A refund never takes it back before its return.
+- No debt without contention. A branch in which nobody waits forgets who was served last.
+- Memory is bounded by the waiters and by the flows that are ahead of virtual time.
+
+The cost of a waiter is its dominant share: the seconds for which it takes the whole of the
+resource that it needs most of, max_r need_r / rho_r. This is memoryless dominant resource fair
+queueing (Ghodsi et al., SIGCOMM 2012) over start-time fair queueing (Goyal et al., SIGCOMM 1996).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count, islice
+from math import inf
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from headway.errors import BadValueError, InternalError
+from headway.pacing.length import remember
+from headway.pacing.memory import CallId
+
+T = TypeVar("T")
+
+DEPTH_MAX: Final = 8
+"""Levels of a path that are told apart: every service costs one heap operation per level."""
+
+PEEK_MAX: Final = 16
+"""Waiters that back-filling looks at: more of them hardly ever find one more that fits."""
+
+LOOK_MAX: Final = 128
+"""Entries of one branch that `peek` looks at: many may belong to flows that rest."""
+
+GARBAGE_MIN: Final = 16
+"""Dead heap entries that are let be; above this, a heap is rebuilt when most of it is dead."""
+
+LATER: Final = 1 << 62
+"""A turn that comes after every turn that was ever given."""
+
+
+class _Waiter(NamedTuple, Generic[T]):
+    """Somebody in line. Compared as a tuple in C: key first, then place, which is unique."""
+
+    key: tuple[float, ...]
+    place: int
+    cost_s: float
+    leaf: _Leaf[T]
+    item: T
+
+
+@dataclass(slots=True, eq=False)
+class _Flow(Generic[T]):
+    """What fairness is between. `turn` names its one living entry in the parent's line."""
+
+    name: str
+    parent: _Branch[T] | None
+    weight: float
+    start: float
+    entered: float
+    turn: int
+    waiting: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Leaf(_Flow[T]):
+    """A flow that has waiters. The first entry of its heap is never a waiter that left."""
+
+    waiters: list[_Waiter[T]] = field(default_factory=list)
+
+    def tidy(self, alive: Container[int]) -> None:
+        """Drop dead entries from the front at once, and from the middle when they are many."""
+        while self.waiters and self.waiters[0].place not in alive:
+            heappop(self.waiters)
+        if len(self.waiters) > 2 * self.waiting + GARBAGE_MIN:
+            self.waiters = [waiter for waiter in self.waiters if waiter.place in alive]
+            heapify(self.waiters)
+
+
+@dataclass(slots=True, eq=False)
+class _Branch(_Flow[T]):
+    """A flow that has flows. Every child is in line: backlogged, or resting ahead of its time.
+
+    The first in line is always backlogged, so looking at the head needs no cleaning.
+    """
+
+    turns: Iterator[int] = field(default_factory=lambda: count(1))
+    virtual: float = 0.0
+    children: dict[str, _Leaf[T] | _Branch[T]] = field(default_factory=dict)
+    line: list[tuple[float, int, _Leaf[T] | _Branch[T]]] = field(default_factory=list)
+
+    def leaf(self, name: str, weight: float) -> _Leaf[T]:
+        """The child that holds waiters, or the one that holds a branch's own waiters."""
+        child = self.children.get(name)
+        if isinstance(child, _Branch):
+            return child.leaf("", 1.0)
+        if child is not None:
+            return child
+        leaf: _Leaf[T] = _Leaf(name, self, weight, self.virtual, self.virtual, 0)
+        self.children[name] = leaf
+        self.requeue(leaf)
+        return leaf
+
+    def branch(self, name: str, weight: float) -> _Branch[T]:
+        """The child that holds flows. A leaf of this name becomes the first of them."""
+        child = self.children.get(name)
+        if isinstance(child, _Branch):
+            return child
+        branch: _Branch[T] = _Branch(
+            name, self, weight, self.virtual, self.virtual, 0, turns=self.turns
+        )
+        self.children[name] = branch
+        if child is None:
+            self.requeue(branch)
+        else:
+            branch.adopt(child)
+            self.requeue(branch)
+            self.tidy()
+        return branch
+
+    def adopt(self, leaf: _Leaf[T]) -> None:
+        """Stand where a leaf stood and go on with its waiters as a branch's own."""
+        self.start, self.entered, self.waiting = leaf.start, leaf.entered, leaf.waiting
+        # The entry that the leaf had in the parent's line is dead now.
+        leaf.turn = 0
+        if leaf.waiting:
+            leaf.name, leaf.parent, leaf.weight = "", self, 1.0
+            leaf.start = leaf.entered = self.virtual
+            self.children[""] = leaf
+            self.requeue(leaf)
+
+    def requeue(self, child: _Leaf[T] | _Branch[T]) -> None:
+        """Put a child in line by its start tag; an entry that it had before is dead."""
+        child.turn = next(self.turns)
+        entry = (child.start, child.turn, child)
+        if self.line and self.line[0][2] is child:
+            heapreplace(self.line, entry)
+            return
+        heappush(self.line, entry)
+        if len(self.line) > 2 * len(self.children) + GARBAGE_MIN:
+            self.line = [entry for entry in self.line if entry[1] == entry[2].turn]
+            heapify(self.line)
+
+    def tidy(self) -> None:
+        """Forget resting children whose tag time has reached, until a backlogged one is first.
+
+        When nobody is backlogged all of them are forgotten, and virtual time moves to the last
+        tag: that ends a busy period as start-time fair queueing has it.
+        """
+        while self.line:
+            tag, turn, child = self.line[0]
+            alive = turn == child.turn
+            if alive and child.waiting:
+                return
+            heappop(self.line)
+            if alive:
+                del self.children[child.name]
+                self.virtual = max(self.virtual, tag)
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueueStatistics:
+    """How many wait, in how many flows, and what became of the others."""
+
+    waiting: int
+    backlogged_flows: int
+    resting_flows: int
+    served: int
+    left: int
+    virtual_s: float
+
+
+class FairQueue(Generic[T]):
+    """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`.
+
+    A path may be the beginning of another one: its own waiters then are one more child of it.
+    Levels below `DEPTH_MAX` are not told apart.
+    """
+
+    __slots__ = ("_left", "_root", "_served", "_waiters", "_weights")
+
+    def __init__(self) -> None:
+        self._root: _Branch[T] = _Branch("", None, 1.0, 0.0, 0.0, 0)
+        self._waiters: dict[int, _Waiter[T]] = {}
+        self._weights: dict[tuple[str, ...], float] = {}
+        self._served = 0
+        self._left = 0
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def __repr__(self) -> str:
+        return f"<FairQueue {len(self)} waiting, next {self.head()!r}>"
+
+    def push(self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T) -> int:
+        """Add a waiter to a flow and return its place, by which it can be removed or taken."""
+        if not 0.0 <= cost_s < inf:
+            raise BadValueError(f"a waiter's cost is {cost_s} s, which no flow can be charged")
+        leaf = self._leaf(path)
+        place = next(self._root.turns)
+        waiter = _Waiter(key, place, cost_s, leaf, item)
+        self._waiters[place] = waiter
+        heappush(leaf.waiters, waiter)
+        flow: _Leaf[T] | _Branch[T] = leaf
+        while (branch := flow.parent) is not None:
+            flow.waiting += 1
+            if flow.waiting == 1:
+                flow.entered = branch.virtual
+                # Refunds can leave a flow that then rests behind the virtual time.
+                if flow.start < branch.virtual:
+                    flow.start = branch.virtual
+                    branch.requeue(flow)
+            flow = branch
+        return place
+
+    def head(self) -> T | None:
+        """The next waiter in fair order; it stays in line."""
+        waiter = self._first()
+        return None if waiter is None else waiter.item
+
+    def pop(self) -> T:
+        """Serve the head: remove it and charge its flow."""
+        waiter = self._first()
+        if waiter is None:
+            raise InternalError("nobody waits, so nobody can be served")
+        return self.take(waiter.place)
+
+    def take(self, place: int) -> T:
+        """Serve one waiter out of order, as back-filling does: remove it and charge its flow."""
+        waiter = self._waiters.pop(place, None)
+        if waiter is None:
+            raise InternalError(f"nobody waits at place {place}")
+        self._served += 1
+        self._settle(waiter.leaf, 1, waiter.cost_s)
+        return waiter.item
+
+    def remove(self, place: int) -> T | None:
+        """Let a waiter leave without a service; `None` when it is gone already."""
+        waiter = self._waiters.pop(place, None)
+        if waiter is None:
+            return None
+        self._left += 1
+        self._settle(waiter.leaf, 1, None)
+        return waiter.item
+
+    def peek(self, n: int) -> list[T]:
+        """The next waiters in exactly the order in which `pop` would give them.
+
+        At most `PEEK_MAX`, and fewer than asked for when more than `LOOK_MAX` entries of one
+        branch would have to be looked at; the head is always among them.
+        """
+        held: list[_Waiter[T]] = []
+        upcoming = _upcoming(self._root, self._waiters, held)
+        items = [waiter.item for waiter in islice(upcoming, min(n, PEEK_MAX))]
+        for waiter in held:
+            heappush(waiter.leaf.waiters, waiter)
+        return items
+
+    def correct(self, path: tuple[str, ...], delta_cost_s: float) -> None:
+        """Charge a flow for what a settled call used beyond its cost, or refund it (negative).
+
+        A flow that is forgotten by now is charged as if it were at the virtual time; a refund
+        would be credit for idleness and is lost.
+        """
+        if not -inf < delta_cost_s < inf:
+            raise BadValueError(f"a correction is {delta_cost_s} s, which no flow can be charged")
+        self._settle(self._leaf(path), 0, delta_cost_s)
+
+    def reweigh(self, path: tuple[str, ...], weight: float) -> None:
+        """Set a flow's share against its siblings from now on; remembered until it is 1 again."""
+        if not 0.0 < weight < inf:
+            raise BadValueError(f"the weight of {'/'.join(path)} is {weight}, not a number above 0")
+        self._weights[path] = weight
+        if weight == 1.0:
+            del self._weights[path]
+        flow: _Leaf[T] | _Branch[T] | None = self._root
+        for name in path:
+            flow = flow.children.get(name) if isinstance(flow, _Branch) else None
+        if flow is not None:
+            flow.weight = weight
+
+    def statistics(self) -> FairQueueStatistics:
+        """Counts as of now; walks all flows that are known."""
+        backlogged = resting = 0
+        branches = [self._root]
+        while branches:
+            for child in branches.pop().children.values():
+                if isinstance(child, _Branch):
+                    branches.append(child)
+                elif child.waiting:
+                    backlogged += 1
+                else:
+                    resting += 1
+        return FairQueueStatistics(
+            waiting=len(self._waiters),
+            backlogged_flows=backlogged,
+            resting_flows=resting,
+            served=self._served,
+            left=self._left,
+            virtual_s=self._root.virtual,
+        )
+
+    def _first(self) -> _Waiter[T] | None:
+        if not self._waiters:
+            return None
+        flow: _Leaf[T] | _Branch[T] = self._root
+        while isinstance(flow, _Branch):
+            flow = flow.line[0][2]
+        return flow.waiters[0]
+
+    def _leaf(self, path: tuple[str, ...]) -> _Leaf[T]:
+        """The leaf of a path, made at the virtual time where there is none."""
+        names = path[:DEPTH_MAX] or ("",)
+        branch = self._root
+        for depth in range(1, len(names)):
+            weight = self._weights.get(names[:depth], 1.0) if self._weights else 1.0
+            branch = branch.branch(names[depth - 1], weight)
+        return branch.leaf(names[-1], self._weights.get(names, 1.0))
+
+    def _settle(self, leaf: _Leaf[T], departures: int, cost_s: float | None) -> None:
+        """Take departures off a path, bottom up, and charge or refund every flow on it."""
+        flow: _Leaf[T] | _Branch[T] = leaf
+        while (branch := flow.parent) is not None:
+            flow.waiting -= departures
+            # A service that costs nothing still uses up a turn.
+            if cost_s is not None:
+                if departures:
+                    branch.virtual = max(branch.virtual, branch.line[0][0])
+                flow.start = max(flow.entered, flow.start + cost_s / flow.weight)
+                branch.requeue(flow)
+            branch.tidy()
+            flow = branch
+        leaf.tidy(self._waiters)
+
+
+def _upcoming(
+    flow: _Leaf[T] | _Branch[T], alive: Container[int], held: list[_Waiter[T]]
+) -> Iterator[_Waiter[T]]:
+    """A flow's waiters in the order of service. What is taken out of heaps goes to `held`."""
+    if isinstance(flow, _Branch):
+        yield from _upcoming_of_branch(flow, alive, held)
+    else:
+        # Popping and putting back, unlike looking, pays for each dead entry only once.
+        while flow.waiters:
+            waiter = heappop(flow.waiters)
+            if waiter.place in alive:
+                held.append(waiter)
+                yield waiter
+
+
+def _upcoming_of_branch(
+    branch: _Branch[T], alive: Container[int], held: list[_Waiter[T]]
+) -> Iterator[_Waiter[T]]:
+    """Services in order of tags, on a copy of as much of the line as is needed.
+
+    The line is a heap: an entry is looked at only after the one above it, so n services look at
+    n entries and not at all of them.
+    """
+    line = branch.line
+    ahead = [(tag, turn, 0) for tag, turn, _ in line[:1]]
+    streams: dict[int, Iterator[_Waiter[T]]] = {}
+    looked = 0
+    while ahead and looked <= LOOK_MAX:
+        tag, turn, index = heappop(ahead)
+        flow = line[index][2]
+        if index not in streams:
+            looked += 1
+            for below in range(2 * index + 1, min(2 * index + 3, len(line))):
+                heappush(ahead, (line[below][0], line[below][1], below))
+            if turn != flow.turn:
+                continue
+            streams[index] = _upcoming(flow, alive, held)
+        waiter = next(streams[index], None)
+        if waiter is not None:
+            yield waiter
+            # Whoever was served takes the next turn, after all who have the same tag.
+            heappush(ahead, (tag + waiter.cost_s / flow.weight, LATER + len(held), index))
+
+
+# What the first in line has waited for, and for how long: by it everybody in line is told why.
+
+SPELLS_MAX: Final = 2048
+"""Spells of one cause that are kept; who waits for longer is told by the newer half of them."""
+
+
+@dataclass(slots=True)
+class _Spells:
+    """Times during which the line waited for one thing, in order."""
+
+    begins: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
+    """What the spells before each of them add up to."""
+    total_s: float = 0.0
+
+    def add(self, from_s: float, to_s: float) -> None:
+        self.begins.append(from_s)
+        self.ends.append(to_s)
+        self.before.append(self.total_s)
+        self.total_s += to_s - from_s
+        if len(self.begins) > SPELLS_MAX:
+            for kept in (self.begins, self.ends, self.before):
+                del kept[: SPELLS_MAX // 2]
+
+    def since(self, from_s: float) -> float:
+        """How much of them came after a time."""
+        first = bisect_right(self.ends, from_s)
+        if first == len(self.ends):
+            return 0.0
+        return self.total_s - self.before[first] - max(0.0, from_s - self.begins[first])
+
+
+class Blame:
+    """What one line waits for, over time."""
+
+    __slots__ = ("_cause", "_since_s", "_spells")
+
+    def __init__(self) -> None:
+        self._cause = ""
+        self._since_s = -inf
+        self._spells: dict[str, _Spells] = {}
+
+    def __repr__(self) -> str:
+        return f"<Blame {self._cause or 'nothing'} since {self._since_s:.1f}s>"
+
+    def note(self, cause: str, now: float) -> None:
+        """From now on the line waits for this; for nothing, if it is empty."""
+        if cause == self._cause:
+            return
+        if self._cause and now > self._since_s:
+            self._spells.setdefault(self._cause, _Spells()).add(self._since_s, now)
+        self._cause, self._since_s = cause, now
+
+    def longest(self, from_s: float, now: float) -> str:
+        """What the line has waited for longest since a time; nothing, if it has not."""
+        waited = {cause: spells.since(from_s) for cause, spells in self._spells.items()}
+        if self._cause:
+            here_s = max(0.0, now - max(from_s, self._since_s))
+            waited[self._cause] = waited.get(self._cause, 0.0) + here_s
+        cause = max(waited, key=waited.__getitem__, default="")
+        return cause if cause and waited[cause] > 0.0 else ""
+
+    def statistics(self) -> dict[str, float]:
+        """Seconds for which the line waited, by what for, without the present spell."""
+        return {cause: spells.total_s for cause, spells in self._spells.items()}
+
+
+# Who writes a shared beginning into the provider's prompt cache, and who waits to read it.
+
+WARM_S: Final = 270.0
+"""Caches forget after five minutes without use; half a minute is left for the way."""
+
+LEADER_S_MAX: Final = 10.0
+"""A leader that was sent this long ago is not waited for any longer..."""
+
+FOLLOWER_S_MAX: Final = 30.0
+"""...and nobody waits for longer than this, whether or not the leader was sent."""
+
+Beginning = tuple[str, str]
+"""(account and model group, digest): caches are not shared between either."""
+
+
+@dataclass(slots=True)
+class _Cached:
+    """One beginning: until when it can be read, or who is about to write it."""
+
+    warm_until_s: float = -inf
+    leader: CallId | None = None
+    sent_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class LeadersStatistics:
+    """Beginnings that are remembered, and those that somebody is about to write."""
+
+    beginnings: int
+    led: int
+
+
+class Leaders:
+    """Every beginning that was seen lately; the one used least recently is forgotten first."""
+
+    __slots__ = ("_cached",)
+
+    def __init__(self) -> None:
+        self._cached: dict[Beginning, _Cached] = {}
+
+    def __repr__(self) -> str:
+        return f"<Leaders of {len(self._cached)} beginnings>"
+
+    def is_warm(self, beginning: Beginning, now: float) -> bool:
+        """Whether the provider can read this beginning from its cache."""
+        cached = self._cached.get(beginning)
+        return cached is not None and now < cached.warm_until_s
+
+    def until_s(self, beginning: Beginning, call: CallId, asked_s: float, now: float) -> float:
+        """When the call may go at the latest: `now` for a leader, or where nobody is waited for."""
+        cached = remember(self._cached, beginning, _Cached)
+        if now < cached.warm_until_s:
+            return now
+        if cached.leader is None:
+            cached.leader, cached.sent_s = call, inf
+        if cached.leader == call:
+            return now
+        return max(now, min(cached.sent_s + LEADER_S_MAX, asked_s + FOLLOWER_S_MAX))
+
+    def sent(self, beginning: Beginning, call: CallId, now: float) -> None:
+        """A call was granted its permit."""
+        cached = self._cached.get(beginning)
+        if cached is not None and cached.leader == call:
+            cached.sent_s = now
+
+    def answered(self, beginning: Beginning, now: float) -> None:
+        """A first byte: whoever wrote it, the beginning is in the cache from now on."""
+        cached = remember(self._cached, beginning, _Cached)
+        cached.warm_until_s, cached.leader = now + WARM_S, None
+
+    def ended(self, beginning: Beginning, call: CallId) -> bool:
+        """A call is over; True if others were waiting for it and need not any more."""
+        cached = self._cached.get(beginning)
+        if cached is None or cached.leader != call:
+            return False
+        cached.leader, cached.sent_s = None, inf
+        return True
+
+    def statistics(self) -> LeadersStatistics:
+        led = sum(cached.leader is not None for cached in self._cached.values())
+        return LeadersStatistics(len(self._cached), led)

@@ -1,0 +1,502 @@
+"""All limits of one account and model group: who may call now, who waits, why and until when.
+
+Laws:
+- All or nothing: every limit is asked first, every limit is charged after.
+- One decision for all waiters: `decide` returns every grant that is possible now and the next
+  instant at which the answer can change. Nothing polls.
+- A permit is settled exactly once: used, unused or throttled. Settling it again does nothing.
+- Work-conserving: what may be spent is spent at once, unless the user asked for a smooth flow.
+- A blocked call is passed only by calls that do not move its own start.
+- No refusal is retried inside its permit: the permit ends, the call asks again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from typing import Final
+
+from headway.base.values import Demand, Fault, Permit, Reading, SettledAs, Usage, Wait
+from headway.pacing.account import Belief, BeliefStatistics, Profile, QuotaConfig
+from headway.pacing.limits import HORIZON_S, Bucket, PlannedStream
+from headway.pacing.queue import Blame, FairQueue
+from headway.pacing.streams import Projection
+from headway.pacing.width import WHOLE_GROWTH, Crowd, width_cause
+
+# Permits in use: what each call was planned to do, and what it has shown of itself so far.
+
+OVERRUN: Final = 0.4
+"""An answer that outlives its plan is expected to go on for this much of what was planned..."""
+
+OVERRUN_S_MIN: Final = 0.5
+"""...and for this long at least."""
+
+ADOPTED: Final = "granted by a broker that is gone"
+
+FIRST_BYTES: Final = 2.0
+"""A round takes so many times as long as a first byte, at least: calls that were just sent show
+nothing before."""
+
+TOKENS_MIN: Final = 5
+"""Fewer tokens say nothing about the time per token."""
+
+
+@dataclass(slots=True)
+class PermitInUse:
+    """A permit in use: its plan, what the limits showed, and the load when it began."""
+
+    permit: Permit
+    path: tuple[str, ...]
+    stream: PlannedStream
+    levels: tuple[float, ...]
+    company: int
+    """Calls in flight when it was sent, itself included."""
+    integral: float
+    seen_s: float | None = None
+    """When the answer was last seen to move, with so many tokens by then."""
+    seen_tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PermitsStatistics:
+    """Permits given, and those of them that have not ended."""
+
+    granted: int
+    in_flight: int
+
+
+class Permits:
+    """Every permit between its grant and its end, and the plans that all limits count on."""
+
+    __slots__ = ("_belief", "_ends", "_granted", "_held", "_silent")
+
+    def __init__(self, belief: Belief) -> None:
+        self._belief = belief
+        self._held: dict[int, PermitInUse] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._granted = 0
+        self._silent: dict[int, float] = {}
+        """When calls were sent that have not begun to answer, the oldest first."""
+
+    def __repr__(self) -> str:
+        return f"<Permits {len(self._held)} in flight of {self._granted}>"
+
+    def get(self, permit_id: int) -> PermitInUse | None:
+        """A permit that has not ended."""
+        return self._held.get(permit_id)
+
+    def grant(
+        self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
+    ) -> Permit:
+        """Charge every limit and begin."""
+        self._granted += 1
+        permit = Permit(self._granted, path[0], demand, now, reason)
+        belief = self._belief
+        levels = belief.charge(demand, stream, now)
+        integral = belief.tempo.enter(now)
+        company = belief.tempo.in_flight
+        belief.width.delivery.sent(company, integral, now)
+        self._held[permit.id] = PermitInUse(permit, path, stream, levels, company, integral)
+        if not demand.is_whole:
+            self._silent[permit.id] = now
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def adopt(
+        self, demand: Demand, path: tuple[str, ...], sent_s: float, known_s: float, now: float
+    ) -> Permit:
+        """Take over a call that was sent under another process's permit.
+
+        What was known of the limits at `known_s` contains what calls before it were charged, and
+        what their answers had produced by then: its stream is planned from when it was sent.
+        """
+        self._granted += 1
+        permit = Permit(self._granted, path[0], demand, sent_s, ADOPTED)
+        belief = self._belief
+        stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
+        flowed = stream.produced(now) - stream.produced(known_s)
+        for mirror in belief.mirrors:
+            balance = mirror.balance
+            balance.join(demand, stream, sent_s > known_s, now)
+            if isinstance(balance.count, Projection):
+                balance.count.charge(flowed, now)
+        integral = belief.tempo.enter(now)
+        held = PermitInUse(permit, path, stream, (), belief.tempo.in_flight, integral)
+        self._held[permit.id] = held
+        heapq.heappush(self._ends, (stream.to_s, permit.id))
+        return permit
+
+    def undo(self, permit: Permit, now: float) -> None:
+        """Take back the last grant, which nobody has heard of."""
+        held = self._held.pop(permit.id)
+        self._silent.pop(permit.id, None)
+        self._belief.tempo.leave(now)
+        self._belief.give_back(permit.demand, held.stream, now, "unused", now)
+        self._granted -= 1
+
+    def end(self, permit_id: int) -> PermitInUse | None:
+        """A permit ends, once: None if it has ended already."""
+        self._silent.pop(permit_id, None)
+        return self._held.pop(permit_id, None)
+
+    def answered(self, held: PermitInUse, now: float) -> None:
+        """The response began: it was let in, and its stream flows from now on."""
+        belief = self._belief
+        self._silent.pop(held.permit.id, None)
+        belief.answered(held.permit.demand, held.permit.granted_s, held.company, now)
+        if held.permit.demand.is_whole:
+            return
+        held.seen_s = now
+        held.integral = belief.tempo.integral(now)
+        self._replan(held, belief.tempo.replan(held.stream.tokens, now), now)
+
+    def observe(self, held: PermitInUse, reading: Reading, at_s: float, now: float) -> None:
+        """Learn from headers. What is in flight joins the limits that were not known before."""
+        for mirror in self._belief.observe(reading, held.levels, at_s, now):
+            for other in self._held.values():
+                charged = other.permit.granted_s > at_s
+                mirror.balance.join(other.permit.demand, other.stream, charged, now)
+
+    def moved(self, held: PermitInUse, output_tokens: float, now: float) -> bool:
+        """An answer has grown: learn the pace in the company it had. True if the width changed."""
+        if held.permit.demand.is_whole:
+            return False
+        tokens = output_tokens - held.seen_tokens
+        if held.seen_s is None or tokens < TOKENS_MIN or now <= held.seen_s:
+            return False
+        tempo = self._belief.tempo
+        company = tempo.mean_since(held.integral, held.seen_s, now)
+        per_token_s = tempo.moved(now - held.seen_s, tokens)
+        crowd = self._crowd(company, per_token_s, now)
+        width, integral = self._belief.width, tempo.integral(now)
+        changed = width.moved(crowd, per_token_s)
+        # The first piece of an answer brings the work of its first byte with it.
+        work = tokens if held.seen_tokens else tempo.work(tokens)
+        done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
+        if done is not None:
+            changed = width.delivered(done) or changed
+        held.seen_s, held.seen_tokens, held.integral = now, output_tokens, integral
+        return changed
+
+    def ended(self, held: PermitInUse, output_tokens: float, now: float) -> None:
+        """An answer is complete: learn from the last piece of it, and from the whole of it."""
+        self.moved(held, output_tokens, now)
+        sent_s = held.permit.granted_s
+        is_adopted = held.permit.reason == ADOPTED
+        if is_adopted or output_tokens <= 0 or now <= sent_s:
+            # Of an adopted call nobody here knows what company it had from the start.
+            return
+        tempo, width = self._belief.tempo, self._belief.width
+        # What was seen is an estimate until the provider has counted: it may have been too much.
+        rest = max(1.0, output_tokens - held.seen_tokens)
+        width.ended(rest if held.seen_tokens else tempo.work(rest), tempo.integral(now), now)
+        if held.permit.demand.is_whole:
+            company = tempo.mean_since(held.integral, sent_s, now)
+            per_token_s = tempo.arrived(now - sent_s, output_tokens)
+            # Answers that began together end together: how many are left says nothing.
+            width.moved(Crowd(company, ceil(company)), per_token_s, WHOLE_GROWTH)
+        else:
+            width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
+
+    def extend_overruns(self, now: float) -> None:
+        """Streams that outlived their plan go on: expect some more of them."""
+        while self._ends and self._ends[0][0] <= now:
+            _, permit_id = heapq.heappop(self._ends)
+            held = self._held.get(permit_id)
+            if held is None or held.stream.to_s > now:
+                continue
+            stream = held.stream
+            most = max(stream.tokens, held.permit.demand.ceiling.output_tokens)
+            tokens = min(most, stream.tokens * (1.0 + OVERRUN) + 1.0)
+            pace = max(self._belief.tempo.per_token_s, 1e-6)
+            longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
+            self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
+
+    def statistics(self) -> PermitsStatistics:
+        return PermitsStatistics(self._granted, len(self._held))
+
+    def _crowd(self, company: float, per_token_s: float, now: float) -> Crowd:
+        """Who is in flight now, apart from those who seem to wait in a line at the provider."""
+        tempo, queued = self._belief.tempo, 0
+        for sent_s in self._silent.values():
+            if not tempo.is_overdue(now - sent_s, per_token_s):
+                break
+            queued += 1
+        return Crowd(max(1.0, company - queued), tempo.in_flight, queued)
+
+    def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
+        self._belief.replan(held.stream, stream, now)
+        held.stream = stream
+        heapq.heappush(self._ends, (stream.to_s, held.permit.id))
+
+
+BACKFILL_MAX: Final = 8
+"""Waiters behind a blocked head that are looked at: more hardly ever find one that fits."""
+
+WAKE_S_MIN: Final = 1e-3
+"""Nothing is decided again sooner: a wait that has just ended in rounding ends then."""
+
+MAY_CALL: Final = "every limit has room"
+WAITED: Final = "waited for "
+PASSED: Final = "does not delay a call that waits for "
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRequest:
+    """A call that wants a permit: for whom, how urgently."""
+
+    demand: Demand
+    path: tuple[str, ...] = ("",)
+    key: tuple[float, ...] = ()
+    asked_s: float | None = None
+    """When it came; `None` is when the line was last looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A permit for the ask that was given this place."""
+
+    place: int
+    permit: Permit
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All grants possible now; what the first of the rest waits for; when to decide again.
+
+    A wait until inf ends when a call ends, or never: the reason says which.
+    """
+
+    grants: tuple[Grant, ...]
+    wait: Wait | None
+    wake_s: float
+    place: int | None = None
+    """Who it is that waits: an ask that can never be granted has to leave by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a permit ended. Fault and reading belong to a response that was not an answer."""
+
+    how: SettledAs
+    usage: Usage
+    fault: Fault | None = None
+    reading: Reading = Reading()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaStatistics:
+    """Everything a person may want to know about an account at an instant."""
+
+    waiting: int
+    in_flight: int
+    granted: int
+    settled: int
+    refused: int
+    belief: BeliefStatistics
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """An ask in line, and how often anybody had been held back when it came."""
+
+    ask: PermitRequest
+    held_back: int
+    asked_s: float
+    place: int = 0
+
+
+class Quota:
+    """Admission for one account and model group."""
+
+    __slots__ = (
+        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_refused", "_stands",
+        "_waited", "belief",
+    )  # fmt: skip
+
+    def __init__(self, config: QuotaConfig, now: float) -> None:
+        self.belief = Belief(config, now)
+        self._permits = Permits(self.belief)
+        self._queue: FairQueue[_Waiter] = FairQueue()
+        self._refused = 0
+        self._stands: Decision | None = None
+        self._held_back = 0
+        self._waited = ""
+        self._blame = Blame()
+        self._decided_s = now
+
+    def __repr__(self) -> str:
+        in_flight = self._permits.statistics().in_flight
+        return f"<Quota {in_flight} in flight, {len(self._queue)} waiting, {self.belief!r}>"
+
+    def ask(self, ask: PermitRequest) -> int:
+        """Join the queue; the place returned names the ask in grants and to `leave`."""
+        self._stands = None
+        asked_s = self._decided_s if ask.asked_s is None else ask.asked_s
+        waiter = _Waiter(ask, self._held_back, asked_s)
+        cost_s = self.belief.cost_s(ask.demand.expected)
+        waiter.place = self._queue.push(ask.path, ask.key, cost_s, waiter)
+        return waiter.place
+
+    def leave(self, place: int) -> bool:
+        """Give up a place in the queue; False if it was granted or left before."""
+        self._stands = None
+        return self._queue.remove(place) is not None
+
+    def weigh(self, path: tuple[str, ...], weight: float) -> None:
+        """Give a flow so many times the share of its siblings from now on."""
+        self._stands = None
+        self._queue.reweigh(path, weight)
+
+    def decide(self, now: float) -> Decision:
+        """Grant all that may be granted now, in fair order; say what the next one waits for.
+
+        When nothing has happened since the last decision and its wake-up is still ahead, that
+        decision stands and costs nothing to give again.
+        """
+        if self._stands is not None and now < self._stands.wake_s:
+            return self._stands
+        self._permits.extend_overruns(now)
+        grants: list[Grant] = []
+        wait: Wait | None = None
+        cause = ""
+        while (waiter := self._queue.head()) is not None:
+            ask = waiter.ask
+            stream = self.belief.tempo.plan(ask.demand.expected.output_tokens, now)
+            wait = self.belief.wait(ask.demand, stream, len(self._queue), now)
+            if wait is not None:
+                if wait.until_s < inf or not self.belief.can_ever(ask.demand):
+                    grants += self._backfill(ask.demand, stream, wait, now)
+                self._held_back += 1
+                cause = self._waited = _cause(self.belief, wait)
+                break
+            self._queue.pop()
+            reason = self._why(waiter, now)
+            permit = self._permits.grant(ask.demand, ask.path, stream, reason, now)
+            grants.append(Grant(waiter.place, permit))
+        self._decided_s = now
+        self._blame.note(cause, now)
+        wake_s = inf if wait is None else max(wait.until_s, now + WAKE_S_MIN)
+        self._stands = Decision((), wait, wake_s, waiter.place if waiter else None)
+        return replace(self._stands, grants=tuple(grants))
+
+    def admit(self, demand: Demand, now: float) -> Permit | Wait:
+        """One call, now or not now, without joining the queue; those who wait come first."""
+        if len(self._queue):
+            until_s = self._stands.wake_s if self._stands else now
+            return Wait("queue", until_s, f"{len(self._queue)} calls were here before")
+        ask = PermitRequest(demand)
+        stream = self.belief.tempo.plan(demand.expected.output_tokens, now)
+        wait = self.belief.wait(demand, stream, 0, now)
+        return wait or self._permits.grant(demand, ask.path, stream, MAY_CALL, now)
+
+    def adopt(self, ask: PermitRequest, sent_s: float, known_s: float, now: float) -> Permit:
+        """A call that was sent under another process's permit goes on under ours."""
+        self._stands = None
+        return self._permits.adopt(ask.demand, ask.path, sent_s, known_s, now)
+
+    def first_byte(self, permit_id: int, reading: Reading, now: float) -> None:
+        """The response began: learn from its headers and its speed."""
+        held = self._permits.get(permit_id)
+        if held is None:
+            return
+        self._stands = None
+        self._permits.answered(held, now)
+        self._permits.observe(held, reading, held.permit.granted_s, now)
+
+    def progress(self, permit_id: int, output_tokens: float, now: float) -> None:
+        """The answer has grown to so many tokens: learn the pace in the company it has."""
+        held = self._permits.get(permit_id)
+        if held is not None and self._permits.moved(held, output_tokens, now):
+            self._stands = None
+
+    def settle(self, permit_id: int, settlement: Settlement, now: float) -> bool:
+        """End a permit. Only the first call for an id does anything; it returns True."""
+        held = self._permits.end(permit_id)
+        if held is None:
+            return False
+        self._stands = None
+        belief, demand, usage = self.belief, held.permit.demand, settlement.usage
+        if settlement.how == "used" and settlement.fault is None:
+            self._permits.ended(held, usage.amounts.output_tokens, now)
+        belief.tempo.leave(now)
+        sent_s = held.permit.granted_s
+        if settlement.how == "used":
+            belief.settle(demand, held.stream, sent_s, usage, now)
+        else:
+            belief.give_back(demand, held.stream, sent_s, settlement.how, now)
+        if len(self._queue):
+            cost_s = belief.cost_s(usage.amounts) if settlement.how == "used" else 0.0
+            self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
+        if settlement.fault is not None:
+            self._refused += settlement.how == "throttled"
+            self._permits.observe(held, settlement.reading, now, now)
+            belief.failed(demand, sent_s, settlement.fault, settlement.reading, now)
+        return True
+
+    def profile(self) -> Profile:
+        """What is worth keeping for the next run."""
+        return self.belief.profile()
+
+    def statistics(self) -> QuotaStatistics:
+        permits = self._permits.statistics()
+        return QuotaStatistics(
+            len(self._queue), permits.in_flight, permits.granted,
+            permits.granted - permits.in_flight, self._refused, self.belief.statistics(),
+        )  # fmt: skip
+
+    def _why(self, waiter: _Waiter, now: float) -> str:
+        """Why a call goes now and not when it came: what those before it waited for longest."""
+        if waiter.held_back == self._held_back:
+            return MAY_CALL
+        return WAITED + (self._blame.longest(waiter.asked_s, now) or self._waited)
+
+    def _backfill(
+        self, demand: Demand, stream: PlannedStream, wait: Wait, now: float
+    ) -> list[Grant]:
+        """Let later calls pass a blocked one where that does not move its start."""
+        grants: list[Grant] = []
+        if not _can_be_passed(self.belief, wait):
+            return grants
+        reason = PASSED + wait.resource
+        for waiter in self._queue.peek(BACKFILL_MAX)[1:]:
+            passing = waiter.ask.demand
+            plan = self.belief.tempo.plan(passing.expected.output_tokens, now)
+            if self.belief.wait(passing, plan, len(self._queue), now) is not None:
+                continue
+            permit = self._permits.grant(passing, waiter.ask.path, plan, reason, now)
+            after = self.belief.wait(demand, stream, len(self._queue), now)
+            if after is not None and after.until_s > wait.until_s + 1e-6:
+                self._permits.undo(permit, now)
+                continue
+            self._queue.take(waiter.place)
+            grants.append(Grant(waiter.place, permit))
+        return grants
+
+
+def waited_for(reason: str) -> str:
+    """What a call stood in line for, by the reason of its permit; nothing, if it did not."""
+    for said in (WAITED, PASSED):
+        if reason.startswith(said):
+            return reason.removeprefix(said)
+    return ""
+
+
+def _cause(belief: Belief, wait: Wait) -> str:
+    """What a wait is for. A width may be the account's, or only as far as we have come."""
+    if wait.resource != "concurrency":
+        return wait.resource
+    return width_cause(belief.width, belief.tempo.in_flight)
+
+
+def _can_be_passed(belief: Belief, wait: Wait) -> bool:
+    """Whether a call could pass one that waits for this without delaying it.
+
+    What is taken from a bucket now is missing later, so nobody passes there. What is left of a
+    window when it resets is lost, so whoever fits may have it. Who can never go delays nobody.
+    """
+    balances = (mirror.balance for mirror in belief.mirrors)
+    blocking = [one.meter for one in balances if one.limit.name == wait.resource]
+    is_never = wait.until_s == inf
+    return is_never or any(not isinstance(meter, Bucket) for meter in blocking)

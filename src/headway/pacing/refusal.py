@@ -1,0 +1,398 @@
+"""Why a call failed, in headway's words: from status, headers and body to a `Fault`.
+
+Laws:
+- Whatever the status and the bytes, nothing here raises, and only the first `BODY_BYTES_MAX`
+  bytes of a body are looked at.
+- Money comes first: a call refused for want of money or credit is never worth sending again,
+  whatever status and type it is dressed in.
+- A call that asks for more than the limit itself stays wrong, even where the provider answers
+  429 and names a time to try again.
+- A resource is named only where the provider named it or left exactly one limit empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from headway.base.values import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Fault,
+    FaultKind,
+    LimitReading,
+    Reading,
+    Resource,
+)
+from headway.pacing.headers import NUMBER_MAX, Dialect, Headers, decode, duration_s, number
+
+BODY_BYTES_MAX: Final = 64 * 1024
+"""Real error bodies are under 4 KiB; the rest of a longer one says nothing about limits."""
+
+MESSAGE_CHARS_MAX: Final = 2000
+DETAIL_CHARS_MAX: Final = 200
+VIOLATIONS_MAX: Final = 20
+"""Violated quotas that are looked at; Gemini has at most six quotas per model."""
+
+
+def classify(status: int, headers: Headers, body: bytes, dialect: Dialect) -> Fault:
+    """What an answer that is not a success means for this call and for the calls after it."""
+    return _fault(status, _complaint(body), decode(headers, None, dialect))
+
+
+def parse_stream_error(payload: bytes | str) -> Fault:
+    """What an `error` event means that arrives in a stream after HTTP 200.
+
+    Gemini and some proxies repeat the HTTP status in the event's `code`.
+    """
+    body = payload.encode("utf-8", "replace") if isinstance(payload, str) else payload
+    complaint = _complaint(body)
+    return _fault(complaint.code_status, complaint, Reading())
+
+
+def reading_of_refusal(body: bytes) -> LimitReading | None:
+    """The limit that a refusal's own text gives away, often the only place that names it.
+
+    OpenAI and Groq: `Limit 10000, Used 8554, Requested 3082`. Anthropic: `your organization's
+    rate limit of 30,000 input tokens per minute`. Gemini: `quotaId` and `quotaValue`; of several
+    violated quotas the one with the longest period, because it holds the longest.
+    """
+    complaint = _complaint(body)
+    resource, period_s = _named(complaint)
+    if resource is None:
+        return None
+    if complaint.violation is not None:
+        # A refused call wanted one request and did not get it; of tokens some may be left.
+        remaining = 0.0 if resource == "requests" else None
+        return LimitReading(resource, period_s, complaint.violation.value, remaining, None)
+    limit, used, _ = _spoken_amounts(complaint.message)
+    if limit is None:
+        return None
+    remaining = None if used is None else max(0.0, limit - used)
+    return LimitReading(resource, period_s, limit, remaining, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Violation:
+    """One violated quota of a `google.rpc.QuotaFailure`."""
+
+    resource: Resource
+    period_s: float
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    """What an error body says, whatever its shape."""
+
+    message: str
+    words: frozenset[str] = frozenset()
+    """Its types, codes and statuses, in lower case."""
+    code_status: int | None = None
+    violation: _Violation | None = None
+    retry_delay_s: float | None = None
+
+
+_KIND_OF: Final[dict[str, FaultKind]] = {
+    "enforced_spend_limit_reached": "spend_cap",
+    "organization_spend_limit_exceeded": "spend_cap",
+    "organization_usage_limit_exceeded": "spend_cap",
+    "project_spend_limit_exceeded": "spend_cap",
+    "billing_disabled": "billing",
+    "billing_error": "billing",
+    "billing_hard_limit_reached": "billing",
+    "billing_not_active": "billing",
+    "credit_balance_exhausted": "billing",
+    "insufficient_quota": "billing",
+    "rate_limit_error": "rate",
+    "rate_limit_exceeded": "rate",
+    "request_quota_exceeded": "rate",
+    "resource_exhausted": "rate",
+    "token_quota_exceeded": "rate",
+    "too_many_requests_error": "rate",
+    "capacity_exceeded": "overload",
+    "engine_overloaded_error": "overload",
+    "overloaded_error": "overload",
+    "queue_exceeded": "overload",
+    "server_is_overloaded": "overload",
+    "slow_down": "overload",
+    "unavailable": "overload",
+    "unavailable_error": "overload",
+    "deadline_exceeded": "timeout",
+    "timeout_error": "timeout",
+    "api_error": "server",
+    "internal": "server",
+    "internal_server_error": "server",
+    "server_error": "server",
+    "authentication_error": "request",
+    "context_length_exceeded": "request",
+    "invalid_argument": "request",
+    "invalid_request_error": "request",
+    "not_found": "request",
+    "not_found_error": "request",
+    "permission_denied": "request",
+    "permission_error": "request",
+    "request_too_large": "request",
+}
+_STREAM_ORDER: Final[tuple[FaultKind, ...]] = ("overload", "timeout", "server", "request")
+
+_RESOURCE_OF: Final[dict[str, Resource]] = {
+    "requests": "requests",
+    "request_quota_exceeded": "requests",
+    "tokens": "tokens",
+    "token_quota_exceeded": "tokens",
+}
+_SIDES: Final[dict[str, Resource]] = {
+    "input": "input",
+    "prompt": "input",
+    "output": "output",
+    "completion": "output",
+}
+_PERIOD_OF: Final = {"sec": 1.0, "min": MINUTE_S, "hou": HOUR_S, "day": DAY_S}
+"""By the first three letters: providers write `sec`, `min`, `minute`, `Minute`."""
+_MONEY_STATUSES: Final = (None, 400, 403, 429)
+_NO_ACCESS: Final = (401, 403, 404, 405)
+"""A wrong key, a key without rights, and a model or an address that is not there."""
+
+# Anthropic answers 400 for limits that the user set ("You have reached your specified API usage
+# limits") and for an empty balance ("Your credit balance is too low"), with no word of their own.
+_SPEND_TEXT: Final = re.compile(r"reached your specified (?:workspace )?API usage limits", re.I)
+_CREDIT_TEXT: Final = re.compile(r"credit balance is too low", re.I)
+_NO_ACCESS_TEXT: Final = re.compile(
+    r"\b(?:api_key_invalid|invalid_api_key|api key not valid|incorrect api key|model_not_found"
+    r"|invalid_model|not a valid model)\b",
+    re.I,
+)
+"""Gemini, xAI and OpenRouter answer 400 to a wrong key or model."""
+_CONCURRENCY_TEXT: Final = re.compile(r"concurren|simultaneous|parallel[ _]requests", re.I)
+_TOO_LARGE_TEXT: Final = re.compile(r"request too large", re.I)
+
+_PER_PERIOD: Final = re.compile(
+    r"(?:(input|output|prompt|completion)[ _-])?(token|request)s?[ _-]per[ _-](sec|min|hou|day)",
+    re.I,
+)
+_AMOUNT: Final = r"([0-9]{1,20}(?:,[0-9]{3}){0,5})"
+_STATED: Final = re.compile(rf"{_AMOUNT} (?:(?:in|out)put )?(?:token|request)s? per", re.I)
+_LIMIT_USED: Final = re.compile(
+    rf"\bLimit:? {_AMOUNT}(?:, Used ~?{_AMOUNT})?(?:, Requested ~?{_AMOUNT})?"
+)
+_NUMBER_OF: Final = re.compile(r"number of (?:(input|output|request) )?(token|request)s?", re.I)
+_QUOTA_ID: Final = re.compile(r"(Input|Output)?(Token|Request)s?.{0,100}?Per(Sec|Min|Hou|Day)")
+_AGAIN: Final = re.compile(
+    r"\b(?:again|retry) (?:in|after) ([0-9][0-9.a-zµμ]{0,40})(?: (sec|min|hou))?", re.I
+)
+
+
+def _fault(status: int | None, complaint: _Complaint, reading: Reading) -> Fault:
+    kind = _kind(status, complaint)
+    resource: Resource | None = None
+    if kind == "rate":
+        resource = _named(complaint)[0] or _only_empty(reading)
+    elif kind == "concurrency":
+        resource = "concurrency"
+    elif kind == "spend_cap":
+        resource = "spend"
+    retry_after_s = reading.retry_after_s
+    if retry_after_s is None:
+        retry_after_s = complaint.retry_delay_s
+    if retry_after_s is None:
+        retry_after_s = _refusing_window_s(reading)
+    detail = " ".join(complaint.message.split())[:DETAIL_CHARS_MAX]
+    if kind == "access":
+        detail = f"HTTP {status}: {detail}"[:DETAIL_CHARS_MAX]
+    return Fault(kind, resource, retry_after_s, detail)
+
+
+def _kind(status: int | None, complaint: _Complaint) -> FaultKind:
+    """The order is the law: money, hopeless calls, refusals, then whose fault it is."""
+    kinds = {_KIND_OF[word] for word in complaint.words if word in _KIND_OF}
+    message, may_be_money = complaint.message, status in _MONEY_STATUSES
+    if "spend_cap" in kinds or (may_be_money and _SPEND_TEXT.search(message)):
+        return "spend_cap"
+    if "billing" in kinds or status == 402 or (may_be_money and _CREDIT_TEXT.search(message)):
+        return "billing"
+    if status == 413:
+        return "request"
+    if status == 429 or "rate" in kinds:
+        return _refusal_kind(kinds, message)
+    if status is None or status < 300:
+        return _stream_kind(kinds)
+    if status in (400, 422) and _NO_ACCESS_TEXT.search(" ".join((*complaint.words, message))):
+        return "access"
+    return _status_kind(status, kinds)
+
+
+def _refusal_kind(kinds: set[FaultKind], message: str) -> FaultKind:
+    limit, _, requested = _spoken_amounts(message)
+    if limit is not None and requested is not None and requested > limit:
+        return "request"
+    if _TOO_LARGE_TEXT.search(message):
+        return "request"
+    # A limit per period that also advises less concurrency is still a limit per period.
+    if _CONCURRENCY_TEXT.search(message) and not _PER_PERIOD.search(message):
+        return "concurrency"
+    return "overload" if "overload" in kinds else "rate"
+
+
+def _stream_kind(kinds: set[FaultKind]) -> FaultKind:
+    """Kind of an error without a status; an answer that fails without a known word just broke."""
+    return next((kind for kind in _STREAM_ORDER if kind in kinds), "broken")
+
+
+def _status_kind(status: int, kinds: set[FaultKind]) -> FaultKind:
+    """RFC 9110, 15: 503 is a temporary overload. 529 is Anthropic's; 504 its timeout_error."""
+    if "overload" in kinds or status in (503, 529):
+        return "overload"
+    if "timeout" in kinds or status in (408, 504):
+        return "timeout"
+    # 409 is a lock that timed out inside the provider: both SDKs send such a call again.
+    # A redirect means a wrong base address: no provider moves its inference paths.
+    if status in _NO_ACCESS or status < 400:
+        return "access"
+    if status < 500 and status != 409:
+        return "request"
+    return "server"
+
+
+def _named(complaint: _Complaint) -> tuple[Resource | None, float | None]:
+    """Resource and period that the body names, from its most to its least explicit part."""
+    if complaint.violation is not None:
+        return complaint.violation.resource, complaint.violation.period_s
+    per = _PER_PERIOD.search(complaint.message)
+    if per is not None:
+        return _resource(per[1], per[2]), _PERIOD_OF[per[3].lower()]
+    for word, resource in _RESOURCE_OF.items():
+        if word in complaint.words:
+            return resource, None
+    count = _NUMBER_OF.search(complaint.message)
+    return (None, None) if count is None else (_resource(count[1], count[2]), None)
+
+
+def _resource(side: str | None, unit: str) -> Resource:
+    if unit.lower() == "request":
+        return "requests"
+    if side is None:
+        return "tokens"
+    # "request tokens" are input and output together.
+    return _SIDES.get(side.lower(), "tokens")
+
+
+def _only_empty(reading: Reading) -> Resource | None:
+    """The one resource of which nothing remains.
+
+    Anthropic's `tokens` repeats the tightest of its token limits, so a named side goes first.
+    """
+    empty = {
+        limit.resource
+        for limit in reading.limits
+        if limit.remaining == 0 or (limit.utilization is not None and limit.utilization >= 1.0)
+    }
+    sides = empty - {"tokens"}
+    candidates = sides or empty
+    return next(iter(candidates)) if len(candidates) == 1 else None
+
+
+def _refusing_window_s(reading: Reading) -> float | None:
+    """Reset of the last full usage window: its refusals can come without `retry-after`."""
+    resets_s = [
+        limit.reset_s
+        for limit in reading.limits
+        if limit.reset_s is not None and limit.utilization is not None and limit.utilization >= 1.0
+    ]
+    return max(resets_s, default=None)
+
+
+def _complaint(body: bytes) -> _Complaint:
+    """The body's message and words, from any of the shapes in which providers complain.
+
+    `{"error": {...}}` (Anthropic, OpenAI, Gemini, vLLM), the same in a list (Gemini streams),
+    inside `response` (OpenAI Responses), flat (Cerebras), `{"error": "..."}` (Ollama),
+    `{"detail": "..."}` (FastAPI), and plain text or HTML (everything in between).
+    """
+    text = body[:BODY_BYTES_MAX].decode("utf-8", "replace")
+    top = _parsed(text)
+    if isinstance(top, list) and top:
+        top = top[0]
+    if not isinstance(top, dict):
+        return _Complaint(text[:MESSAGE_CHARS_MAX], retry_delay_s=_wait_in_text_s(text))
+    inner = top.get("response", top)
+    error = inner.get("error", top) if isinstance(inner, dict) else top
+    if not isinstance(error, dict):
+        error = {"message": error}
+    spoken = [error.get("message"), top.get("detail"), text]
+    message = next(part for part in spoken if isinstance(part, str))[:MESSAGE_CHARS_MAX]
+    code, details = error.get("code"), error.get("details")
+    listed = details if isinstance(details, list) else [details]
+    items = [item for item in listed if isinstance(item, dict)]
+    words = [error.get("type"), code, error.get("status")]
+    # Anthropic's details are an object with a code; Gemini's a list of which one has a reason.
+    words += [item.get(key) for item in items for key in ("error_code", "reason")]
+    waits_s = [_wait_in_text_s(message), *(_retry_info_s(item.get("retryDelay")) for item in items)]
+    return _Complaint(
+        message,
+        frozenset(word.lower() for word in words if isinstance(word, str)),
+        code if type(code) is int and 300 <= code < 600 else None,
+        max(_violations(items), key=lambda violation: violation.period_s, default=None),
+        # Gemini cuts `retryDelay` to whole seconds and says the rest only in the text.
+        max((wait_s for wait_s in waits_s if wait_s is not None), default=None),
+    )
+
+
+def _parsed(text: str) -> object:
+    """JSON, or `None`. Deep nesting ends in RecursionError, long integers in ValueError."""
+    try:
+        parsed: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed
+
+
+def _violations(items: list[dict[str, object]]) -> list[_Violation]:
+    """Violated quotas of Gemini's error details whose `quotaId` names resource and period."""
+    found: list[_Violation] = []
+    for item in items:
+        entries = item.get("violations")
+        for entry in entries[:VIOLATIONS_MAX] if isinstance(entries, list) else ():
+            quota_id = entry.get("quotaId") if isinstance(entry, dict) else None
+            match = _QUOTA_ID.search(quota_id) if isinstance(quota_id, str) else None
+            if match is not None:
+                value = entry.get("quotaValue")
+                amount = number(value) if isinstance(value, str) else None
+                period_s = _PERIOD_OF[match[3].lower()]
+                found.append(_Violation(_resource(match[1], match[2]), period_s, amount))
+    return found
+
+
+def _retry_info_s(value: object) -> float | None:
+    """`google.rpc.RetryInfo.retryDelay` is a protobuf duration in JSON: `41s`, `1.5s`."""
+    return duration_s(value) if isinstance(value, str) else None
+
+
+def _wait_in_text_s(text: str) -> float | None:
+    """`Please try again in 41.7s.` (OpenAI, Groq), `Please retry after 7 seconds.` (Azure)."""
+    match = _AGAIN.search(text[:MESSAGE_CHARS_MAX])
+    if match is None:
+        return None
+    amount = match[1].rstrip(".")
+    plain = number(amount)
+    if plain is None:
+        return duration_s(amount)
+    wait_s = plain * _PERIOD_OF[match[2].lower()] if match[2] else plain
+    return wait_s if wait_s <= NUMBER_MAX else None
+
+
+def _spoken_amounts(message: str) -> tuple[float | None, float | None, float | None]:
+    """Limit, used and requested amounts, as far as a message spells them out."""
+    match = _LIMIT_USED.search(message)
+    if match is not None:
+        return _grouped_number(match[1]), _grouped_number(match[2]), _grouped_number(match[3])
+    stated = _STATED.search(message)
+    return (None if stated is None else _grouped_number(stated[1])), None, None
+
+
+def _grouped_number(text: str | None) -> float | None:
+    """A number in prose, where thousands are grouped: `30,000`."""
+    return None if text is None else number(text.replace(",", ""))

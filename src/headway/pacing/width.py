@@ -1,0 +1,453 @@
+"""Laws that move a learned limit on calls in flight, each a small pure object.
+
+Laws of these laws:
+- A limit never grows while the run does not use it (Netflix concurrency-limits).
+- Outcomes say how many are allowed (`Cap`); latency per unit of work says how many are worth it
+  (`Congestion`), and what is delivered has the last word (`Delivery`); `Width` takes the smallest.
+  Raw latency is never used: a long answer is not a slow one.
+- `Aimd` and `Cubic` are what others use. They are here as the fallback and as the yardstick.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Literal
+
+from headway.pacing.latency import Congestion, Delivery, Round, WidthStatistics
+
+WIDTH_AT_START: Final = 4
+"""Cold, nothing known: as many as the smallest accounts allow."""
+
+USED: Final = 0.8
+"""A width counts as used when at least this share of it is in flight."""
+
+FULL: Final = 0.95
+"""Less than this in flight: another limit holds calls back, and what is delivered follows that."""
+
+ROUND_PIECES: Final = 4
+ROUND_GROWTH: Final = 1.5
+"""Pieces of answers that must be seen at a width before the next one is explored, and how much
+wider that is. Doubling gains one per cent where nothing is congested and loses four where the
+peak is at five; two pieces instead of four lose thirty."""
+
+WHOLE_GROWTH: Final = 2.0
+"""The same where answers come whole: a round is then as long as a call, and there are few."""
+
+LEAP: Final = 6.0
+LEAP_LATER: Final = 2.0
+"""How many times the width that whole answers have confirmed pieces may lead to, before the first
+round of them and from then on: those that were just sent may stand in a line, and no piece of
+theirs tells. Where answers come whole, growth is as slow as they are, and may always go as far."""
+
+QUEUED: Final = 0.1
+"""More than this share of the calls in flight overdue: there is a line at the provider."""
+
+CHANGE: Final = 0.1
+"""A width that changes by less is the same width, as far as rounds are concerned."""
+
+SERVED: Final = 0.75
+"""Fewer than this share of the calls in flight were being served: the rest stood in a line."""
+
+ELASTIC: Final = 0.2
+"""More at once are worth it while throughput grows by at least this much of what the width does."""
+
+STEP: Final = 0.7
+STEP_LEAST: Final = 0.8
+"""By how much the width follows an elasticity that is more or less than that, once a round."""
+
+VENTURE_S: Final = 0.05
+"""Beyond what was ever in flight, calls leave one at a time, this far apart: a refusal for want of
+a slot comes at once, and stops those behind it."""
+
+TAIL_SHARE: Final = 0.92
+TAIL_WAITING: Final = 16
+"""The last calls of a run may crowd in while throughput stays above this share of its peak. So
+few waiting means that they are the last: a run in full swing keeps more."""
+
+PROBE_FIRST_S: Final = 30.0
+PROBE_GROWTH: Final = 2.0
+"""A learned cap is tried again after 30 s, then 60 s, 120 s...: each failed try is a refusal."""
+
+SUSPECT_S: Final = 2.0
+"""A cap that nobody named is tried again after so long, then twice as long, and so on."""
+
+RAMP_LEAST: Final = 2.0
+RAMP_CAUTION: Final = 0.9
+RAMP_GROWTH: Final = 1.5
+RAMP_GROW_S: Final = 10.0
+RAMP_PATIENCE: Final = 3.0
+"""After a refused burst: nine tenths of what was let in, half as much more after 10 s, and three
+times as long for each refusal that follows."""
+
+RAMP_KNOWN: Final = 3
+"""A ramp from a profile has been refused before: it is as patient as after so many refusals."""
+
+RAMP_BURST: Final = 4
+"""Fewer within a second are no burst: their refusal has another cause."""
+
+RAMP_MEMORY: Final = 4096
+"""Departures that are remembered: more than leave in any second."""
+
+
+class Aimd:
+    """Additive increase, multiplicative decrease: one more per full window, half on a refusal."""
+
+    __slots__ = ("_held_until_s", "limit")
+
+    def __init__(self, limit: float = WIDTH_AT_START) -> None:
+        self.limit = limit
+        self._held_until_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Aimd {self.limit:.1f}>"
+
+    def succeeded(self, in_flight: int, now: float) -> None:  # noqa: ARG002 - the laws' verb
+        if in_flight + 1 >= self.limit:
+            self.limit += 1.0 / self.limit
+
+    def refused(self, now: float) -> None:
+        """A burst of refusals is one signal: the limit is halved at most once a second."""
+        if now >= self._held_until_s:
+            self.limit = max(1.0, self.limit / 2)
+            self._held_until_s = now + 1.0
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self.limit, self.limit, inf, "aimd")
+
+
+class Cubic:
+    """TCP CUBIC (RFC 9438): back quickly to where it last failed, stay there, then probe beyond."""
+
+    __slots__ = ("_epoch_s", "_held_until_s", "_top", "limit")
+    C: Final = 0.4
+    BETA: Final = 0.7
+
+    def __init__(self, limit: float = WIDTH_AT_START) -> None:
+        self.limit = limit
+        self._top = limit
+        self._epoch_s: float | None = None
+        self._held_until_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Cubic {self.limit:.1f}>"
+
+    def succeeded(self, in_flight: int, now: float) -> None:
+        if in_flight + 1 < self.limit:
+            return
+        if self._epoch_s is None:
+            self.limit += 1.0
+            return
+        flat_s = (self._top * (1 - self.BETA) / self.C) ** (1 / 3)
+        target = self.C * (now - self._epoch_s - flat_s) ** 3 + self._top
+        self.limit = max(self.limit, min(target, self.limit + 1.0))
+
+    def refused(self, now: float) -> None:
+        if now >= self._held_until_s:
+            self._top = self.limit
+            self._epoch_s = now
+            self.limit = max(1.0, self.limit * self.BETA)
+            self._held_until_s = now + 1.0
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self.limit, self._top, inf, "cubic")
+
+
+WidthCause = Literal["concurrency", "peak", "untried"]
+"""The account takes no more at once; more at once are slower in all; so many were never tried."""
+
+
+class Cap:
+    """How many calls the account takes at once, learned from refusals and tried again rarely.
+
+    What a user configured, `most`, is never exceeded, not even to try.
+    """
+
+    __slots__ = ("_probe_at_s", "_probes", "limit", "most")
+
+    def __init__(
+        self, limit: float = inf, probes: int = 0, now: float = 0.0, most: float = inf
+    ) -> None:
+        self.most = most
+        self.limit = min(limit, most)
+        self._probes = probes
+        self._probe_at_s = now + self._delay_s() if self.limit < most else inf
+
+    def __repr__(self) -> str:
+        return f"<Cap {self.limit:g} next try at {self._probe_at_s:.0f}s>"
+
+    @property
+    def probes(self) -> int:
+        """How often it was tried in vain; kept in the profile, so that a new run asks rarely."""
+        return self._probes
+
+    def refused(self, accepted: int, now: float) -> None:
+        """The provider took `accepted` at once and not one more."""
+        if accepted < self.limit - 1:
+            self._probes = 0
+        self.limit = max(1.0, float(accepted))
+        self._probe_at_s = now + self._delay_s() if self.limit < self.most else inf
+        self._probes += 1
+
+    def lower(self, accepted: int) -> None:
+        """A further refusal of the same signal: fewer were let in than thought."""
+        if self.limit < self.most:
+            self.limit = max(1.0, min(self.limit, float(accepted)))
+
+    def probe_soon(self, now: float) -> None:
+        """The cap is only suspected: early tries tell whether it is the cause."""
+        if self.limit < self.most:
+            self._probe_at_s = min(self._probe_at_s, now + SUSPECT_S * 2.0 ** (self._probes - 1))
+
+    def lift(self) -> None:
+        """The refusal turned out to have another cause."""
+        self.limit = self.most
+        self._probe_at_s = inf
+
+    def allow(self, now: float) -> float:
+        """The cap now: one more than learned when it is time to try."""
+        return self.limit + 1 if now >= self._probe_at_s else self.limit
+
+    def succeeded(self, in_flight: int, now: float) -> None:
+        """More than the cap were in flight and served: the cap has risen."""
+        if in_flight > self.limit:
+            self.limit = float(in_flight)
+            self._probes = 0
+            self._probe_at_s = now + 1.0 if self.limit < self.most else inf
+
+    def next_probe_s(self) -> float:
+        return self._probe_at_s
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self.limit, self.limit, inf, f"cap after {self._probes} tries")
+
+    def _delay_s(self) -> float:
+        return PROBE_FIRST_S * PROBE_GROWTH**self._probes
+
+
+class Ramp:
+    """How many calls may leave within one second, once a provider has refused a burst.
+
+    Some providers enforce a limit per minute by the second; some refuse a sharp rise. Both refuse
+    although enough is left, and both are met by letting no more leave in a second than were let
+    in before, and by trying more again, ever less often.
+    """
+
+    __slots__ = ("_grow_s", "_most", "_refusals", "_sent")
+
+    def __init__(self, most: float = inf, now: float = 0.0) -> None:
+        self._most = most
+        self._sent: deque[float] = deque(maxlen=RAMP_MEMORY)
+        self._refusals = 0 if most == inf else RAMP_KNOWN
+        self._grow_s = inf if most == inf else now + self._patience_s()
+
+    def __repr__(self) -> str:
+        return f"<Ramp {self._most:.1f}/s>"
+
+    @property
+    def most(self) -> float:
+        """Calls per second, kept in the profile."""
+        return self._most
+
+    def sent(self, now: float) -> None:
+        self._sent.append(now)
+
+    def returned(self) -> None:
+        """The last call was not let in: it does not count."""
+        if self._sent:
+            self._sent.pop()
+
+    def refused(self, now: float) -> None:
+        """Enough was left, and yet a call was refused: what was let in this second is the limit."""
+        recent = sum(1 for at in self._sent if at > now - 1.0)
+        if recent < RAMP_BURST:
+            return
+        if now >= self._grow_s or self._grow_s == inf:
+            self._refusals += 1
+        self._most = max(RAMP_LEAST, min(self._most, RAMP_CAUTION * recent))
+        self._grow_s = now + self._patience_s()
+
+    def when(self, now: float) -> float:
+        """When one more may leave."""
+        if self._most == inf:
+            return now
+        if now >= self._grow_s:
+            self._most *= RAMP_GROWTH
+            self._grow_s = now + self._patience_s()
+        place = len(self._sent) - int(self._most)
+        if place < 0:
+            return now
+        return max(now, self._sent[place] + 1.0)
+
+    def _patience_s(self) -> float:
+        return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self._most, self._most, inf, f"ramp after {self._refusals} refusals")
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Calls in flight while a piece of an answer came."""
+
+    mean: float
+    """How many were being served on average."""
+    in_flight: int
+    queued: int = 0
+    """How many seem to stand in a line at the provider."""
+
+
+class Width:
+    """How many calls may be in flight: what the account allows, and what congestion makes worth it.
+
+    Widths are explored in rounds: when enough pieces of answers were seen at the present width
+    and no peak shows, the width grows by half. Pieces come every few tokens, so a round takes a
+    fraction of a second, and one round too many is all that a congested provider gets to see.
+    Where pieces are irregular or calls stand in a line, what all calls deliver in a round of
+    seconds moves it.
+    """
+
+    __slots__ = (
+        "_allowed", "_proven", "_seen", "_tried", "_ventured_s", "cap", "congestion", "delivery",
+        "reason", "strain",
+    )  # fmt: skip
+
+    def __init__(
+        self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
+    ) -> None:
+        self._allowed = start
+        self._proven = start
+        """The width by whole answers, to which it falls back where pieces cannot be trusted."""
+        self._tried = start
+        self._ventured_s = -inf
+        self._seen = 0
+        self.cap = cap
+        self.strain = Cap()
+        """What the provider bears at present. Unlike the account's cap it is not kept for later."""
+        self.congestion = Congestion(curve)
+        self.delivery = Delivery()
+        self.reason = "start"
+
+    def __repr__(self) -> str:
+        return f"<Width {self._allowed:.1f} {self.cap!r} {self.congestion!r}>"
+
+    def limit(self, in_flight: int, waiting: int, now: float) -> float:
+        """How many may be in flight. The last few go together: a thin tail is slow."""
+        cap = min(self.cap.allow(now), self.strain.allow(now))
+        all_of_them = in_flight + waiting
+        is_tail = waiting <= TAIL_WAITING and self.congestion.is_steady
+        if is_tail and self._allowed < all_of_them <= cap:
+            peak = self.congestion.peak()
+            if all_of_them <= 2.0 * peak < inf:
+                crowd = self.congestion.throughput(all_of_them)
+                if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
+                    return float(all_of_them)
+        return min(self._allowed, cap)
+
+    def departs_s(self, in_flight: int, now: float) -> float:
+        """When one more may leave, as far as it is more than ever were in flight."""
+        return now if in_flight < self._tried else max(now, self._ventured_s + VENTURE_S)
+
+    def sent(self, in_flight: int, now: float) -> None:
+        """One more has left, so that this many are in flight."""
+        if in_flight > self._tried:
+            self._tried, self._ventured_s = float(in_flight), now
+
+    def moved(self, crowd: Crowd, per_token_s: float, growth: float = ROUND_GROWTH) -> bool:
+        """A piece of an answer came: learn, then go where the fitted curve says, or explore."""
+        before = self._allowed
+        self.congestion.sample(crowd.mean, per_token_s)
+        worth = self.congestion.worth()
+        if not self.congestion.is_steady:
+            if self._allowed > self._proven:
+                self._move(self._proven, "pieces of answers come irregularly")
+        elif worth < inf:
+            self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
+        elif crowd.queued > QUEUED * crowd.in_flight:
+            served = max(self._proven, float(crowd.in_flight - crowd.queued))
+            if served < self._allowed:
+                self._move(served, "more wait in line at the provider")
+        elif min(crowd.mean, crowd.in_flight) >= USED * self._allowed:
+            self._seen += 1
+            if self._seen >= ROUND_PIECES:
+                self._seen = 0
+                self._move(self._grown(growth), "no slower with more at once")
+        return self._allowed != before
+
+    def ended(self, work: float, integral: float, now: float) -> None:
+        """An answer is complete, and so much of it was not counted before."""
+        done = self.delivery.ended(work, integral, now)
+        if done is not None:
+            self.delivered(done)
+
+    def delivered(self, done: Round) -> bool:
+        """A round is complete: follow what was delivered. True if the width changed."""
+        before = self._allowed
+        company, worth = done.in_flight, self.congestion.worth()
+        is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
+        served = done.work_per_s * self.congestion.time_s(max(1.0, company))
+        if not self.congestion.tells or not self.congestion.is_steady:
+            if is_used:
+                # Tokens are no measure of answers that mostly wait: those say no more than
+                # whether a greater width is worth it.
+                least = STEP_LEAST if self.congestion.tells else 1.0
+                self._follow(company, ROUND_GROWTH, least)
+            self.congestion.trust_again()
+        elif worth == inf and is_full and served < SERVED * company:
+            self._proven = max(1.0, served)
+            self._move(self._proven, "more wait in line at the provider")
+        elif worth == inf and is_full and self.delivery.elasticity(company) < ELASTIC:
+            self._follow(company, 1.0)
+        else:
+            # Pieces lead, what is delivered confirms.
+            self._proven = max(self._proven, company)
+        return self._allowed != before
+
+    def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
+        """Go where throughput grows."""
+        elastic = self.delivery.elasticity(company)
+        step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
+        self._proven = max(1.0, self._allowed * step)
+        self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
+
+    def _grown(self, growth: float) -> float:
+        """The next width to explore, unless whole answers speak against it, or have yet to speak
+        for what is explored already."""
+        if self.delivery.elasticity(self._allowed) < ELASTIC:
+            return self._allowed
+        is_early = self.delivery.rounds == 0 or growth >= WHOLE_GROWTH
+        leap = LEAP if is_early else LEAP_LATER
+        return max(self._allowed, min(self._allowed * growth, leap * self._proven))
+
+    def _move(self, width: float, reason: str) -> None:
+        if abs(width - self._allowed) > CHANGE * self._allowed:
+            self.delivery.changed()
+        self._allowed = width
+        self.reason = reason
+
+    def overloaded(self, in_flight: int, now: float) -> None:
+        """A timeout or an overload: half as many, until tries show that more are served again."""
+        self._allowed = max(1.0, self._allowed / 2)
+        self.strain.refused(max(1, in_flight // 2), now)
+        self.reason = "overload"
+
+    def served(self, in_flight: int, now: float) -> None:
+        """So many were in flight, and the newest of them is answered."""
+        self.cap.succeeded(in_flight, now)
+        self.strain.succeeded(in_flight, now)
+
+    def next_probe_s(self, width: float) -> float:
+        """When one more than `width` is tried, if a cap holds it there."""
+        holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
+        return max((cap.next_probe_s() for cap in holding), default=inf)
+
+    def statistics(self) -> WidthStatistics:
+        return WidthStatistics(self._allowed, self.cap.limit, self.congestion.worth(), self.reason)
+
+
+def width_cause(width: Width, in_flight: int) -> WidthCause:
+    """What keeps one more from joining so many, where the width does."""
+    if in_flight >= min(width.cap.limit, width.strain.limit):
+        return "concurrency"
+    return "peak" if width.congestion.peak() < inf else "untried"

@@ -1,0 +1,425 @@
+"""Where the coherence boundary of a plan is: what may run in parallel, and what must not.
+
+"If two agents need to know the same thing to do their job correctly, they cannot run in parallel
+without a coordination layer between them" (The Parallelization Trap). Three answers, from what a
+plan declares:
+- strands: members that know nothing of each other, and so are embarrassingly parallel;
+- couplings: who must come before whom, and by what: a result, a path, a key, a queue;
+- boundaries: sets of tasks that are coupled with each other and with nobody else. Inside of one
+  the order counts; between them anything goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+from headway.base.records import quick
+from headway.plans.accesses import ANYONE, StateTouched, Touched
+from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
+from headway.plans.hazards import Survey
+from headway.plans.resources import above
+from headway.plans.spec import Prompt, Python, TaskSpec
+from headway.plans.template import references
+
+# How many tasks of a plan can be active at once: the largest set of which none waits for another.
+
+EXACT_GROUPS_MAX: Final = 200
+"""Groups up to which the largest flow is looked for."""
+
+ROUNDS_MAX: Final = 2_000
+"""Ways by which a flow is made larger before one is content with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breadth:
+    """The most tasks at once."""
+
+    tasks: int
+    is_exact: bool
+    """If not, it may be less."""
+
+
+def breadth(
+    sizes: Sequence[int], before: Sequence[int], direct: Sequence[Sequence[int]]
+) -> Breadth:
+    """The breadth of groups of these sizes.
+
+    `before` has for each group all that come before it, as bits; `direct` those that it waits for
+    itself.
+    """
+    spare, room = list(sizes), list(sizes)
+    flow: list[dict[int, int]] = [{} for _ in sizes]
+    for after, needs in enumerate(direct):
+        for one in needs:
+            _send(flow, spare, room, (one, after), min(spare[one], room[after]))
+    is_exact = len(sizes) <= EXACT_GROUPS_MAX
+    if is_exact:
+        is_exact = _enlarge(flow, spare, room, before)
+    return Breadth(sum(room), is_exact)
+
+
+def _send(
+    flow: list[dict[int, int]],
+    spare: list[int],
+    room: list[int],
+    way: tuple[int, int],
+    amount: int,
+) -> None:
+    one, after = way
+    if amount:
+        flow[after][one] = flow[after].get(one, 0) + amount
+        spare[one] -= amount
+        room[after] -= amount
+
+
+def _enlarge(
+    flow: list[dict[int, int]], spare: list[int], room: list[int], before: Sequence[int]
+) -> bool:
+    """Send more, along ways that take back what was sent elsewhere; whether no way is left."""
+    for _ in range(ROUNDS_MAX):
+        way = _way(flow, spare, room, before)
+        if not way:
+            return True
+        # The way leads from one with room over pairs (sender, receiver) to a sender with something
+        # to spare: every sender on it gives to the receiver before it, and takes from the next.
+        amount = min(room[way[0][1]], spare[way[-1][0]])
+        for (one, _), (_, after) in pairwise(way):
+            amount = min(amount, flow[after][one])
+        for one, after in way:
+            flow[after][one] = flow[after].get(one, 0) + amount
+        for (one, _), (_, after) in pairwise(way):
+            flow[after][one] -= amount
+        room[way[0][1]] -= amount
+        spare[way[-1][0]] -= amount
+    return False
+
+
+def _way(
+    flow: list[dict[int, int]], spare: list[int], room: list[int], before: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The shortest way from a group with room to one with something to spare; empty if none is."""
+    to: dict[int, list[int]] = {}
+    for after, sent in enumerate(flow):
+        for one, amount in sent.items():
+            if amount:
+                to.setdefault(one, []).append(after)
+    reached: dict[int, tuple[int, int]] = {}
+    """By sender: the receiver that it was reached from, and the sender before that."""
+    fresh = [(after, -1) for after, left in enumerate(room) if left]
+    seen = {after for after, _ in fresh}
+    for after, previous in fresh:
+        rest = before[after]
+        while rest:
+            one = (rest & -rest).bit_length() - 1
+            rest &= rest - 1
+            if one in reached:
+                continue
+            reached[one] = (after, previous)
+            if spare[one]:
+                return _traced(reached, one)
+            for other in to.get(one, ()):
+                if other not in seen:
+                    seen.add(other)
+                    fresh.append((other, one))
+    return []
+
+
+def _traced(reached: dict[int, tuple[int, int]], one: int) -> list[tuple[int, int]]:
+    way: list[tuple[int, int]] = []
+    while one >= 0:
+        after, previous = reached[one]
+        way.append((one, after))
+        one = previous
+    return way[::-1]
+
+
+By = Literal["result", "items", "order", "path", "key", "queue"]
+"""Its result is used | it says who the members are | nothing gets over, but it comes first | a file
+or folder | a key of the shared state | turns."""
+
+COMPARED_MAX: Final = 1_000
+"""Paths of a group that are compared with those of another: its members' are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strand:
+    """Tasks of one item each, one after another; strands of different items share nothing."""
+
+    groups: tuple[str, ...]
+    """In order; usually one."""
+    count: int | None
+    """How many strands there are; `None` if that is found at run time."""
+    is_proven: bool
+    """They declare all that they touch, or are prompts, which touch nothing."""
+
+
+@quick
+class Coupling:
+    """One group that must come before another, and why."""
+
+    before: str
+    after: str
+    by: By
+    what: str
+    """The path, the key or the queue."""
+    memberwise: bool
+    """Each member before the same member of the other group only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A plan, as far as coherence goes."""
+
+    strands: tuple[Strand, ...]
+    alone: tuple[str, ...]
+    """Single tasks that share nothing with any other."""
+    is_proven: bool
+    """Those say all that they touch, or are prompts."""
+    couplings: tuple[Coupling, ...]
+    inside: tuple[tuple[tuple[str, ...], ...], ...]
+    """Sets of groups that are coupled. Each is a row of stages: all of a stage is done before
+    anything of the next one starts."""
+    turns: tuple[str, ...]
+    """Groups whose members run one at a time."""
+    width: int
+    """The most tasks that can be active at once without one seeing a half-done other."""
+    is_exact: bool
+    """If not, it may be less."""
+    unknown: tuple[str, ...]
+    """Groups whose members are found at run time; they count as one each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What each group touches: by group, what it reads and what it writes."""
+
+    touched: Touched
+    reads: Mapping[int, list[str]]
+    writes: Mapping[int, list[str]]
+
+    @classmethod
+    def of(cls, touched: Touched) -> _Holding:
+        reads: dict[int, list[str]] = {}
+        writes: dict[int, list[str]] = {}
+        for entries, found in ((touched.reads, reads), (touched.writes, writes)):
+            for what, groups in entries.items():
+                for group in groups:
+                    found.setdefault(group, []).append(what)
+        return cls(touched, reads, writes)
+
+    def common(self, before: int, after: int) -> str | None:
+        """What the first writes and the second touches, or the first reads and the second writes.
+
+        The outer one, if one lies in the other.
+        """
+        touched = self.touched
+        for what in self.writes.get(before, ())[:COMPARED_MAX]:
+            for one in (what, *touched.around(what)):
+                if after in touched.reads.get(one, ()) or after in touched.writes.get(one, ()):
+                    return one
+            if any(after in inner for inner in touched.below(what)):
+                return what
+        for what in self.reads.get(before, ())[:COMPARED_MAX]:
+            for one in (what, *touched.around(what)):
+                if after in touched.writes.get(one, ()):
+                    return one
+            if after in touched.below(what)[1]:
+                return what
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Holdings:
+    """Of paths, and of keys of the shared state."""
+
+    paths: _Holding
+    keys: _Holding
+
+
+def boundary(survey: Survey) -> Boundary:
+    """What may run beside what, in a plan that was ordered."""
+    groups = survey.expanded.groups
+    holdings = _Holdings(_Holding.of(survey.touched), _Holding.of(survey.state.keys))
+    couplings = tuple(_couplings(survey, holdings))
+    strands = _strands(survey, holdings.keys)
+    sizes = [1 if group.task.queue or group.count is None else group.count for group in groups]
+    direct = _direct(survey.expanded)
+    width = breadth(sizes, survey.order.somehow, direct)
+    inside = _components(survey, direct)
+    coupled = {name for stages in inside for names in stages for name in names}
+    striped = {name for strand in strands for name in strand.groups}
+    alone = [
+        group
+        for group in groups
+        if group.name not in coupled and group.name not in striped and not group.task.queue
+    ]
+    return Boundary(
+        strands=strands,
+        alone=tuple(group.name for group in alone),
+        is_proven=all(_is_proven(group.task) for group in alone),
+        couplings=couplings,
+        inside=inside,
+        turns=tuple(group.name for group in groups if group.task.queue and group.count != 1),
+        width=width.tasks,
+        is_exact=width.is_exact,
+        unknown=tuple(
+            group.name for group in groups if group.count is None and not group.task.queue
+        ),
+    )
+
+
+def _direct(expanded: ExpandedPlan) -> list[list[int]]:
+    """For every group those that it waits for itself, turns in a queue included."""
+    last: dict[str, int] = {}
+    direct: list[list[int]] = []
+    for group in expanded.groups:
+        needs = [edge.group for edge in group.edges]
+        if queue := group.task.queue:
+            needs += [last[queue]] if queue in last else []
+            last[queue] = group.index
+        direct.append(needs)
+    return direct
+
+
+def _components(survey: Survey, direct: list[list[int]]) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """Groups that are connected, more than one each, in stages."""
+    root = list(range(len(direct)))
+
+    def find(one: int) -> int:
+        while root[one] != one:
+            root[one] = root[root[one]]
+            one = root[one]
+        return one
+
+    for one, needs in enumerate(direct):
+        for need in needs:
+            root[find(one)] = find(need)
+    for one, other in _shared_keys(survey.state):
+        root[find(one)] = find(other)
+    sets: dict[int, list[int]] = {}
+    for one in sorted(range(len(direct)), key=survey.order.position.__getitem__):
+        sets.setdefault(find(one), []).append(one)
+    return tuple(tuple(_stages(survey, some)) for some in sets.values() if len(some) > 1)
+
+
+def _stages(survey: Survey, some: list[int]) -> Iterator[tuple[str, ...]]:
+    """Groups in serial order, cut wherever all that is left comes after all that went before."""
+    groups, entirely = survey.expanded.groups, survey.order.entirely
+    shared = [-1] * (len(some) + 1)
+    """Of those from each place on: who comes before all of them, as bits."""
+    for place in range(len(some) - 1, -1, -1):
+        shared[place] = shared[place + 1] & entirely[some[place]]
+    stage: list[str] = []
+    seen = 0
+    for place, one in enumerate(some):
+        stage.append(groups[one].name)
+        seen |= 1 << one
+        if not seen & ~shared[place + 1]:
+            yield tuple(stage)
+            stage = []
+
+
+def _shared_keys(state: StateTouched) -> Iterator[tuple[int, int]]:
+    """Groups that share the state in some way, in a row: nobody keeps those apart who say less."""
+    keys = state.keys
+    for prefix, writers in keys.writes.items():
+        first = next(iter(writers))
+        others = [writers, *keys.below(prefix)]
+        others += (keys.reads[one] for one in (prefix, *above(prefix)) if one in keys.reads)
+        yield from ((first, other) for groups in others for other in groups)
+    free = {*state.readers, *state.writers}
+    if free:
+        named = (*keys.reads.values(), *keys.writes.values())
+        yield from pairwise(sorted(free.union(*named)))
+
+
+def _strands(survey: Survey, keys: _Holding) -> tuple[Strand, ...]:
+    """Groups of several members that share nothing, those of the same items together."""
+    groups = survey.expanded.groups
+    loose = {group.index for group in groups if _is_loose(survey.state, group, keys)}
+    chains: dict[int, list[int]] = {}
+    chain_of: dict[int, int] = {}
+    for one in sorted(loose, key=survey.order.position.__getitem__):
+        total = {edge.group for edge in groups[one].edges if not edge.memberwise}
+        paced = {edge.group for edge in groups[one].edges if edge.memberwise} - total
+        first = next((chain_of[need] for need in sorted(paced) if need in chain_of), one)
+        # A member that waits for all of an earlier group of its strand is where strands meet.
+        if first != one and total.intersection(chains[first]):
+            first = one
+        chain_of[one] = first
+        chains.setdefault(first, []).append(one)
+    return tuple(
+        Strand(
+            tuple(groups[one].name for one in chain),
+            groups[first].count,
+            all(_is_proven(groups[one].task) for one in chain),
+        )
+        for first, chain in chains.items()
+    )
+
+
+def _is_loose(state: StateTouched, group: GroupPlan, keys: _Holding) -> bool:
+    """Whether members of a group share nothing that one of them changes."""
+    index = group.index
+    if group.count in (0, 1) or group.task.queue:
+        return False
+    reads, writes = keys.reads.get(index), keys.writes.get(index)
+    if index in state.readers and (writes or index in state.writers):
+        return False
+    if index in state.writers and reads:
+        return False
+    for what in writes or ():
+        who = state.keys.writes[what][index]
+        readers = [state.keys.reads.get(one, {}) for one in (what, *above(what))]
+        readers.append(state.keys.below(what)[0])
+        if any(index in found and (found[index] != who or who == ANYONE) for found in readers):
+            return False
+    return True
+
+
+def _is_proven(task: TaskSpec) -> bool:
+    says_all = task.state_reads is not None and task.state_writes is not None
+    return says_all or isinstance(task.work, Prompt)
+
+
+def _couplings(survey: Survey, holdings: _Holdings) -> Iterator[Coupling]:
+    """Every edge and every turn, with what gets over it."""
+    groups = survey.expanded.groups
+    last: dict[str, GroupPlan] = {}
+    for group in groups:
+        used: frozenset[str] | None = None
+        for edge in group.edges:
+            if used is None:
+                used = _results_used(survey.expanded, group)
+            before = groups[edge.group]
+            by, what = _carried(holdings, before, group, edge.key)
+            if by == "order" and (before.name in used or isinstance(group.task.work, Python)):
+                by = "result"
+            yield Coupling(before.name, group.name, by, what, edge.memberwise)
+        if queue := group.task.queue:
+            if queue in last:
+                yield Coupling(last[queue].name, group.name, "queue", queue, False)
+            last[queue] = group
+
+
+def _carried(holdings: _Holdings, before: GroupPlan, after: GroupPlan, key: str) -> tuple[By, str]:
+    """What gets from one group to another, as far as that can be seen without their texts."""
+    if key == "each" and not before.task.is_group:
+        return "items", ""
+    if key == "reduce":
+        return "result", ""
+    path = holdings.paths.common(before.index, after.index)
+    if path is not None:
+        return "path", path or "."
+    found = holdings.keys.common(before.index, after.index)
+    return ("order", "") if found is None else ("key", found or "everything")
+
+
+def _results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
+    """The tasks whose results its texts name."""
+    texts = [value for _, value in group.task.vars if isinstance(value, str)]
+    texts += prompt_texts(expanded, group)
+    return frozenset(ref.task for text in texts for _, ref in references(text))

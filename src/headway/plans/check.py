@@ -1,0 +1,381 @@
+"""What `headway check` says about a plan: its shape, its orders, its size, and what looks odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headway.base.records import quick
+from headway.plans.boundary import Boundary, Strand, boundary
+from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_paths, used_variables
+from headway.plans.graph import Graph
+from headway.plans.hazards import Remark, Survey, listed, runs_again, where
+from headway.plans.remarks import (
+    Absent,
+    carries_nothing,
+    nobody_reads,
+    nobody_writes,
+    nothing_absent,
+    read_too_early,
+    undeclared,
+)
+from headway.plans.spec import CommandSpec, Prompt, Python, text_of
+
+BYTES_PER_TOKEN: Final = 4.0
+"""Of English text; a first guess that the first calls correct."""
+
+SAMPLE_MAX: Final = 1_000
+"""Members whose prompts are measured; the others are taken to be like them."""
+
+
+@quick
+class EdgeReport:
+    """One group before another, and why."""
+
+    before: str
+    after: str
+    key: str
+    """`needs`, `each`, `reduce`, or `reads`: an edge by reads, which was not declared."""
+    memberwise: bool
+
+
+@quick
+class GroupReport:
+    """One declared task."""
+
+    name: str
+    kind: str
+    """`run`, `prompt` or `python`."""
+    count: int | None
+    level: int
+    is_independent: bool
+    """It waits for no other group of its level: not even for a turn in a queue."""
+    input_tokens: float
+    """Expected of all members together, without results that are not there yet."""
+    agent: str = ""
+    """As the plan names it: `claude`, `tools(files)`."""
+    permissions: str = ""
+    """What the plan gives that agent: `edit`, `all`, or empty."""
+    may: str = ""
+    """What its tasks may do, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """A plan, seen from outside."""
+
+    name: str
+    tasks: int
+    """As far as is known before the run."""
+    groups: tuple[GroupReport, ...]
+    edges: tuple[EdgeReport, ...]
+    levels: int
+    width: int
+    critical_path: tuple[str, ...]
+    prompts: int
+    commands: int
+    functions: int
+    input_tokens: float
+    warnings: tuple[str, ...]
+    """The messages of those remarks that are warnings."""
+    remarks: tuple[Remark, ...]
+    """The worst first; among equals, as declared."""
+    boundary: Boundary
+    answers: tuple[str, ...]
+    """What may run in parallel, what is coupled, where the boundary is: in sentences."""
+
+
+def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
+    """The report on a plan that was expanded and ordered.
+
+    `absent` tells which of some paths are not there before the run.
+    """
+    expanded = survey.expanded
+    graph = graph_of(expanded)
+    found = boundary(survey)
+    remarks = _remarks(survey, absent)
+    groups = _groups(expanded, graph)
+    # Without durations every task weighs the same, so the longest chain is the one with most tasks.
+    _, path = graph.critical_path([1.0] * len(graph))
+    shape = graph.statistics()
+    kinds: Counter[str] = Counter()
+    for report in groups:
+        kinds[report.kind] += report.count or 0
+    return CheckReport(
+        name=expanded.spec.name,
+        tasks=shape.tasks,
+        groups=groups,
+        edges=tuple(
+            EdgeReport(expanded.groups[edge.group].name, group.name, edge.key, edge.memberwise)
+            for group in expanded.groups
+            for edge in group.edges
+        ),
+        levels=shape.levels,
+        width=shape.width,
+        critical_path=tuple(expanded.groups[one].name for one in path),
+        prompts=kinds["prompt"],
+        commands=kinds["run"],
+        functions=kinds["python"],
+        input_tokens=sum(report.input_tokens for report in groups),
+        warnings=tuple(one.message for one in remarks if one.severity == "warning"),
+        remarks=remarks,
+        boundary=found,
+        answers=answers(found),
+    )
+
+
+def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
+    level: dict[int, int] = {}
+    for one in graph.order:
+        level[one] = 1 + max((level[need] for need in graph.needs[one]), default=-1)
+    turns = Counter((level[group.index], group.task.queue) for group in expanded.groups)
+    return tuple(
+        GroupReport(
+            name=group.name,
+            kind=_kind(group),
+            count=group.count,
+            level=level[group.index],
+            is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
+            input_tokens=_input_tokens(expanded, group),
+            agent=_agent(group),
+            permissions=expanded.spec.permissions_of(group.task),
+            may=_may(expanded, group),
+        )
+        for group in expanded.groups
+    )
+
+
+def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
+    expanded = survey.expanded
+    shown = tuple(undeclared(survey))
+    every = [
+        *nobody_writes(survey, absent),
+        *shown,
+        *read_too_early(survey),
+        *_settings(expanded),
+        *nobody_reads(survey, frozenset(one.what for one in shown)),
+        *carries_nothing(survey),
+        *runs_again(expanded, survey.state, survey.order),
+    ]
+    return tuple(sorted(every, key=lambda one: one.severity != "warning"))
+
+
+def _kind(group: GroupPlan) -> str:
+    match group.task.work:
+        case CommandSpec():
+            return "run"
+        case Python():
+            return "python"
+    return "prompt"
+
+
+def _agent(group: GroupPlan) -> str:
+    work = group.task.work
+    return str(work.agent or "") if isinstance(work, Prompt) else ""
+
+
+def _may(expanded: ExpandedPlan, group: GroupPlan) -> str:
+    """What the tasks of a group may do on this machine."""
+    task, agent = group.task, _agent(group)
+    if not agent:
+        return "answer only" if isinstance(task.work, Prompt) else "everything that you may"
+    if not task.is_command:
+        return f"use {agent}"
+    own = f"what your settings of {agent} allow"
+    match expanded.spec.permissions_of(task):
+        case "edit":
+            return f"{own}, and edit files in their folder (permissions: edit)"
+        case "all":
+            more = "; Codex without its sandbox" if agent == "codex" else ""
+            return f"everything without a question (permissions: all){more}"
+    return own
+
+
+def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
+    """Bytes of the prompts and of the items in them, as tokens."""
+    work = group.task.work
+    if not isinstance(work, Prompt) or group.members is None:
+        return 0.0
+    files = expanded.sources.files
+    texts = [files[path] for path in prompt_paths(group)] if work.file else [work.text]
+    members = group.members
+    size = sum(len(text.encode()) for text in texts) / len(texts)
+    if members.items is not None and any("item" in text for text in texts):
+        sample = members.items[:SAMPLE_MAX]
+        size += sum(len(text_of(item).encode()) for item in sample) / len(sample)
+    return size * members.count / BYTES_PER_TOKEN
+
+
+def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
+    """Variables that nobody uses, and prompts that nobody answers."""
+    spec = expanded.spec
+    groups = expanded.groups if spec.vars else ()
+    used = {name for group in groups for name in _used(expanded, group)}
+    for name, _ in spec.vars:
+        if name not in used:
+            message = f"`vars.{name}` is used by no task"
+            yield Remark("warning", "unused variable", "", message, where=spec.file)
+    for group in expanded.groups:
+        task = group.task
+        if not isinstance(task.work, Prompt):
+            continue
+        own = used_variables(expanded, group)
+        for name, _ in task.vars:
+            if name not in own:
+                spot = task.spot(f"vars.{name}").key
+                message = f"`tasks.{group.name}.vars.{name}` is not used by its prompt"
+                yield Remark("warning", "unused variable", group.name, message,
+                             where=where(spec.file, spot))  # fmt: skip
+        if not (task.work.model or spec.model or task.is_command):
+            message = f"`{group.name}` names no model: `run` needs --model"
+            yield Remark("warning", "no model", group.name, message,
+                         where=where(spec.file, task.place))  # fmt: skip
+
+
+def _used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
+    """A command or a function gets every variable, so it may use any."""
+    if isinstance(group.task.work, Prompt):
+        return used_variables(expanded, group)
+    return frozenset(name for name, _ in expanded.spec.vars)
+
+
+# The questions of "The Parallelization Trap", answered for one plan in plain sentences.
+
+SHOWN_MAX: Final = 6
+"""Couplings and sets that are told one by one: who has more reads them in the table or as JSON."""
+
+STRANDS_SHOWN_MAX: Final = 4
+DECLARED: Final = ", as far as is declared"
+
+
+def answers(found: Boundary) -> tuple[str, ...]:
+    """What is embarrassingly parallel, what is coupled and by what, where the boundary is."""
+    return (
+        *_parallel(found),
+        *_coupled(found),
+        *_bounded(found),
+        _width(found),
+    )
+
+
+def _parallel(found: Boundary) -> list[str]:
+    lines: list[str] = []
+    for strand in found.strands[:STRANDS_SHOWN_MAX]:
+        lines.append(f"Embarrassingly parallel: {_strand(strand)}.")
+    if rest := found.strands[STRANDS_SHOWN_MAX:]:
+        more = listed([name for strand in rest for name in strand.groups])
+        lines.append(f"Embarrassingly parallel, too: {more}.")
+    if found.alone:
+        its, verb = ("its", "shares") if len(found.alone) == 1 else ("their", "share")
+        names = listed(list(found.alone))
+        line = f"On {its} own: {names} {verb} nothing with any other task"
+        lines.append(f"{line}{'' if found.is_proven else DECLARED}.")
+    if not lines and len(found.inside) == 1 and found.width > 1:
+        return ["Nothing is embarrassingly parallel: every task has to do with another one."]
+    return lines
+
+
+def _strand(strand: Strand) -> str:
+    many = "as many as are found" if strand.count is None else f"{strand.count:,}"
+    if len(strand.groups) == 1:
+        what = f"the members of `{strand.groups[0]}` ({many}), which share nothing that changes"
+    else:
+        chain = " -> ".join(f"`{name}`" for name in strand.groups)
+        what = f"{chain} for each item ({many}): in order for one item, in any order between items"
+    return what if strand.is_proven else what + DECLARED
+
+
+def _coupled(found: Boundary) -> list[str]:
+    if not found.couplings:
+        return []
+    own = {name: strand for strand in found.strands for name in strand.groups}
+    shown = [
+        one
+        for one in found.couplings
+        if not (one.memberwise and own.get(one.before) is own.get(one.after, found))
+    ]
+    by_after: dict[tuple[str, str, str], list[str]] = {}
+    for one in shown:
+        by_after.setdefault((one.before, one.by, one.what), []).append(one.after)
+    lines = [
+        _told(before, after, (by, what), found)
+        for (before, by, what), after in list(by_after.items())[:SHOWN_MAX]
+    ]
+    hidden = len(by_after) - SHOWN_MAX
+    if hidden > 0:
+        lines.append(f"{hidden:,} more such pairs")
+    return [f"Coupled: {'; '.join(lines)}."] if lines else []
+
+
+def _told(before: str, after: list[str], by: tuple[str, str], found: Boundary) -> str:
+    """One coupling in words."""
+    them = listed(after)
+    is_many = any(before in strand.groups for strand in found.strands) or before in found.turns
+    every = f"all of `{before}`" if is_many else f"`{before}`"
+    verb = "need" if len(after) > 1 else "needs"
+    match by:
+        case ("result", _):
+            return f"{them} {verb} the {'results' if is_many else 'result'} of {every}"
+        case ("items", _):
+            have = "have" if len(after) > 1 else "has"
+            return f"{them} {have} a member for each result of {every}"
+        case ("path" | "key", what):
+            kind = "the key " if by[0] == "key" else ""
+            return f"{them} {verb} {kind}`{what}` as {every} {'leave' if is_many else 'leaves'} it"
+        case ("queue", what):
+            return f"`{before}` and {them} take turns in queue `{what}`"
+    return f"{them} must come after {every}"
+
+
+def _bounded(found: Boundary) -> list[str]:
+    lines: list[str] = []
+    own = {strand.groups[0]: strand for strand in found.strands}
+    sets = [_row(stages, own) for stages in found.inside[:SHOWN_MAX]]
+    hidden = len(found.inside) - SHOWN_MAX
+    if hidden > 0:
+        sets.append(f"{hidden:,} more")
+    has_bars = any(len(stages) > 1 for stages in found.inside)
+    bars = " What is left of a bar is done before anything right of it starts." if has_bars else ""
+    if len(sets) == 1:
+        lines.append(f"Coherence boundary: {sets[0]}.{bars}")
+    elif sets:
+        lines.append(f"Coherence boundary, around each of these: {'; '.join(sets)}.{bars} Between "
+                     "them anything goes.")  # fmt: skip
+    elif found.width > 1:
+        lines.append("Coherence boundary: none; any task can run before any other.")
+    if found.turns:
+        names = listed(list(found.turns))
+        lines.append(f"One at a time, in declared order: the members of {names}.")
+    return lines
+
+
+def _row(stages: tuple[tuple[str, ...], ...], own: Mapping[str, Strand]) -> str:
+    """Stages, with bars between them."""
+    shown = [_stage(names, own) for names in stages]
+    if len(shown) > SHOWN_MAX:
+        shown = [*shown[: SHOWN_MAX - 1], f"({len(shown) - SHOWN_MAX:,} more)", shown[-1]]
+    return " | ".join(shown)
+
+
+def _stage(names: tuple[str, ...], own: Mapping[str, Strand]) -> str:
+    strand = own.get(names[0])
+    if strand is not None and strand.groups == names:
+        many = "many" if strand.count is None else f"{strand.count:,}"
+        return f"{' -> '.join(f'`{name}`' for name in names)} ({many} at once)"
+    return listed(list(names), SHOWN_MAX)
+
+
+def _width(found: Boundary) -> str:
+    if found.unknown:
+        names = listed(list(found.unknown))
+        return f"Largest safe width: as many as {names} {_have(found.unknown)} members."
+    if found.width == 1:
+        return "Largest safe width: 1. More at once would only wait."
+    most = f"{found.width:,}" if found.is_exact else f"at most {found.width:,}"
+    return f"Largest safe width: {most} tasks at once."
+
+
+def _have(names: tuple[str, ...]) -> str:
+    return "has" if len(names) == 1 else "have"

@@ -1,0 +1,306 @@
+"""Reads a YAML or JSON file as values with their places, within bounds.
+
+Laws:
+- Nothing in a file is executed, imported or constructed: only text, numbers, lists and mappings.
+- What could grow is refused: anchors, aliases, merge keys, tags, depth, and size beyond a bound.
+- No key is there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from json import JSONDecodeError, loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headway.errors import Fix, Place, PlanError, PlanFileError
+from headway.plans.section import shown
+from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Scalar
+
+if TYPE_CHECKING:
+    from yaml.events import CollectionStartEvent, Event, NodeEvent, ScalarEvent
+
+
+FILE_BYTES_MAX: Final = 4_000_000
+"""A plan of 20,000 tasks takes two; a larger one has its items in a file of lines."""
+
+DEPTH_MAX: Final = 30
+NODES_MAX: Final = 500_000
+"""Values of one file: as many as take a second to read."""
+
+SLOW_CHARS_MAX: Final = 200_000
+"""What the slow parser reads in two seconds."""
+
+_HALF_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,300}", re.ASCII)
+_REAL: Final = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+_QUOTES: Final = frozenset("'\"|>")
+_NUMERIC: Final = frozenset("+-.0123456789")
+"""What a number can begin with: most words are told from numbers by that."""
+
+_WORDS: Final[dict[str, Scalar]] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+"""What a word without quotes means; `yes`, `no`, `on` and `off` are only words."""
+
+
+def read_document(path: Path, name: str = "") -> tuple[Document, str]:
+    """A plan's file as a document, and its text."""
+    name = name or str(path)
+    text = _content(path, name)
+    return parse_document(text, name, is_json=path.suffix == ".json"), text
+
+
+def parse_document(
+    text: str, name: str, is_json: bool = False, is_lenient: bool = False
+) -> Document:
+    """A text as a document; leniently, with keys that are there twice. Raises `PlanFileError`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if len(text) <= SLOW_CHARS_MAX and _HALF_ESCAPED.search(text):
+        # The fast parser does not take a character that JSON writes as two halves.
+        loader = yaml.SafeLoader
+    builder = _Builder(name)
+    try:
+        if is_json:
+            loads(text)
+            # Outside of strings, where a tab is white space, YAML does not take it.
+            text = text.replace("\t", " ")
+        parser = loader(text)
+        try:
+            builder.take(parser.get_event)
+        finally:
+            parser.dispose()
+    except JSONDecodeError as error:
+        where = f"{name}:{error.lineno}:{error.colno}"
+        raise PlanFileError(f"this is not JSON: {error.msg}", where=where) from error
+    except yaml.MarkedYAMLError as error:
+        raise _not_yaml(text, name, error.problem_mark, error.problem) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise PlanFileError("this is neither YAML nor JSON", where=name) from error
+    if builder.twice and not is_lenient:
+        raise PlanError.together(builder.twice)
+    if builder.root is None:
+        raise PlanFileError("the file is empty", where=f"{name}:1:1")
+    return Document(name, builder.root)
+
+
+class _Open:
+    """A list or a mapping whose end has not come yet."""
+
+    __slots__ = ("is_flow", "is_list", "items", "key", "keys", "pairs", "place")
+
+    def __init__(self, event: CollectionStartEvent, is_list: bool) -> None:
+        self.is_list = is_list
+        self.is_flow = bool(event.flow_style)
+        self.place = _place(event.start_mark)
+        self.items: list[Located] = []
+        self.pairs: list[tuple[Leaf, Located]] = []
+        self.key: Leaf | None = None
+        """The one whose value comes next."""
+        self.keys: set[str] = set()
+
+
+class _Builder:
+    """Makes a tree of a parser's events, without recursion."""
+
+    __slots__ = ("_name", "_nodes", "_open", "_top", "root", "twice")
+
+    def __init__(self, name: str) -> None:
+        self.twice: list[PlanError] = []
+        """Keys that are there twice: told only of a file that can be read to its end."""
+        self._name = name
+        self._nodes = 0
+        self._open: list[_Open] = []
+        self._top: _Open | None = None
+        """The innermost of those that are open."""
+        self.root: Located | None = None
+
+    def __repr__(self) -> str:
+        return f"<_Builder {self._name}: {self._nodes} values>"
+
+    def take(self, following: Callable[[], Event | None]) -> None:
+        """All events of a parser, which gives the next one and at the end nothing."""
+        from yaml import events
+
+        # An event is of one of these classes and of no other: to look it up is quicker than to ask
+        # what it is an instance of, and a large plan has ten events for every task.
+        takers: dict[type, Callable[[Any], None]] = {
+            events.ScalarEvent: self._scalar,
+            events.MappingStartEvent: partial(self._begin, False),
+            events.SequenceStartEvent: partial(self._begin, True),
+            events.MappingEndEvent: self._end,
+            events.SequenceEndEvent: self._end,
+            events.AliasEvent: self._alias,
+            events.DocumentStartEvent: self._document,
+        }
+        find = takers.get
+        while (event := following()) is not None:
+            taker = find(type(event))
+            if taker is not None:
+                taker(event)
+
+    def _alias(self, event: NodeEvent) -> None:
+        raise self._refused(event, f"`*{event.anchor}` stands for something else")
+
+    def _document(self, event: Event) -> None:
+        if self.root is not None:
+            raise self._wrong(event, "a plan is one document: `---` begins another")
+
+    def _begin(self, is_list: bool, event: CollectionStartEvent) -> None:
+        self._nodes += 1
+        if event.tag is not None or event.anchor is not None or self._is_full():
+            raise self._unbounded(event, event.tag)
+        self._top = _Open(event, is_list)
+        self._open.append(self._top)
+
+    def _end(self, event: Event) -> None:
+        top = self._open.pop()
+        self._top = self._open[-1] if self._open else None
+        end = _place(event.end_mark)
+        if top.is_list:
+            self._put(DocumentList(tuple(top.items), top.place, end, top.is_flow))
+            return
+        self._put(Keyed(tuple(top.pairs), top.place, end, top.is_flow))
+
+    def _is_full(self) -> bool:
+        return self._nodes > NODES_MAX or len(self._open) >= DEPTH_MAX
+
+    def _unbounded(self, event: NodeEvent, tag: str | None) -> PlanFileError:
+        """What is refused because it could grow."""
+        if self._nodes > NODES_MAX:
+            return self._wrong(event, f"the file has more than {NODES_MAX:,} values")
+        if len(self._open) >= DEPTH_MAX:
+            return self._wrong(event, f"this is nested more than {DEPTH_MAX} deep")
+        if event.anchor is not None:
+            return self._refused(event, f"`&{event.anchor}` names a value for use elsewhere")
+        return self._wrong(event, f"`{shown(str(tag))}` is a tag: a plan has plain values only")
+
+    def _scalar(self, event: ScalarEvent) -> None:
+        self._nodes += 1
+        if event.tag is not None or event.anchor is not None or self._is_full():
+            raise self._unbounded(event, event.tag)
+        text, style = event.value, event.style
+        if "\0" in text:
+            raise self._wrong(event, "this has a zero byte, which no text of a plan can hold")
+        if style is None or style not in _QUOTES:
+            style = ""
+        if not text.isascii() and _HALVES.search(text):
+            whole = _paired(text)
+            if whole is None:
+                raise self._wrong(event, "half of a character: write it in full")
+            text = whole
+        value = text if style else _meant(text)
+        self._put(Leaf(value, text, _place(event.start_mark), _place(event.end_mark), style))
+
+    def _put(self, node: Located) -> None:
+        top = self._top
+        if top is None:
+            self.root = node
+            return
+        if top.is_list:
+            top.items.append(node)
+        elif top.key is not None:
+            top.pairs.append((top.key, node))
+            top.key = None
+        else:
+            top.key = self._key(top, node)
+
+    def _key(self, top: _Open, node: Located) -> Leaf:
+        if not isinstance(node, Leaf):
+            raise self._at(node, "a key is a word, not a list or a mapping")
+        if node.text == "<<" and not node.style:
+            raise self._at(node, "`<<` merges mappings: write the keys out")
+        if node.text in top.keys:
+            error = self._at(node, f"`{shown(node.text)}` is there twice")
+            error.hint, error.fixes = "remove one of them", (Fix("remove", node.place),)
+            self.twice.append(error)
+        top.keys.add(node.text)
+        return node
+
+    def _at(self, node: Located, message: str) -> PlanFileError:
+        place = node.place
+        return PlanFileError(message, where=f"{self._name}:{place.line}:{place.column}")
+
+    def _wrong(self, event: Event, message: str) -> PlanFileError:
+        place = _place(event.start_mark)
+        return PlanFileError(message, where=f"{self._name}:{place.line}:{place.column}")
+
+    def _refused(self, event: Event, message: str) -> PlanFileError:
+        error = self._wrong(event, f"{message}: a plan says everything where it stands")
+        error.detail = "values that are used more than once belong into `vars`"
+        return error
+
+
+class _Mark(Protocol):
+    """Both of the parser's implementations have one of their own."""
+
+    @property
+    def line(self) -> int: ...
+
+    @property
+    def column(self) -> int: ...
+
+
+def _place(mark: _Mark | None) -> Place:
+    return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
+
+
+def _meant(text: str) -> Scalar:
+    """A word without quotes: nothing, a truth, a number or text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMERIC:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) and abs(float(text)) < float("inf") else text
+
+
+def _paired(text: str) -> str | None:
+    """Two halves of a character, as JSON writes it, made one."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        return None
+
+
+def _not_yaml(text: str, name: str, mark: _Mark | None, problem: str | None) -> PlanError:
+    place = _place(mark)
+    where = f"{name}:{place.line}:{place.column}"
+    if re.search(r"^ *\t", text, re.M):
+        fix = Fix("spaces", place)
+        message = "a line begins with a tab"
+        return PlanFileError(message, where=where, hint="use spaces", fixes=(fix,))
+    return PlanFileError(f"this is not YAML: {problem}", where=where)
+
+
+def _content(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise PlanFileError(f"cannot read the file: {error.strerror}", where=name) from error
+    except ValueError as error:
+        raise PlanFileError("this cannot be the name of a file", where=name) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise PlanFileError(f"the file is larger than {FILE_BYTES_MAX:,} bytes", where=name)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PlanFileError("the file is not UTF-8 text", where=name) from error
+
+
+# Which of the paths that a plan reads are there before its run; none of them is opened.
+
+
+def absent(folder: Path, paths: Sequence[str]) -> frozenset[str]:
+    """Those of some paths, relative to the plan's folder, at which nothing is."""
+    root = os.fspath(folder)
+    return frozenset(path for path in paths if not os.path.lexists(os.path.join(root, path)))

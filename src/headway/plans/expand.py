@@ -1,0 +1,626 @@
+"""The groups of a plan: how many members each has, what they are called, and who needs whom.
+
+Laws:
+- A member is computed from its number; no list of members is made, whatever their count.
+- Members vary in declared order: items slowest, then the axes of the matrix, the last one fastest.
+- A group that follows another (`each: TASK`) has its members: same items, same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from json import JSONDecodeError, dumps, loads
+from math import prod
+from typing import Final
+
+from headway.base.records import DIGEST_BYTES, digest, quick
+from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
+from headway.plans.graph import Graph, Need, TaskGroup
+from headway.plans.links import links_of
+from headway.plans.resources import Channel, Prefixes, Touches, covers, prefix_of
+from headway.plans.section import PlanFaults
+from headway.plans.sharing import Fill, Stake, is_stateful, may_touch, stake_of
+from headway.plans.spec import (
+    CommandSpec,
+    Fields,
+    PlanSpec,
+    Prompt,
+    TaskSpec,
+    Value,
+    frozen,
+    plain,
+    text_of,
+)
+from headway.plans.template import Broken, Ref, Template, leaders_of, parse_template
+
+MEMBERS_MAX: Final = 1_000_000
+"""Tasks of one run: as many as fit into memory with room to spare."""
+
+LABEL_CHARS_MAX: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a plan's patterns and files gave when they were read."""
+
+    globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Prompts and schemas by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The values of one task."""
+
+    index: int
+    item: Value = None
+    matrix: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """All combinations of items and matrix values."""
+
+    items: tuple[Value, ...] | None = None
+    """`None` if there is no `each`; the one member then has no item."""
+    matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    occurrences: tuple[int, ...] = ()
+    """How many equal items stand before each, if any item is there twice."""
+
+    @classmethod
+    def of(
+        cls,
+        items: tuple[Value, ...] | None,
+        matrix: tuple[tuple[str, tuple[Value, ...]], ...] = (),
+    ) -> Members:
+        """Members of these items, with equal ones counted."""
+        texts = [text_of(item) for item in items or ()]
+        if len(set(texts)) == len(texts):
+            return cls(items, matrix)
+        seen: dict[str, int] = {}
+        occurrences: list[int] = []
+        for text in texts:
+            occurrences.append(seen.get(text, 0))
+            seen[text] = occurrences[-1] + 1
+        return cls(items, matrix, tuple(occurrences))
+
+    @property
+    def combinations(self) -> int:
+        """Members per item."""
+        return prod([len(values) for _, values in self.matrix])
+
+    @property
+    def count(self) -> int:
+        """How many members there are."""
+        count = 1 if self.items is None else len(self.items)
+        return count * self.combinations if self.matrix else count
+
+    def place(self, index: int) -> tuple[int, tuple[int, ...]]:
+        """The numbers of a member's item and of its value on each axis."""
+        places: list[int] = []
+        for _, values in reversed(self.matrix):
+            index, place = divmod(index, len(values))
+            places.append(place)
+        return index, tuple(reversed(places))
+
+    def member(self, index: int) -> Member:
+        """The values of a member."""
+        item, places = self.place(index)
+        axes = zip(self.matrix, places, strict=True)
+        matrix = tuple((name, values[place]) for (name, values), place in axes)
+        return Member(index, None if self.items is None else self.items[item], matrix)
+
+
+_ALONE: Final = Members()
+"""Of every task that is no group."""
+
+
+@quick
+class NeedEdge:
+    """A group that must be done first, and which key says so."""
+
+    group: int
+    memberwise: bool
+    key: str
+    """`needs`, `each`, `reduce`, or `reads`: the last one was not declared but follows."""
+
+
+@quick
+class GroupPlan:
+    """One declared task with its members."""
+
+    index: int
+    task: TaskSpec
+    members: Members | None
+    """`None` until a task that it is spread over has ended."""
+    leader: int
+    """The group whose members it has: itself, unless it follows another."""
+    edges: tuple[NeedEdge, ...] = ()
+    vars: Mapping[str, Template | Value] = field(default_factory=dict)
+    """Of the plan and of the task; a template where the task's own is one."""
+
+    @property
+    def name(self) -> str:
+        """As declared."""
+        return self.task.name
+
+    @property
+    def count(self) -> int | None:
+        """How many members; `None` if that is found at run time."""
+        return None if self.members is None else self.members.count
+
+    @property
+    def source(self) -> int:
+        """The group whose results a reduction brings together."""
+        return next(edge.group for edge in self.edges if edge.key == "reduce")
+
+    @property
+    def known(self) -> Members:
+        """The members of a group whose members are known."""
+        if self.members is None:
+            raise InternalError(f"the members of `{self.name}` are not known yet")
+        return self.members
+
+    def label(self, index: int) -> str:
+        """A member as people read it: `review[security]`; no two of a group are alike."""
+        if not self.task.is_group:
+            return self.name
+        members = self.known
+        member = members.member(index)
+        values = [] if members.items is None else [member.item]
+        texts = [text_of(value) for value in (*values, *(value for _, value in member.matrix))]
+        text = ", ".join(texts)
+        shown = text
+        if not text.isprintable():
+            shown = "".join(char if char.isprintable() else " " for char in text)
+        is_unclear = shown != text or len(text) > LABEL_CHARS_MAX or not text.strip()
+        is_unclear |= bool(members.occurrences) or "#" in text
+        is_unclear |= len(texts) > 1 and any(", " in part for part in texts)
+        if not is_unclear:
+            return f"{self.name}[{text}]"
+        short = shown if len(shown) <= LABEL_CHARS_MAX else "…" + shown[1 - LABEL_CHARS_MAX :]
+        return f"{self.name}[{short} #{index + 1}]"
+
+    def fill(
+        self,
+        template: Template,
+        member: Member,
+        results: Callable[[str], str] | None = None,
+        state: Callable[[str], str] | None = None,
+    ) -> str:
+        """A template of this task with the values of one member.
+
+        `results` gives those of tasks, `state` the text of a key, or of all that it may read ("").
+        """
+
+        def value(ref: Ref) -> str:
+            names = ref.names
+            if ref.task:
+                if results is None:
+                    raise InternalError(f"{{{{ {ref} }}}} is not known yet")
+                return results(ref.task)
+            if names[0] == "state":
+                if state is None:
+                    raise InternalError(f"{{{{ {ref} }}}} is not known here")
+                return state("".join(names[1:]))
+            if names[0] == "index":
+                return str(member.index)
+            if names[0] == "matrix":
+                return text_of(dict(member.matrix)[names[1]])
+            if names[0] == "item":
+                return text_of(_dug(member.item, names[1:], self.name))
+            found = self.vars[names[1]]
+            return found.render(value) if isinstance(found, Template) else text_of(found)
+
+        return template.render(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedPlan:
+    """A plan with its groups, in declared order."""
+
+    spec: PlanSpec
+    groups: tuple[GroupPlan, ...]
+    sources: Sources
+
+    @property
+    def count(self) -> int:
+        """How many tasks there are, as far as is known."""
+        return sum(group.count or 0 for group in self.groups)
+
+
+def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
+    """The groups of a plan. Raises `PlanTooLargeError` if they have too many members."""
+    index = {task.name: place for place, task in enumerate(spec.tasks)}
+    leaders = leaders_of(spec)
+    by_leader: dict[str, Members | None] = {}
+    groups: list[GroupPlan] = []
+    for place, task in enumerate(spec.tasks):
+        leader = leaders[task.name]
+        if leader.name not in by_leader:
+            by_leader[leader.name] = _members(leader, sources)
+        edges = tuple(
+            NeedEdge(index[link.name], link.key == "each" and leader is not task, link.key)
+            for link in links_of(task)
+        )
+        members = by_leader[leader.name]
+        variables = _variables(spec, task)
+        groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
+    expanded = ExpandedPlan(spec, tuple(groups), sources)
+    _check_size(expanded)
+    return expanded
+
+
+def found(expanded: ExpandedPlan, index: int, items: tuple[Value, ...]) -> ExpandedPlan:
+    """The plan when the items of a group have become known: those who follow it have them too."""
+    members = Members.of(items, expanded.groups[index].task.matrix)
+    groups = tuple(
+        replace(group, members=members) if group.leader == index else group
+        for group in expanded.groups
+    )
+    return replace(expanded, groups=groups)
+
+
+def items_of(text: str) -> tuple[Value, ...]:
+    """The items that a result gives: elements of a JSON array, or lines that are not empty."""
+    if text.lstrip().startswith("["):
+        try:
+            values = frozen(loads(text))
+        except (JSONDecodeError, RecursionError, ValueError):
+            values = None
+        if isinstance(values, tuple):
+            return values
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def prompt_paths(group: GroupPlan) -> tuple[str, ...]:
+    """The files that the members' prompts are in, each once."""
+    work = group.task.work
+    return paths_of(group, work.file) if isinstance(work, Prompt) and work.file else ()
+
+
+def paths_of(group: GroupPlan, text: str) -> tuple[str, ...]:
+    """The paths that a template gives for all members, each once."""
+    template = parse_template(text)
+    if not isinstance(template, Template) or not template.refs or group.members is None:
+        return (text,)
+    members = group.members
+    filled = (group.fill(template, members.member(index)) for index in range(members.count))
+    return tuple(dict.fromkeys(filled))
+
+
+def prompt_texts(expanded: ExpandedPlan, group: GroupPlan) -> tuple[str, ...]:
+    """The texts of the members' prompts, those in files included."""
+    work, files = group.task.work, expanded.sources.files
+    if not isinstance(work, Prompt):
+        return ()
+    return (work.text, *(files.get(path, "") for path in prompt_paths(group)))
+
+
+def stakes_of(expanded: ExpandedPlan) -> tuple[Stake | None, ...]:
+    """For every group what its members may touch of the shared state; None is nothing at all."""
+    texts = [prompt_texts(expanded, group) for group in expanded.groups]
+    every = list(zip((group.task for group in expanded.groups), texts, strict=True))
+    has_section = expanded.spec.state is not None
+    is_shared = has_section or any(is_stateful(task, text) for task, text in every)
+    if not is_shared:
+        return (None,) * len(every)
+    return tuple(
+        stake_of(task, text) if may_touch(task, text, has_section) else None for task, text in every
+    )
+
+
+def graph_of(expanded: ExpandedPlan, latest: Callable[[], ExpandedPlan] | None = None) -> Graph:
+    """The graph that the engine runs; `latest` is the plan as far as it is known at run time."""
+    spec = expanded.spec
+    stakes = stakes_of(expanded)
+    return Graph(
+        TaskGroup(
+            name=group.name,
+            count=group.count,
+            needs=tuple(Need(edge.group, block=int(edge.memberwise)) for edge in group.edges),
+            priority=group.task.priority,
+            queue=group.task.queue,
+            retries=_retries(spec, group.task),
+            is_local=group.task.is_command,
+            touches=None if stake is None else stake.touches(_fill(group, latest)),
+        )
+        for group, stake in zip(expanded.groups, stakes, strict=True)
+    )
+
+
+def _fill(group: GroupPlan, latest: Callable[[], ExpandedPlan] | None) -> Fill | None:
+    """Fills templates with the values of members; `None` while nobody can know them."""
+    if group.members is None and latest is None:
+        return None
+
+    def fill(template: Template, member: int) -> str:
+        now = group if latest is None else latest().groups[group.index]
+        return now.fill(template, now.known.member(member))
+
+    return fill
+
+
+def _retries(spec: PlanSpec, task: TaskSpec) -> int | None:
+    """A call that the provider failed is tried again by itself; a command or function is not."""
+    declared = spec.retries if task.retries is None else task.retries
+    return 0 if declared is None and not isinstance(task.work, Prompt) else declared
+
+
+def _members(task: TaskSpec, sources: Sources) -> Members | None:
+    each = task.each
+    if each is None:
+        return Members(None, task.matrix) if task.matrix else _ALONE
+    match each.kind:
+        case "items":
+            return Members.of(each.items, task.matrix)
+        case "glob":
+            return Members.of(sources.globs[each.source], task.matrix)
+        case "lines":
+            return Members.of(sources.lines[each.source], task.matrix)
+    return None
+
+
+def _variables(spec: PlanSpec, task: TaskSpec) -> Mapping[str, Template | Value]:
+    return {
+        name: _template(value) if isinstance(value, str) else value
+        for name, value in (*spec.vars, *task.vars)
+    }
+
+
+def _template(text: str) -> Template:
+    """A text of a plan that was checked."""
+    parsed = parse_template(text)
+    if isinstance(parsed, Broken):
+        raise InternalError(f"a template was not checked: {parsed.reason}")
+    return parsed
+
+
+def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
+    for name in names:
+        if not isinstance(value, Fields) or name not in dict(value.pairs):
+            path = ".".join(names)
+            raise TemplateError(f"`{task}`: an item has no field `{path}`")
+        value = value.get(name)
+    return value
+
+
+def _check_size(expanded: ExpandedPlan) -> None:
+    """A plan that is too large is so by its largest group."""
+    if expanded.count <= MEMBERS_MAX:
+        return
+    task = max(expanded.groups, key=lambda group: group.count or 0).task
+    key = "each" if task.each is not None else "matrix"
+    place = task.spot(key).key
+    message = f"the plan has {expanded.count:,} tasks, most of them in `{task.name}`"
+    faults = PlanFaults(expanded.spec.file)
+    hint = f"shorten `{key}` or remove it: there can be {MEMBERS_MAX:,}"
+    faults.add(PlanTooLargeError, place, message, hint, Fix("remove", place))
+    faults.check()
+
+
+# Prompts as far as they can be written before a run: without the results of other tasks.
+
+
+def prompt_bytes(expanded: ExpandedPlan, group: GroupPlan, members: Sequence[int]) -> list[float]:
+    """The bytes of some members' prompts, without results of other tasks; 0 where there is none."""
+    return [float(len(prompt_of(expanded, group, member)[0].encode())) for member in members]
+
+
+def prompt_of(expanded: ExpandedPlan, group: GroupPlan, number: int) -> tuple[str, frozenset[str]]:
+    """A member's prompt without the results of others, and the tasks whose results are in it."""
+    work = group.task.work
+    if not isinstance(work, Prompt):
+        return "", frozenset()
+    member, asked = group.known.member(number), set[str]()
+
+    def result(task: str) -> str:
+        asked.add(task)
+        return ""
+
+    def filled(text: str) -> str:
+        template = parse_template(text)
+        if not isinstance(template, Template):
+            return text
+        return group.fill(template, member, result, lambda _: "")
+
+    source = work.text
+    if work.file:
+        source = expanded.sources.files.get(filled(work.file), "")
+    return filled(source), frozenset(asked)
+
+
+# What a task depends on, in 16 bytes: the name under which a journal knows its result.
+
+VERSION: Final = "headway plan 1"
+"""Of the form below; another one makes every key another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The content keys of one group's members."""
+
+    stem: blake2b
+    members: Members
+    axes: tuple[tuple[bytes, ...], ...]
+    """The values of the matrix, as bytes."""
+    extra: Callable[[int], bytes] | None = None
+    """What else differs from member to member: the texts of files that a template names."""
+
+    def key(self, index: int) -> bytes:
+        """The key of one member."""
+        members = self.members
+        hasher = self.stem.copy()
+        item, places = members.place(index) if self.axes else (index, ())
+        if members.items is not None:
+            value = members.items[item]
+            hasher.update(_framed(_bytes(value)))
+            if members.occurrences:
+                hasher.update(b"#%d" % members.occurrences[item])
+        for values, place in zip(self.axes, places, strict=True):
+            hasher.update(values[place])
+        if self.extra is not None:
+            hasher.update(_framed(self.extra(index)))
+        return hasher.digest()
+
+
+def keys_of(expanded: ExpandedPlan, model: str = "") -> tuple[Keys | None, ...]:
+    """For every group its keys; `None` where the members are not known. `model` is the default."""
+    stems = stems_of(expanded, model)
+    return tuple(
+        None if group.members is None else _keys(expanded, group, stem)
+        for group, stem in zip(expanded.groups, stems, strict=True)
+    )
+
+
+def stems_of(expanded: ExpandedPlan, model: str = "") -> tuple[bytes, ...]:
+    """For every group the digest of what its members share; no two are equal."""
+    seen: dict[bytes, int] = {}
+    stems: list[bytes] = []
+    channels = {key: one for key, one in expanded.spec.channels.items() if one.kind != "value"}
+    for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
+        shared = _shared(expanded, group, model)
+        if stake is not None:
+            shared |= _sharing(channels, group, stake)
+        form = dumps(shared, sort_keys=True, ensure_ascii=True).encode()
+        occurrence = seen.get(form, 0)
+        seen[form] = occurrence + 1
+        stems.append(digest(form + b"#%d" % occurrence if occurrence else form))
+    return tuple(stems)
+
+
+def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, object]:
+    """What a group's members share."""
+    task, files = group.task, expanded.sources.files
+    work = task.work
+    shared: dict[str, object] = {
+        "version": VERSION,
+        "kind": type(work).__name__,
+        "vars": _content_variables(expanded, group),
+        "reads": task.reads,
+        "schema": files.get(task.schema, task.schema),
+        "verify": task.verify,
+        "reduce": _reduced(expanded, group),
+    }
+    if isinstance(work, Prompt):
+        shared["text"] = files.get(work.file, work.file) or work.text
+        shared["model"] = work.model or expanded.spec.model or model
+        shared["max_tokens"] = work.max_tokens
+        if work.agent is not None:
+            shared["agent"] = (work.agent.name, *work.agent.tools)
+        if permissions := expanded.spec.permissions_of(task):
+            shared["permissions"] = permissions
+    else:
+        shared["text"] = work.command if isinstance(work, CommandSpec) else work.target
+    return shared
+
+
+def _reduced(expanded: ExpandedPlan, group: GroupPlan) -> object:
+    """Whose results a reduction brings together, which it is told, and how many it has to have.
+
+    Items that are found at run time are left out: a key does not change while a plan runs.
+    """
+    task = group.task
+    if not task.reduce:
+        return False
+    source = expanded.groups[group.source]
+    each = expanded.groups[source.leader].task.each
+    is_found = each is not None and each.kind == "task"
+    of = b"" if is_found else items_digest(source.known, range(source.known.count))
+    quorum = (task.quorum.count, task.quorum.percent) if task.quorum is not None else ()
+    return of.hex(), *quorum
+
+
+def items_digest(members: Members, chosen: range) -> bytes:
+    """What these members are told apart by."""
+    every = map(members.member, chosen)
+    values = [[plain(one.item), *(plain(value) for _, value in one.matrix)] for one in every]
+    return digest(dumps(values).encode())
+
+
+def _sharing(channels: Mapping[str, Channel], group: GroupPlan, stake: Stake) -> dict[str, object]:
+    """What decides which state they see, and what becomes of what they put there."""
+    task, touches = group.task, stake.touches(None)
+    met = {
+        key: str(channel) if channel.kind == "reduce" else channel.kind
+        for key, channel in channels.items()
+        if _meets(prefix_of(key), touches)
+    }
+    return {"channels": met, "output_key": task.output_key, "sees": task.state_reads}
+
+
+def _meets(prefix: str, touches: Touches) -> bool:
+    """Whether a channel may have to do with what is touched: one lies within the other."""
+    return any(_overlap(prefix, every) for every in (touches.reads, touches.writes, touches.acts))
+
+
+def _overlap(prefix: str, every: Prefixes) -> bool:
+    return covers(every, prefix) or any(covers((prefix,), one) for one in every or ())
+
+
+def _content_variables(expanded: ExpandedPlan, group: GroupPlan) -> Mapping[str, object]:
+    """All variables for a command or a function; for a prompt those that it uses."""
+    every: dict[str, Value] = {**dict(expanded.spec.vars), **dict(group.task.vars)}
+    if isinstance(group.task.work, Prompt):
+        # A variable of the plan that no text of this task names does not change what it asks for.
+        own = dict(group.task.vars)
+        used = used_variables(expanded, group)
+        every = {name: value for name, value in every.items() if name in own or name in used}
+    return {name: plain(value) for name, value in every.items()}
+
+
+def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
+    """The variables that the texts of a task name, those of its prompt's files included."""
+    task = group.task
+    texts = [task.output, task.output_key, task.schema, *task.reads, *task.writes]
+    texts += [value for _, value in task.vars if isinstance(value, str)]
+    if isinstance(task.work, Prompt):
+        texts += [task.work.file, task.work.model, *prompt_texts(expanded, group)]
+    templates = (parse_template(text) for text in dict.fromkeys(texts) if "{{" in text)
+    return frozenset(
+        ref.var
+        for template in templates
+        if isinstance(template, Template)
+        for ref in template.refs
+        if ref.var
+    )
+
+
+def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:
+    members = group.known
+    axes = tuple(tuple(_framed(_bytes(value)) for value in values) for _, values in members.matrix)
+    names = [name for name, _ in members.matrix]
+    hasher = blake2b(stem + dumps(names).encode(), digest_size=DIGEST_BYTES)
+    return Keys(hasher, members, axes, _extra(expanded, group))
+
+
+def _extra(expanded: ExpandedPlan, group: GroupPlan) -> Callable[[int], bytes] | None:
+    """The texts of files that are different from member to member."""
+    work = group.task.work
+    texts = (work.file if isinstance(work, Prompt) else "", group.task.schema)
+    parsed = (parse_template(text) for text in texts)
+    templates = [one for one in parsed if isinstance(one, Template) and one.refs]
+    if not templates:
+        return None
+    digests = {path: digest(text.encode()) for path, text in expanded.sources.files.items()}
+
+    def extra(index: int) -> bytes:
+        member = group.known.member(index)
+        paths = (group.fill(template, member) for template in templates)
+        return b"".join(digests.get(path, path.encode()) for path in paths)
+
+    return extra
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, str):
+        return b"s" + value.encode()
+    return b"j" + dumps(plain(value), sort_keys=True).encode()
+
+
+def _framed(data: bytes) -> bytes:
+    """Bytes with their length, so that no two sequences of them are alike."""
+    return b"%d:%b" % (len(data), data)

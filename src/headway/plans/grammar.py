@@ -1,0 +1,290 @@
+"""The keys that a plan can have: one table, from which checks, JSON Schema and manual are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal
+
+Holder = Literal["plan", "task", "budget", "each"]
+"""The mapping that a key stands in."""
+
+Takes = Literal[
+    "version", "text", "name", "budget", "strategy", "vars", "tasks", "model", "duration", "count",
+    "each", "matrix", "needs", "paths", "group", "tokens", "path", "target", "priority", "money",
+    "state", "agent", "quorum", "permissions",
+]  # fmt: skip
+"""What a key takes; `schema.py` reads each of them."""
+
+KEYS_MAX: Final = 31
+"""As many as fit on a page. A new one takes the place of another."""
+
+NAME_CHARS_MAX: Final = 60
+TEXT_CHARS_MAX: Final = 200_000
+"""Longer text belongs into a file."""
+
+TASK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,59}", re.ASCII)
+VARIABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,59}", re.ASCII)
+"""Lower case, because commands get it as an environment variable: never `PATH`."""
+
+TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+STRATEGY: Final = re.compile(
+    r"(?P<word>adaptive|all-at-once)|(?P<sized>waves|fixed)(?:\(|:)(?P<size>[1-9]\d{0,5})\)?",
+    re.ASCII,
+)
+AGENT: Final = re.compile(
+    r"(?P<name>[a-z][a-z0-9-]{0,29})"
+    r"(?:\((?P<tools>[a-z][a-z0-9:_-]*(?: *, *[a-z][a-z0-9:_-]*)*)\))?",
+    re.ASCII,
+)
+"""Who performs a prompt that is more than one call: `claude`, `tools(shell, files)`."""
+
+QUORUM: Final = re.compile(r"(?P<count>[1-9]\d{0,6})|(?P<percent>[1-9]\d?|100)%", re.ASCII)
+
+PERMISSIONS: Final = ("edit", "all")
+"""What a plan can give an agent beyond its user's settings: edits in its folder, or everything."""
+
+WORK: Final = ("run", "prompt", "prompt_file", "python")
+"""What a task does: exactly one of these."""
+
+RESERVED: Final = ("item", "index")
+"""Names that every command has already."""
+
+OF_PROGRAMS: Final = re.compile(r"\w+_proxy|p?npm_config_\w*|yarn_\w*", re.ASCII)
+"""Variables in lower case that programs read: an agent would send its calls and key elsewhere."""
+
+
+def variable_name(text: str, taken: Iterable[str]) -> str:
+    """A name for a variable, made of this text, that no other value has."""
+    stem = re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")[:40]
+    name = stem if VARIABLE_NAME.fullmatch(stem) else f"v{stem}"
+    if OF_PROGRAMS.fullmatch(name):
+        name = f"my_{name.removesuffix('_proxy')}"
+    others = {*taken, *RESERVED}
+    while name in others:
+        name += "_"
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class PlanKey:
+    """One key: where it stands, what it takes, what it is for."""
+
+    name: str
+    holders: tuple[Holder, ...]
+    takes: Takes
+    about: str
+    example: str
+    """A value as it is written in a plan, in JSON so that it fits everywhere."""
+
+
+_BOTH: Final[tuple[Holder, ...]] = ("plan", "task")
+_TASK: Final[tuple[Holder, ...]] = ("task",)
+KEYS: Final = (
+    PlanKey("headway", ("plan",), "version", "the grammar's version: always 1", "1"),
+    PlanKey("name", ("plan",), "name", "what its runs are called; the file's name otherwise",
+        '"review-pr"'),
+    PlanKey("tasks", ("plan",), "tasks", "what is to be done, by name, in declared order",
+        '{"hello": {"run": "echo hello"}}'),
+    PlanKey("strategy", ("plan",), "strategy",
+        "how many tasks are active: adaptive, waves(N), fixed(N), all-at-once", '"adaptive"'),
+    PlanKey("state", ("plan",), "state",
+        "keys of the shared state: value, append, set, counter, max, reduce(F) or effect(F)",
+        '{"total": "counter"}'),
+    PlanKey("vars", _BOTH, "vars", "named values; those of a task may contain {{ }}",
+        '{"tone": "brief"}'),
+    PlanKey("budget", _BOTH, "budget",
+        "the most that may be spent: dollars, tokens (5M), or [$6, 5M]", '"$6"'),
+    PlanKey("model", _BOTH, "model", "who answers prompts: provider/model",
+        '"anthropic/claude-sonnet-4"'),
+    PlanKey("timeout", _BOTH, "duration",
+        "how long one attempt may work, waits for permits not counted: 90s, 10m, 2h", '"10m"'),
+    PlanKey("retries", _BOTH, "count", "how often a failed attempt is tried again", "2"),
+    PlanKey("permissions", _BOTH, "permissions",
+        "what agents may do beyond your own settings of them: edit (files in their folder) or all",
+        '"edit"'),
+    PlanKey("run", _TASK, "text", "a shell command; values are environment variables",
+        '"git diff HEAD"'),
+    PlanKey("prompt", _TASK, "text", "a call of a model with this text", '"Say hello."'),
+    PlanKey("prompt_file", _TASK, "path", "the same, with the text in a file", '"prompts/code.md"'),
+    PlanKey("agent", _TASK, "agent",
+        "who performs the prompt: claude, codex, opencode, gemini, tools(...), or one of your own",
+        '"claude"'),
+    PlanKey("python", _TASK, "target", "a function, as module:name", '"package.module:function"'),
+    PlanKey("each", _TASK, "each",
+        "a member for each item, file, line ({lines: FILE}), or result of a task", '["a", "b"]'),
+    PlanKey("matrix", _TASK, "matrix", "a member for each combination of these values",
+        '{"view": ["code", "security"]}'),
+    PlanKey("needs", _TASK, "needs", "tasks that must be done before", '"parse"'),
+    PlanKey("reads", _TASK, "paths",
+        "paths that it reads: orders it after those who write them; or state:KEY", '"data"'),
+    PlanKey("writes", _TASK, "paths", "paths that it writes, state:KEY, effect:CHANNEL", '"build"'),
+    PlanKey("reduce", _TASK, "group", "brings all results of that task together", '"review"'),
+    PlanKey("context", _TASK, "tokens",
+        "the window of the model that reduces: what does not fit into one call becomes a tree",
+        '"120k"'),
+    PlanKey("quorum", _TASK, "quorum",
+        "how many of the results a reduction can do with: 40 or 80%; all of them otherwise",
+        '"80%"'),
+    PlanKey("max_tokens", _TASK, "tokens", "the longest answer of a prompt", "4000"),
+    PlanKey("output", _TASK, "path",
+        "the file that the result is put into, once it is there; or state:KEY", '"REVIEW.md"'),
+    PlanKey("schema", _TASK, "path", "a JSON Schema that the result must meet",
+        '"schemas/findings.json"'),
+    PlanKey("verify", _TASK, "text", "a shell command that must accept the result",
+        '"python -m json.tool"'),
+    PlanKey("repairs", _TASK, "count", "how often the model may correct a result that was refused",
+        "1"),
+    PlanKey("queue", _TASK, "name", "tasks of one queue run one at a time, in declared order",
+        '"deploys"'),
+    PlanKey("priority", _TASK, "priority",
+        "among those that could start, the higher one does", "5"),
+)  # fmt: skip
+FORMS: Final = (
+    PlanKey("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
+    PlanKey("usd", ("budget",), "money", "dollars", "6"),
+)
+"""Values that are written as a mapping: `each: {lines: FILE}`, `budget: {usd: 6}`."""
+
+
+@cache
+def keys_of(holder: Holder) -> Mapping[str, PlanKey]:
+    """The keys that a mapping can have."""
+    return {key.name: key for key in (*KEYS, *FORMS) if holder in key.holders}
+
+
+def json_schema() -> dict[str, object]:
+    """The grammar for editors; what needs the whole plan to be judged is left to the check."""
+    plan = _object("plan", ("headway", "tasks"))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "headway plan",
+        **plan,
+        "$defs": {"task": _task_schema()},
+    }
+
+
+def key_table() -> str:
+    """The table of the manual."""
+    rows = ["| key | in | what for | example |", "|---|---|---|---|"]
+    for key in KEYS:
+        example = f"{key.name}: {key.example}".replace("|", "\\|")
+        holders = ", ".join(key.holders)
+        rows.append(f"| `{key.name}` | {holders} | {key.about} | `{example}` |")
+    return "\n".join(rows) + "\n"
+
+
+def _task_schema() -> dict[str, object]:
+    alternatives: list[dict[str, object]] = [{"required": [work]} for work in WORK]
+    return {**_object("task", ()), "oneOf": alternatives}
+
+
+def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:
+    properties = {
+        key.name: {"description": key.about, **_SCHEMAS[key.takes]}
+        for key in keys_of(holder).values()
+    }
+    shape: dict[str, object] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return {**shape, "required": list(required)} if required else shape
+
+
+def _whole(pattern: re.Pattern[str]) -> str:
+    """A pattern as JSON Schema has it: the whole text, and groups without names."""
+    return f"^(?:{re.sub(r'[?]P<[a-z]+>', '', pattern.pattern)})$"
+
+
+_TEXT: Final[dict[str, object]] = {"type": "string", "minLength": 1}
+_TOKENS: Final[dict[str, object]] = {
+    "oneOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": r"^[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
+    ]
+}
+_MONEY: Final[dict[str, object]] = {
+    "oneOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$"},
+    ]
+}
+_ONE_OR_MORE: Final[dict[str, object]] = {
+    "oneOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
+}
+_ANY: Final[dict[str, object]] = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_AMOUNT: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$",
+}
+_CHANNEL: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": r"^(value|append|set|counter|max|(reduce|effect)\(.+\))$",
+}
+_VARIABLES: Final[dict[str, object]] = {"pattern": _whole(VARIABLE_NAME)}
+_SCHEMAS: Final[Mapping[Takes, dict[str, object]]] = {
+    "version": {"const": 1},
+    "text": _TEXT,
+    "path": _TEXT,
+    "model": _TEXT,
+    "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
+    "group": {"type": "string", "pattern": _whole(TASK_NAME)},
+    "target": {"type": "string", "pattern": _whole(TARGET)},
+    "strategy": {"type": "string", "pattern": _whole(STRATEGY)},
+    "agent": {"type": "string", "pattern": _whole(AGENT)},
+    "permissions": {"enum": list(PERMISSIONS)},
+    "quorum": {
+        "oneOf": [
+            {"type": "integer", "minimum": 1},
+            {"type": "string", "pattern": r"^([1-9][0-9]?|100)%$"},
+        ]
+    },
+    "duration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?[smhd]$"},
+    "count": {"type": "integer", "minimum": 0, "maximum": 100},
+    "priority": {"type": "number"},
+    "tokens": _TOKENS,
+    "money": _MONEY,
+    "needs": _ONE_OR_MORE,
+    "paths": _ANY,
+    "vars": {"type": "object", "propertyNames": _VARIABLES},
+    "state": {"type": "object", "additionalProperties": _CHANNEL},
+    "matrix": {
+        "type": "object",
+        "propertyNames": _VARIABLES,
+        "minProperties": 1,
+        "additionalProperties": {"type": "array", "minItems": 1},
+    },
+    "budget": {
+        "oneOf": [
+            _AMOUNT,
+            {"type": "array", "items": _AMOUNT, "minItems": 1, "maxItems": 2},
+            {
+                "type": "object",
+                "properties": {"usd": _MONEY},
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+    "each": {
+        "oneOf": [
+            _TEXT,
+            {"type": "array", "minItems": 1},
+            {
+                "type": "object",
+                "properties": {"lines": _TEXT},
+                "additionalProperties": False,
+                "required": ["lines"],
+            },
+        ]
+    },
+    "tasks": {
+        "type": "object",
+        "propertyNames": {"pattern": _whole(TASK_NAME)},
+        "additionalProperties": {"$ref": "#/$defs/task"},
+        "minProperties": 1,
+    },
+}

@@ -1,0 +1,241 @@
+"""How the tasks of a plan name each other: `needs`, `each: TASK`, `reduce`; and no circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError
+from headway.plans.section import PlanFaults, shown
+from headway.plans.spec import Each, PlanSpec, TaskSpec
+
+# What comes before what: levels of a set of edges, or the circle that keeps it from having any.
+
+CYCLE_SHOWN_MAX: Final = 12
+"""Tasks of a cycle that are named: a longer one is read in the plan, not in a message."""
+
+Edges = tuple[tuple[int, ...], ...]
+"""For everyone, by index, the indices of others in rising order."""
+
+Levels = tuple[tuple[int, ...], ...]
+"""Those with nothing before them, those with only these before them, and so on."""
+
+
+def reversed_edges(edges: Edges) -> Edges:
+    """The same edges from the other end."""
+    back: list[list[int]] = [[] for _ in edges]
+    for one, others in enumerate(edges):
+        for other in others:
+            back[other].append(one)
+    return tuple(map(tuple, back))
+
+
+def levels(before: Edges, after: Edges) -> Levels:
+    """Everyone by the longest chain before it. Those on or behind a cycle are on no level."""
+    missing = [len(needs) for needs in before]
+    found: list[tuple[int, ...]] = []
+    level = tuple(one for one, count in enumerate(missing) if count == 0)
+    while level:
+        found.append(level)
+        freed: list[int] = []
+        for one in level:
+            for other in after[one]:
+                missing[other] -= 1
+                if missing[other] == 0:
+                    freed.append(other)
+        level = tuple(sorted(freed))
+    return tuple(found)
+
+
+def serial(before: Edges, after: Edges) -> tuple[int, ...]:
+    """Everyone as one who works alone would take them: as declared, but never before its needs."""
+    missing = [len(needs) for needs in before]
+    ready = [one for one, count in enumerate(missing) if count == 0]
+    found: list[int] = []
+    while ready:
+        one = heappop(ready)
+        found.append(one)
+        for other in after[one]:
+            missing[other] -= 1
+            if missing[other] == 0:
+                heappush(ready, other)
+    return tuple(found)
+
+
+def circle(before: Edges, order: Sequence[int]) -> list[int]:
+    """One cycle among those that could not be ordered, from its first one back to it."""
+    ordered = set(order)
+    one = min(set(range(len(before))) - ordered)
+    seen: dict[int, int] = {}
+    while one not in seen:
+        seen[one] = len(seen)
+        one = next(need for need in before[one] if need not in ordered)
+    cycle = list(seen)[seen[one] :]
+    first = cycle.index(min(cycle))
+    return [*cycle[first:], *cycle[: first + 1]]
+
+
+def shown_circle(names: list[str]) -> list[str]:
+    """The names of a cycle, the middle left out where there are too many."""
+    if len(names) <= CYCLE_SHOWN_MAX:
+        return names
+    hidden = len(names) - CYCLE_SHOWN_MAX
+    return [*names[: CYCLE_SHOWN_MAX - 1], f"({hidden} more)", names[-1]]
+
+
+CHOICES_MAX: Final = 50
+"""Names that a hint may choose from: more are slow to compare and useless to read."""
+
+CIRCLES_MAX: Final = 10
+"""Circles that are told at once."""
+
+CIRCLE_SHOWN_MAX: Final = 12
+
+
+class Link(NamedTuple):
+    """A task that another needs, and the key that says so."""
+
+    name: str
+    key: str
+
+
+def links_of(task: TaskSpec) -> Iterator[Link]:
+    """Every task that this one names, as declared."""
+    for name in task.needs:
+        yield Link(name, "needs")
+    if task.each is not None and task.each.kind == "task":
+        yield Link(task.each.source, "each")
+    if task.reduce:
+        yield Link(task.reduce, "reduce")
+
+
+def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
+    """The plan with every `each` that names a task known as such; notes what names nothing."""
+    named = {task.name: task for task in spec.tasks}
+    tasks = tuple(_resolved(task, named) for task in spec.tasks)
+    named = {task.name: task for task in tasks}
+    for task in tasks:
+        _check_each(task, named, faults)
+        for link in links_of(task):
+            if link.name not in named:
+                _unknown(task, link, named, faults)
+    _check_circles(tasks, named, faults)
+    return replace(spec, tasks=tasks)
+
+
+def nearest(word: str, names: Mapping[str, object]) -> str:
+    """The name that was probably meant. In a large plan only those that begin alike compete."""
+    choices = list(names)
+    if len(choices) > CHOICES_MAX:
+        choices = [choice for choice in choices if choice[:2] == word[:2]][:CHOICES_MAX]
+    near = get_close_matches(word, choices, n=1)
+    return near[0] if near else ""
+
+
+def without(task: TaskSpec, link: Link) -> Fix:
+    """The edit that takes a link away."""
+    rest = tuple(name for name in task.needs if name != link.name)
+    if link.key != "needs" or not rest:
+        return Fix("remove", task.spot(link.key).key)
+    return Fix("replace", task.spot("needs").value, value=rest)
+
+
+def with_need(task: TaskSpec, name: str) -> Fix:
+    """The edit that adds a need."""
+    if task.needs:
+        return Fix("replace", task.spot("needs").value, value=(*task.needs, name))
+    return Fix("add", task.body, "needs", name)
+
+
+def _resolved(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec:
+    each = task.each
+    if each is None or each.kind != "glob" or each.source not in named:
+        return task
+    return replace(task, each=Each("task", source=each.source))
+
+
+def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
+    each = task.each
+    if each is None:
+        return
+    if each.kind == "task" and task.matrix and named[each.source].is_group:
+        message = f"`{task.name}` follows the members of `{each.source}` and has a `matrix` too"
+        place = task.spot("matrix").key
+        hint = f"remove `matrix`, or put it into `{each.source}`"
+        faults.add(PlanShapeError, place, message, hint, Fix("remove", place))
+    is_pattern = any(char in each.source for char in "*?[/.")
+    if each.kind == "glob" and not is_pattern and (near := nearest(each.source, named)):
+        place = task.spot("each").value
+        message = f"`{shown(each.source)}` in `tasks.{task.name}.each` is no task and no pattern"
+        fix = Fix("replace", place, value=near)
+        faults.add(SourceError, place, message, f"did you mean `{near}`?", fix)
+
+
+def _unknown(task: TaskSpec, link: Link, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
+    near = nearest(link.name, named)
+    verb = "needs" if link.key == "needs" else "reduces"
+    message = f"`{task.name}` {verb} `{shown(link.name)}`, which the plan does not have"
+    place = task.spot(link.key).value
+    if not near or near == task.name or near in task.needs:
+        hint = f"remove `{shown(link.name)}`, or add a task of this name"
+        faults.add(UnknownNeedError, place, message, hint, without(task, link))
+        return
+    names = tuple(near if name == link.name else name for name in task.needs)
+    value = near if link.key == "reduce" or len(names) == 1 else names
+    fix = Fix("replace", place, value=value)
+    faults.add(UnknownNeedError, place, message, f"did you mean `{near}`?", fix)
+
+
+def _check_circles(
+    tasks: tuple[TaskSpec, ...], named: Mapping[str, TaskSpec], faults: PlanFaults
+) -> None:
+    links = {task.name: [link for link in links_of(task) if link.name in named] for task in tasks}
+    for _ in range(CIRCLES_MAX):
+        circle = _circle(links)
+        if not circle:
+            return
+        # A need is cut rather than what a task is made of.
+        name, link = min(circle, key=lambda step: step[1].key != "needs")
+        cut = [other for other in links[name] if other.name == link.name]
+        links[name] = [other for other in links[name] if other.name != link.name]
+        message = told_circle([step for step, _ in circle])
+        hint = f"remove `{link.name}` from `{name}`"
+        fixes = [without(named[name], other) for other in cut]
+        faults.add(CycleError, named[name].spot(link.key).value, message, hint, *fixes)
+
+
+def told_circle(names: list[str]) -> str:
+    """A circle in words."""
+    shown_names = names[:CIRCLE_SHOWN_MAX]
+    if len(names) > CIRCLE_SHOWN_MAX:
+        shown_names.append(f"({len(names) - CIRCLE_SHOWN_MAX} more)")
+    return f"tasks need each other in a circle: {' -> '.join([*shown_names, names[0]])}"
+
+
+def _circle(links: Mapping[str, list[Link]]) -> list[tuple[str, Link]]:
+    """One circle: each task with the link that leads to the next. Empty if there is none."""
+    missing = {name: len({link.name for link in needs}) for name, needs in links.items()}
+    users: dict[str, set[str]] = {name: set() for name in links}
+    for name, needs in links.items():
+        for link in needs:
+            users[link.name].add(name)
+    free = [name for name, count in missing.items() if count == 0]
+    while free:
+        done = free.pop()
+        del missing[done]
+        for user in users[done]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                free.append(user)
+    if not missing:
+        return []
+    steps: dict[str, Link] = {}
+    name = next(iter(missing))
+    while name not in steps:
+        steps[name] = next(link for link in links[name] if link.name in missing)
+        name = steps[name].name
+    order = list(steps.items())
+    return order[list(steps).index(name) :]

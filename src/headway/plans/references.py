@@ -1,0 +1,482 @@
+"""Whether the schemas and functions that a plan names can be used, without importing anything.
+
+Law: a function is refused only if its module's source shows that it is not there. What cannot be
+told from sources (compiled modules, `from x import *`, names that are made at run time) is remarked
+on, and never refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any, Final
+from urllib.parse import unquote
+
+from headway.errors import BadValueError, Place, PlanError, SourceError, did_you_mean
+from headway.plans.expand import ExpandedPlan, paths_of
+from headway.plans.grammar import TARGET
+from headway.plans.hazards import Remark, where
+from headway.plans.section import shown
+from headway.plans.spec import Python
+
+# Whether an answer is what a JSON Schema asks for: the only importer of the validator.
+
+_FENCE: Final = re.compile(r"```(?:json|JSON)?[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+"""What can stand in a JSON path without quotes."""
+
+SHOWN_CHARS: Final = 300
+"""Of a message about a value that does not fit."""
+
+NOT_A_SCHEMA: Final = "it is not a JSON Schema"
+UNUSABLE: Final = "headway cannot use this schema"
+
+EXCLUSIVE: Final = ("exclusiveMinimum", "exclusiveMaximum")
+IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+"""Keywords whose schemas are about the same value as the schema that has them."""
+
+_SELF: Final = {"$ref": "#"}
+_SELVES: Final = {"type": "object", "additionalProperties": _SELF}
+_SELF_LIST: Final = {"type": "array", "minItems": 1, "items": _SELF}
+_NUMBER: Final = {"type": "number"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_TYPE: Final = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+META: Final[dict[str, Any]] = {
+    "type": ["object", "boolean"],
+    "properties": {
+        **dict.fromkeys(
+            ("additionalItems", "contains", "additionalProperties", "propertyNames", "not", "if",
+             "then", "else", "unevaluatedItems", "unevaluatedProperties"), _SELF),
+        **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SELF_LIST),
+        **dict.fromkeys(
+            ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas"),
+            _SELVES),
+        **dict.fromkeys(("minimum", "maximum", *EXCLUSIVE), _NUMBER),
+        **dict.fromkeys(
+            ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties",
+             "minContains", "maxContains"), _COUNT),
+        **dict.fromkeys(
+            ("pattern", "format", "title", "description", "$ref", "$id", "$schema", "$comment"),
+            _TEXT),
+        "items": {"anyOf": [_SELF, {"type": "array", "items": _SELF}]},
+        "dependencies": {
+            "type": "object", "additionalProperties": {"anyOf": [_SELF, _TEXTS]}},
+        "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+        "uniqueItems": {"type": "boolean"},
+        "required": {"anyOf": [_TEXTS, {"type": "boolean"}]},
+        "enum": {"type": "array"},
+        "type": {"anyOf": [_TYPE, {"type": "array", "minItems": 1, "items": _TYPE}]},
+    },
+}  # fmt: skip
+"""What the keywords of a schema take, in draft 4 to 2020-12, as far as they have a type: the
+validator itself takes no notice of many that are wrong."""
+META_4: Final[dict[str, Any]] = {
+    **META,
+    "properties": META["properties"] | {key: {"type": "boolean"} for key in EXCLUSIVE},
+}
+"""The same for draft 4, in which a bound is exclusive or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The JSON of an answer that fits, as it was written and as a value."""
+
+    text: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why an answer does not fit."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema, ready to be asked."""
+
+    text: str
+    validate: Callable[[Any], Any]
+
+    def fit(self, answer: str) -> Fitting | Misfit:
+        """Look at an answer: JSON alone, or in a fenced block among other words."""
+        import fastjsonschema
+
+        found = _json_in(answer)
+        if isinstance(found, Misfit):
+            return found
+        try:
+            self.validate(found.value)
+        except fastjsonschema.JsonSchemaValueException as error:
+            return Misfit(_in_words(error.message, error.name or "data", found.value))
+        except RecursionError:
+            return Misfit("$: it is nested too deep")
+        return found
+
+
+def read_schema(text: str, where: str = "") -> Schema:
+    """The schema in a file's content."""
+    import fastjsonschema
+
+    at = where or None
+    try:
+        definition = json.loads(text)
+        if not isinstance(definition, dict | bool):
+            raise ValueError("it is neither an object nor true or false")
+        is_old = isinstance(definition, dict) and "draft-04" in str(definition.get("$schema"))
+        fastjsonschema.validate(META_4 if is_old else META, definition)
+        _must_end(definition)
+        validate = fastjsonschema.compile(definition, handlers=_Nowhere(), use_default=False)
+    except fastjsonschema.JsonSchemaValueException as error:
+        path, _ = _path_of(error.name or "data", definition)
+        detail = f"{path}: {error.message.removeprefix(error.name or '').strip()}"[:SHOWN_CHARS]
+        raise BadValueError(NOT_A_SCHEMA, where=at, detail=detail) from error
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise BadValueError(UNUSABLE, where=at, detail="it is nested too deep") from error
+    except (fastjsonschema.JsonSchemaDefinitionException, _UnusableError, re.error) as error:
+        detail = f"{error}"[:SHOWN_CHARS]
+        hint = "refer to a path, as in #/$defs/name" if '"$anchor"' in text else None
+        raise BadValueError(UNUSABLE, where=at, detail=detail, hint=hint) from error
+    except ValueError as error:
+        raise BadValueError(NOT_A_SCHEMA, where=at, detail=f"{error}"[:SHOWN_CHARS]) from error
+    # The validator translates the schema into code, and what is wrong with a schema shows as
+    # whatever that code stumbles over.
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}"[:SHOWN_CHARS]
+        raise BadValueError(UNUSABLE, where=at, detail=detail) from error
+    return Schema(json.dumps(definition, ensure_ascii=False), validate)
+
+
+def _must_end(root: object) -> None:
+    """Refuse references that lead back to themselves: no value would ever be judged."""
+    seen: set[int] = set()
+
+    def follow(schema: object, way: frozenset[int]) -> None:
+        if id(schema) in way:
+            raise _UnusableError("its `$ref` leads back to itself, and judges no value")
+        if not isinstance(schema, dict) or id(schema) in seen:
+            return
+        for one in _of_same_value(schema, root):
+            follow(one, way | {id(schema)})
+        seen.add(id(schema))
+
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        follow(node, frozenset())
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        rest += inner
+
+
+def _of_same_value(schema: Mapping[str, object], root: object) -> Iterator[object]:
+    """The schemas that a value has to be asked about before any part of it."""
+    for key in IN_PLACE:
+        found = schema.get(key)
+        yield from found if isinstance(found, list) else [found]
+    found = schema.get("dependencies")
+    yield from found.values() if isinstance(found, dict) else ()
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        at = root
+        for part in unquote(reference).split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(at, list):
+                at = at[int(name)] if name.isdecimal() and int(name) < len(at) else None
+            else:
+                at = at.get(name) if isinstance(at, dict) else None
+        yield at
+
+
+class _UnusableError(Exception):
+    """A schema that is one, and that headway cannot use."""
+
+
+class _Nowhere(dict[str, Callable[[str], Any]]):
+    """Answers every address, and always with a refusal."""
+
+    def __contains__(self, scheme: object) -> bool:
+        return True
+
+    def __missing__(self, scheme: str) -> Callable[[str], Any]:
+        return _refuse
+
+
+def _refuse(address: str) -> object:
+    raise _UnusableError(f"it refers to {address}, and nothing is fetched: put it into the schema")
+
+
+def _json_in(answer: str) -> Fitting | Misfit:
+    """The JSON of an answer; of several fenced blocks, the first one that is JSON."""
+    candidates = [answer, *_FENCE.findall(answer)]
+    misfit = Misfit("it is empty")
+    for number, candidate in enumerate(candidates):
+        text = candidate.strip()
+        if not text:
+            continue
+        try:
+            return Fitting(text, json.loads(text, parse_constant=_not_json))
+        except RecursionError:
+            return Misfit("it is nested too deep")
+        except ValueError as error:
+            # Of an answer with a fenced block, what is wrong inside says more.
+            if number < 2:
+                misfit = Misfit(f"it is not JSON: {error}"[:SHOWN_CHARS])
+    return misfit
+
+
+def _not_json(word: str) -> object:
+    raise ValueError(f"{word} is not a value of JSON")
+
+
+def _in_words(message: str, name: str, value: object) -> str:
+    """`$.items[2].price: must be number, and is "12"`."""
+    path, at = _path_of(name, value)
+    said = message.removeprefix(name).strip()
+    shown = "" if isinstance(at, dict | list) else f", and is {json.dumps(at, ensure_ascii=False)}"
+    return f"{path}: {said}{shown}"[:SHOWN_CHARS]
+
+
+def _path_of(name: str, value: object) -> tuple[str, object]:
+    """The validator's `data.items[2].price` as a JSON path, and the value there."""
+    path, at = "$", value
+    rest = name.removeprefix("data")
+    while rest:
+        if isinstance(at, list) and (found := re.match(r"\[([0-9]+)\]", rest)):
+            path, rest = path + found[0], rest[found.end() :]
+            at = at[int(found[1])]
+        elif isinstance(at, dict) and rest.startswith("."):
+            # A name may contain dots: the longest one that is there is meant.
+            names = [key for key in at if rest[1:].startswith(key)]
+            if not names:
+                return path + rest, None
+            key = max(names, key=len)
+            path += f".{key}" if _NAME.fullmatch(key) else f"[{json.dumps(key)}]"
+            rest, at = rest[1 + len(key) :], at[key]
+        else:
+            return path + rest, None
+    return path, at
+
+
+UNJUDGED: Final = "cannot be judged without importing"
+
+SOURCE_BYTES_MAX: Final = 16_000_000
+"""Of a module: longer ones are not judged."""
+IMPORTS_MAX: Final = 20
+"""How many modules a name is followed through."""
+
+DYNAMIC: Final = frozenset(("globals", "exec", "eval", "vars", "setattr", "locals", "__dict__"))
+"""Names by which a module can get others that its source does not show."""
+PLACING: Final = frozenset(("modules", "__path__"))
+"""Names by which a package can get modules that are not in its folder."""
+IMPORT: Final = (ast.Import, ast.ImportFrom)
+NOT_CALLED: Final = (
+    ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.JoinedStr, ast.ListComp, ast.DictComp,
+    ast.SetComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFault:
+    """What a source shows of a function that was not found for certain."""
+
+    reason: str
+    is_missing: bool
+    hint: str = ""
+
+
+def check_named(expanded: ExpandedPlan, folder: str) -> tuple[Remark, ...]:
+    """Refuse schemas that are none and functions that are not there, each with its place.
+
+    The remarks name functions that cannot be judged.
+    """
+    spec, errors, remarks = expanded.spec, [*_bad_schemas(expanded)], list[Remark]()
+    judged: dict[str, ReferenceFault | None] = {}
+    for owner, key, target, place in _functions(expanded):
+        doubt = judged[target] if target in judged else doubt_of(target, folder)
+        judged[target] = doubt
+        if doubt is None:
+            continue
+        message = f"`{shown(target)}` in `{key}`{f' of `{owner}`' if owner else ''}: {doubt.reason}"
+        at = where(spec.file, place)
+        if doubt.is_missing:
+            errors.append(SourceError(message, where=at, hint=doubt.hint or None))
+        else:
+            remarks.append(Remark("note", "not judged", owner, message, where=at, what=target))
+    if errors:
+        raise PlanError.together(errors)
+    return tuple(remarks)
+
+
+def _bad_schemas(expanded: ExpandedPlan) -> Iterator[PlanError]:
+    for group in expanded.groups:
+        task = group.task
+        for path in paths_of(group, task.schema) if task.schema else ():
+            try:
+                read_schema(expanded.sources.files[path], path)
+            except BadValueError as error:
+                at = where(expanded.spec.file, task.spot("schema").value)
+                message = f"`{shown(path)}` in `schema` of `{task.name}`: {error.message}"
+                yield SourceError(message, where=at, detail=error.detail, hint=error.hint)
+
+
+def _functions(expanded: ExpandedPlan) -> Iterator[tuple[str, str, str, Place]]:
+    """Every function that a plan names: whose, under which key, what, and where."""
+    for task in expanded.spec.tasks:
+        if isinstance(task.work, Python):
+            yield task.name, "python", task.work.target, task.spot("python").value
+    for one in expanded.spec.state or ():
+        if TARGET.fullmatch(one.channel.target):
+            yield "", "state", one.channel.target, one.spot.value
+
+
+def doubt_of(target: str, folder: str, imports: int = 0) -> ReferenceFault | None:
+    """Why `module:name` may not be a function, as seen from a plan's folder; None if it is one."""
+    module, _, name = target.partition(":")
+    found = _spec_of(module, [os.path.abspath(folder), *sys.path])
+    if isinstance(found, ReferenceFault):
+        return found
+    if not found.has_location and found.submodule_search_locations is not None:
+        return ReferenceFault(
+            f"`{module}` is a folder without an __init__.py, and has no `{name}`", True
+        )
+    if imports == IMPORTS_MAX:
+        return ReferenceFault(f"{UNJUDGED}: it comes through too many modules", False)
+    origin = found.origin or ""
+    tree = _parsed(origin, folder)
+    if isinstance(tree, ReferenceFault):
+        return tree
+    bindings = [value for bound, value in _bindings(tree.body) if bound == name]
+    if not bindings or (isinstance(bindings[-1], ast.Delete) and bindings[-1] in tree.body):
+        return _absent(tree, name, _short(origin, folder))
+    if all(isinstance(value, NOT_CALLED) for value in bindings):
+        return ReferenceFault(f"`{name}` in {_short(origin, folder)} is no function", True)
+    only = bindings[0]
+    if len(bindings) == 1 and isinstance(only, IMPORT) and only in tree.body:
+        return _imported(only, found, name, folder, imports)
+    return None
+
+
+def _parsed(origin: str, folder: str) -> ast.Module | ReferenceFault:
+    if not origin.endswith(".py"):
+        return ReferenceFault(f"{UNJUDGED}: its module has no source here", False)
+    try:
+        with open(origin, "rb") as file:
+            source = file.read(SOURCE_BYTES_MAX + 1)
+        if len(source) > SOURCE_BYTES_MAX:
+            return ReferenceFault(f"{UNJUDGED}: the source of its module is too long", False)
+        return ast.parse(source, origin)
+    except SyntaxError as error:
+        line = f"line {error.lineno} of " if error.lineno else ""
+        return ReferenceFault(f"{line}{_short(origin, folder)} is not Python: {error.msg}", True)
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return ReferenceFault(f"{UNJUDGED}: {error}", False)
+
+
+def _imported(
+    statement: ast.Import | ast.ImportFrom, found: ModuleSpec, name: str, folder: str, imports: int
+) -> ReferenceFault | None:
+    """The same for a name that a module has from another one."""
+    if isinstance(statement, ast.Import):
+        return ReferenceFault(f"{UNJUDGED}: `{name}` is imported as a module", False)
+    package = found.name if found.submodule_search_locations is not None else found.parent or ""
+    parts = package.split(".")[: 1 - statement.level or None] if statement.level else []
+    module = ".".join([*parts, *([statement.module] if statement.module else [])])
+    real = next(one.name for one in statement.names if (one.asname or one.name) == name)
+    if not package and statement.level:
+        return None
+    if not module:
+        return None  # Only an import can resolve it.
+    if isinstance(_spec_of(f"{module}.{real}", [os.path.abspath(folder), *sys.path]), ModuleSpec):
+        return ReferenceFault(f"{UNJUDGED}: `{module}.{real}` is a module, or hides one", False)
+    return doubt_of(f"{module}:{real}", folder, imports + 1)
+
+
+def _absent(tree: ast.Module, name: str, origin: str) -> ReferenceFault:
+    names = {bound for bound, _ in _bindings(tree.body)} - {name}
+    made = {name for one in ast.walk(tree) if isinstance(one, ast.Global) for name in one.names}
+    if "*" in names or "__getattr__" in names or name in made or _mentioned(tree) & DYNAMIC:
+        return ReferenceFault(f"{UNJUDGED}: {origin} makes names at run time", False)
+    public = [one for one in names if not one.startswith("_")]
+    hint = did_you_mean(name, public) if public else ""
+    return ReferenceFault(f"there is no `{name}` in {origin}", True, hint)
+
+
+def _mentioned(tree: ast.Module) -> set[str]:
+    found = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    return found | {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
+
+
+def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+    """The names that statements of a module give something to, with what gives it."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield statement.name, statement
+                continue
+            case ast.Import() | ast.ImportFrom():
+                for alias in statement.names:
+                    yield alias.asname or alias.name.partition(".")[0], statement
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                if value is not None:
+                    yield name, value
+                continue
+        for one in ast.iter_child_nodes(statement):
+            if not isinstance(one, ast.stmt | ast.excepthandler | ast.match_case):
+                for inner in ast.walk(one):
+                    if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+                        yield inner.id, statement
+        for field in ("orelse",) if _is_for_types(statement) else ("body", "orelse", "finalbody"):
+            yield from _bindings(getattr(statement, field, ()))
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            yield from _bindings(part.body)
+
+
+def _is_for_types(statement: ast.stmt) -> bool:
+    """Whether it is `if TYPE_CHECKING:`, whose body no interpreter executes."""
+    match statement:
+        case ast.If(test=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name == "TYPE_CHECKING"
+    return False
+
+
+def _spec_of(module: str, path: Sequence[str]) -> ModuleSpec | ReferenceFault:
+    """Where a module is. Only finders are asked: nothing of it is executed."""
+    name, *rest = module.split(".")
+    found = PathFinder.find_spec(name, path)
+    if found is None:
+        specs = (one.find_spec(name, None) for one in sys.meta_path if one is not PathFinder)
+        found = next((one for one in specs if one is not None), None)
+    for part in rest:
+        if found is None:
+            break
+        above, name = found, f"{name}.{part}"
+        if above.submodule_search_locations is None:
+            return ReferenceFault(f"{UNJUDGED}: `{above.name}` is no package", False)
+        found = PathFinder.find_spec(name, above.submodule_search_locations)
+        if found is None and above.origin:
+            tree = _parsed(above.origin, path[0])
+            if isinstance(tree, ReferenceFault) or _mentioned(tree) & PLACING:
+                return ReferenceFault(f"{UNJUDGED}: `{above.name}` may make it at run time", False)
+    if found is None:
+        return ReferenceFault(
+            f"there is no module `{module}`", True, "name it as the plan's folder sees it"
+        )
+    return found
+
+
+def _short(origin: str, folder: str) -> str:
+    """A path as it is seen from the plan's folder, if it is in there."""
+    near = os.path.relpath(origin, folder)
+    return origin if near.startswith("..") else near

@@ -1,0 +1,586 @@
+"""Where what a task reads comes from: a task before it, the disk before the run, or nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final, Literal
+
+from headway.errors import Fix
+from headway.plans.accesses import Touched
+from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, prompt_texts
+from headway.plans.hazards import Remark, Survey, filled, listed, where, with_entry
+from headway.plans.links import Link, without
+from headway.plans.resources import WILD, above, fixed_part, inside
+from headway.plans.section import shown
+from headway.plans.spec import CommandSpec, Prompt, Python, TaskSpec
+from headway.plans.template import Template, parse_template, references
+
+# Paths that the text of a command names: what it reads or writes, as far as one can see that.
+
+COMMAND_CHARS_MAX: Final = 20_000
+"""Of a longer command only the beginning is looked at."""
+
+MEMBERS_SEEN_MAX: Final = 100
+"""Members whose command is looked at: they have the same one, with other values."""
+
+_WORD: Final = re.compile(
+    r"(?P<to>\d?>>?\|?|&>>?)?(?P<of><)?[ \t]*"
+    r"""(?P<quote>["']?)(?P<path>[^\s"'<>|&;()`=,]+)(?P=quote)"""
+)
+_VALUE: Final = re.compile(r"\$(?:\{(?P<in>[a-z][a-z0-9_]*)\}|(?P<name>[a-z][a-z0-9_]*))")
+_MOVES: Final = re.compile(r"(?:^|[\s;&|(])(?:cd|pushd)\s|<<")
+"""Paths after these are relative to something else, or are no paths."""
+
+How = Literal["writes", "reads", "names"]
+"""It is redirected to | or from | an argument, whatever the command does with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A path that one member's command names."""
+
+    member: int
+    path: str
+    how: How
+
+
+def mentions(group: GroupPlan) -> Iterator[Mention]:
+    """The paths that a group's commands name, member by member."""
+    work = group.task.work
+    if not isinstance(work, CommandSpec) or group.members is None or _MOVES.search(work.command):
+        return
+    words = list(_words(group, work.command[:COMMAND_CHARS_MAX]))
+    for member in range(min(group.members.count, MEMBERS_SEEN_MAX)):
+        for template, how in words:
+            text = group.fill(template, group.members.member(member))
+            path = inside(text) if how != "names" or _looks_like_a_path(text) else None
+            if path and not any(char in path for char in WILD):
+                yield Mention(member, path, how)
+        if not any(template.refs for template, _ in words):
+            return
+
+
+def _words(group: GroupPlan, command: str) -> Iterator[tuple[Template, How]]:
+    """Words that can be paths, with the values of variables as holes: a value may be one, too."""
+    known = _values(group) if "$" in command else {}
+    for found in _WORD.finditer(command):
+        text = found["path"]
+        is_redirected = found["to"] or found["of"]
+        if "{{" in text or not (is_redirected or "$" in text or _looks_like_a_path(text)):
+            continue
+        if found["quote"] != "'":
+            text = _VALUE.sub(lambda name: known.get(name["in"] or name["name"], name[0]), text)
+        template = parse_template(text)
+        if isinstance(template, Template) and "$" not in text and not text.startswith("-"):
+            yield template, "writes" if found["to"] else "reads" if found["of"] else "names"
+
+
+def _looks_like_a_path(text: str) -> bool:
+    return "/" in text or "." in text
+
+
+def _values(group: GroupPlan) -> dict[str, str]:
+    """By the name of an environment variable, the hole that stands for its value."""
+    own = {"item": "{{ item }}", "index": "{{ index }}"}
+    members = group.known
+    if members.items is None:
+        del own["item"]
+    own |= {name: f"{{{{ matrix.{name} }}}}" for name, _ in members.matrix}
+    for name, value in group.vars.items():
+        if not (isinstance(value, Template) and any(ref.task for ref in value.refs)):
+            own[name] = f"{{{{ vars.{name} }}}}"
+    return own
+
+
+# What commands seem to touch without saying so: a path in the text that another task writes.
+
+REMARKS_MAX: Final = 100
+"""That are told of one plan; whoever has more has not declared anything yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One mention, and somebody else who touches the path."""
+
+    group: int
+    mention: Mention
+    other: int
+    path: str
+    """As the other one says it."""
+    is_write: bool
+    """The other one writes it."""
+    is_ordered: bool
+
+
+def undeclared(survey: Survey) -> Iterator[Remark]:
+    """Remarks on paths that commands name and tasks do not declare, one for each task."""
+    seen = {
+        group.index: found for group in survey.expanded.groups if (found := tuple(mentions(group)))
+    }
+    writes = _written(survey, seen)
+    every = (_worst(survey, index, found, writes) for index, found in seen.items())
+    for one in islice((one for one in every if one is not None), REMARKS_MAX):
+        yield _remark(survey, one)
+
+
+def _written(survey: Survey, seen: Mapping[int, tuple[Mention, ...]]) -> Mapping[str, set[int]]:
+    """Which groups write what, or something in it, by what is declared and by what is shown."""
+    writes: dict[str, set[int]] = {}
+    named = {mention.path for found in seen.values() for mention in found}
+    for path, groups in survey.touched.writes.items() if seen else ():
+        writes.setdefault(path, set()).update(groups)
+        for outer in above(path):
+            if outer in named:
+                writes.setdefault(outer, set()).update(groups)
+    for index, found in seen.items():
+        for mention in found:
+            if mention.how == "writes":
+                writes.setdefault(mention.path, set()).add(index)
+    return writes
+
+
+def _worst(
+    survey: Survey, index: int, found: tuple[Mention, ...], writes: Mapping[str, set[int]]
+) -> _Seen | None:
+    """What a task does not declare and matters: a write before a read, a hazard before the rest."""
+    every = [
+        one
+        for mention in dict.fromkeys(found)
+        if not _is_declared(survey, index, mention, writes)
+        for one in _others(survey, index, mention, writes)
+        if not one.is_ordered or _is_sure(survey, one)
+    ]
+    return min(every, key=lambda one: (one.is_ordered, one.mention.how != "writes"), default=None)
+
+
+def _is_declared(
+    survey: Survey, index: int, mention: Mention, writes: Mapping[str, set[int]]
+) -> bool:
+    """Whoever writes a path may read it, too."""
+    touched = survey.touched
+    paths = (mention.path, *above(mention.path))
+    if any(index in touched.writes.get(path, ()) for path in paths):
+        return True
+    if mention.how == "writes":
+        return False
+    is_own = index in writes.get(mention.path, ())
+    return is_own or any(index in touched.reads.get(path, ()) for path in paths)
+
+
+def _others(
+    survey: Survey, index: int, mention: Mention, writes: Mapping[str, set[int]]
+) -> Iterator[_Seen]:
+    """Those who write what a command names; of what it writes, those who read it, too."""
+    entirely, reads = survey.order.entirely, survey.touched.reads
+
+    def seen(other: int, path: str, is_write: bool) -> _Seen:
+        is_ordered = bool(entirely[index] >> other & 1 or entirely[other] >> index & 1)
+        return _Seen(index, mention, other, path, is_write, is_ordered)
+
+    for path in (mention.path, *above(mention.path)):
+        others = sorted(writes.get(path, ()))
+        yield from (seen(other, path, True) for other in others if other != index)
+        if mention.how == "writes":
+            others = sorted(reads.get(path, ()))
+            yield from (seen(other, path, False) for other in others if other != index)
+
+
+def _is_sure(survey: Survey, seen: _Seen) -> bool:
+    """A redirection is more than a name, and the other one does say what it shares."""
+    task = survey.expanded.groups[seen.other].task
+    return seen.mention.how != "names" and bool(
+        (task.writes or task.output) if seen.is_write else task.reads
+    )
+
+
+def _remark(survey: Survey, seen: _Seen) -> Remark:
+    groups = survey.expanded.groups
+    group, other = groups[seen.group], groups[seen.other]
+    mention = seen.mention
+    key: Literal["reads", "writes"] = "writes" if mention.how == "writes" else "reads"
+    who = f"`{group.label(mention.member)}`"
+    does = f"{mention.how} `{shown(mention.path)}`"
+    verb = "writes" if seen.is_write else "reads"
+    detail = f"`{other.name}` {verb} it; as long as the other needs stay, they are in order"
+    if not seen.is_ordered and key == "reads":
+        detail = f"`{other.name}` writes it: if {who} runs first, it reads the old version"
+    elif not seen.is_ordered:
+        detail = f"if {who} runs first, `{other.name}` overwrites it"
+        if not seen.is_write:
+            detail = f"if `{other.name}` runs first, it reads the version from before the run"
+    is_hazard = not seen.is_ordered or key == "writes"
+    return Remark(
+        "warning" if is_hazard else "note",
+        "undeclared",
+        group.name,
+        f"the command of {who} {does}, and `{group.name}` does not declare it",
+        detail,
+        f"add `{key}: {shown(seen.path)}` to `{group.name}`",
+        (with_entry(group.task, key, seen.path),),
+        where(survey.expanded.spec.file, group.task.spot("run").value),
+        seen.path,
+    )
+
+
+# Declarations that nothing comes of: writes that nobody reads, needs that carry nothing.
+
+NOTES_MAX: Final = 100
+"""Paths of one plan that are told to be read by nobody."""
+
+LATER_MAX: Final = 20
+"""Tasks behind another that are thought of as its readers."""
+
+GATES_MAX: Final = 20
+"""Needs of one plan that are looked at and told: each is compared with all that is touched."""
+
+
+def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
+    """Notes on paths that are written and that no other task reads, but for those told already.
+
+    What is put there by `output` is meant for people; what a task writes itself may be, too.
+    """
+    unread = (
+        (group, number)
+        for group in survey.expanded.groups
+        for number, text in enumerate(group.task.writes)
+        if text not in told and text in group.task.paths_written
+        if not _is_read(survey, group, text)
+    )
+    users: dict[int, list[GroupPlan]] = {}
+    for group in filter(_opens_files, survey.expanded.groups):
+        for edge in group.edges:
+            users.setdefault(edge.group, []).append(group)
+    left: list[tuple[GroupPlan, int]] = []
+    for group, number in islice(unread, NOTES_MAX):
+        likely = users.get(group.index) or _silent(survey, group)
+        if likely:
+            yield _unread(survey, (group, number), likely)
+        else:
+            left.append((group, number))
+    if left:
+        yield _left(survey, left)
+
+
+def _silent(survey: Survey, group: GroupPlan) -> list[GroupPlan]:
+    """Tasks behind another one that wait for nobody and do not say what they read."""
+    later = survey.expanded.groups[group.index + 1 : group.index + 1 + LATER_MAX]
+    return [
+        one for one in later if one.task.state_reads is None and not one.edges and _opens_files(one)
+    ]
+
+
+def _opens_files(group: GroupPlan) -> bool:
+    """A prompt sees nothing but its text."""
+    return not isinstance(group.task.work, Prompt)
+
+
+def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:
+    """Whether another task reads one of the paths, something in it or something around it."""
+    reads = survey.touched.reads
+    for _, path in filled(group, text):
+        for one in (path, *above(path)):
+            if any(reader != group.index for reader in reads.get(one, ())):
+                return True
+        if any(reader != group.index for reader in survey.touched.below(path)[0]):
+            return True
+    return False
+
+
+def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]) -> Remark:
+    """What one of these might read after all."""
+    group, number = what
+    text = group.task.writes[number]
+    names = listed([one.name for one in likely])
+    detail = "it is taken for something that the plan leaves behind"
+    if not likely[0].edges:
+        detail += f"; {names} would not wait for it"
+    fixes = (with_entry(likely[0].task, "reads", text),) if len(likely) == 1 else ()
+    return Remark(
+        "note",
+        "nobody reads",
+        group.name,
+        f"`{group.name}` writes `{shown(text)}`, which no task reads",
+        detail,
+        f"if {names} reads it, add `reads: {shown(text)}` there",
+        fixes,
+        _place(survey, group, number),
+        text,
+    )
+
+
+def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
+    """What nobody can be thought to read."""
+    texts = [shown(group.task.writes[number]) for group, number in left]
+    group, number = left[0]
+    message = f"no task reads {listed(texts)}: taken for what the plan leaves behind"
+    place = _place(survey, group, number)
+    name = group.name if len(left) == 1 else ""
+    return Remark("note", "nobody reads", name, message, where=place, what=texts[0])
+
+
+def _place(survey: Survey, group: GroupPlan, number: int) -> str:
+    spots = dict(group.task.spots)
+    spot = spots.get(f"writes.{number}") or group.task.spot("writes")
+    return where(survey.expanded.spec.file, spot.value)
+
+
+def carries_nothing(survey: Survey) -> Iterator[Remark]:
+    """Notes on needs by which nothing gets from one task to the other, as far as both declare.
+
+    Such a need may be a gate: deploy if the tests have passed. So it is a note and no more.
+    """
+    looked = 0
+    for group in survey.expanded.groups:
+        for edge in group.edges:
+            if looked < GATES_MAX and _may_be_idle(survey, group, edge):
+                looked += 1
+                if not _meet(survey, edge.group, group.index):
+                    yield _idle(survey, group, survey.expanded.groups[edge.group])
+
+
+def _may_be_idle(survey: Survey, group: GroupPlan, edge: NeedEdge) -> bool:
+    """A need between tasks that say all that they touch, of which no result is used."""
+    needed = survey.expanded.groups[edge.group]
+    if edge.key != "needs" or not (_says_all(group.task) and _says_all(needed.task)):
+        return False
+    if isinstance(group.task.work, Python) or needed.name in _used(survey, group):
+        return False
+    return not any(one.group == edge.group and one.key != "needs" for one in group.edges)
+
+
+def _says_all(task: TaskSpec) -> bool:
+    return task.state_reads is not None and task.state_writes is not None
+
+
+def _used(survey: Survey, group: GroupPlan) -> set[str]:
+    """The tasks whose results its texts name."""
+    task = group.task
+    texts = [value for _, value in task.vars if isinstance(value, str)]
+    texts += prompt_texts(survey.expanded, group)
+    return {ref.task for text in texts for _, ref in references(text)}
+
+
+def _meet(survey: Survey, before: int, after: int) -> bool:
+    """Whether one of those up to a need writes what one of those from it on touches, or reads so.
+
+    The need may be what keeps them in order.
+    """
+    order = survey.order
+    first = order.somehow[before] | 1 << before
+    second = 1 << after
+    for index, mask in enumerate(order.somehow):
+        second |= (mask >> after & 1) << index
+    return any(_share(touched, first, second) for touched in (survey.touched, survey.state.keys))
+
+
+def _share(touched: Touched, first: int, second: int) -> bool:
+    """Whether a group of one set writes what a group of the other touches; sets are bits."""
+    for path, writers in touched.writes.items():
+        around = [
+            entries[one]
+            for one in (path, *above(path))
+            for entries in (touched.reads, touched.writes)
+            if one in entries
+        ]
+        others = [*around, *touched.below(path)]
+        for one, other in ((first, second), (second, first)):
+            if _has(one, writers) and any(_has(other, groups) for groups in others):
+                return True
+    return False
+
+
+def _has(mask: int, groups: Iterable[int]) -> bool:
+    return any(mask >> group & 1 for group in groups)
+
+
+def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
+    fix: Fix = without(group.task, Link(needed.name, "needs"))
+    return Remark(
+        "note",
+        "carries nothing",
+        group.name,
+        f"`{group.name}` needs `{needed.name}`, and nothing gets from one to the other",
+        "no result is used and no path is shared: without the need they could run at once",
+        f"remove `{needed.name}` from `needs`, unless it is a gate",
+        (fix,),
+        where(survey.expanded.spec.file, group.task.spot("needs").value),
+    )
+
+
+Absent = Callable[[Sequence[str]], frozenset[str]]
+"""Tells which of some paths are not there before the run."""
+
+
+def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
+    """Whoever does not look takes all of them to be there."""
+    del paths
+    return frozenset()
+
+
+ORIGIN_REMARKS_MAX: Final = 100
+"""Of one kind that are told of one plan."""
+
+LOOKED_MAX: Final = 1_000
+"""Written paths among which a misspelt one is looked for."""
+
+NEAR_MAX: Final = 100
+"""Written paths that a misspelt one is compared with: those in the same folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPath:
+    """A path that has to be there before the run, because no task before its reader writes it."""
+
+    group: int
+    text: str
+    """As declared."""
+    members: tuple[tuple[int, str], ...]
+    """Who reads it, and the path for each."""
+
+
+def wanted(survey: Survey) -> tuple[WantedPath, ...]:
+    """All paths that nobody writes before they are read."""
+    found: list[WantedPath] = []
+    for group in survey.expanded.groups:
+        for text in group.task.paths_read:
+            known: dict[str, bool] = {}
+            missing: list[tuple[int, str]] = []
+            for member, path in filled(group, text):
+                if path not in known:
+                    known[path] = _is_written(survey, group.index, path)
+                    if not known[path]:
+                        missing.append((member, path))
+            if missing:
+                found.append(WantedPath(group.index, text, tuple(missing)))
+    return tuple(found)
+
+
+def _is_written(survey: Survey, reader: int, path: str) -> bool:
+    """Whether a task before the reader writes a path, something in it or something around it."""
+    touched, before = survey.touched, survey.order.somehow[reader]
+    for one in (path, *touched.around(path)):
+        if any(before >> writer & 1 for writer in touched.writes.get(one, ())):
+            return True
+    return any(before >> writer & 1 for writer in touched.below(path)[1])
+
+
+def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
+    """Remarks on reads that no task writes before and that are not there."""
+    every = wanted(survey)
+    paths = dict.fromkeys(path for one in every for _, path in one.members)
+    gone = absent(list(paths)) if paths else frozenset()
+    told = 0
+    for one in every if gone else ():
+        missing = [(member, path) for member, path in one.members if path in gone]
+        if missing and told < ORIGIN_REMARKS_MAX:
+            told += 1
+            yield _absent(survey, one, missing)
+
+
+def _absent(survey: Survey, one: WantedPath, missing: list[tuple[int, str]]) -> Remark:
+    group = survey.expanded.groups[one.group]
+    member, path = missing[0]
+    who = group.label(member) if member >= 0 else group.name
+    more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+    message = f"`{who}` reads `{shown(path)}`{more}, which no task writes before and is not there"
+    hint, fixes = _way_out(survey, group, one.text, path)
+    place = group.task.spot("reads").value
+    inner = f"reads.{group.task.reads.index(one.text)}"
+    place = dict(group.task.spots)[inner].value if inner in dict(group.task.spots) else place
+    return Remark(
+        "warning", "nobody writes", group.name, message, "it would find nothing there", hint, fixes,
+        where(survey.expanded.spec.file, place),
+    )  # fmt: skip
+
+
+def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[str, tuple[Fix, ...]]:
+    """The path that was probably meant, or the task that probably writes it."""
+    task = group.task
+    folder = path.rpartition("/")[0]
+    written = [one for one in _some(survey) if one.rpartition("/")[0] == folder]
+    near = get_close_matches(path, written[:NEAR_MAX], n=1, cutoff=0.8)
+    if near:
+        value = tuple(near[0] if one == text else one for one in task.reads)
+        fix = Fix("replace", task.spot("reads").value, value=value if len(value) > 1 else value[0])
+        return f"did you mean `{shown(near[0])}`?", (fix,)
+    before = [
+        other
+        for other in survey.expanded.groups[max(0, group.index - LOOKED_MAX) : group.index]
+        if other.task.state_writes is None and not (other.task.output or other.task.output_key)
+    ]
+    needed = [other for other in before if survey.order.somehow[group.index] >> other.index & 1]
+    likely = needed or before
+    if len(likely) == 1 and group.count == 1:
+        writer = likely[0]
+        hint = f"if `{writer.name}` writes it, add `writes: {shown(text)}` to `{writer.name}`"
+        return hint, (with_entry(writer.task, "writes", text),)
+    return f"add `writes: {shown(text)}` to the task that writes it", ()
+
+
+def _some(survey: Survey) -> list[str]:
+    return list(islice(survey.touched.writes, LOOKED_MAX))
+
+
+def read_too_early(survey: Survey) -> Iterator[Remark]:
+    """Remarks on prompts, schemas and lists of items that a task of the same plan writes."""
+    for group in survey.expanded.groups:
+        task = group.task
+        each = task.each
+        named = [("prompt_file", path) for path in prompt_paths(group)]
+        if each is not None and each.kind == "lines":
+            named.append(("each", each.source))
+        for key, path in named:
+            writer = _writer(survey, group.index, inside(path) or "")
+            if writer is not None:
+                yield _early(survey, group, key, path, writer)
+                break
+        if each is not None and each.kind == "glob":
+            yield from _new_files(survey, group, each.source)
+
+
+def _writer(survey: Survey, reader: int, path: str) -> int | None:
+    for one in (path, *above(path)):
+        for writer in survey.touched.writes.get(one, ()):
+            if writer != reader:
+                return writer
+    return None
+
+
+def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:
+    """Somebody writes into the folder of a pattern what was not there when it was read."""
+    items = set(survey.expanded.sources.globs.get(pattern, ()))
+    folder = inside(fixed_part(pattern)) or ""
+    inner = {
+        path: writers
+        for path, writers in survey.touched.writes.items()
+        if path not in items and (path == folder or path.startswith(folder + "/"))
+    }
+    for path, writers in inner.items():
+        others = [one for one in writers if one != group.index]
+        is_before = [one for one in others if survey.order.somehow[group.index] >> one & 1]
+        if folder and is_before:
+            yield _early(survey, group, "each", path, is_before[0])
+            return
+
+
+def _early(survey: Survey, group: GroupPlan, key: str, path: str, writer: int) -> Remark:
+    name = survey.expanded.groups[writer].name
+    what = f"the items of `{group.name}` are"
+    hint = f"give them as the result of `{name}`: `each: {name}`"
+    if key == "prompt_file":
+        what = f"the prompt of `{group.name}` is"
+        hint = f"give the text as a result: `needs: {name}` and `{{{{ tasks.{name}.output }}}}`"
+    return Remark(
+        "warning",
+        "read too early",
+        group.name,
+        f"{what} read before the run, and `{name}` writes `{shown(path)}`",
+        f"`{group.name}` uses what was there before, whatever `{name}` writes",
+        hint,
+        (),
+        where(survey.expanded.spec.file, group.task.spot(key).value),
+    )

@@ -1,0 +1,460 @@
+"""Checks a plan against its grammar: a document with places in, a `PlanSpec` out, or every error.
+
+Laws:
+- A plan is accepted or refused as a whole, and refused with all that is wrong with it.
+- Every error has a code, a place and what to do; what to do can be done by a program (`Fix`).
+- Nothing is opened, imported or executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Final
+
+from headway.errors import Fix, PlanShapeError, PlanValueError, UnknownKeyError
+from headway.plans.grammar import (  # fmt: skip
+    AGENT,
+    NAME_CHARS_MAX,
+    OF_PROGRAMS,
+    PERMISSIONS,
+    QUORUM,
+    RESERVED,
+    STRATEGY,
+    TARGET,
+    TASK_NAME,
+    VARIABLE_NAME,
+    WORK,
+    variable_name,
+)
+from headway.plans.links import check_links
+from headway.plans.resources import SCHEME
+from headway.plans.section import (  # fmt: skip
+    COUNT_MAX,
+    PRIORITY_MAX,
+    TOKENS_MAX,
+    PlanFaults,
+    Section,
+    money_of,
+    shown,
+    tokens_of,
+    told,
+    value_of,
+)
+from headway.plans.sharing import check_sharing, state_of
+from headway.plans.spec import (  # fmt: skip
+    EXPECTS,
+    LOOP,
+    AgentSpec,
+    CommandSpec,
+    Document,
+    DocumentList,
+    Each,
+    Keyed,
+    Leaf,
+    Located,
+    PlanBudget,
+    PlanSpec,
+    Prompt,
+    Python,
+    Quorum,
+    Spot,
+    TaskSpec,
+    Value,
+    better_agent,
+    is_well_equipped,
+    text_of,
+)
+from headway.plans.template import check_templates
+
+TASKS_MAX: Final = 10_000
+MATRIX_VALUES_MAX: Final = 10_000
+
+ONLY_WITH: Final = (
+    ("context", ("reduce",)),
+    ("quorum", ("reduce",)),
+    ("agent", ("prompt", "prompt_file")),
+    ("permissions", ("agent",)),
+    ("repairs", ("verify", "schema")),
+    ("model", ("prompt", "prompt_file")),
+    ("max_tokens", ("prompt", "prompt_file")),
+    ("repairs", ("prompt", "prompt_file")),
+)
+"""Keys that say nothing without one of the others."""
+
+OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent", "permissions"))
+"""Keys that a command does not have: it is asked for none of them unless one is there."""
+
+COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writes"))
+"""Keys that every task is asked for; it is asked for the others only if it has one of them."""
+
+NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
+"""A reduction has no members."""
+
+
+def plan_of(document: Document) -> PlanSpec:
+    """The plan that a document holds. Raises a `PlanError` that brings all others along."""
+    faults = PlanFaults(document.name)
+    root = document.root
+    if not isinstance(root, Keyed):
+        message = f"the file is {told(root)}: a plan has keys and values"
+        raise PlanValueError(message, where=faults.where(root.place))
+    section = Section(root, "plan", "", faults)
+    _version(section, faults)
+    tasks = _tasks(section, faults)
+    stem = document.name.rpartition("/")[2].rpartition(".")[0] or document.name
+    named = section.text("name", _is_name, f"1 to {NAME_CHARS_MAX} printable characters")
+    before = faults.statistics().faults
+    state, state_body = state_of(section, faults)
+    is_state_sound = faults.statistics().faults == before
+    spec = PlanSpec(
+        name=named or shown(stem),
+        tasks=tasks,
+        vars=_vars(section, "vars", faults),
+        budget=_budget(section, "", faults),
+        strategy=_strategy(section),
+        model=section.text("model"),
+        timeout_s=section.duration("timeout"),
+        retries=section.whole("retries", 0, COUNT_MAX),
+        permissions=_permissions(section),
+        file=document.name,
+        state=state,
+        body=root.place,
+        state_body=state_body,
+    )
+    spec = check_links(spec, faults)
+    if is_state_sound:
+        check_sharing(spec, faults)
+    check_templates(spec, section.node("vars"), faults)
+    faults.check()
+    return spec
+
+
+def _version(section: Section, faults: PlanFaults) -> None:
+    names = [name for name, _ in section.spots()]
+    # A key that is nearly this one has been told already.
+    if section.node("headway") is None and not get_close_matches("headway", names):
+        fix = Fix("add", section.place, "headway", 1)
+        faults.add(PlanShapeError, section.place, "`headway` is missing", "add `headway: 1`", fix)
+    section.read("headway", lambda text: True if text == "1" else None, "1, the only version")
+
+
+def _is_name(text: str) -> bool:
+    return text.isprintable() and len(text) <= NAME_CHARS_MAX
+
+
+def _strategy(section: Section) -> str:
+    written = section.text(
+        "strategy", STRATEGY.fullmatch, "adaptive, waves(N), fixed(N) or all-at-once"
+    )
+    found = STRATEGY.fullmatch(written)
+    if found is None:
+        return ""
+    return found["word"] or f"{found['sized']}:{found['size']}"
+
+
+def _tasks(section: Section, faults: PlanFaults) -> tuple[TaskSpec, ...]:
+    node = section.node("tasks")
+    if node is None:
+        hint = 'add `tasks: {hello: {run: "echo hello"}}`'
+        fix = Fix("add", section.place, "tasks.hello.run", "echo hello")
+        faults.add(PlanShapeError, section.place, "`tasks` is missing", hint, fix)
+        return ()
+    if not isinstance(node, Keyed) or not 0 < len(node.pairs) <= TASKS_MAX:
+        section.wrong("tasks", node, f"names and what they do: 1 to {TASKS_MAX:,}")
+        return ()
+    names = frozenset(key.text for key, _ in node.pairs)
+    tasks: list[TaskSpec] = []
+    for key, body in node.pairs:
+        if TASK_NAME.fullmatch(key.text) is None:
+            _bad_name(key, names, faults)
+        if isinstance(body, Keyed):
+            tasks.append(_task(key, body, faults))
+            continue
+        message = f"task `{shown(key.text)}` is {told(body)}: it takes keys, such as `run`"
+        fix = Fix("source", body.place, value='{"run": "echo hello"}')
+        faults.add(PlanValueError, body.place, message, "write `run: echo hello` below it", fix)
+    return tuple(tasks)
+
+
+def _bad_name(key: Leaf, names: frozenset[str], faults: PlanFaults) -> None:
+    message = f"`{shown(key.text)}` is no name: a letter, then letters, digits, `_` and `-`"
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", key.text).strip("-")[:40]
+    better = stem if TASK_NAME.fullmatch(stem) else f"task-{stem}".rstrip("-")
+    while better in names:
+        better += "-x"
+    fix = Fix("rename", key.place, value=better)
+    faults.add(PlanValueError, key.place, message, f"call it `{better}`", fix)
+
+
+def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
+    path = f"tasks.{shown(key.text)}"
+    before = faults.statistics().faults
+    section = Section(body, "task", path, faults)
+    spots = section.spots()
+    by_key = dict(spots)
+    _check_shape(section, by_key, path, faults)
+    task = TaskSpec(
+        name=key.text,
+        place=key.place,
+        work=_work(section, by_key),
+        needs=tuple(dict.fromkeys([leaf.text for leaf in section.leaves("needs")])),
+        reads=tuple([leaf.text for leaf in section.leaves("reads")]),
+        writes=tuple([leaf.text for leaf in section.leaves("writes")]),
+        body=body.place,
+        spots=spots,
+    )
+    if not COMMON.issuperset([name.text for name, _ in body.pairs]):
+        task = _with_rest(task, section, path, faults)
+    # Templates of a task that is wrong anyway would be refused for the wrong reason.
+    is_sound = faults.statistics().faults == before
+    return task if is_sound else replace(task, is_sound=False)
+
+
+def _with_rest(task: TaskSpec, section: Section, path: str, faults: PlanFaults) -> TaskSpec:
+    """A task with what most tasks do not have: to look for it costs more than to read the rest."""
+    repairs = section.whole("repairs", 0, COUNT_MAX)
+    output = section.text("output", lambda text: text not in ("", SCHEME), "a path or state:KEY")
+    is_key = output.startswith(SCHEME)
+    whole = replace(
+        task,
+        each=_each(section, faults, path),
+        matrix=_matrix(section, path, faults),
+        reduce=section.text("reduce"),
+        context_tokens=section.whole("context", 1, TOKENS_MAX),
+        quorum=_quorum(section),
+        vars=_vars(section, f"{path}.vars", faults),
+        output="" if is_key else output,
+        output_key=output.removeprefix(SCHEME) if is_key else "",
+        schema=section.text("schema"),
+        verify=section.text("verify"),
+        repairs=1 if repairs is None else repairs,
+        queue=section.text("queue", _is_name, f"1 to {NAME_CHARS_MAX} printable characters"),
+        timeout_s=section.duration("timeout"),
+        retries=section.whole("retries", 0, COUNT_MAX),
+        budget=_budget(section, path, faults),
+        priority=section.number("priority", PRIORITY_MAX),
+    )
+    _check_variables(whole, faults)
+    return whole
+
+
+def _check_shape(
+    section: Section, spots: Mapping[str, Spot], path: str, faults: PlanFaults
+) -> None:
+    """Keys that do not go together, or are missing."""
+    works = [name for name in spots if name in WORK]
+    if not works:
+        hint = "add what it does, such as `run: echo hello`"
+        fix = Fix("add", section.place, "run", "echo hello")
+        faults.add(PlanShapeError, section.place, f"`{path}` does nothing", hint, fix)
+        return
+    for name in works[1:]:
+        message = f"`{path}` has `{works[0]}` and `{name}`: a task does one thing"
+        fix = Fix("remove", spots[name].key)
+        faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
+    for name, others in ONLY_WITH:
+        if name in spots and spots.keys().isdisjoint(others):
+            message = f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`"
+            fix = Fix("remove", spots[name].key)
+            faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
+    for name, other in NEVER_WITH:
+        if name in spots and other in spots:
+            message = f"`{path}` has `{name}` and `{other}`: a reduction has no members"
+            fix = Fix("remove", spots[other].key)
+            faults.add(PlanShapeError, spots[other].key, message, f"remove `{other}`", fix)
+
+
+def _permissions(section: Section) -> str:
+    return section.text("permissions", PERMISSIONS.__contains__, "`edit` or `all`")
+
+
+def _work(section: Section, spots: Mapping[str, Spot]) -> CommandSpec | Prompt | Python:
+    command = section.text("run")
+    if command and OTHER_WORK.isdisjoint(spots):
+        return CommandSpec(command)
+    target = section.text("python", TARGET.fullmatch, "module:name")
+    prompt = Prompt(
+        text=section.text("prompt"),
+        file=section.text("prompt_file"),
+        model=section.text("model"),
+        max_tokens=section.whole("max_tokens", 1, TOKENS_MAX),
+        agent=_agent(section),
+        permissions=_permissions(section),
+    )
+    return CommandSpec(command) if command else Python(target) if target else prompt
+
+
+def _agent(section: Section) -> AgentSpec | None:
+    found = AGENT.fullmatch(section.text("agent", AGENT.fullmatch, EXPECTS))
+    node = section.node("agent")
+    if found is None or node is None:
+        return None
+    tools = found["tools"] or ""
+    agent = AgentSpec(found["name"], tuple(tool.strip() for tool in tools.split(",") if tools))
+    if not is_well_equipped(agent):
+        section.wrong("agent", node, EXPECTS, better_agent(agent))
+    given = section.node("permissions")
+    if agent.name == LOOP and given is not None:
+        section.wrong(
+            "permissions", given, "no value beside `tools(...)`: the tools are all it has"
+        )
+    return agent
+
+
+def _quorum(section: Section) -> Quorum | None:
+    found = QUORUM.fullmatch(section.text("quorum", QUORUM.fullmatch, "a count or `80%`"))
+    if found is None:
+        return None
+    return Quorum(int(found["count"] or 0), int(found["percent"] or 0))
+
+
+def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:
+    """Whether a text is a task or a pattern is known when all tasks are."""
+    node = section.node("each")
+    match node:
+        case None:
+            return None
+        case Leaf(value=str()) if node.text:
+            return Each("glob", source=section.text("each"))
+        case DocumentList() if node.items:
+            return Each("items", tuple(value_of(item) for item in node.items))
+        case Keyed() if node.pairs:
+            inner = Section(node, "each", f"{path}.each", faults)
+            source = inner.text("lines")
+            return Each("lines", source=source)
+    section.wrong("each", node, "items, a pattern, a task or `lines`")
+    return None
+
+
+def _matrix(
+    section: Section, path: str, faults: PlanFaults
+) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    node = section.node("matrix")
+    if node is None:
+        return ()
+    if not isinstance(node, Keyed) or not node.pairs:
+        section.wrong("matrix", node, "names with a list of values each")
+        return ()
+    axes: list[tuple[str, tuple[Value, ...]]] = []
+    for key, values in node.pairs:
+        _check_name(key, f"{path}.matrix", node, faults)
+        if not isinstance(values, DocumentList) or not 0 < len(values.items) <= MATRIX_VALUES_MAX:
+            message = f"`{path}.matrix.{shown(key.text)}` is {told(values)}: it takes 1 to "
+            message += f"{MATRIX_VALUES_MAX:,} values in a list"
+            fix = Fix("source", values.place, value='["a", "b"]')
+            hint = f'write `{shown(key.text)}: ["a", "b"]`'
+            faults.add(PlanValueError, values.place, message, hint, fix)
+            continue
+        axes.append((key.text, tuple(value_of(value) for value in values.items)))
+        _check_twice(values, f"{path}.matrix.{shown(key.text)}", faults)
+    return tuple(axes)
+
+
+def _check_twice(values: DocumentList, path: str, faults: PlanFaults) -> None:
+    """A combination that is there twice would be two tasks of one name."""
+    seen: set[str] = set()
+    for value in values.items:
+        text = text_of(value_of(value))
+        if text in seen:
+            fix = Fix("remove", value.place)
+            message = f"`{path}` has {told(value)} twice"
+            faults.add(PlanValueError, value.place, message, "remove one of them", fix)
+        seen.add(text)
+
+
+def _vars(section: Section, path: str, faults: PlanFaults) -> tuple[tuple[str, Value], ...]:
+    node = section.node("vars")
+    if node is None:
+        return ()
+    if not isinstance(node, Keyed) or not node.pairs:
+        section.wrong("vars", node, "names with a value each")
+        return ()
+    for key, _ in node.pairs:
+        _check_name(key, path, node, faults)
+    return tuple((key.text, value_of(value)) for key, value in node.pairs)
+
+
+def _check_name(key: Leaf, path: str, node: Keyed, faults: PlanFaults) -> None:
+    """The name of a variable is the name of an environment variable."""
+    text = key.text
+    is_of_programs = OF_PROGRAMS.fullmatch(text.lower()) is not None
+    if VARIABLE_NAME.fullmatch(text) and text not in RESERVED and not is_of_programs:
+        return
+    message = f"`{path}.{shown(text)}` is no name for a value: lower case, digits and `_`"
+    if text in RESERVED:
+        message = f"`{path}.{text}` cannot be called so: `{text}` is what `each` gives"
+    if is_of_programs:
+        message = f"`{path}.{shown(text)}` cannot be called so: programs read settings from it"
+    better = variable_name(text, (other.text for other, _ in node.pairs))
+    fix = Fix("rename", key.place, value=better)
+    faults.add(PlanValueError, key.place, message, f"call it `{better}`", fix)
+
+
+def _check_variables(task: TaskSpec, faults: PlanFaults) -> None:
+    """A command gets matrix values and variables under their own names: each name once."""
+    names = [name for name, _ in task.vars]
+    axes = [name for name, _ in task.matrix]
+    both = [name for name in axes if name in names]
+    # The value of `x` that is too long for a variable is in the file `$x_file`.
+    both += [f"{name}_file" for name in names if f"{name}_file" in (*names, *axes)]
+    if both:
+        message = f"`tasks.{task.name}` has two values that a command gets as `${both[0]}`"
+        fix = Fix("remove", task.spot("vars").key)
+        hint = "remove `vars`, or rename one of them"
+        faults.add(PlanShapeError, task.spot("vars").key, message, hint, fix)
+
+
+def _budget(section: Section, path: str, faults: PlanFaults) -> PlanBudget | None:
+    node = section.node("budget")
+    match node:
+        case None:
+            return None
+        case Keyed() if node.pairs:
+            inner = f"{path}.budget" if path else "budget"
+            if any(key.text == "tokens" for key, _ in node.pairs):
+                _no_tokens(node, inner, faults)
+                return None
+            return PlanBudget(Section(node, "budget", inner, faults).money("usd"))
+        case DocumentList() if (budget := _amounts(node.items)) is not None:
+            return budget
+        case Leaf() if (budget := _amounts((node,))) is not None:
+            return budget
+    is_bare = isinstance(node, Leaf) and money_of(node.text) is not None
+    better = f"${node.text}" if isinstance(node, Leaf) and is_bare else ""
+    section.wrong("budget", node, "dollars (`$6`), tokens (`5M`) or both (`[$6, 5M]`)", better)
+    return None
+
+
+def _amounts(nodes: tuple[Located, ...]) -> PlanBudget | None:
+    """Dollars, tokens, or one of each; `None` if it is anything else."""
+    dollars: list[int] = []
+    tokens: list[int] = []
+    for node in nodes:
+        text = node.text if isinstance(node, Leaf) else ""
+        if text.startswith("$") and (usd := money_of(text)) is not None:
+            dollars.append(usd)
+        elif text[-1:] in ("k", "K", "M") and (count := tokens_of(text)) is not None:
+            tokens.append(count)
+        else:
+            return None
+    if not nodes or len(dollars) > 1 or len(tokens) > 1:
+        return None
+    return PlanBudget(dollars[0] if dollars else None, tokens[0] if tokens else None)
+
+
+def _no_tokens(node: Keyed, path: str, faults: PlanFaults) -> None:
+    """Tokens are written as an amount, beside dollars if there are any."""
+    texts = {key.text: value.text for key, value in node.pairs if isinstance(value, Leaf)}
+    tokens = texts.get("tokens", "")
+    count = tokens_of(tokens)
+    if count is None or tokens.isdecimal():
+        tokens = "5M" if count is None else f"{count / 1000:.15g}k"
+    usd = texts.get("usd", "")
+    amounts = (tokens,) if money_of(usd) is None else (f"${usd.removeprefix('$')}", tokens)
+    better = f"[{', '.join(amounts)}]" if len(amounts) > 1 else tokens
+    fix = Fix("replace", node.place, value=amounts if len(amounts) > 1 else tokens)
+    message = f"there is no key `{path}.tokens`: tokens are written as an amount"
+    faults.add(UnknownKeyError, node.place, message, f"write `budget: {better}`", fix)

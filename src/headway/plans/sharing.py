@@ -1,0 +1,314 @@
+"""What a plan says of the state that its tasks share: channels, and who may touch which keys.
+
+Laws:
+- A key is read and written as `state:KEY`; an effect is asked for as `effect:CHANNEL`, and only
+  where `state` says how it is performed. Effects are not read.
+- Nothing that a channel names is imported before a run starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError
+from headway.plans.grammar import TARGET
+from headway.plans.resources import (  # fmt: skip
+    ACTS,
+    SCHEME,
+    Channel,
+    Prefixes,
+    Touches,
+    better_channel,
+    better_key,
+    channel_in,
+    channel_of,
+    is_pattern,
+    is_well_formed,
+    matches,
+    prefix_of,
+)
+from headway.plans.section import PlanFaults, Section, shown, told
+from headway.plans.spec import (
+    CommandSpec,
+    Keyed,
+    Leaf,
+    Located,
+    PlanSpec,
+    Prompt,
+    Python,
+    Spot,
+    StateKey,
+    TaskSpec,
+)
+from headway.plans.template import ALL, Ref, Template, parse_template
+
+KEYS_MAX: Final = 200
+"""Entries under `state`: whatever is touched is compared with each of them. Patterns help."""
+
+EXPECTS: Final = "value, append, set, counter, max, reduce(module:name) or effect(module:name)"
+EFFECT: Final = "effect(package.module:function)"
+_HOLE: Final = re.compile(r"\{\{.*?\}\}|\{\{", re.DOTALL)
+_SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChannels:
+    """The channels of a plan, and what has to be imported for them when a run starts."""
+
+    declared: Mapping[str, Channel]
+    """By key or pattern."""
+    reducers: tuple[str, ...]
+    """Functions of two values, as module:name, each once."""
+    functions: tuple[str, ...]
+    """Functions that perform effects, as module:name, each once."""
+    commands: tuple[str, ...]
+    """Shell commands that perform effects, each once."""
+
+
+class Flaw(NamedTuple):
+    """What is wrong with an entry, and what could stand there: nothing, if it is to go."""
+
+    message: str
+    better: str = ""
+
+
+def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...] | None, Place]:
+    """What stands under `state`, and where something can be added to it."""
+    node = section.node("state")
+    if node is None:
+        return None, section.place
+    if not isinstance(node, Keyed) or len(node.pairs) > KEYS_MAX:
+        section.wrong("state", node, f"up to {KEYS_MAX:,} keys with a channel each")
+        return None, section.place
+    taken = {key.text for key, _ in node.pairs}
+    entries: list[StateKey] = []
+    for key, value in node.pairs:
+        if not is_well_formed(key.text) or "{{" in key.text:
+            _bad_key(key, taken, faults)
+        channel = channel_of(value.text) if isinstance(value, Leaf) else ""
+        if isinstance(channel, Channel):
+            entries.append(StateKey(key.text, channel, Spot(key.place, value.place)))
+        else:
+            _bad_channel(key, value, faults)
+    return tuple(entries), node.place
+
+
+def check_sharing(spec: PlanSpec, faults: PlanFaults) -> None:
+    """Note every declaration that cannot be meant; those with `{{ }}` are known by member."""
+    channels = spec.channels
+    for task in spec.tasks:
+        if not task.is_sound:
+            continue
+        for key, texts in entries_of(task):
+            for text in dict.fromkeys(texts):
+                flaw = None if "{{" in text else flaw_of(channels, key, text)
+                if flaw is not None:
+                    _note(spec, task, (key, text, flaw), faults)
+
+
+def entries_of(task: TaskSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What a task declares about the state, by key of the plan: `state:` and `effect:` entries."""
+    output = SCHEME + task.output_key if task.output_key else task.output
+    for key, texts in (("reads", task.reads), ("writes", task.writes), ("output", (output,))):
+        found = tuple([text for text in texts if text.startswith((SCHEME, ACTS))])
+        if found:
+            yield key, found
+
+
+def flaw_of(channels: Mapping[str, Channel], key: str, text: str) -> Flaw | None:
+    """What is wrong with one entry of `reads`, `writes` or `output`, its holes filled."""
+    is_act = text.startswith(ACTS)
+    what = text.removeprefix(ACTS if is_act else SCHEME)
+    if is_act and key != "writes":
+        return Flaw("effects are for `writes`")
+    if not is_well_formed(what):
+        scheme = ACTS if is_act else SCHEME
+        return Flaw("a key is names with slashes between them", scheme + better_key(what))
+    if key == "output" and is_pattern(what):
+        return Flaw("a result is put under one key", SCHEME + better_key(re.sub("[*?]", "", what)))
+    if not is_act:
+        if is_pattern(what) or channel_in(channels, what).kind != "effect":
+            return None
+        return Flaw(f"`{shown(what)}` is an effect", ACTS + what if key == "writes" else "")
+    acts = [one for one, channel in channels.items() if channel.kind == "effect"]
+    if channel_in(channels, what).kind == "effect" or (
+        is_pattern(what) and any(one == what or matches(what, one) for one in acts)
+    ):
+        return None
+    if what in channels:
+        return Flaw(f"`{shown(what)}` is no effect under `state`", SCHEME + what)
+    near = get_close_matches(what, [one for one in acts if not is_pattern(one)], n=1)
+    return Flaw("`state` has no such effect", ACTS + near[0] if near else "")
+
+
+def channels_of(spec: PlanSpec) -> StateChannels:
+    """The channels of a plan, for whoever runs it."""
+    declared = spec.channels
+    reducers = [one.target for one in declared.values() if one.kind == "reduce"]
+    acts = [one.target for one in declared.values() if one.kind == "effect"]
+    return StateChannels(
+        declared,
+        tuple(dict.fromkeys(reducers)),
+        tuple(dict.fromkeys(one for one in acts if TARGET.fullmatch(one))),
+        tuple(dict.fromkeys(one for one in acts if not TARGET.fullmatch(one))),
+    )
+
+
+def _bad_key(key: Leaf, taken: set[str], faults: PlanFaults) -> None:
+    better = better_key(_HOLE.sub("*", key.text))
+    while better in taken:
+        better += "-x"
+    taken.add(better)
+    message = f"`state.{shown(key.text)}` is no key: names with slashes between them, `*` and `**`"
+    fix = Fix("rename", key.place, value=better)
+    faults.add(PlanValueError, key.place, message, f"call it `{shown(better)}`", fix)
+
+
+def _bad_channel(key: Leaf, value: Located, faults: PlanFaults) -> None:
+    better = better_channel(value.text if isinstance(value, Leaf) else "")
+    message = f"`state.{shown(key.text)}` is {told(value)}: it takes {EXPECTS}"
+    fix = Fix("replace", value.place, value=better)
+    faults.add(PlanValueError, value.place, message, f"write `{shown(key.text)}: {better}`", fix)
+
+
+def _note(spec: PlanSpec, task: TaskSpec, found: tuple[str, str, Flaw], faults: PlanFaults) -> None:
+    key, text, flaw = found
+    texts = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
+    spots = dict(task.spots)
+    inner = f"{key}.{texts.index(text)}"
+    place = spots[inner].value if inner in spots else task.spot(key).value
+    message = f"`{shown(text)}` in `{key}` of `{task.name}`: {flaw.message}"
+    name = text.removeprefix(ACTS)
+    if not flaw.better and key == "writes" and _SIMPLE.fullmatch(name):
+        target = spec.body if spec.state is None else spec.state_body
+        path = f"state.{name}" if spec.state is None else name
+        hint = f"add `{name}: {EFFECT}` under `state`"
+        faults.add(PlanShapeError, place, message, hint, Fix("add", target, path, EFFECT))
+        return
+    better = tuple(flaw.better if one == text else one for one in texts)
+    rest = tuple(one for one in better if one)
+    hint = f"write `{shown(flaw.better)}`" if flaw.better else f"remove `{shown(text)}`"
+    fix = Fix("remove", task.spot(key).key)
+    if rest:
+        fix = Fix("replace", task.spot(key).value, value=rest if len(rest) > 1 else rest[0])
+    faults.add(PlanValueError, place, message, hint, fix)
+
+
+# What a declared task may touch of the shared state: its declarations, and what its texts read.
+
+Fill = Callable[[Template, int], str]
+"""A template with the values of a member."""
+
+Whats = tuple[Template, ...] | None
+"""Keys and patterns, with holes; None is everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What the members of one task may touch."""
+
+    reads: Whats = None
+    writes: Whats = None
+    acts: Whats = None
+
+    def touches(self, fill: Fill | None) -> Touches:
+        """The same for the engine; without `fill`, what one member touches all of them may."""
+        shared = Touches(_folders(self.reads), _folders(self.writes), _folders(self.acts))
+        every = (*(self.reads or ()), *(self.writes or ()), *(self.acts or ()))
+        if fill is None or not any(one.refs for one in every):
+            return shared
+
+        def of_member(member: int) -> Touches:
+            try:
+                return Touches(
+                    _filled(self.reads, fill, member),
+                    _filled(self.writes, fill, member),
+                    _filled(self.acts, fill, member),
+                )
+            except TemplateError:
+                # An item that was found at run time lacks a field: the task fails when it starts.
+                return shared
+
+        return replace(shared, by_member=of_member)
+
+
+def state_refs(text: str) -> tuple[Ref, ...]:
+    """What a prompt's text reads of the state: `{{ state.KEY }}`, or `{{ state }}` for all."""
+    if "state" not in text:
+        return ()
+    parsed = parse_template(text)
+    refs = parsed.refs if isinstance(parsed, Template) else ()
+    return tuple(dict.fromkeys(ref for ref in refs if ref.names[0] == "state"))
+
+
+def is_stateful(task: TaskSpec, texts: Iterable[str]) -> bool:
+    """Whether a task says itself that it touches the state; `texts` are those of its prompt."""
+    if task.output_key or any(map(state_refs, texts)):
+        return True
+    is_read = any(text.startswith(SCHEME) for text in task.reads)
+    return is_read or any(text.startswith((SCHEME, ACTS)) for text in task.writes)
+
+
+def stake_of(task: TaskSpec, texts: Iterable[str]) -> Stake:
+    """The stake of a task that touches the state; `texts` are those of its prompt."""
+    reads, writes, acts = task.state_reads, task.state_writes, task.effects
+    if isinstance(task.work, Prompt):
+        refs = dict.fromkeys(ref for text in texts for ref in state_refs(text))
+        if reads is not None or ALL not in refs:
+            named = (ref.names[1] for ref in refs if ref != ALL)
+            reads = (*(reads or ()), *named)
+        writes, acts = writes or (), acts or ()
+    if writes is not None and task.output_key:
+        writes = (*writes, task.output_key)
+    return Stake(_templates(reads), _templates(writes), _templates(acts))
+
+
+def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
+    """Whether a task of a plan that shares a state may touch it.
+
+    A function may have an argument for it. A command finds it if the plan has the key `state`.
+    """
+    match task.work:
+        case Python():
+            return True
+        case CommandSpec():
+            return has_section or is_stateful(task, ())
+    return is_stateful(task, texts)
+
+
+def _templates(texts: tuple[str, ...] | None) -> Whats:
+    if texts is None:
+        return None
+    parsed = (parse_template(text) for text in dict.fromkeys(texts))
+    return tuple(one for one in parsed if isinstance(one, Template))
+
+
+def _filled(whats: Whats, fill: Fill, member: int) -> Prefixes:
+    if whats is None:
+        return None
+    return tuple(dict.fromkeys(prefix_in(fill(one, member)) for one in whats))
+
+
+def _folders(whats: Whats) -> Prefixes:
+    if whats is None:
+        return None
+    return tuple(dict.fromkeys(folder_of(one) for one in whats))
+
+
+def folder_of(template: Template) -> str:
+    """What all members of a template lie in."""
+    text = ""
+    for part in template.parts:
+        if isinstance(part, Ref):
+            return prefix_in(text.rpartition("/")[0])
+        text += part
+    return prefix_in(text)
+
+
+def prefix_in(what: str) -> str:
+    """As overlaps are judged; a value that is found at run time may lack a name between slashes."""
+    return prefix_of("/".join([part for part in what.split("/") if part]))

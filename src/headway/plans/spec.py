@@ -1,0 +1,371 @@
+"""What a user asked for, as records: a plan file after it was checked, before it is expanded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from json import dumps
+from typing import Final, Literal
+
+from headway.base.records import quick
+from headway.errors import Place
+from headway.plans.resources import ACTS, SCHEME, Channel
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A mapping, frozen: keys and values as they were written."""
+
+    pairs: tuple[tuple[str, Value], ...] = ()
+
+    def get(self, name: str) -> Value:
+        """The value of a key; nothing if it is not there."""
+        return next((value for key, value in self.pairs if key == name), None)
+
+
+Value = Scalar | tuple["Value", ...] | Fields
+"""What a YAML or JSON document holds, frozen: a list is a tuple."""
+
+Spread = Literal["items", "glob", "lines", "task"]
+"""Where the members of a group come from."""
+
+
+@quick
+class Leaf:
+    """One value of a document, where it stands."""
+
+    value: Scalar
+    text: str
+    """As it was written: `120k`, `$6`."""
+    place: Place
+    end: Place
+    style: str = ""
+    """The character that it is quoted or folded by, if any."""
+
+
+@quick
+class DocumentList:
+    """A list of a document."""
+
+    items: tuple[Located, ...]
+    place: Place
+    end: Place
+    is_flow: bool = False
+    """Written between brackets."""
+
+
+@quick
+class Keyed:
+    """A mapping of a document; no key is there twice."""
+
+    pairs: tuple[tuple[Leaf, Located], ...]
+    place: Place
+    end: Place
+    is_flow: bool = False
+
+
+Located = Leaf | DocumentList | Keyed
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file as it was read: its name as people wrote it, and what it holds."""
+
+    name: str
+    root: Located
+
+
+@quick
+class Spot:
+    """Where a key of a task stands, and where its value does."""
+
+    key: Place
+    value: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """One member for each of these."""
+
+    kind: Spread
+    items: tuple[Value, ...] = ()
+    source: str = ""
+    """The pattern, the file of lines, or the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """A command for the shell; values reach it as environment variables."""
+
+    command: str
+
+
+LOOP: Final = "tools"
+"""The agent that is no program: a model in a loop of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """Who performs a prompt in as many calls as it takes: a program, or a loop with tools."""
+
+    name: str
+    tools: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.tools)})" if self.tools else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many results a reduction can do with: so many, or a part of them."""
+
+    count: int = 0
+    percent: int = 0
+
+    def of(self, results: int) -> int:
+        """The fewest of so many results."""
+        return self.count or -(-results * self.percent // 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A call of a model, or what an agent is asked to do."""
+
+    text: str = ""
+    file: str = ""
+    model: str = ""
+    max_tokens: int | None = None
+    agent: AgentSpec | None = None
+    permissions: str = ""
+    """What this task gives its agent beyond its user's settings: `edit` or `all`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """A function: `module:name`, imported when the run starts and never before."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBudget:
+    """The most that may be spent: micro-dollars, tokens, or both."""
+
+    microusd: int | None = None
+    tokens: int | None = None
+
+
+@quick
+class TaskSpec:
+    """One entry under `tasks`."""
+
+    name: str
+    place: Place
+    """Of its name in the file; line 0 if it is in none."""
+    work: CommandSpec | Prompt | Python
+    each: Each | None = None
+    matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Paths, and `state:KEY`."""
+    writes: tuple[str, ...] = ()
+    """Paths, `state:KEY`, and `effect:CHANNEL`."""
+    reduce: str = ""
+    """The group whose results this task is given all together."""
+    context_tokens: int | None = None
+    quorum: Quorum | None = None
+    """The results that it can do with; None is all of them."""
+    vars: tuple[tuple[str, Value], ...] = ()
+    output: str = ""
+    """The file that gets the result."""
+    output_key: str = ""
+    """The key of the shared state that does; the same key of the plan says both."""
+    schema: str = ""
+    verify: str = ""
+    repairs: int = 1
+    queue: str = ""
+    timeout_s: float | None = None
+    retries: int | None = None
+    budget: PlanBudget | None = None
+    priority: float = 0.0
+    body: Place = Place(0, 0)
+    """Of its first key: where another one can be added."""
+    spots: tuple[tuple[str, Spot], ...] = ()
+    """Where each of its keys stands."""
+    is_sound: bool = True
+    """Off while a plan is checked that will be refused for this task."""
+
+    def spot(self, key: str) -> Spot:
+        """Where a key stands, or the task itself if the key is not there."""
+        return next((spot for name, spot in self.spots if name == key), Spot(self.place, self.body))
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it has members: more than one, none, or one by chance."""
+        return self.each is not None or bool(self.matrix)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether a program performs it, on this machine: a command, or an agent that is one."""
+        work = self.work
+        return isinstance(work, CommandSpec) or (
+            isinstance(work, Prompt) and work.agent is not None and work.agent.name != LOOP
+        )
+
+    @property
+    def paths_read(self) -> tuple[str, ...]:
+        """What `reads` says of files."""
+        return tuple([text for text in self.reads if not text.startswith((SCHEME, ACTS))])
+
+    @property
+    def paths_written(self) -> tuple[str, ...]:
+        """What `writes` says of files."""
+        return tuple([text for text in self.writes if not text.startswith((SCHEME, ACTS))])
+
+    @property
+    def state_reads(self) -> tuple[str, ...] | None:
+        """The keys and patterns that it may read; None if it does not say what it reads."""
+        return self._declared("reads", self.reads, SCHEME)
+
+    @property
+    def state_writes(self) -> tuple[str, ...] | None:
+        """The keys and patterns that it may write; None if it does not say what it writes."""
+        return self._declared("writes", self.writes, SCHEME)
+
+    @property
+    def effects(self) -> tuple[str, ...] | None:
+        """The effect channels that it may use; None if it does not say what it writes."""
+        return self._declared("writes", self.writes, ACTS)
+
+    def _declared(self, key: str, texts: tuple[str, ...], scheme: str) -> tuple[str, ...] | None:
+        if not texts and not any(name == key for name, _ in self.spots):
+            return None
+        return tuple([text.removeprefix(scheme) for text in texts if text.startswith(scheme)])
+
+
+@dataclass(frozen=True, slots=True)
+class StateKey:
+    """One entry under `state`: a key or a pattern, and how what is put there combines."""
+
+    key: str
+    channel: Channel
+    spot: Spot
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpec:
+    """A whole plan."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    vars: tuple[tuple[str, Value], ...] = ()
+    budget: PlanBudget | None = None
+    strategy: str = ""
+    """As the engine knows it: `adaptive`, `waves:4`."""
+    model: str = ""
+    timeout_s: float | None = None
+    retries: int | None = None
+    permissions: str = ""
+    """What it gives its agents that are programs, where a task says nothing else."""
+    file: str = ""
+    """The plan's file as people wrote it; empty if it has none."""
+    state: tuple[StateKey, ...] | None = None
+    """What its tasks share; None if the plan has no such key."""
+    body: Place = Place(0, 0)
+    """Of its first key: where another one can be added."""
+    state_body: Place = Place(0, 0)
+    """Of the first key under `state`."""
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """By key or pattern of the shared state."""
+        return {entry.key: entry.channel for entry in self.state or ()}
+
+    def permissions_of(self, task: TaskSpec) -> str:
+        """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.
+
+        A loop has no settings that could be exceeded: its tools are all that it may use.
+        """
+        work = task.work
+        if not isinstance(work, Prompt) or work.agent is None or work.agent.name == LOOP:
+            return ""
+        return work.permissions or self.permissions
+
+
+def text_of(value: Value) -> str:
+    """A value where text is wanted: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else dumps(plain(value), ensure_ascii=False)
+
+
+def has_zero(value: Value) -> bool:
+    """Whether it has a zero byte, which no command, variable or name of a file can hold."""
+    if isinstance(value, Fields):
+        return any("\0" in key or has_zero(inner) for key, inner in value.pairs)
+    if isinstance(value, tuple):
+        return any(map(has_zero, value))
+    return isinstance(value, str) and "\0" in value
+
+
+def plain(value: Value) -> object:
+    """A value as programs outside the core know it: lists and dictionaries."""
+    if isinstance(value, Fields):
+        return {key: plain(inner) for key, inner in value.pairs}
+    return [plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def frozen(value: object) -> Value:
+    """The opposite of `plain`: what a JSON parser gives, as a value that cannot change."""
+    match value:
+        case dict():
+            return Fields(tuple((whole(str(key)), frozen(inner)) for key, inner in value.items()))
+        case list() | tuple():
+            return tuple(frozen(inner) for inner in value)
+        case str():
+            return whole(value)
+        case bool() | int() | float() | None:
+            return value
+    return str(value)
+
+
+def whole(text: str) -> str:
+    """Half of a character, which JSON can say and UTF-8 cannot, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# The tools that a loop can be given in a plan: `agent: tools(shell, files, mcp:NAME)`.
+
+TOOLS: Final = ("shell", "files")
+
+EXPECTS: Final = "a name, or `tools(...)` with some of `shell`, `files` and `mcp:NAME`"
+
+_SERVER: Final = re.compile(r"mcp:[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
+
+
+def unknown_tools(agent: AgentSpec) -> tuple[str, ...]:
+    """What an agent is given and cannot be: tools that there are not, or any for a program."""
+    if agent.name != LOOP:
+        return agent.tools
+    return tuple(tool for tool in agent.tools if not _is_known(tool))
+
+
+def is_well_equipped(agent: AgentSpec) -> bool:
+    """Whether its tools are some that it can have; a loop has one at least."""
+    return not unknown_tools(agent) and bool(agent.tools) == (agent.name == LOOP)
+
+
+def better_agent(agent: AgentSpec) -> str:
+    """What the writer of a plan may have meant."""
+    if agent.name != LOOP:
+        return agent.name
+    meant: list[str] = []
+    for tool in agent.tools:
+        near = [tool] if _is_known(tool) else get_close_matches(tool, TOOLS, n=1)
+        meant += near
+    return f"{LOOP}({', '.join(dict.fromkeys(meant or TOOLS))})"
+
+
+def _is_known(tool: str) -> bool:
+    return tool in TOOLS or _SERVER.fullmatch(tool) is not None

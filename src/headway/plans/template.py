@@ -1,0 +1,504 @@
+"""Text with holes: `{{ name }}` stands for a value and computes nothing.
+
+Laws:
+- A template is read once; filling it joins pieces and looks at no piece again, so that a value
+  that contains `{{ }}` is only text.
+- `{{ "{{" }}` is how two braces are written: whatever stands between quotes is taken as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final
+
+from headway.errors import Fix, Place, TemplateError
+from headway.plans.grammar import VARIABLE_NAME, variable_name
+from headway.plans.links import links_of, with_need
+from headway.plans.resources import SCHEME
+from headway.plans.section import PlanFaults, shown
+from headway.plans.spec import (
+    CommandSpec,
+    Fields,
+    Keyed,
+    Leaf,
+    Located,
+    PlanSpec,
+    Prompt,
+    TaskSpec,
+    Value,
+)
+
+REFERENCES_MAX: Final = 1_000
+"""Holes of one template: more are a mistake and slow to fill."""
+
+NAMES_SHOWN_MAX: Final = 12
+ESCAPED: Final = '{{ "{{" }}'
+RESULTS: Final = ("output", "stdout")
+"""What can be asked of a task: both are its result."""
+
+_HOLE: Final = re.compile(
+    r'\s*(?:"(?P<text>[^"\n]*)"|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*))\s*\}\}', re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The name in a hole: `matrix.view` is (`matrix`, `view`)."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.names)
+
+    @property
+    def task(self) -> str:
+        """The task whose result it is; empty if it is not a result."""
+        is_result = len(self.names) == 3 and self.names[0] == "tasks" and self.names[2] in RESULTS
+        return self.names[1] if is_result else ""
+
+    @property
+    def var(self) -> str:
+        """The variable that it is; empty if it is none."""
+        return self.names[1] if len(self.names) == 2 and self.names[0] == "vars" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text and holes in turn."""
+
+    source: str
+    parts: tuple[str | Ref, ...]
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The names in its holes."""
+        return tuple(part for part in self.parts if isinstance(part, Ref))
+
+    def render(self, fill: Callable[[Ref], str]) -> str:
+        """The text with its holes filled."""
+        return "".join([part if isinstance(part, str) else fill(part) for part in self.parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why a text is no template, where, and the text without that fault."""
+
+    offset: int
+    reason: str
+    repaired: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The names that one task's templates can use."""
+
+    fields: tuple[str, ...] | None = ()
+    """Of an item; `None` if any may be there."""
+    has_item: bool = False
+    has_index: bool = False
+    matrix: tuple[str, ...] = ()
+    vars: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """Whose results it is given, because it needs them."""
+    state: tuple[str, ...] | None = None
+    """Keys of the shared state that the plan names; others can be used too. `None`: none can."""
+    effects: tuple[str, ...] = ()
+    """Keys that cannot be read."""
+
+    def names(self) -> list[str]:
+        """All of them, as they are written."""
+        item = ["item", *(f"item.{field}" for field in self.fields or ())] if self.has_item else []
+        return [
+            *item,
+            *(["index"] if self.has_index else []),
+            *(f"matrix.{name}" for name in self.matrix),
+            *(f"vars.{name}" for name in self.vars),
+            *(f"tasks.{name}.output" for name in self.tasks),
+            *(["state", *(f"state.{key}" for key in self.state)] if self.state else []),
+        ]
+
+    def has(self, ref: Ref) -> bool:
+        """Whether the name can be filled."""
+        match ref.names:
+            case ("item", first, *_) if self.has_item:
+                return self.fields is None or first in self.fields
+            case ("tasks", name, last):
+                return name in self.tasks and last in RESULTS
+            case ("state",):
+                return self.state is not None
+            case ("state", key):
+                return self.state is not None and key not in self.effects
+        return str(ref) in self.names()
+
+    def nearest(self, ref: Ref) -> str:
+        """The name that was probably meant; empty if none is near."""
+        near = get_close_matches(str(ref), self.names()[:REFERENCES_MAX], n=1)
+        return near[0] if near else ""
+
+    def shown(self) -> str:
+        """What there is, for a hint."""
+        names = self.names()
+        more = [f"and {len(names) - NAMES_SHOWN_MAX} more"] if len(names) > NAMES_SHOWN_MAX else []
+        return ", ".join([*names[:NAMES_SHOWN_MAX], *more]) or "nothing"
+
+
+def parse_template(text: str) -> Template | Broken:
+    """A text as text and holes, or what is wrong with it."""
+    parts: list[str | Ref] = []
+    place, refs = 0, 0
+    while (start := text.find("{{", place)) >= 0:
+        found = _HOLE.match(text, start + 2)
+        refs += 1
+        if found is None or refs > REFERENCES_MAX:
+            reason = _reason(text, start) if found is None else f"more than {REFERENCES_MAX} holes"
+            return Broken(start, reason, text[:start] + _escaped(text[start:], found is None))
+        name = found["name"]
+        parts += [text[place:start], Ref(tuple(name.split("."))) if name else found["text"]]
+        place = found.end()
+    parts.append(text[place:])
+    return Template(text, tuple(part for part in parts if part))
+
+
+def references(text: str) -> Iterator[tuple[str, Ref]]:
+    """Every hole of a text as it is written, with its name; what is no hole is passed over."""
+    for start in re.finditer(r"\{\{", text):
+        found = _HOLE.match(text, start.end())
+        if found is not None and found["name"]:
+            yield text[start.start() : found.end()], Ref(tuple(found["name"].split(".")))
+
+
+def _escaped(text: str, keeps_names: bool) -> str:
+    """The text with braces that are no hole, or all braces, written as text."""
+    pieces: list[str] = []
+    place = 0
+    while (start := text.find("{{", place)) >= 0:
+        found = _HOLE.match(text, start + 2) if keeps_names else None
+        end = start + 2 if found is None else found.end()
+        pieces += [text[place:start], ESCAPED if found is None else text[start:end]]
+        place = end
+    return "".join([*pieces, text[place:]])
+
+
+def _reason(text: str, start: int) -> str:
+    end = text.find("}}", start)
+    if end < 0:
+        return "`{{` is never closed"
+    hole = text[start : min(end + 2, start + 40)]
+    return f"`{hole}` is not a name: templates have no logic"
+
+
+# Which names each task's templates can use, and whether they use others.
+
+ROOTS: Final = ("item", "index", "matrix", "vars", "tasks")
+ALL: Final = Ref(("state",))
+"""Everything that a task declares to read of the shared state."""
+
+STATE: Final = "HEADWAY_STATE"
+"""The folder in which a command finds the shared state: a file for each key."""
+
+_KEY: Final = re.compile(r"[\w-]+", re.ASCII)
+"""A key that can stand in a hole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """What the templates of one task can use, by what they are for."""
+
+    text: Scope
+    """A prompt."""
+    var: Scope
+    """A variable of the task."""
+    path: Scope
+    """What is known before the task starts."""
+    file: Scope
+    """What is known before the run starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that is to be a template, and where it stands."""
+
+    text: str
+    place: Place
+    key: str
+    is_path: bool = False
+    file: str = ""
+    """The file that it is the content of, if it does not stand in the plan."""
+    owner: str = ""
+    """The task that it belongs to."""
+
+    @property
+    def path(self) -> str:
+        """How messages call it."""
+        return f"tasks.{self.owner}.{self.key}" if self.owner else self.key
+
+    def at(self, words: str) -> Place:
+        """Where words of it stand: in a plan, where the text begins."""
+        if not self.file:
+            return self.place
+        before = self.text[: max(self.text.find(words), 0)]
+        return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+    def fix(self, repaired: str) -> Fix:
+        """The edit that puts another text in its place."""
+        if self.file:
+            return Fix("text", Place(1, 1), value=repaired, file=self.file)
+        return Fix("replace", self.place, value=repaired or "out")
+
+
+def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
+    """For every task, the one whose items and matrix it has: itself, unless it follows a group."""
+    named = {task.name: task for task in spec.tasks}
+    leaders: dict[str, TaskSpec] = {}
+    for task in spec.tasks:
+        path: list[str] = []
+        seen: set[str] = set()
+        while task.name not in leaders and task.name not in seen:
+            path.append(task.name)
+            seen.add(task.name)
+            followed = _followed(task, named)
+            if followed is None:
+                break
+            task = followed  # noqa: PLW2901
+        leader = leaders.get(task.name, task)
+        leaders.update((name, leader) for name in path)
+    return leaders
+
+
+def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping[str, Scopes]:
+    """For every task, or for some of a plan's, the names that its templates can use."""
+    leaders = leaders_of(spec)
+    channels = [(key, one.kind) for key, one in spec.channels.items() if _KEY.fullmatch(key)]
+    every = Scope(
+        vars=tuple(name for name, _ in spec.vars),
+        state=tuple(key for key, kind in channels if kind != "effect"),
+        effects=tuple(key for key, kind in channels if kind == "effect"),
+    )
+    asked = spec.tasks if some is None else some
+    return {task.name: _scopes(task, leaders[task.name], every) for task in asked}
+
+
+def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) -> None:
+    """Note every name that cannot be filled."""
+    if isinstance(shared, Keyed):
+        for key, value in shared.pairs:
+            if isinstance(value, Leaf) and isinstance(value.value, str):
+                text = Text(value.value, value.place, f"vars.{key.text}")
+                check_text(spec.tasks, None, Scope(), text, faults)
+            else:
+                _check_nested(spec.vars, key.text, value.place, faults)
+    doubtful = [task for task in spec.tasks if task.is_sound and _has_braces(task)]
+    scopes = scopes_of(spec, doubtful) if doubtful else {}
+    for task in doubtful:
+        for scope, text in _texts(task, scopes[task.name]):
+            check_text(spec.tasks, task, scope, text, faults)
+        _check_commands(task, scopes[task.name].text, faults)
+
+
+def check_text(
+    tasks: tuple[TaskSpec, ...],
+    task: TaskSpec | None,
+    scope: Scope,
+    text: Text,
+    faults: PlanFaults,
+) -> Template | None:
+    """The template that a text is, or a note of what is wrong with it."""
+    found = parse_template(text.text)
+    if isinstance(found, Broken):
+        hint = f"write `{ESCAPED}` for the braces themselves"
+        place = text.at(text.text[found.offset :])
+        message = f"{found.reason} (`{text.path}`)"
+        faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
+        return None
+    if task is not None and scope.state is not None and _is_blind(task, found):
+        message = f"`{{{{ state }}}}` in `{text.path}` would be empty: `reads` names no key"
+        fix = Fix("replace", task.spot("reads").value, value=(*task.reads, f"{SCHEME}**"))
+        place = text.at(next(hole for hole, ref in references(text.text) if ref == ALL))
+        faults.add(TemplateError, place, message, f"add `{SCHEME}**` to `reads`", fix)
+    wrong = [ref for ref in dict.fromkeys(found.refs) if not scope.has(ref)]
+    for ref in wrong:
+        written = [hole for hole, other in references(text.text) if other == ref]
+        place = text.at(written[0])
+        if task is not None and _is_forgotten(ref, task, tasks, text):
+            message = (
+                f"`{{{{ {ref} }}}}` in `{text.path}`: `{task.name}` does not need `{ref.task}`"
+            )
+            fix = with_need(task, ref.task)
+            faults.add(TemplateError, place, message, f"add `needs: {ref.task}`", fix)
+            continue
+        near = scope.nearest(ref)
+        message = f"`{{{{ {shown(str(ref))} }}}}` in `{text.path}` is not known there"
+        gone = "" if text.is_path else f"{ESCAPED} {ref} }}}}"
+        new = f"{{{{ {near} }}}}" if near else gone
+        hint = f"did you mean `{near}`?" if near else _choices(scope, text)
+        repaired = text.text
+        for hole in dict.fromkeys(written):
+            repaired = repaired.replace(hole, new)
+        faults.add(TemplateError, place, message, hint, text.fix(repaired))
+    return None if wrong else found
+
+
+def _is_blind(task: TaskSpec, template: Template) -> bool:
+    """`{{ state }}` is what a task declares to read: everything if it declares nothing."""
+    return task.state_reads == () and ALL in template.refs
+
+
+def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
+    each = task.each
+    if each is None or each.kind != "task" or not named[each.source].is_group:
+        return None
+    return named[each.source]
+
+
+def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
+    """What a task's texts can use; `shared` is what those of every task can."""
+    each = leader.each
+    own = dict(task.vars)
+    late = {name for name, value in own.items() if _uses_results(value)}
+    base = Scope(
+        fields=_fields(leader),
+        has_item=each is not None,
+        has_index=task.is_group,
+        matrix=tuple(name for name, _ in leader.matrix),
+        vars=tuple(dict.fromkeys((*shared.vars, *own))),
+        tasks=tuple(dict.fromkeys(link.name for link in links_of(task))),
+    )
+    path = replace(base, tasks=(), vars=tuple(name for name in base.vars if name not in late))
+    is_late = each is not None and each.kind == "task"
+    file = replace(path, has_item=path.has_item and not is_late, has_index=False)
+    text = replace(base, state=shared.state, effects=shared.effects)
+    return Scopes(text, replace(base, vars=shared.vars), path, file)
+
+
+def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
+    """The fields that every item has."""
+    each = leader.each
+    if each is not None and each.kind == "task":
+        return None
+    items = each.items if each is not None else ()
+    if not items or not all(isinstance(item, Fields) for item in items):
+        return ()
+    names = [[name for name, _ in item.pairs] for item in items if isinstance(item, Fields)]
+    common = set(names[0]).intersection(*names)
+    return tuple(name for name in names[0] if name in common)
+
+
+def _uses_results(value: Value) -> bool:
+    return isinstance(value, str) and any(ref.task for _, ref in references(value))
+
+
+def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
+    """Everything in a task that is a template."""
+    spots = dict(task.spots)
+    found: list[tuple[Scope, str, str]] = [
+        (scopes.var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
+    ]
+    for key, paths in (("reads", task.reads), ("writes", task.writes)):
+        for number, path in enumerate(paths):
+            inner = f"{key}.{number}"
+            found.append((scopes.path, inner if inner in spots else key, path))
+    output = SCHEME + task.output_key if task.output_key else task.output
+    found += ((scopes.path, "output", output), (scopes.file, "schema", task.schema))
+    if isinstance(task.work, Prompt):
+        found += (
+            (scopes.text, "prompt", task.work.text),
+            (scopes.path, "model", task.work.model),
+            (scopes.file, "prompt_file", task.work.file),
+        )
+    for scope, key, text in found:
+        is_path = scope is scopes.path or scope is scopes.file
+        if "{{" in text:
+            yield scope, Text(text, task.spot(key).value, key, is_path, owner=shown(task.name))
+
+
+def _has_braces(task: TaskSpec) -> bool:
+    """Whether any text of a task can be a template, or a command that is taken for one."""
+    work = task.work
+    texts = (*task.reads, *task.writes, task.output, task.output_key, task.schema, task.verify)
+    if isinstance(work, CommandSpec):
+        own: tuple[str, ...] = (work.command,)
+    else:
+        own = (work.text, work.model, work.file) if isinstance(work, Prompt) else ()
+    return bool(task.vars) or "{{" in "\n".join((*texts, *own))
+
+
+def _check_nested(
+    pairs: tuple[tuple[str, Value], ...], name: str, place: Place, faults: PlanFaults
+) -> None:
+    value = dict(pairs).get(name)
+    if "{{" in repr(value):
+        message = f"`vars.{name}`: only a text of its own can contain `{{{{ }}}}`"
+        faults.add(TemplateError, place, message)
+
+
+def _is_forgotten(ref: Ref, task: TaskSpec, tasks: tuple[TaskSpec, ...], text: Text) -> bool:
+    """A result of a task that is there, and is not needed."""
+    can = text.key == "prompt" or text.key.startswith("vars.") or text.file
+    return bool(can and ref.task and ref.task != task.name) and any(
+        other.name == ref.task for other in tasks
+    )
+
+
+def _choices(scope: Scope, text: Text) -> str:
+    what = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
+    return f"{what}; what is known there: {scope.shown()}"
+
+
+def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:
+    commands = [("verify", task.verify)]
+    if isinstance(task.work, CommandSpec):
+        commands.append(("run", task.work.command))
+    for key, command in commands:
+        seen: set[str] = set()
+        for hole, ref in references(command):
+            is_ours = ref.names[0] == "state" or get_close_matches(ref.names[0], ROOTS, 1, 0.7)
+            if is_ours and str(ref) not in seen:
+                seen.add(str(ref))
+                _no_template(task, key, (command, hole, ref), scope, faults)
+
+
+def _no_template(
+    task: TaskSpec, key: str, what: tuple[str, str, Ref], scope: Scope, faults: PlanFaults
+) -> None:
+    """Values never meet a shell as text: the variable to use instead is the hint."""
+    command, hole, ref = what
+    place = task.spot(key).value
+    name, is_new = _variable(ref, scope)
+    message = f"`{shown(hole)}` in `tasks.{task.name}.{key}`: a command is no template, and values "
+    message += "never meet a shell"
+    fixed = _quoted(command, hole, name)
+    for other, same in references(fixed):
+        fixed = _quoted(fixed, other, name) if same == ref else fixed
+    fixes = [Fix("replace", place, value=fixed)]
+    hint = f'write `"${name}"`'
+    if is_new:
+        hint = f'add `vars: {{{name}: "{{{{ {ref} }}}}"}}` and {hint}'
+        text = f"{{{{ {ref} }}}}"
+        inner = Fix("add", task.spot("vars").value, name, text)
+        fixes.append(inner if task.vars else Fix("add", task.body, f"vars.{name}", text))
+    faults.add(TemplateError, place, message, hint, *fixes)
+
+
+def _variable(ref: Ref, scope: Scope) -> tuple[str, bool]:
+    """The environment variable that has the value, and whether it must be declared first."""
+    match ref.names:
+        case ("item",) | ("index",):
+            return ref.names[0], False
+        case ("matrix" | "vars", name) if VARIABLE_NAME.fullmatch(name):
+            return name, False
+        case ("state", key):
+            return f'(cat "${STATE}/{key}")', False
+        case ("state", *_):
+            return STATE, False
+    last = ref.task or ref.names[-1]
+    return variable_name(last, (*scope.vars, *scope.matrix)), True
+
+
+def _quoted(command: str, hole: str, name: str) -> str:
+    """The command with the variable in place of the hole, in quotes exactly once."""
+    for quotes in (f"'{hole}'", f'"{hole}"', hole):
+        command = command.replace(quotes, f'"${name}"')
+    return command

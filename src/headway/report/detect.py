@@ -1,0 +1,717 @@
+"""What tasks touched without having said so, and what only luck has put in order.
+
+Laws:
+- What a task declares to read or write is all that it may touch. A task that declares nothing is
+  judged by its plan: where other tasks declare, it should.
+- Two tasks of which one writes what the other touches are in an order that the plan gives: by needs
+  and queues, or because both declare it. If not, that is found, however well the run went.
+- What adds to a channel that combines has no order to keep with others that add.
+- A program reads the files that it is made of: what it reads counts if another task writes it.
+- The same is said once for all members of a group.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from headway.base.records import quick
+from headway.plans.resources import (
+    ACTS,
+    ANYTHING,
+    SCHEME,
+    Prefixes,
+    Touches,
+    covers,
+    is_pattern,
+    matches,
+    prefix_of,
+)
+from headway.state.shared import UNTOUCHED, Access, Channels
+
+FindingKind = Literal[
+    "undeclared-read", "undeclared-write", "undeclared-effect", "hazard", "aliasing",
+    "nondeterminism",
+]  # fmt: skip
+Room = Literal["state", "path", "effect"]
+"""Where something is that can be touched."""
+
+PAIRS_MAX: Final = 500_000
+"""Overlaps between tasks that are looked at: as many as take about a second."""
+ALIKE: Final = 2
+"""Members of a group that are compared for one thing: with two of them all others are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorFinding:
+    """Something that a plan does not say, or that a task should not do."""
+
+    kind: FindingKind
+    task: str
+    what: str
+    """As a plan writes it: a path, `state:KEY`, `effect:CHANNEL`."""
+    other: str = ""
+    """The task that it comes between, if there is one."""
+    words: str = ""
+    fix: str = ""
+    """A line of the plan, or of the task's code."""
+    where: str = ""
+    """The place in the plan's file, if there is one."""
+    count: int = 1
+    """Of how many tasks of the group the same is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredAccess:
+    """What a task says that it touches."""
+
+    state: Touches = ANYTHING
+    paths: Touches = ANYTHING
+    outputs: tuple[str, ...] = ()
+    """What headway itself writes for it, as a plan writes it."""
+
+
+@quick
+class FinishedAccess:
+    """What one attempt touched whose result holds."""
+
+    group: int
+    member: int
+    name: str
+    access: Access = UNTOUCHED
+    paths_read: tuple[str, ...] = ()
+    paths_written: tuple[str, ...] = ()
+    key: bytes = b""
+    """Of the task's content, by which other runs know it."""
+    inputs: bytes = b""
+    """The digest of the results that it was given."""
+    calls: int = 0
+    is_function: bool = True
+    """Rather than a program or a model, of which nobody knows what they depend on."""
+    is_timed: bool = False
+    """It may have asked when its run was created, which is another time in every run."""
+
+
+@quick
+class ObservedTouch:
+    """One thing that a task has touched."""
+
+    group: int
+    member: int
+    name: str
+    room: Room
+    what: str
+    is_write: bool
+    is_addition: bool = False
+    """It combines with what others add."""
+    is_loose: bool = False
+    """Of a program, which reads its own files too."""
+
+    @property
+    def shown(self) -> str:
+        """As a plan writes it."""
+        return {"state": SCHEME, "path": "", "effect": ACTS}[self.room] + self.what
+
+
+Task = tuple[int, int]
+"""A group, and a member of it."""
+
+
+def _nothing_declared(_group: int, _member: int) -> DeclaredAccess:
+    return DeclaredAccess()
+
+
+def _no_item(_group: int, _member: int) -> str:
+    return ""
+
+
+def _nowhere(_group: int, _key: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorGround:
+    """What touches are judged by."""
+
+    is_ordered: Callable[[Task, Task], bool]
+    declared: Callable[[int, int], DeclaredAccess] = _nothing_declared
+    rooms: frozenset[tuple[Room, bool]] = frozenset()
+    """What the plan has declarations of, to be read and (true) to be written."""
+    channels: Channels = field(default_factory=Channels)
+    item: Callable[[int, int], str] = _no_item
+    """What a member of a group works on, as text."""
+    where: Callable[[int, str], str] = _nowhere
+    """The place of a group's key in the plan's file."""
+
+
+def touches_of(done: FinishedAccess, channels: Channels) -> Iterator[ObservedTouch]:
+    """All that a task has touched, one by one."""
+    who = (done.group, done.member, done.name)
+    for seen in done.access.reads:
+        yield ObservedTouch(*who, "state", seen.what, is_write=False)
+    for key in dict.fromkeys(put.key for put in done.access.writes):
+        yield ObservedTouch(*who, "state", key, True, channels.of(key).kind != "value")
+    for channel in dict.fromkeys(act.channel for act in done.access.acts):
+        yield ObservedTouch(*who, "effect", channel, True, True)
+    for path in done.paths_read:
+        yield ObservedTouch(*who, "path", path, is_write=False, is_loose=not done.is_function)
+    for path in done.paths_written:
+        yield ObservedTouch(*who, "path", path, is_write=True)
+
+
+def said_of(declared: DeclaredAccess, touch: ObservedTouch) -> Prefixes:
+    """What a task declares of the kind that a touch is of; None if it declares nothing."""
+    if touch.room == "effect":
+        return declared.state.acts
+    touches = declared.state if touch.room == "state" else declared.paths
+    said = touches.writes if touch.is_write else touches.reads
+    # Whoever lists keys only says nothing of paths.
+    return (said or None) if touch.room == "path" else said
+
+
+def is_said(declared: DeclaredAccess, touch: ObservedTouch) -> bool:
+    """Whether a task declares a touch; drafts of a path that it may write are part of that."""
+    if touch.is_write and touch.shown in declared.outputs:
+        return True
+    said = said_of(declared, touch)
+    if said is None:
+        return False
+    what = prefix_of(touch.what)
+    if covers(said, what):
+        return True
+    return touch.room == "path" and touch.is_write and any(_is_draft(what, path) for path in said)
+
+
+def is_allowed(declared: DeclaredAccess, touch: ObservedTouch) -> bool:
+    """Whether a task keeps to what it declares; one that declares nothing may do anything."""
+    return said_of(declared, touch) is None or is_said(declared, touch)
+
+
+def findings(
+    dones: Sequence[FinishedAccess], ground: DetectorGround
+) -> tuple[DetectorFinding, ...]:
+    """What is undeclared, and what is in no order, in the order of the tasks."""
+    touches = [touch for done in dones for touch in touches_of(done, ground.channels)]
+    index = _Index(touches)
+    judge = _Judge(ground, index)
+    raised = [*judge.undeclared(touches)]
+    known = {(one.touch.group, one.touch.room, one.touch.what) for one in raised}
+    raised += judge.hazards(known)
+    return tuple(_told(raised, ground))
+
+
+@quick
+class _Raised:
+    """A touch that something is wrong with."""
+
+    kind: FindingKind
+    touch: ObservedTouch
+    other: ObservedTouch | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """How many things are read and written."""
+
+    read: int
+    written: int
+
+
+class _Index:
+    """Who touched what."""
+
+    __slots__ = ("keys", "readers", "writers")
+
+    def __init__(self, touches: Iterable[ObservedTouch]) -> None:
+        self.readers: dict[tuple[Room, str], list[ObservedTouch]] = {}
+        self.writers: dict[tuple[Room, str], list[ObservedTouch]] = {}
+        for touch in touches:
+            by = self.writers if touch.is_write else self.readers
+            by.setdefault((touch.room, touch.what), []).append(touch)
+        self.keys = sorted(self.writers)
+
+    def __repr__(self) -> str:
+        return f"<_Index {self.statistics()}>"
+
+    def statistics(self) -> IndexStatistics:
+        return IndexStatistics(len(self.readers), len(self.writers))
+
+    def written(self, room: Room, what: str) -> list[tuple[Room, str]]:
+        """The written things that one, or a pattern, stands for."""
+        if not is_pattern(what):
+            return [(room, what)] if (room, what) in self.writers else []
+        folder = prefix_of(what)
+        first = bisect_left(self.keys, (room, folder))
+        last = bisect_right(self.keys, (room, folder + "/\U0010ffff" if folder else "\U0010ffff"))
+        return [key for key in self.keys[first:last] if matches(what, key[1])]
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Looks at all touches of a run."""
+
+    ground: DetectorGround
+    index: _Index
+    pairs: int = 0
+
+    def undeclared(self, touches: Iterable[ObservedTouch]) -> Iterator[_Raised]:
+        """Touches that their tasks do not declare and should."""
+        for touch in touches:
+            declared = self.ground.declared(touch.group, touch.member)
+            if is_said(declared, touch):
+                continue
+            is_silent = said_of(declared, touch) is None
+            if is_silent and (touch.room, touch.is_write) not in self.ground.rooms:
+                continue
+            other = self._other(touch)
+            is_file_read = touch.room == "path" and not touch.is_write
+            if is_file_read and other is None and touch.is_loose:
+                continue
+            verb = "effect" if touch.room == "effect" else "write" if touch.is_write else "read"
+            kinds: dict[str, FindingKind] = {
+                "effect": "undeclared-effect", "write": "undeclared-write",
+                "read": "undeclared-read",
+            }  # fmt: skip
+            yield _Raised(kinds[verb], touch, other)
+
+    def hazards(self, known: set[tuple[int, Room, str]]) -> Iterator[_Raised]:
+        """Pairs in no order, of things about which nothing was found yet."""
+        for thing, writers in self.index.writers.items():
+            some = _some(writers)
+            for place, one in enumerate(some):
+                for other in some[place + 1 :]:
+                    is_sum = one.is_addition and other.is_addition
+                    if not is_sum and self._is_hazard(one, other, known):
+                        yield _Raised("hazard", other, one)
+            for reader in _some(self.index.readers.get(thing, [])):
+                yield from self._read_hazards(reader, some, known)
+        for (room, what), readers in self.index.readers.items():
+            if is_pattern(what):
+                for thing in self.index.written(room, what):
+                    for reader in _some(readers):
+                        yield from self._read_hazards(
+                            reader, _some(self.index.writers[thing]), known
+                        )
+
+    def _read_hazards(
+        self,
+        reader: ObservedTouch,
+        writers: Sequence[ObservedTouch],
+        known: set[tuple[int, Room, str]],
+    ) -> Iterator[_Raised]:
+        for writer in writers:
+            if self._is_hazard(writer, reader, known):
+                yield _Raised("hazard", reader, writer)
+
+    def _is_hazard(
+        self, one: ObservedTouch, other: ObservedTouch, known: set[tuple[int, Room, str]]
+    ) -> bool:
+        """Whether nothing orders two touches, and nothing was said of either of them."""
+        who, whom = (one.group, one.member), (other.group, other.member)
+        if who == whom or self.pairs >= PAIRS_MAX:
+            return False
+        self.pairs += 1
+        if {(one.group, one.room, one.what), (other.group, other.room, other.what)} & known:
+            return False
+        are_said = all(
+            is_said(self.ground.declared(touch.group, touch.member), touch)
+            for touch in (one, other)
+        )
+        return not are_said and not self.ground.is_ordered(who, whom)
+
+    def _other(self, touch: ObservedTouch) -> ObservedTouch | None:
+        """Another task that touches the same, and with which it is in conflict."""
+        found: list[ObservedTouch] = []
+        for thing in self.index.written(touch.room, touch.what):
+            found += _some(self.index.writers[thing])
+        if touch.is_write:
+            found += _some(self.index.readers.get((touch.room, touch.what), []))
+        for one in found:
+            is_self = (one.group, one.member) == (touch.group, touch.member)
+            if not is_self and not (one.is_addition and touch.is_addition):
+                return one
+        return None
+
+
+def order_by(
+    needs: Sequence[Sequence[tuple[int, int]]], queues: Iterable[Sequence[int]]
+) -> Callable[[Task, Task], bool]:
+    """Whether a plan orders two tasks: by needs (a group, and blocks of how many, 0 for all of it),
+    by queues.
+
+    What comes before a group is found when it is asked for, and kept.
+    """
+    before: list[dict[int, int]] = [{} for _ in needs]
+    """By group: those that it waits for, and for blocks of how many, 0 for all of each."""
+    queued: set[int] = set()
+    for group, every in enumerate(needs):
+        for need, block in every:
+            before[group][need] = min(before[group].get(need, block), block)
+    for queue in queues:
+        queued.update(queue)
+        for place, group in enumerate(queue[1:]):
+            before[group][queue[place]] = 0
+    kept: dict[int, dict[int, int]] = {}
+
+    def all_before(group: int) -> dict[int, int]:
+        if group not in kept:
+            kept[group] = _ancestors(before, group)
+        return kept[group]
+
+    def is_ordered(one: Task, other: Task) -> bool:
+        if one[0] == other[0]:
+            return one[0] in queued
+        for first, second in ((one, other), (other, one)):
+            block = all_before(second[0]).get(first[0])
+            if block == 0 or (block is not None and first[1] // block == second[1]):
+                return True
+        return False
+
+    return is_ordered
+
+
+def _ancestors(before: Sequence[dict[int, int]], group: int) -> dict[int, int]:
+    """All groups before one, and blocks of how many come before each of it: all of it if 0."""
+    found: dict[int, int] = {}
+    waiting = [(group, 1)]
+    while waiting:
+        one, share = waiting.pop()
+        for need, block in before[one].items():
+            whole = share * block
+            # Seen again by a way that says more, what is before it has to be seen again too.
+            if need not in found or (whole == 0 and found[need]):
+                found[need] = whole
+                waiting.append((need, whole))
+    return found
+
+
+def _some(touches: Sequence[ObservedTouch]) -> list[ObservedTouch]:
+    """Of each group a few members: the order of two of them is that of all."""
+    counts: dict[int, int] = {}
+    some: list[ObservedTouch] = []
+    for touch in touches:
+        counts[touch.group] = counts.get(touch.group, 0) + 1
+        if counts[touch.group] <= ALIKE:
+            some.append(touch)
+    return some
+
+
+def _is_draft(path: str, written: str) -> bool:
+    """Whether a path is what a file is called until it is complete: beside it, its name inside."""
+    folder, _, name = path.rpartition("/")
+    home, _, final = written.rpartition("/")
+    return folder == home and len(final) > 0 and final in name
+
+
+def _told(raised: Iterable[_Raised], ground: DetectorGround) -> Iterator[DetectorFinding]:
+    """Findings, each once for all members of a group and for all things that are alike."""
+    buckets: dict[tuple[FindingKind, int, int], dict[str, list[_Raised]]] = {}
+    for one in raised:
+        touch, other = one.touch, one.other
+        shown = general(touch.shown, ground.item(touch.group, touch.member))
+        pair = -1 if other is None or one.kind != "hazard" else other.group
+        key = (one.kind, touch.group, pair)
+        buckets.setdefault(key, {}).setdefault(shown, []).append(one)
+    for by_thing in buckets.values():
+        patterns: dict[str, list[_Raised]] = {name: [] for name in condensed(by_thing)}
+        for shown, every in by_thing.items():
+            patterns[_covering(patterns, shown)] += every
+        for pattern, every in patterns.items():
+            yield _finding(pattern, every, ground)
+
+
+def _covering(patterns: Iterable[str], shown: str) -> str:
+    """What stands for a thing among those that things were condensed to."""
+    fits = (one for one in patterns if one.endswith("*") and shown.startswith(one.rstrip("*")))
+    return shown if shown in patterns else next(fits)
+
+
+def _finding(shown: str, every: Sequence[_Raised], ground: DetectorGround) -> DetectorFinding:
+    first = next((one for one in every if one.other is not None), every[0])
+    touch, other = first.touch, first.other
+    count = len({one.touch.member for one in every})
+    whom = "" if other is None else other.name
+    key = "writes" if touch.is_write else "reads"
+    where = ground.where(touch.group, key)
+    verb = "asks for" if touch.room == "effect" else key
+    if first.kind != "hazard":
+        words = f"`{touch.name}` {verb} `{touch.shown}` and does not declare it"
+        if other is not None:
+            words += f"; `{whom}` {'writes' if other.is_write else 'reads'} it"
+        is_silent = said_of(ground.declared(touch.group, touch.member), touch) is None
+        fix = f"{key}: {_quoted(shown)}" if is_silent else f"add {_quoted(shown)} to `{key}`"
+        return DetectorFinding(first.kind, touch.name, touch.shown, whom, words, fix, where, count)
+    if touch.is_write:
+        words = f"`{whom}` and `{touch.name}` both write `{touch.shown}`, and nothing orders them"
+    else:
+        words = f"`{touch.name}` reads `{touch.shown}`, which `{whom}` writes, "
+        words += "and nothing orders them"
+    words += ": this run came out right by luck" if touch.room == "path" else _KEPT
+    # Members of one group cannot need each other, but they can take turns.
+    remedy = "queue" if other is not None and other.group == touch.group else "needs"
+    fix = f"{remedy}: {whom.partition('[')[0]}"
+    return DetectorFinding("hazard", touch.name, touch.shown, whom, words, fix, where, count)
+
+
+_KEPT: Final = ": headway kept the declared order, and may have to run tasks again for it"
+
+
+def _quoted(entry: str) -> str:
+    """An entry of a list in a plan, which YAML must not read as something else."""
+    return f'"{entry}"' if "{{" in entry or "*" in entry else entry
+
+
+# What a task does to itself: values changed in place, and other deeds under the same conditions.
+
+
+def unsteady(
+    earlier: Iterable[FinishedAccess], later: Iterable[FinishedAccess]
+) -> tuple[DetectorFinding, ...]:
+    """Tasks that did something else although they were given and have read the same.
+
+    What a model answered is a part of what its task was given: only the first prompt is compared,
+    and writes only where no model was asked.
+    """
+    known: dict[tuple[bytes, bytes, bytes], FinishedAccess] = {}
+    for done in earlier:
+        known.setdefault((done.key, done.inputs, done.access.inputs), done)
+    found: dict[int, DetectorFinding] = {}
+    for done in later:
+        before = known.setdefault((done.key, done.inputs, done.access.inputs), done)
+        differs = _difference(before, done)
+        if differs is None:
+            continue
+        what, words = differs
+        if first := found.get(done.group):
+            found[done.group] = replace(first, count=first.count + 1)
+            continue
+        found[done.group] = DetectorFinding(
+            "nondeterminism", done.name, what,
+            words=f"`{done.name}` was given and has read the same, and {words}",
+            fix="take time and chance from `ctx.time_s` and `ctx.random`; sort what has no order",
+        )  # fmt: skip
+    return tuple(found.values())
+
+
+def across(
+    earlier: Iterable[FinishedAccess], later: Sequence[FinishedAccess]
+) -> tuple[DetectorFinding, ...]:
+    """The same, where the earlier ones are of another run: it was created at another time.
+
+    Who may have asked for that is compared within its own run only.
+    """
+    timed = [done for done in later if done.is_timed]
+    others = [done for done in later if not done.is_timed]
+    return (*unsteady(earlier, others), *unsteady((), timed))
+
+
+@quick
+class Handed:
+    """A value that a task was given by the shared state, or gave to it."""
+
+    key: str
+    before: bytes
+    """Its bytes when it was handed over."""
+    after: bytes | None
+    """Its bytes at the end of the attempt; None if it is no JSON any more."""
+    is_given: bool
+    """By the task to the state."""
+
+
+@quick
+class Whereabouts:
+    """Where a changed value may be found again, if it was not lost."""
+
+    puts: Sequence[bytes] = ()
+    """What the attempt gave to the shared state at last."""
+    others: Sequence[bytes] = ()
+    """Its result, and what its effects are given."""
+
+
+def aliased(
+    name: str, item: str, handed: Iterable[Handed], whereabouts: Whereabouts
+) -> tuple[DetectorFinding, ...]:
+    """Values that were changed where they are: the shared state has copies, and never hears of it.
+
+    One form of a value has one form in whatever holds it; so what was passed on is found there.
+    """
+    found: dict[str, DetectorFinding] = {}
+    for one in handed:
+        places = whereabouts.puts if one.is_given else (*whereabouts.puts, *whereabouts.others)
+        if one.after == one.before or any(one.after in place for place in places if one.after):
+            continue
+        verb = "put under" if one.is_given else "read from"
+        found.setdefault(one.key, DetectorFinding(
+            "aliasing", name, general(SCHEME + one.key, item),
+            words=f"`{name}` changed, in place, what it had {verb} `{one.key}`: nobody sees that",
+            fix="put it after the change; if it is meant for this task alone, change a copy",
+        ))  # fmt: skip
+    return tuple(found.values())
+
+
+def merged(found: Iterable[DetectorFinding]) -> tuple[DetectorFinding, ...]:
+    """The same of several members of a group, or of several attempts, as one finding."""
+    by: dict[tuple[str, str, str], DetectorFinding] = {}
+    names: dict[tuple[str, str, str], set[str]] = {}
+    for one in found:
+        key = (one.kind, one.task.partition("[")[0], one.what)
+        by.setdefault(key, one)
+        names.setdefault(key, set()).add(one.task)
+    return tuple(replace(one, count=max(one.count, len(names[key]))) for key, one in by.items())
+
+
+def _difference(before: FinishedAccess, done: FinishedAccess) -> tuple[str, str] | None:
+    """What a task did differently the second time; None if that proves nothing."""
+    if before is done or before.calls > 1 or done.calls > 1:
+        return None
+    if before.access.prompts != done.access.prompts:
+        return "prompt", "its prompt was another one"
+    if done.access.prompts or done.calls or before.calls or not done.is_function:
+        return None
+    was, now = _by_key(before.access), _by_key(done.access)
+    if was == now:
+        return None
+    key = min(key for key in {*was, *now} if was.get(key) != now.get(key))
+    return SCHEME + key, f"it wrote something else under `{key}`"
+
+
+def _by_key(access: Access) -> dict[str, list[bytes | None]]:
+    by: dict[str, list[bytes | None]] = {}
+    for put in access.writes:
+        by.setdefault(put.key, []).append(put.data)
+    return by
+
+
+# What the members of a group touch, said once for all: `records/7` is `records/{{ item }}`.
+
+ITEM: Final = "{{ item }}"
+APART_MAX: Final = 3
+"""Things of one folder that are named one by one."""
+
+
+def general(what: str, item: str) -> str:
+    """A key or path with the member's item in place of its text: whole segments, or their stems."""
+    if not item:
+        return what
+    scheme, colon, rest = what.rpartition(":")
+    if "/" in item and item in rest:
+        return scheme + colon + rest.replace(item, ITEM, 1)
+    parts = rest.split("/")
+    for place in range(len(parts) - 1, -1, -1):
+        stem, dot, suffix = parts[place].partition(".")
+        if parts[place] == item:
+            parts[place] = ITEM
+        elif stem == item:
+            parts[place] = ITEM + dot + suffix
+        else:
+            continue
+        return scheme + colon + "/".join(parts)
+    return what
+
+
+def folder_of(what: str) -> str:
+    """What a key or path lies in, with the slash; of one at the top its scheme, or nothing."""
+    folder, slash, _ = what.rpartition("/")
+    if slash:
+        return folder + slash
+    scheme, colon, _ = what.rpartition(":")
+    return scheme + colon
+
+
+def condensed(things: Iterable[str]) -> tuple[str, ...]:
+    """A short list that stands for all of them: what is many in one folder is `folder/*`.
+
+    Many folders in one are `folder/**`. What lies at the top stays as it is: `*` alone would be
+    everything.
+    """
+    every = set(things)
+    while True:
+        shorter = _shorter(every)
+        if shorter == every:
+            return tuple(sorted(every))
+        every = shorter
+
+
+def _shorter(every: set[str]) -> set[str]:
+    """One step: each folder that has too many entries becomes one; what it covers goes."""
+    inside: dict[str, set[str]] = {}
+    for one in every:
+        deep = one.endswith(("/*", "/**"))
+        folder = folder_of(one.rpartition("/")[0]) if deep else folder_of(one)
+        if folder.endswith("/"):
+            inside.setdefault(folder, set()).add(one)
+    found = set(every)
+    for folder, entries in inside.items():
+        if len(entries) > APART_MAX:
+            is_flat = not any(one.endswith(("/*", "/**")) for one in entries)
+            found -= entries
+            found.add(folder + ("*" if is_flat else "**"))
+    covers = [one.rstrip("*") for one in found if one.endswith("/**")]
+    flat = {one[:-1] for one in found if one.endswith("/*")}
+    return {
+        one
+        for one in found
+        if not any(one.startswith(folder) and one != folder + "**" for folder in covers)
+        and (folder_of(one) not in flat or one.endswith("*"))
+    }
+
+
+# The `reads` and `writes` that a plan should have, by what its tasks were seen to touch.
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What one declared task was seen to touch, for all of its members."""
+
+    task: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """As a plan has it."""
+        told = [f"  {self.task}:"]
+        for key, entries in (("reads", self.reads), ("writes", self.writes)):
+            quoted = [f'"{one}"' if "{{" in one or "*" in one else one for one in entries]
+            told.append(f"    {key}: [{', '.join(quoted)}]")
+        return told
+
+
+def declarations(dones: Sequence[FinishedAccess], ground: DetectorGround) -> tuple[Learned, ...]:
+    """What to declare, task by task in declared order.
+
+    Of the files that a task reads those that another one writes, and those that it lists already:
+    others are there before the run and after it, and order nothing. An `output` declares itself.
+    """
+    touches = [touch for done in dones for touch in touches_of(done, ground.channels)]
+    written = {touch.what for touch in touches if touch.room == "path" and touch.is_write}
+    by_group: dict[int, list[ObservedTouch]] = {done.group: [] for done in dones}
+    names = {done.group: done.name.partition("[")[0] for done in dones}
+    for touch in touches:
+        declared = ground.declared(touch.group, touch.member)
+        is_listed = bool(said_of(declared, touch)) and not touch.is_loose
+        is_input = touch.room == "path" and not touch.is_write and not _has(written, touch.what)
+        is_output = touch.is_write and touch.shown in declared.outputs
+        if (is_listed or not is_input) and not is_output:
+            by_group[touch.group].append(touch)
+    return tuple(
+        Learned(
+            names[group],
+            _entries((one for one in by_group[group] if not one.is_write), ground),
+            _entries((one for one in by_group[group] if one.is_write), ground),
+        )
+        for group in sorted(by_group)
+    )
+
+
+def _has(written: Collection[str], what: str) -> bool:
+    """Whether a path was written, or with a pattern one of its paths."""
+    return what in written or (is_pattern(what) and any(matches(what, one) for one in written))
+
+
+def _entries(touches: Iterable[ObservedTouch], ground: DetectorGround) -> tuple[str, ...]:
+    """A list that has everything, with the item in place of what differs from member to member."""
+    return condensed(
+        general(touch.shown, ground.item(touch.group, touch.member)) for touch in touches
+    )

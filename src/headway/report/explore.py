@@ -1,0 +1,698 @@
+"""What happens if B runs before A completes? Tries it, for every pair, and for whole schedules.
+
+Laws:
+- The serial run in declared order is what everything is compared with. It is done twice first: a
+  task that does not give the same on the same is told as such, and nothing else is concluded.
+- A difference comes with the line that gives it again, the first prompt that is not as in the
+  serial run, what both tasks touch, and a fix.
+- What was not tried is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from math import ceil, comb
+from typing import Final, Literal
+
+from headway.base.records import digest
+from headway.errors import UsageError
+from headway.plans.expand import ExpandedPlan, Members, graph_of
+from headway.plans.sharing import channels_of
+from headway.report.schedules import (
+    Node,
+    Pair,
+    PairOf,
+    Pct,
+    RandomSchedule,
+    Schedule,
+    ScheduleText,
+    SerialSchedule,
+    Steps,
+    Tried,
+    Way,
+    ancestors,
+    edge_between,
+    every_pair,
+    interleavings,
+    pairs_of,
+    read_line,
+    sharing_pairs,
+    written,
+)
+from headway.report.stage import (
+    HASH_CHARS,
+    PROCESS,
+    HashedStage,
+    Play,
+    TrialResult,
+    TrialTouch,
+    overlap,
+)
+from headway.report.trial import Trial, TrialCast, TrialOutcome, resumed
+from headway.state.shared import Channels, canonical
+
+# A plan as it is tried: a few members of every group, and a hash for every answer.
+
+MEMBERS_MAX: Final = 3
+"""Members of a group that are tried: two meet each other, and a third shows whether it matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreSubject:
+    """A plan to be tried."""
+
+    expanded: ExpandedPlan
+    cast: TrialCast
+    play: Play
+    original: Mapping[int, int] = field(default_factory=dict)
+    """By group, how many members it has in the plan."""
+    is_slow: bool = False
+    """Whether functions are really called."""
+
+
+def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> ExploreSubject:
+    """A plan whose tasks are not performed: they answer with a hash of what they are given."""
+    original = {
+        group.index: group.members.count for group in expanded.groups if group.members is not None
+    }
+    expanded = cropped(expanded, members_max)
+    play = Play.of(expanded)
+    channels = channels_of(expanded.spec)
+    cast = TrialCast(
+        graph_of(expanded),
+        lambda: HashedStage(play),
+        Channels(channels.declared, dict.fromkeys(channels.reducers, joined)),
+        spread=spread_of(expanded),
+    )
+    return ExploreSubject(expanded, cast, play, original)
+
+
+def cropped(expanded: ExpandedPlan, members_max: int) -> ExpandedPlan:
+    """The plan with so many members of every group at most, if their items are known."""
+    groups = tuple(
+        group
+        if group.members is None
+        else replace(group, members=_some(group.members, members_max))
+        for group in expanded.groups
+    )
+    return replace(expanded, groups=groups)
+
+
+def _some(members: Members, most: int) -> Members:
+    if members.count <= most:
+        return members
+    if members.items is None:
+        matrix = members.matrix
+    else:
+        matrix = tuple((name, values[:1]) for name, values in members.matrix)
+        return Members.of(members.items[:most], matrix)
+    (name, values), *others = matrix
+    return Members.of(None, ((name, values[:most]), *((one, few[:1]) for one, few in others)))
+
+
+def spread_of(expanded: ExpandedPlan) -> dict[int, tuple[int, ...]]:
+    """Of groups whose result tells the members of others: those."""
+    index = {group.name: group.index for group in expanded.groups}
+    spread: dict[int, tuple[int, ...]] = {}
+    for group in expanded.groups:
+        each = group.task.each
+        if group.members is None and group.leader == group.index and each is not None:
+            source = index[each.source]
+            spread[source] = (*spread.get(source, ()), group.index)
+    return spread
+
+
+def joined(one: object, other: object) -> object:
+    """What stands for the user's function that combines two values: their order matters."""
+    return digest(canonical([one, other])).hex()[:HASH_CHARS]
+
+
+# Plays one schedule from its first step to its last, and tells how its end differs from another.
+
+EXCERPT_CHARS: Final = 200
+
+Kind = Literal["prompt", "result", "failure", "missing", "state", "file", "effects"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedSchedule:
+    """A schedule that came to its end."""
+
+    outcome: TrialOutcome
+    path: tuple[int, ...]
+    reran: Mapping[tuple[int, int], int]
+    """Attempts that were stale, by places: of whom, and because of whom."""
+    trace: tuple[tuple[int, TrialTouch], ...]
+    facts: int
+    """How many facts were durable, if they were counted."""
+    labels: Mapping[int, str]
+    counts: Mapping[int, int]
+    """Of every group, how many members it had."""
+
+    def touches(self, place: int) -> list[TrialTouch]:
+        """What a task touched."""
+        return [one for who, one in self.trace if who == place and one.kind != "task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that is not as in the serial run."""
+
+    kind: Kind
+    where: str
+    """The task, the key, the file, or the channel."""
+    serial: str
+    """The first line that differs, as it is in the serial run."""
+    got: str
+    line: int = 0
+    """Of a prompt: which line that is, from 1."""
+    before: str = ""
+    """The line above it."""
+
+
+@dataclass(slots=True)
+class Player:
+    """Plays schedules of one plan."""
+
+    cast: TrialCast
+    length: int = 0
+    """Steps of the serial run: where priorities may change."""
+    counts: Mapping[int, int] = field(default_factory=dict)
+
+    def schedule(self, line: ScheduleText) -> Schedule:
+        """Who chooses, for a text that was read."""
+        match line.kind:
+            case "steps":
+                return Steps(line.places)
+            case "random":
+                return RandomSchedule(line.seed)
+            case "pct":
+                return Pct.of(line.seed, line.depth, self.length)
+            case "pair":
+                first, second = line.places
+                places = self.cast.places()
+                both = tuple(
+                    ancestors(self.cast.graph, places, one, self.counts) for one in (first, second)
+                )
+                return Pair(first, second, line.way, line.steps, (both[0], both[1]), line.is_late)
+        return SerialSchedule()
+
+    def play(self, line: ScheduleText, is_traced: bool = False) -> PlayedSchedule:
+        """Take all steps."""
+        schedule = self.schedule(line)
+        path: list[int] = []
+        trial = Trial(self.cast, kill_at=line.crash)
+        trial.trace = [] if is_traced else None
+        facts = 0
+        trial.open()
+        while True:
+            while trial.ready and not trial.is_over:
+                place = schedule.choose(trial.ready, len(path))
+                path.append(place)
+                trial.take(place)
+            facts += len(trial.facts or ())
+            if not trial.is_killed:
+                break
+            trial = resumed(trial)
+        try:
+            return PlayedSchedule(
+                trial.outcome(), tuple(path), trial.reran, tuple(trial.trace or ()), facts,
+                trial.labels(), trial.counts(),
+            )  # fmt: skip
+        finally:
+            trial.close()
+
+
+def difference(
+    serial: TrialOutcome, got: TrialOutcome, label: Callable[[int], str]
+) -> Difference | None:
+    """What differs first: prompts in serial order, then results, state, files and effects."""
+    places = sorted(serial.results.keys() | got.results.keys())
+    for compare in (_prompts, _results):
+        for place in places:
+            found = compare(label(place), serial.results.get(place), got.results.get(place))
+            if found is not None:
+                return found
+    return (
+        _entries("state", {key: name.hex() for key, name in serial.state},
+                 {key: name.hex() for key, name in got.state})
+        or _entries("file", serial.world, got.world)
+        or _entries("effects", _told(serial.effects), _told(got.effects))
+    )  # fmt: skip
+
+
+def _told(effects: Mapping[str, tuple[bytes, ...]]) -> dict[str, str]:
+    return {name: ", ".join(one.decode() for one in data) for name, data in effects.items()}
+
+
+def _prompts(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
+    if serial is None or got is None:
+        return None
+    both = zip_longest(serial.prompts, got.prompts, fillvalue="")
+    parting = ((one, other) for one, other in both if one != other)
+    return next((_lines(label, one, other) for one, other in parting), None)
+
+
+def _lines(label: str, serial: str, got: str) -> Difference:
+    """Where two texts part."""
+    both = list(zip_longest(serial.split("\n"), got.split("\n"), fillvalue=""))
+    number = next(number for number, (one, other) in enumerate(both) if one != other)
+    before = both[number - 1][0] if number else ""
+    one, other = both[number]
+    start = _parting(one, other)
+    return Difference(
+        "prompt", label, _cut(one, start), _cut(other, start), number + 1, _cut(before, 0)
+    )
+
+
+def _results(label: str, serial: TrialResult | None, got: TrialResult | None) -> Difference | None:
+    if serial == got:
+        return None
+    if serial is None or got is None:
+        there = "it has no result"
+        return Difference("missing", label, "" if serial else there, "" if got else there)
+    if serial.fault != got.fault:
+        return Difference("failure", label, serial.fault or "a result", got.fault or "a result")
+    one, other = serial.body.decode("utf-8", "replace"), got.body.decode("utf-8", "replace")
+    start = _parting(one, other)
+    return Difference("result", label, _cut(one, start), _cut(other, start))
+
+
+def _entries(kind: Kind, serial: Mapping[str, str], got: Mapping[str, str]) -> Difference | None:
+    for name in sorted(serial.keys() | got.keys()):
+        one, other = serial.get(name, "nothing"), got.get(name, "nothing")
+        if one != other:
+            start = _parting(one, other)
+            return Difference(kind, name, _cut(one, start), _cut(other, start))
+    return None
+
+
+def _parting(one: str, other: str) -> int:
+    """How many characters two texts have in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _cut(text: str, start: int) -> str:
+    """A part of a long line, around where it matters."""
+    if len(text) <= EXCERPT_CHARS:
+        return text
+    first = max(0, min(start - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
+    last = first + EXCERPT_CHARS
+    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+
+
+# Turns pairs of tasks around, one after another, and judges what came of it.
+
+PAIRS_MAX: Final = 2_000
+"""Pairs that are really turned around; of more, those that share something."""
+WAYS: Final = 4
+"""Schedules for one pair, about."""
+INNER_MAX: Final = 6
+"""Places within a task's steps at which the other one of a pair runs."""
+
+Verdict = Literal["blocked", "commutes", "re-ran", "differs", "untried"]
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """What happens if the second task of a pair runs before the first one completes."""
+
+    first: str
+    second: str
+    verdict: Verdict
+    count: int = 1
+    """Pairs of members that this one stands for."""
+    edge: str = ""
+    """Why it cannot happen."""
+    reran: int = 0
+    """Attempts that were done again."""
+    shares: tuple[str, ...] = ()
+    """What both touch and one of them changes."""
+    difference: Difference | None = None
+    replay: str = ""
+    fix: str = ""
+    """What to add to the plan so that the order is always the declared one."""
+    other_fix: str = ""
+    """The same for the other order, where the first task reads what the second one writes."""
+
+
+def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
+    """Every pair, turned around; of very many, those that share something."""
+    expanded, serial = explorer.subject.expanded, explorer.serial
+    order = sorted(range(len(expanded.groups)), key=explorer.places.group)
+    groups = every_pair(order)
+    if comb(len(order) + 1, 2) > PAIRS_MAX:
+        sharing = sharing_pairs(order, _touched_by_group(explorer))
+        explorer.apart = comb(len(order) + 1, 2) - len(sharing)
+        groups = iter(sharing)
+    every = list(pairs_of(expanded, groups, serial.counts, explorer.subject.original))
+    most, tried = explorer.most(PAIRS_MAX, WAYS), 0
+    for number, pair in enumerate(every):
+        explorer.tell("pairs", number, len(every))
+        first, second = (explorer.places.task(*node) for node in (pair.first, pair.second))
+        known = PairVerdict(serial.labels[first], serial.labels[second], "untried", pair.count)
+        edge = edge_between(expanded, explorer.subject.cast.graph, pair.first, pair.second)
+        if edge:
+            yield replace(known, verdict="blocked", edge=edge)
+        elif tried < most:
+            tried += 1
+            yield _turned(explorer, pair, (first, second), known)
+        else:
+            yield known
+
+
+def _touched_by_group(explorer: Explorer) -> dict[int, list[TrialTouch]]:
+    touched: dict[int, list[TrialTouch]] = {}
+    for place, touch in explorer.serial.trace:
+        if touch.kind != "task":
+            touched.setdefault(explorer.places.who(place)[0], []).append(touch)
+    return touched
+
+
+def _turned(
+    explorer: Explorer, pair: PairOf, both: tuple[int, int], known: PairVerdict
+) -> PairVerdict:
+    """What comes of it if the second one runs before the first one completes."""
+    reran = 0
+    for way, steps in _ways(explorer, both):
+        line = ScheduleText("pair", both, way, steps)
+        played = explorer.player.play(line, is_traced=True)
+        changed = explorer.difference(played)
+        late = replace(line, is_late=True)
+        if played.reran and both[::-1] not in played.reran:
+            # Others made it run again, whom it has passed too.
+            played = explorer.player.play(late, is_traced=True)
+        reran = max(reran, played.reran.get((both[1], both[0]), 0))
+        if changed is None:
+            continue
+        shared = shared_by(played.touches(both[0]), played.touches(both[1]))
+        if not shared and not hidden_by(played.touches(both[0]), played.touches(both[1])):
+            continue  # The second one has passed others too, and it was one of them.
+        if not shared or changed.where not in (known.first, known.second):
+            again = explorer.difference(explorer.player.play(late))
+            if again is None:
+                continue
+            line, changed = late, again
+        return replace(
+            known, verdict="differs", reran=reran, difference=changed, shares=shared,
+            replay=written(line, explorer.places), fix=_fix(explorer, pair.first, pair.second),
+            other_fix=_other_fix(explorer, pair, played.touches(both[0]), played.touches(both[1])),
+        )  # fmt: skip
+    return replace(known, verdict="re-ran" if reran else "commutes", reran=reran)
+
+
+def _ways(explorer: Explorer, both: tuple[int, int]) -> Iterator[tuple[Way, int]]:
+    """Before it, within it, and around it, at each of its steps."""
+    yield "before", 1
+    first, second = (explorer.serial.path.count(one) for one in both)
+    for steps in range(1, min(first, INNER_MAX)):
+        yield "inside", steps
+    for steps in range(1, min(second, INNER_MAX)):
+        yield "around", steps
+
+
+def _fix(explorer: Explorer, first: Node, second: Node) -> str:
+    """What to add to the plan, as it is written there."""
+    groups = explorer.subject.expanded.groups
+    task, needed = groups[second[0]].task, groups[first[0]].name
+    if first[0] == second[0]:
+        return f"{task.name}:\n  queue: {task.name}"
+    needs = ", ".join((*task.needs, needed))
+    return f"{task.name}:\n  needs: {f'[{needs}]' if task.needs else needs}"
+
+
+def _other_fix(
+    explorer: Explorer, pair: PairOf, first: list[TrialTouch], second: list[TrialTouch]
+) -> str:
+    """Perhaps the first one was to see what the second one does."""
+    reads = [touch for touch in first if touch.kind != PROCESS and not touch.is_write]
+    writes = [touch for touch in first if touch.kind != PROCESS and touch.is_write]
+    is_reader = overlap(reads, second) and not overlap(writes, second)
+    is_other = pair.first[0] != pair.second[0]
+    return _fix(explorer, pair.second, pair.first) if is_reader and is_other else ""
+
+
+def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, ...]:
+    """What two tasks both touch and one of them changes, in words."""
+    known = [touch for touch in first if touch.kind != PROCESS]
+    found = overlap(known, second)
+    return tuple(dict.fromkeys(f"{one.kind} `{one.what}`" for one in found))
+
+
+def hidden_by(first: list[TrialTouch], second: list[TrialTouch]) -> bool:
+    """Whether both are code that may share what nobody sees."""
+    return all(any(touch.kind == PROCESS for touch in one) for one in (first, second))
+
+
+ALL_MAX: Final = 150_000
+"""Schedules that are all tried, without reduction: five tasks of two steps have 113,400."""
+REDUCED_MAX: Final = 5_000
+DRAWN_MAX: Final = 2_000
+SLOW: Final = 20
+"""Where functions are really called, so many times fewer schedules are tried."""
+WORK_MAX: Final = 200_000
+"""Steps for pairs, for drawn schedules and for crashes each: some ten seconds."""
+REDUCED_TASKS_MAX: Final = 100
+PRIORITIES_MAX: Final = 500
+"""Of more tasks these take too long to find out who is next: chance does not."""
+CRASHES_MAX: Final = 300
+DIFFERENCES_MAX: Final = 20
+"""Differences that are kept: whoever has more starts with these."""
+
+Search = Literal["none", "all", "reduced", "drawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreOptions:
+    """How much is tried."""
+
+    schedules: int | None = None
+    """Beside pairs; None is as many as fits."""
+    seed: int = 1
+    depth: int = 3
+    is_pairs_only: bool = False
+    tasks_max: int = 5
+    """So many tasks at most are tried in every order."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSchedule:
+    """A schedule that ends differently."""
+
+    replay: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What was tried, and what came of it."""
+
+    plan: str
+    tasks: int
+    pairs: tuple[PairVerdict, ...] = ()
+    apart: int = 0
+    """Pairs of groups that touch nothing of each other's, where there are too many to try all."""
+    search: Search = "none"
+    schedules: int = 0
+    is_complete: bool = False
+    """Whether no order is left that could give anything else."""
+    reran: int = 0
+    """Schedules in which an attempt was done again."""
+    crashes: int = 0
+    differing: int = 0
+    """Schedules and crashes that end differently."""
+    failures: tuple[FailedSchedule, ...] = ()
+    nondeterministic: Difference | None = None
+    failed: tuple[str, ...] = ()
+    """Tasks that fail in the serial run too, and why."""
+
+    @property
+    def differs(self) -> bool:
+        return (
+            self.differing > 0
+            or self.nondeterministic is not None
+            or any(pair.verdict == "differs" for pair in self.pairs)
+        )
+
+
+Tell = Callable[[str, int, int], None]
+"""Told what is being tried, how much of it is done, and of how much (0 if nobody knows)."""
+
+
+def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Explored:
+    """Try a plan."""
+    explorer = Explorer(subject, options, tell)
+    serial = explorer.serial
+    found = Explored(
+        subject.expanded.spec.name, len(serial.labels),
+        failed=tuple(
+            f"{serial.labels[place]}: {done.fault}"
+            for place, done in sorted(serial.outcome.results.items())
+            if done.fault
+        ),
+    )  # fmt: skip
+    changed = explorer.difference(explorer.player.play(ScheduleText("serial")))
+    if changed is not None:
+        return replace(found, nondeterministic=changed)
+    pairs = tuple(turned_pairs(explorer))
+    found = replace(found, pairs=pairs, apart=explorer.apart)
+    if options.is_pairs_only:
+        return found
+    return explorer.crash(explorer.search(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorerStatistics:
+    """Steps of the serial run, and schedules that were played."""
+
+    steps: int
+    played: int
+
+
+class Explorer:
+    """Tries one plan in many ways."""
+
+    def __init__(self, subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> None:
+        self.subject = subject
+        self._options = options
+        self.tell = tell
+        self._played = 0
+        self._slow = SLOW if subject.is_slow else 1
+        self.apart = 0
+        """Pairs of groups that share nothing, where not all are tried."""
+        self.player = Player(subject.cast)
+        self.places = subject.cast.places()
+        self.serial = self.player.play(ScheduleText("serial"), is_traced=True)
+        self.player.length = len(self.serial.path)
+        self.player.counts = self.serial.counts
+
+    def __repr__(self) -> str:
+        return f"<Explorer {self.statistics()}>"
+
+    def statistics(self) -> ExplorerStatistics:
+        return ExplorerStatistics(len(self.serial.path), self._played)
+
+    def difference(self, played: PlayedSchedule) -> Difference | None:
+        """How a schedule ended differently from the serial run."""
+        self._played += 1
+        if played.outcome == self.serial.outcome:
+            return None
+        labels = {**self.serial.labels, **played.labels}
+        return difference(self.serial.outcome, played.outcome, labels.__getitem__)
+
+    def replay(self, text: str) -> Explored:
+        """One schedule again."""
+        line = read_line(text, self.places)
+        found = Explored(self.subject.expanded.spec.name, len(self.serial.labels), schedules=1)
+        played = self.player.play(line)
+        if line.crash > played.facts:
+            raise UsageError(
+                f"`{text}` kills nothing: only {played.facts} facts are durable in this schedule",
+                hint=f"pass crash=1 to crash={played.facts}",
+            )
+        changed = self.difference(played)
+        if changed is None:
+            return found
+        again = written(line, self.places)
+        return replace(found, differing=1, failures=(FailedSchedule(again, changed),))
+
+    def most(self, wanted: int, plays: int = 1) -> int:
+        """So many that it takes no longer than people wait."""
+        steps = self._slow * plays * (len(self.serial.path) + 1)
+        return max(1, min(wanted // self._slow, WORK_MAX // steps))
+
+    def search(self, found: Explored) -> Explored:
+        """Whole schedules: all, one of each kind, or some that are drawn."""
+        options = self._options
+        counts = list(Counter(self.serial.path).values())
+        if len(counts) <= options.tasks_max and orders(counts) <= ALL_MAX // self._slow:
+            return self._every(found, "all", options.schedules or ALL_MAX)
+        if len(counts) <= REDUCED_TASKS_MAX:
+            found = self._every(found, "reduced", options.schedules or self.most(REDUCED_MAX))
+        if found.is_complete:
+            return found
+        return self._drawn(found, options.schedules or self.most(DRAWN_MAX))
+
+    def _every(self, found: Explored, search: Search, most: int) -> Explored:
+        """Depth first, up to so many."""
+        count = reran = differing = 0
+        failures = list(found.failures)
+        total = min(most, orders(list(Counter(self.serial.path).values())))
+        for tried in interleavings(self.subject.cast, is_reduced=search == "reduced"):
+            if count == most:
+                break
+            count += 1
+            reran += bool(tried.trial.reran)
+            changed = self._changed(tried)
+            if changed is not None:
+                differing += 1
+                if len(failures) < DIFFERENCES_MAX:
+                    line = written(ScheduleText("steps", tuple(tried.path)), self.places)
+                    failures.append(FailedSchedule(line, changed))
+            if count % 64 == 0:
+                self.tell("schedules", count, total)
+        else:
+            found = replace(found, is_complete=True)
+        return replace(
+            found, search=search, schedules=count, reran=reran,
+            differing=found.differing + differing, failures=tuple(failures),
+        )  # fmt: skip
+
+    def _changed(self, tried: Tried) -> Difference | None:
+        outcome = tried.trial.outcome()
+        self._played += 1
+        if outcome == self.serial.outcome:
+            return None
+        labels = {**self.serial.labels, **tried.trial.labels()}
+        return difference(self.serial.outcome, outcome, labels.__getitem__)
+
+    def _drawn(self, found: Explored, most: int) -> Explored:
+        """By priorities, and by chance."""
+        options = self._options
+        for number in range(most):
+            seed = options.seed + number // 2
+            line = ScheduleText("random", seed=seed)
+            if number % 2 == 0 and len(self.serial.labels) <= PRIORITIES_MAX:
+                line = ScheduleText("pct", seed=seed, depth=options.depth)
+            found = self._one(found, line)
+            found = replace(found, search="drawn", schedules=found.schedules + 1)
+            self.tell("schedules", number + 1, most)
+        return found
+
+    def crash(self, found: Explored) -> Explored:
+        """Killed after every durable fact of some schedules, and resumed."""
+        lines = [ScheduleText("serial")]
+        lines += (ScheduleText("random", seed=self._options.seed + number) for number in range(3))
+        points: list[ScheduleText] = []
+        for line in lines:
+            # So many facts are never durable: they are only counted.
+            played = self.player.play(replace(line, crash=1 << 40))
+            if self.difference(played) is None:
+                points += (replace(line, crash=at) for at in range(1, played.facts + 1))
+        chosen = points[:: ceil(len(points) / self.most(CRASHES_MAX))]
+        for number, line in enumerate(chosen):
+            self.tell("crashes", number, len(chosen))
+            found = self._one(found, line)
+        return replace(found, crashes=len(chosen))
+
+    def _one(self, found: Explored, line: ScheduleText) -> Explored:
+        played = self.player.play(line)
+        changed = self.difference(played)
+        found = replace(found, reran=found.reran + bool(played.reran and not line.crash))
+        if changed is None:
+            return found
+        failures = (*found.failures, FailedSchedule(written(line, self.places), changed))
+        return replace(found, differing=found.differing + 1, failures=failures[:DIFFERENCES_MAX])
+
+
+def orders(counts: list[int]) -> int:
+    """In how many orders tasks with so many steps each can take them, if nothing keeps them."""
+    total, ways = 0, 1
+    for count in counts:
+        total += count
+        ways *= comb(total, count)
+    return ways

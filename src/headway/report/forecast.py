@@ -1,0 +1,645 @@
+"""Time and cost of a plan before it runs: the same engine, on drawn sizes, in virtual time.
+
+Laws:
+- Nothing is sent and nothing is learned: forecasting twice gives the same numbers.
+- Many draws of sizes and speeds say how uncertain the work is; a few of them are rehearsed with the
+  engine, the quota and a provider like the account, and say what the fluid model leaves out.
+- What nobody knows is assumed, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, inf, log, sqrt
+from typing import Final
+
+from headway.base.numbers import median, percentile
+from headway.base.values import Amounts, Charging, Limit, Resource
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, Strategy, Waves
+from headway.pacing.estimate import InputRatio, Price
+from headway.pacing.headers import DIALECTS, PLAIN
+from headway.pacing.lane import Lane, lane_of, new_lane
+from headway.pacing.length import OutputLength
+from headway.pacing.memory import (
+    HOUR_UNKNOWN,
+    AccountTerms,
+    ChronicleMemory,
+    LaneMemory,
+    lately,
+    minutes_seen,
+)
+from headway.report.bound import bound
+from headway.report.health import slower_at
+from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
+from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
+from headway.sim.account import Terms
+from headway.sim.clients import PacedDoor
+from headway.sim.draw import Neighbour, normal
+from headway.sim.provider import Latency, Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed
+
+# What a run will probably take: the record that forecasts give and reports compare with.
+
+MONEY: Final = "micro-dollars"
+"""What a portion's name begins with that is not counted in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadNumber:
+    """A number that is not known: one in ten is lower than `low`, one in ten higher than `high`."""
+
+    low: float
+    mid: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a run takes of something that is finite: a usage window, a month's budget."""
+
+    name: str
+    """`5h window of HOST`, `tokens of 2026-11`."""
+    of: float
+    used: float
+    """Before the run."""
+    takes: SpreadNumber
+    resets_s: float | None = None
+    """From now, where it is a usage window; a budget does not come back by waiting."""
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.of - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """One way to perform a plan, in numbers."""
+
+    strategy: str
+    tasks: int
+    calls: SpreadNumber
+    time_s: SpreadNumber
+    input_tokens: SpreadNumber
+    output_tokens: SpreadNumber
+    microusd: SpreadNumber | None
+    """None: nobody knows the price of a model in it."""
+    bound_s: float
+    """The least time in which the middle one of the draws can be done."""
+    binding: str
+    """What makes the bound so long: `input/60s`, `width`, `critical path`."""
+    width: float
+    """Calls in flight, on average."""
+    refused: float
+    """Calls that are turned away, on average."""
+    learned_calls: int
+    """Calls that sizes and speeds were learned from; 0: they are what is usual."""
+    learned_from: str
+    portions: tuple[Portion, ...] = ()
+    unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What nobody knows and was taken as given, a sentence each."""
+    budget_width: int | None = None
+    """Calls that may be in flight at once for the budgets' sake: each may cost as much as it can
+    until it has ended. None: no budget, or one that covers all calls at once."""
+
+    @property
+    def tokens(self) -> SpreadNumber:
+        """Input and output together; ends are added, so the spread is no narrower than it is."""
+        one, other = self.input_tokens, self.output_tokens
+        return SpreadNumber(one.low + other.low, one.mid + other.mid, one.high + other.high)
+
+
+# How long work takes if calls were a fluid: the model that names what binds, and costs nothing.
+
+WIDTH_MAX: Final = 4096
+"""The widest that is looked at."""
+
+PATH: Final = "critical path"
+WIDTH: Final = "width"
+HERE: Final = "this machine"
+FREE: Final = (PATH, WIDTH, HERE)
+"""Terms that are no limits."""
+
+LAST_SHARE: Final = 0.5
+"""The last call is one of ordinary length: the middle one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRoom:
+    """A limit, and what may be had of it."""
+
+    limit: Limit
+    free: float
+    """Now."""
+    rate_per_s: float
+    """What flows in for us: less than all of it if the user set a ceiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """All that may be had."""
+
+    limits: tuple[LimitRoom, ...] = ()
+    width_max: float = inf
+    """Calls in flight at once."""
+    places: float = inf
+    """Tasks that this machine takes at once."""
+    keeps: bool = False
+    """Whether all of `max_tokens` counts, used or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How long the work takes, and what each of its terms says."""
+
+    time_s: float
+    binding: str
+    terms: tuple[tuple[str, float], ...]
+    width: float
+    """Calls in flight on average, if it takes that long."""
+    least_s: float
+    """The same with the shortest call as the last one: nothing is faster."""
+
+
+def flow_of(
+    one: DrawnPlan,
+    latency: Latency,
+    room: Rooms,
+    times: float = 1.0,
+) -> Flow:
+    """The model, for one draw.
+
+    A draw of a part of the work stands for so many `times` as much; its chains are no longer.
+    """
+    calls = [call for made in one.calls for call in made]
+    works = sorted(latency.work_s(call.output_tokens) for call in calls)
+    work_s = times * sum(works)
+    width = best_width(latency, min(room.width_max, max(1.0, times * len(calls))))
+    terms = [(PATH, path_s(one, latency)), (HERE, times * sum(one.seconds) / room.places)]
+    if calls:
+        terms.append((WIDTH, work_s * latency.slowdown(width) / width))
+    last_s = works[int(LAST_SHARE * len(works))] if works else 0.0
+    given, gave = times * one.amounts.input_tokens, times * one.amounts.output_tokens
+    if room.keeps:
+        gave = times * sum(call.max_tokens for call in calls)
+    taken: dict[Resource, float] = {
+        "requests": times * len(calls),
+        "input": given,
+        "output": gave,
+        "tokens": given + gave,
+        "spend": times * one.amounts.spend_microusd,
+    }
+    for one_limit in room.limits:
+        need = max(0.0, taken.get(one_limit.limit.resource, 0.0) - one_limit.free)
+        if need > 0.0 and one_limit.rate_per_s > 0.0:
+            terms.append((one_limit.limit.name, need / one_limit.rate_per_s + last_s))
+    binding, time_s = max(terms, key=lambda term: term[1])
+    least_s = time_s - (last_s - works[0]) if binding not in FREE else time_s
+    width = min(width, work_s / max(time_s, 1e-9))
+    return Flow(time_s, binding, tuple(terms), width * latency.slowdown(width), least_s)
+
+
+def best_width(latency: Latency, most: float) -> float:
+    """The width with the highest throughput, of those that are allowed."""
+    widest = max(1, int(min(most, WIDTH_MAX)))
+    if latency.sigma == 0.0 and latency.kappa == 0.0:
+        return float(widest)
+    return float(max(range(1, widest + 1), key=lambda n: n / latency.slowdown(n)))
+
+
+def path_s(one: DrawnPlan, latency: Latency) -> float:
+    """The longest chain of tasks that need one another, each alone on the account."""
+    ends: list[float] = []
+    number = 0
+    for part in one.outline.parts:
+        for _ in range(part.count):
+            begins_s = max((ends[other] for other in one.needs[number]), default=0.0)
+            takes_s = one.seconds[number] + sum(
+                latency.work_s(call.output_tokens) for call in one.calls[number]
+            )
+            ends.append(begins_s + takes_s)
+            number += 1
+    return max(ends, default=0.0)
+
+
+# What a plan will cost, before anything is sent: about so much, and at most so much.
+
+ASK_MICROUSD: Final = 5_000_000
+"""Above five dollars nobody's plan should start by accident."""
+
+FRAME_TOKENS: Final = 80
+"""What formats add around a prompt, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalls:
+    """Calls of one model that a plan will make."""
+
+    model: str
+    price: Price | None
+    """`None`: nobody knows it."""
+    members: int
+    prompt_bytes: int
+    """Of all members together."""
+    max_tokens: int
+    """The longest answer of each."""
+    repairs: int = 0
+    """How often each may be asked again, with its answer in the prompt."""
+    content: str = "english"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceGuess:
+    """What a plan costs."""
+
+    expected_microusd: int = 0
+    ceiling_microusd: int = 0
+    """If every answer is as long as it may be, and every repair is needed."""
+    calls: int = 0
+    unpriced: tuple[str, ...] = ()
+    """Models whose price nobody knows: what they cost is not in the sums."""
+
+    def is_above(self, microusd: int) -> bool:
+        """Whether it will probably cost more than this."""
+        return self.expected_microusd > microusd
+
+
+def guess_price(askings: Iterable[ModelCalls]) -> PriceGuess:
+    """The sum over a plan's prompts. Answers are taken to be as long as answers usually are."""
+    expected = ceiling = calls = 0
+    unpriced: dict[str, None] = {}
+    ratio, length = InputRatio(), OutputLength()
+    for asking in askings:
+        calls += asking.members
+        if asking.price is None:
+            unpriced[asking.model] = None
+            continue
+        tokens_in = ratio.estimate(
+            asking.model, asking.content, asking.prompt_bytes, asking.members
+        )
+        each_out = length.expect(asking.model, tokens_in, float(asking.max_tokens))
+        if asking.members:
+            expected += asking.price.cost_microusd(Amounts(tokens_in, asking.members * each_out))
+            ceiling += _most(asking, asking.price)
+    return PriceGuess(expected, ceiling, calls, tuple(unpriced))
+
+
+def _most(asking: ModelCalls, price: Price) -> int:
+    """The first calls, and repairs that read the answers so far again: a byte is a token at most.
+
+    An answer is read again as at most as many tokens as it was written in.
+    """
+    rounds = 1 + asking.repairs
+    outputs = rounds * asking.members * asking.max_tokens
+    inputs = rounds * (asking.prompt_bytes + asking.members * FRAME_TOKENS)
+    again = asking.members * (asking.max_tokens + FRAME_TOKENS) * rounds * asking.repairs // 2
+    return price.cost_microusd(Amounts(float(inputs + again), float(outputs)))
+
+
+REHEARSALS_MIN: Final = 3
+REHEARSALS_MAX: Final = 15
+"""Fewer say nothing of how they differ, and more say it no better."""
+
+MODEL_DOUBT: Final = 0.03
+"""How far off a provider is from its model though all numbers are right, as a logarithm."""
+
+SPEED_STREAM: Final = 121
+MODEL_STREAM: Final = 122
+REHEARSAL_SEED: Final = 104_729
+
+LATELY_MIN: Final = 15
+OTHERS_MIN: Final = 0.05
+OTHERS_DOUBT: Final = 0.15
+"""Less than this is what estimates are off by, and nobody: in one minute the larger share, in many
+minutes by the root of their number less."""
+
+OTHERS_MAX: Final = 0.5
+"""Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
+the most: more is not theirs."""
+
+EXACT_CALLS_MAX: Final = 4
+"""Calls whose best order is searched for, for the bound: with more that can take seconds."""
+
+LENGTHS_SEEN_MAX: Final = 200
+"""Calls that lengths are told of before a rehearsal."""
+
+LOW: Final = 0.1
+HIGH: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much is computed for a forecast."""
+
+    draws: int = 60
+    """Ways in which a plan may go. The ends of a spread are the sixth of 60 from either side."""
+    rehearsed_calls: int = 900
+    """In all rehearsals together; 0: nothing is rehearsed."""
+    cropped_calls: int = 300
+    """A larger plan is rehearsed with fewer tasks: what the fluid leaves out is at its ends. The
+    bound of a larger plan is that of its fluid."""
+    drawn_calls: int = 500
+    """Of a larger plan a part is drawn, which stands for all of it."""
+
+
+FULL: Final = Depth()
+"""About a second of CPU, however large the plan is."""
+
+QUICK: Final = Depth(24, 120, 60, 200)
+"""About a tenth of that, for a run that is about to begin."""
+
+ROUGH: Final = Depth(24, 0, 60, 100)
+"""Without rehearsals, where nothing was seen: no computation makes a guess better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """What an account is known to allow, at the moment of asking."""
+
+    memory: LaneMemory
+    terms: AccountTerms = AccountTerms()
+    age_s: float = 0.0
+    """How long ago `memory` was so."""
+    hour: int = HOUR_UNKNOWN
+    """Of the day, on the wall, at which it is asked for."""
+
+    def lane(self) -> Lane:
+        """The account as the broker would take it up now, at second 0."""
+        memory, terms = self.memory, self.terms
+        dialect = DIALECTS.get(memory.dialect, PLAIN)
+        if not (memory.levels or memory.profile.curve or memory.windows):
+            return new_lane(memory.account, memory.group, terms, dialect, 0.0)
+        return lane_of(memory, terms, dialect, -self.age_s, 0.0)
+
+    def cropped(self, share: float) -> Footing:
+        """The same with so much of what is free now: for a part of a plan limits bind as soon."""
+        memory = self.lane().memory(0.0)
+        levels = tuple(
+            replace(told, remaining=share * max(0.0, told.remaining or 0.0))
+            for told in memory.levels
+        )
+        return Footing(replace(memory, levels=levels), self.terms, hour=self.hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All that a forecast is made from."""
+
+    footing: Footing
+    seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
+    """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
+    learned_from: str = ""
+    places: float = inf
+    """Tasks that this machine takes at once, as far as was seen."""
+    hours: tuple[int, ...] = ()
+    """Of the day, at which calls were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastGround:
+    """What was made of the knowledge: sizes, speed, and the account as a provider."""
+
+    sizes: Mapping[str, Sizes]
+    speed: Speed
+    spec: ProviderSpec
+    rooms: Rooms
+    lengths: tuple[tuple[str, SeenCall], ...]
+    share: float
+    calls: int
+    assumed: tuple[str, ...]
+    is_known: bool
+    """Whether it was learned before how many calls at once are worth it."""
+
+    def under(self, strategy: Strategy) -> ForecastGround:
+        """The same where no more tasks are active at once than a strategy lets."""
+        most, rooms = strategy.room(0), self.rooms
+        width, places = min(rooms.width_max, most), min(rooms.places, most)
+        return replace(self, rooms=replace(rooms, width_max=width, places=places))
+
+
+def ground_of(knowledge: Knowledge) -> ForecastGround:
+    """Fit all that was seen."""
+    lane = knowledge.footing.lane()
+    sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
+    every = max(knowledge.seen.values(), key=len, default=())
+    profile = lane.quota.profile()
+    speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
+    if speed.calls == 0 and not profile.curve:
+        speed = UNKNOWN
+    slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
+    speed = replace(speed, latency=_times_slower(speed.latency, slower))
+    others = _others(knowledge.footing.memory.chronicle)
+    rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
+    width = lane.quota.statistics().belief.width
+    slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
+    limits = tuple(room.limit for room in rooms)
+    if slots < inf:
+        limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
+    neighbour = Neighbour(share=others) if others > 0.0 else None
+    charging: Charging = "kept" if profile.kept else lane.dialect.charging
+    terms = Terms(limits, charging=charging, used=used, neighbour=neighbour)
+    spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
+    lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
+    assumed = tuple(_assumed(rooms, slots, speed, len(every)))
+    if slower != 1.0:
+        words = f"at this hour a token takes {slower:.1f} times as long as when calls were seen"
+        assumed = (*assumed, words)
+    if others > 0.0:
+        assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
+    room = Rooms(rooms, slots, knowledge.places, keeps=bool(profile.kept))
+    return ForecastGround(
+        sizes, speed, spec, room, tuple(lengths[-LENGTHS_SEEN_MAX:]),
+        knowledge.footing.terms.share, len(every), assumed, bool(profile.curve),
+    )  # fmt: skip
+
+
+def foresee(
+    outline: Outline,
+    knowledge: Knowledge,
+    strategy: Strategy = Adaptive(),
+    seed: int = 1,
+    depth: Depth = FULL,
+) -> Foreseen:
+    """What a plan will take, performed like this."""
+    ground = ground_of(knowledge).under(strategy)
+    part = cropped(outline, depth.drawn_calls)
+    scale = outline.times(part)
+    draws = [_draw(part, ground, seed + index, scale) for index in range(depth.draws)]
+    order = sorted(range(depth.draws), key=lambda at: draws[at][1].time_s)
+    small = cropped(outline, depth.cropped_calls)
+    chosen = [seed + at for at in _chosen(order, small, depth)]
+    stage, few = ground, knowledge
+    if small is not outline:
+        few = replace(knowledge, footing=knowledge.footing.cropped(1.0 / outline.times(small)))
+        stage = ground_of(few).under(strategy)
+    offs, ran = _rehearsed(small, stage, strategy, few, chosen)
+    middle, flow = draws[order[depth.draws // 2]]
+    # Every wave has an end of its own; everything else has one.
+    is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
+    times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
+    least_s, binding = _bound(middle, flow, ground, depth)
+    priced = all(part.price is not None for part in outline.parts if part.asks)
+    amounts = [one.amounts for one, _ in draws]
+    cost = _spread([float(amount.spend_microusd) for amount in amounts], scale)
+    refused = sum(one.refused for one in ran) / max(1, len(ran))
+    return Foreseen(
+        strategy.name, outline.tasks, _spread([float(one.count) for one, _ in draws], scale),
+        _spread(times), _spread([amount.input_tokens for amount in amounts], scale),
+        _spread([amount.output_tokens for amount in amounts], scale), cost if priced else None,
+        min(least_s, median(times)), binding, _width(ran, flow, small is outline),
+        refused * outline.times(small), ground.calls, knowledge.learned_from,
+        unpriced=tuple({p.model: None for p in outline.parts if p.asks and p.price is None}),
+        assumed=ground.assumed,
+    )  # fmt: skip
+
+
+def _draw(
+    outline: Outline, ground: ForecastGround, seed: int, scale: float = 1.0
+) -> tuple[DrawnPlan, Flow]:
+    """One way in which the plan may go, and how long that takes as a fluid."""
+    one = drawn(outline, ground.sizes, ground.speed, seed)
+    latency = _latency(ground.speed, seed)
+    return one, flow_of(one, latency, ground.rooms, scale)
+
+
+def _latency(speed: Speed, seed: int) -> Latency:
+    """The provider's speed as it may really be."""
+    return _times_slower(speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0)))
+
+
+def _times_slower(known: Latency, times: float) -> Latency:
+    return replace(
+        known,
+        first_byte_s=known.first_byte_s * times,
+        per_output_token_s=known.per_output_token_s * times,
+    )
+
+
+def _chosen(order: Sequence[int], outline: Outline, depth: Depth) -> list[int]:
+    """Draws to be rehearsed: spread over all of them by the time that they take."""
+    if not depth.rehearsed_calls:
+        return []
+    count = ceil(depth.rehearsed_calls / max(1.0, outline.steps))
+    count = min(REHEARSALS_MAX, max(REHEARSALS_MIN, count))
+    return [order[(2 * at + 1) * len(order) // (2 * count)] for at in range(count)]
+
+
+def _rehearsed(
+    outline: Outline,
+    ground: ForecastGround,
+    strategy: Strategy,
+    knowledge: Knowledge,
+    seeds: Sequence[int],
+) -> tuple[list[tuple[float, float]], list[Rehearsed]]:
+    """Of some draws the time as a fluid and as rehearsed; and the rehearsals."""
+    pairs: list[tuple[float, float]] = []
+    ran: list[Rehearsed] = []
+    for seed in seeds:
+        one, flow = _draw(outline, ground, seed)
+        spec = replace(ground.spec, latency=_latency(ground.speed, seed))
+        provider = Provider(spec, seed + REHEARSAL_SEED)
+        # Streams tell how many at once are worth it; where that is known they are only slow.
+        provider.shows_progress = not ground.is_known
+        provider.advance(0.0)
+        lengths = OutputLength()
+        for kind, seen in ground.lengths:
+            lengths.observe(kind, seen.input_tokens, seen.output_tokens)
+        door = PacedDoor(knowledge.footing.lane().quota, lengths)
+        setup = RehearsalSetup(workload_of(one), provider, door, Rules(strategy))
+        done = Rehearsal(setup).run()
+        if done.makespan_s < inf:
+            pairs.append((flow.time_s, done.makespan_s))
+            ran.append(done)
+    return pairs, ran
+
+
+def _times(
+    fluid: Sequence[float], pairs: Sequence[tuple[float, float]], is_alike: bool, seed: int
+) -> list[float]:
+    """Times of all draws: what the fluid leaves out is a factor, of a cropped plan a summand."""
+    if not pairs:
+        return list(fluid)
+    logs = [log(max(after, 1e-6) / max(before, 1e-6)) for before, after in pairs]
+    middle = median(logs)
+    spread = sqrt(sum((one - middle) ** 2 for one in logs) / len(logs))
+    more_s = median([after - before for before, after in pairs])
+    times = []
+    for at, time_s in enumerate(fluid):
+        off = MODEL_DOUBT * normal(seed, MODEL_STREAM, 2 * at)
+        off += spread * normal(seed, MODEL_STREAM, 2 * at + 1)
+        base_s = time_s * exp(middle) if is_alike else max(time_s, time_s + more_s)
+        times.append(base_s * exp(off))
+    return times
+
+
+def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> tuple[float, str]:
+    """The least time for one draw, and what it comes from.
+
+    The bound of small plans does not know what was used of a limit before; their fluid does.
+    """
+    if one.count > depth.cropped_calls or not one.count:
+        return flow.time_s, flow.binding
+    found = bound(ground.spec, one.calls, one.needs, ground.share, EXACT_CALLS_MAX)
+    if flow.least_s > found.time_s:
+        return flow.least_s, flow.binding
+    return found.time_s, found.binding
+
+
+def _width(ran: Sequence[Rehearsed], flow: Flow, is_small: bool) -> float:
+    """Calls in flight on average; those of a cropped plan are mostly its burst."""
+    shown = [
+        sum(end - sent for sent, end in one.calls) / one.makespan_s
+        for one in ran
+        if one.makespan_s > 0.0
+    ]
+    if not shown:
+        return flow.width
+    return median(shown) if is_small else min(median(shown), flow.width)
+
+
+def _rooms(
+    lane: Lane, share: float, others: float
+) -> tuple[tuple[LimitRoom, ...], tuple[tuple[str, float], ...]]:
+    """What may be had of each limit beside others on the account, and what is used of it."""
+    rooms: list[LimitRoom] = []
+    used: list[tuple[str, float]] = []
+    for mirror in lane.quota.belief.mirrors:
+        known = mirror.statistics()
+        limit = known.limit
+        taken = max(0.0, known.capacity - max(0.0, mirror.balance.level(0.0)))
+        used.append((limit.name, taken))
+        free = max(0.0, share * known.capacity - taken)
+        rooms.append(LimitRoom(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
+    return tuple(rooms), tuple(used)
+
+
+def _others(chronicle: ChronicleMemory) -> float:
+    """The share of the limits that neighbours are taken to have."""
+    seen_min = max(1, minutes_seen(chronicle, LATELY_MIN))
+    others = lately(chronicle, LATELY_MIN).neighbours
+    least = max(OTHERS_MIN, OTHERS_DOUBT / sqrt(seen_min))
+    return 0.0 if others < least else min(OTHERS_MAX, others)
+
+
+def _gauges(footing: Footing) -> Iterator[Limit]:
+    known = (*footing.terms.limits, *footing.memory.profile.limits)
+    return (one for one in known if one.resource == "concurrency")
+
+
+def _assumed(rooms: Sequence[LimitRoom], slots: float, speed: Speed, calls: int) -> Iterator[str]:
+    if not rooms and slots == inf:
+        yield "no limit of the account is known yet: none is taken to bind"
+    if speed.calls == 0:
+        yield (
+            f"answers begin after {speed.latency.first_byte_s:.1f} s and take "
+            f"{speed.latency.per_output_token_s * 1000:.0f} ms a token: no call was measured"
+        )
+    if calls == 0:
+        yield "answers are as long as is usual: none of this kind was seen"
+
+
+def _spread(values: Sequence[float], scale: float = 1.0) -> SpreadNumber:
+    low, middle, high = percentile(values, LOW), median(values), percentile(values, HIGH)
+    return SpreadNumber(scale * low, scale * middle, scale * high)

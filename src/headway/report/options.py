@@ -1,0 +1,615 @@
+"""Ways to do the same work, each rehearsed on the account as far as it is known.
+
+Laws:
+- Every way meets the same provider, the same sizes and the same luck, and is paced as a run is.
+- One agent reads once what all need, and its calls come one after another; several each read it.
+- What is too large to be rehearsed in a second is rehearsed in part, twice, and continued as a
+  line, never below the bound; that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, inf
+from typing import Final, Literal
+
+from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, Fixed, Strategy, Waves
+from headway.pacing.account import Profile, QuotaConfig
+from headway.pacing.admission import LaneView
+from headway.pacing.estimate import Price
+from headway.pacing.headers import DIALECTS, PLAIN
+from headway.pacing.latency import Congestion
+from headway.pacing.length import OutputLength
+from headway.pacing.memory import LaneMemory, MonthlyBudget, Spend
+from headway.pacing.quota import Quota
+from headway.plans.graph import Graph, Task
+from headway.report.bound import bound
+from headway.report.forecast import Foreseen, Portion, SpreadNumber
+from headway.sim.account import Terms
+from headway.sim.clients import PacedDoor
+from headway.sim.draw import Neighbour, lognormal
+from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
+
+# What is asked, by whom and under which circumstances: all that advice is given on.
+
+PANEL_AGENTS: Final = 4
+PANEL_TOKENS: Final = 68_000
+SINGLE_TOKENS: Final = 35_000
+"""A review by four agents and by one, as "Concurrent vs. Parallel Execution" counts them."""
+
+TOKENS_EACH: Final = PANEL_TOKENS / PANEL_AGENTS
+"""17,000: what one of four agents takes there."""
+
+OUTPUT_EACH: Final = 1_000.0
+"""The document does not say how much of it is answer: about what a review writes."""
+
+HOUR_MICROUSD: Final = 60_000_000
+"""What an hour of waiting is worth, where nobody says: a person's."""
+
+Shape = Literal["slices", "views", "coupled"]
+"""Each its own part | each another view of the same thing | each needs what others found."""
+
+Stakes = Literal["routine", "release", "enterprise"]
+Prefer = Literal["time", "cost", "balanced", "quality"]
+"""Balanced: money, and what time is worth. Quality: a thorough answer, at about twice the cost."""
+
+
+def common_share_of(agents: int, several_tokens: float, one_tokens: float) -> float:
+    """What share of its tokens each agent has in common with all others, from two totals.
+
+    several = n (common + own) and one = common + n own give common = (several - one) / (n - 1).
+    """
+    return (several_tokens - one_tokens) / (agents - 1) / (several_tokens / agents)
+
+
+COMMON_SHARE: Final = common_share_of(PANEL_AGENTS, PANEL_TOKENS, SINGLE_TOKENS)
+"""11/17, about 65 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountState:
+    """How the account is now, as far as that was measured."""
+
+    used: tuple[tuple[str, float], ...] = ()
+    """Of each limit by its name, the share that is taken: `("tokens/60s", 0.4)`."""
+    refused_share: float | None = None
+    """Of the calls lately, those that were turned away."""
+    first_byte_s: float | None = None
+    slowdown: float | None = None
+    """How many times slower than usual answers come."""
+    is_peak: bool | None = None
+    """If somebody says so; otherwise the slowdown tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The work, what matters about it, and what it may cost."""
+
+    agents: int = PANEL_AGENTS
+    """Slices, or views."""
+    tokens_each: float = TOKENS_EACH
+    """Input and output of one of several agents."""
+    output_each: float = OUTPUT_EACH
+    """Of these, its answers."""
+    calls_each: int = 1
+    common: float | None = None
+    """Share of its tokens that each agent has in common with all others; None: as usual."""
+    shape: Shape = "slices"
+    coupled: float | None = None
+    """Share of the agents that need what another one found; None: as the shape says."""
+    files: int | None = None
+    """Changed by what is to be looked at."""
+    is_urgent: bool = False
+    stakes: Stakes = "routine"
+    is_cost_sensitive: bool = False
+    prefer: Prefer = "balanced"
+    hour_microusd: int = HOUR_MICROUSD
+    budget: MonthlyBudget = MonthlyBudget()
+    """For a month."""
+    spent: Spend = Spend()
+    """Of it, so far."""
+    state: AccountState = field(default_factory=AccountState)
+
+    @property
+    def common_tokens(self) -> float:
+        """What all agents read; an answer is nobody's but one's."""
+        share = COMMON_SHARE if self.common is None else self.common
+        return min(share * self.tokens_each, self.tokens_each - self.output_each)
+
+    @property
+    def own_tokens(self) -> float:
+        """What each agent has for itself, its answers included."""
+        return self.tokens_each - self.common_tokens
+
+    @property
+    def coupled_share(self) -> float:
+        """Of the agents, those that need what another one found."""
+        if self.coupled is not None:
+            return self.coupled
+        return 1.0 if self.shape == "coupled" else 0.0
+
+    @property
+    def several_tokens(self) -> float:
+        """What several agents take together, at any width."""
+        return self.agents * self.tokens_each
+
+    @property
+    def one_tokens(self) -> float:
+        """What one agent takes that does it all."""
+        return self.common_tokens + self.agents * self.own_tokens
+
+
+def waiting_microusd(hour_microusd: int, time_s: float) -> float:
+    """What so much waiting is worth; what never ends is worth nothing to anybody."""
+    return hour_microusd * time_s / HOUR_S if time_s < inf else inf
+
+
+def runs_within(budget: float, takes: float) -> int:
+    """How many whole runs a budget pays for."""
+    return int(budget // takes) if takes > 0 else 0
+
+
+# An account as far as it is known, as a provider that can be rehearsed against.
+
+DOCUMENTED: Final = (
+    Limit("requests", 500), Limit("tokens", 100_000), Limit("concurrency", 20, 0.0, "gauge"),
+)  # fmt: skip
+"""The account of "Concurrent vs. Parallel Execution"."""
+
+PRICE_GUESS: Final = Price(3_000_000, 15_000_000)
+"""Three dollars a million tokens in and fifteen out, where nobody knows the model."""
+
+CURVE_WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+CURVE_WEIGHT: Final = 5.0
+"""At which widths, and with how many samples each, a described account counts as measured."""
+
+BACKGROUND_MAX: Final = 64
+"""Calls of others that a slowdown is explained with, at most."""
+
+DRAW_LEAST: Final = 0.02
+"""A neighbour that takes less of a limit is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountGuess:
+    """A provider to rehearse against, and what headway would know of it beforehand."""
+
+    spec: ProviderSpec
+    profile: Profile | None = None
+    price: Price | None = None
+    share: float = 1.0
+    """The user's ceiling on every limit."""
+    learned_calls: int = 0
+    learned_from: str = ""
+    state: AccountState = field(default_factory=AccountState)
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def priced(self) -> Price:
+        """What tokens cost here, or what they are taken to."""
+        return self.price or PRICE_GUESS
+
+
+def unknown_account(price: Price | None = None) -> AccountGuess:
+    """Nothing was ever called: the documents' limits, which headway would have to find."""
+    spec = ProviderSpec(
+        "unknown", Terms(hidden=DOCUMENTED), Latency(), FaultModel(retry_after="none"), "plain"
+    )
+    said = (
+        "no account is known: 500 requests and 100,000 tokens a minute and 20 at once are assumed, "
+        "which headway would first have to find out"
+    )
+    return AccountGuess(spec, None, price, learned_from="nothing", assumed=(said,))
+
+
+def described_account(spec: ProviderSpec, price: Price | None = None) -> AccountGuess:
+    """An account that somebody described: as well known as after some runs."""
+    said = f"the account is `{spec.name}` as described, as well known as after earlier runs"
+    profile = profile_of(spec)
+    return AccountGuess(spec, profile, price, learned_from=f"`{spec.name}`", assumed=(said,))
+
+
+def profile_of(spec: ProviderSpec) -> Profile:
+    """What headway would have learned of a provider in earlier runs."""
+    latency = spec.latency
+    curve = tuple(
+        (n, CURVE_WEIGHT, latency.per_output_token_s * latency.slowdown(n)) for n in CURVE_WIDTHS
+    )
+    worth = Congestion(curve).worth()
+    caps = [limit.amount for limit in spec.terms.limits + spec.terms.hidden
+            if limit.resource == "concurrency"]  # fmt: skip
+    cap = min(caps, default=inf)
+    # Who tells no limits has them found by outcomes, anew in every run.
+    told = () if spec.dialect == PLAIN.name else spec.terms.limits
+    return Profile(
+        tuple(replace(limit, source="profile") for limit in told
+              if limit.resource != "concurrency"),
+        width=min(worth, cap, float(CURVE_WIDTHS[-1])), cap=cap,
+        first_byte_s=latency.first_byte_s * latency.slowdown(1),
+        per_token_s=latency.per_output_token_s * latency.slowdown(1), curve=curve,
+    )  # fmt: skip
+
+
+def remembered_account(
+    lane: LaneMemory, view: LaneView, price: Price | None = None
+) -> AccountGuess:
+    """An account that was used before, as the broker remembers it, and as it stands now."""
+    profile = lane.profile
+    limits = tuple(one.limit for one in view.limits)
+    hidden = () if profile.cap == inf else (Limit("concurrency", profile.cap, 0.0, "gauge"),)
+    known = any(limit.kind == "gauge" for limit in limits)
+    dialect = DIALECTS.get(lane.dialect, PLAIN)
+    spec = ProviderSpec(
+        view.group or view.account, Terms(
+            limits, () if known else hidden, dialect.charging, neighbour=_neighbour(view),
+        ), latency_of(profile), dialect=dialect.name,
+    )  # fmt: skip
+    said = () if limits or hidden else ("the account has told of no limit: none is assumed",)
+    learned = round(2 * sum(weight for _, weight, _ in profile.curve))
+    name = f"{view.account} {view.group}".strip()
+    return AccountGuess(
+        spec, profile, price, view.share, max(learned, view.granted), name, state_of(view), said
+    )
+
+
+def state_of(view: LaneView) -> AccountState:
+    """What was measured of an account that is in use."""
+    used = tuple((one.limit.name, min(1.0, one.used / max(1.0, one.limit.amount)))
+                 for one in view.limits)  # fmt: skip
+    calls = view.granted
+    return AccountState(used, view.refused / calls if calls else None)
+
+
+def latency_of(profile: Profile) -> Latency:
+    """Speeds alone and in company, from what was measured at several widths."""
+    if len(profile.curve) < 2:
+        return Latency(profile.first_byte_s, profile.per_token_s)
+    time_s = Congestion(profile.curve).time_s
+    alone, two, three = time_s(1.0), time_s(2.0), time_s(3.0)
+    square = max(0.0, (three - 2.0 * two + alone) / 2.0)
+    linear = max(0.0, two - alone - 2.0 * square)
+    company = max(1.0, profile.per_token_s / alone)
+    return Latency(profile.first_byte_s / company, alone, linear / alone, square / alone)
+
+
+def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
+    """The same account in this state: so much of it is taken, and it is so slow."""
+    spec, slowdown = guess.spec, state.slowdown
+    if slowdown is not None and slowdown != 1.0:
+        spec = replace(spec, latency=slower(spec.latency, slowdown))
+    taken = max((share for _, share in state.used), default=0.0)
+    if taken > 0.0 and spec.terms.neighbour is None:
+        # Somebody who has taken it before we start, and then is silent.
+        gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
+        spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
+    return replace(guess, spec=spec, state=state)
+
+
+def slower(latency: Latency, slowdown: float) -> Latency:
+    """By others' calls in flight where company is known to slow down, else evenly."""
+    alone = latency.slowdown(1)
+    if slowdown > 1.0 and (latency.sigma > 0 or latency.kappa > 0):
+        for extra in range(1, BACKGROUND_MAX + 1):
+            if latency.slowdown(1 + extra) >= slowdown * alone:
+                return replace(latency, background=latency.background + extra)
+    return replace(latency, first_byte_s=latency.first_byte_s * slowdown,
+                   per_output_token_s=latency.per_output_token_s * slowdown)  # fmt: skip
+
+
+def _neighbour(view: LaneView) -> Neighbour | None:
+    """Somebody else who draws on the account, all the time."""
+    shares = [one.neighbours_per_s / one.limit.rate_per_s for one in view.limits
+              if one.limit.rate_per_s > 0]  # fmt: skip
+    share = max(shares, default=0.0)
+    return Neighbour(min(1.0, share)) if share >= DRAW_LEAST else None
+
+
+OWN_STREAM: Final = 91
+OUTPUT_STREAM: Final = 92
+LUCK_STREAM: Final = 93
+
+SIZES_SPREAD: Final = 0.3
+"""Log-deviation of what each agent has for itself: agents of one kind differ by about a third."""
+LUCK_SPREAD: Final = 0.1
+"""The same for the time to a call's first byte."""
+
+DOUBT: Final = 0.2
+"""Log-deviation of how large everything is: who says 17k means 14k to 21k."""
+TENTH: Final = 1.2816
+"""Deviations below which, and above which, one in ten lies."""
+
+REHEARSED_CALLS_MAX: Final = 32
+"""Calls of one rehearsal: more of them, and all ways together would take longer than a second."""
+
+STEPS_MAX: Final = 50_000
+"""A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
+
+EXACT_CALLS_MAX: Final = 4
+"""Calls whose best order is searched for, for the bound: five can take seconds."""
+
+MAX_TOKENS: Final = 4096.0
+"""The longest answer that a call allows, unless it needs longer ones."""
+
+LESSONS: Final = 8
+"""Answers that headway is taken to have seen of this kind, for how long they are."""
+
+KIND: Final = "advised"
+
+Kind = Literal["one", "serial", "waves", "pool", "adaptive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to do it: by one agent or by several, and how many of them at once."""
+
+    kind: Kind
+    width: int | None = None
+    """Agents at once; None: as many as the quota feeds."""
+
+    @property
+    def name(self) -> str:
+        """For people; the strategies' own names where headway has one."""
+        if self.kind == "one":
+            return "one agent"
+        if self.kind == "serial":
+            return "one at a time"
+        return self.strategy.name
+
+    @property
+    def strategy(self) -> Strategy:
+        """As `headway run --strategy` takes it."""
+        if self.kind == "adaptive":
+            return Adaptive()
+        return Waves(self.width or 1) if self.kind == "waves" else Fixed(self.width or 1)
+
+    @property
+    def is_several(self) -> bool:
+        return self.kind != "one"
+
+
+ONE: Final = Way("one", 1)
+SERIAL: Final = Way("serial", 1)
+ADAPTIVE: Final = Way("adaptive")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way in numbers."""
+
+    way: Way
+    foreseen: Foreseen
+    microusd: float
+    """What its tokens cost, at a price that was guessed where nobody knows it."""
+    runs_a_month: int | None
+    """That the whole budget pays for; None without one."""
+
+    @property
+    def time_s(self) -> float:
+        return self.foreseen.time_s.mid
+
+    @property
+    def tokens(self) -> float:
+        return self.foreseen.tokens.mid
+
+    @property
+    def refusal_risk(self) -> float:
+        """Calls that are turned away, of those that are made."""
+        return self.foreseen.refused / max(1.0, self.foreseen.calls.mid)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnWork:
+    """One draw of the work: which one, how large everything is, how many agents of it."""
+
+    seed: int = 1
+    scale: float = 1.0
+    agents: int | None = None
+
+
+def work_of(situation: Situation, way: Way, drawn: DrawnWork = DrawnWork()) -> Workload:
+    """The calls that a way makes. An agent's first call reads what all agents read."""
+    count = drawn.agents or situation.agents
+    own = _own_calls(situation, drawn, count)
+    common = drawn.scale * situation.common_tokens
+    if way.is_several:
+        return _workload([[_with_input(mine[0], common), *mine[1:]] for mine in own])
+    every = [call for mine in own for call in mine]
+    return _workload([[_with_input(every[0], common), *every[1:]]])
+
+
+def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
+    """One run in virtual time, paced as headway paces."""
+    provider = Provider(guess.spec, seed)
+    # Whatever holds at the start, such as a neighbour's share, holds before the first call.
+    provider.advance(0.0)
+    provider.shows_progress = True
+    config = QuotaConfig(DIALECTS[guess.spec.dialect], (), guess.share, "fast", guess.profile)
+    door = PacedDoor(Quota(config, 0.0), _lengths(work))
+    return Rehearsal(
+        RehearsalSetup(work, provider, door, Rules(strategy), steps_max=STEPS_MAX)
+    ).run()
+
+
+def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
+    """One way, rehearsed small, as told and large."""
+    scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
+    work = work_of(situation, way, DrawnWork(seed))
+    least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
+    if _part(situation) < situation.agents:
+        whole = _continued(situation, guess, way, DrawnWork(seed), least.time_s)
+        runs = [whole.times(scale) for scale in scales]
+    else:
+        runs = [_Run.of(situation, guess, way, DrawnWork(seed, scale)) for scale in scales]
+    mid = runs[1]
+    foreseen = Foreseen(
+        way.name, situation.agents if way.is_several else 1,
+        _spread([run.calls for run in runs]), _spread([run.time_s for run in runs]),
+        _spread([run.amounts.input_tokens for run in runs]),
+        _spread([run.amounts.output_tokens for run in runs]),
+        None if guess.price is None else _spread([_cost(guess, run.amounts) for run in runs]),
+        least.time_s, least.binding, mid.width, mid.refused,
+        guess.learned_calls, guess.learned_from, assumed=guess.assumed,
+    )  # fmt: skip
+    return priced(situation, way, foreseen, _cost(guess, mid.amounts))
+
+
+def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) -> Option:
+    """A way whose numbers are known, beside the budget."""
+    budget, spent = situation.budget, situation.spent
+    portions, runs = list(foreseen.portions), None
+    if budget.tokens is not None:
+        portions.append(
+            Portion("tokens of the month", budget.tokens, spent.tokens, foreseen.tokens)
+        )
+        runs = runs_within(budget.tokens, foreseen.tokens.mid)
+    if budget.microusd is not None:
+        takes = foreseen.microusd or SpreadNumber(microusd, microusd, microusd)
+        portions.append(Portion("money of the month", budget.microusd, spent.microusd, takes))
+        paid = runs_within(budget.microusd, takes.mid)
+        runs = paid if runs is None else min(runs, paid)
+    return Option(way, replace(foreseen, portions=tuple(portions)), microusd, runs)
+
+
+def options_for(situation: Situation, guess: AccountGuess, width: int) -> tuple[Option, ...]:
+    """Every way there is; `width` is the one worth having, for those that must be told one."""
+    return tuple(option_of(situation, guess, way) for way in ways_at(situation, width))
+
+
+def ways_at(situation: Situation, width: int) -> tuple[Way, ...]:
+    """One agent; one at a time; waves; a pool; adaptive. Waves are as even as they can be."""
+    rounds = ceil(situation.agents / width)
+    if situation.agents == 1:
+        return (ONE,)
+    even = ceil(situation.agents / rounds)
+    waves = (Way("waves", even),) if even > 1 else ()
+    pool = (Way("pool", width),) if width > 1 else ()
+    return (ONE, SERIAL, *waves, *pool, ADAPTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one rehearsal gave."""
+
+    time_s: float
+    amounts: Amounts
+    calls: float
+    refused: float
+    width: float
+
+    @staticmethod
+    def of(situation: Situation, guess: AccountGuess, way: Way, drawn: DrawnWork) -> _Run:
+        part = replace(drawn, agents=drawn.agents or _part(situation))
+        work = work_of(situation, way, part)
+        ran = rehearsed(work, guess, way.strategy, drawn.seed)
+        amounts = _amounts(work)
+        beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
+        busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
+        return _Run(
+            ran.makespan_s if not ran.failed else inf,
+            replace(amounts, input_tokens=amounts.input_tokens + beyond),
+            float(sum(map(len, work.calls))), float(ran.refused),
+            busy_s / max(1e-9, ran.makespan_s),
+        )  # fmt: skip
+
+    def times(self, scale: float) -> _Run:
+        """The same, if everything were so many times as large."""
+        amounts = Amounts(self.amounts.input_tokens * scale, self.amounts.output_tokens * scale)
+        return replace(self, time_s=self.time_s * scale, amounts=amounts)
+
+
+def _part(situation: Situation) -> int:
+    """How many of the agents are rehearsed."""
+    return min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
+
+
+def _continued(
+    situation: Situation, guess: AccountGuess, way: Way, drawn: DrawnWork, least_s: float
+) -> _Run:
+    """All agents, by a line through a part and half of it, and no faster than the bound."""
+    part = _part(situation)
+    whole = _Run.of(situation, guess, way, replace(drawn, agents=part))
+    half = _Run.of(situation, guess, way, replace(drawn, agents=part // 2))
+    more = (situation.agents - part) / (part - part // 2)
+    work = work_of(situation, way, drawn)
+    time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
+    return _Run(
+        time_s, _amounts(work), float(sum(map(len, work.calls))),
+        whole.refused + more * max(0.0, whole.refused - half.refused), whole.width,
+    )  # fmt: skip
+
+
+def _own_calls(situation: Situation, drawn: DrawnWork, count: int) -> list[list[SimulatedCall]]:
+    """What each agent does for itself, in as many calls as it makes.
+
+    Agents differ, and all of them together take what was said.
+    """
+    calls = situation.calls_each
+    own_input = drawn.scale * (situation.own_tokens - situation.output_each) / calls
+    output = drawn.scale * situation.output_each / calls
+    inputs = _factors(drawn.seed, OWN_STREAM, count * calls)
+    outputs = _factors(drawn.seed, OUTPUT_STREAM, count * calls)
+    every = [
+        SimulatedCall(index, own_input * inputs[index], output * outputs[index],
+             max(MAX_TOKENS, ceil(output * outputs[index])),
+             lognormal(drawn.seed, LUCK_STREAM, index, LUCK_SPREAD))
+        for index in range(count * calls)
+    ]  # fmt: skip
+    return [every[first : first + calls] for first in range(0, len(every), calls)]
+
+
+def _factors(seed: int, stream: int, count: int) -> list[float]:
+    drawn = [lognormal(seed, stream, index, SIZES_SPREAD) for index in range(count)]
+    mean = sum(drawn) / count
+    return [one / mean for one in drawn]
+
+
+def _with_input(call: SimulatedCall, more: float) -> SimulatedCall:
+    return replace(call, input_tokens=call.input_tokens + more)
+
+
+def _workload(calls: Sequence[Sequence[SimulatedCall]]) -> Workload:
+    tasks = []
+    for number, mine in enumerate(calls):
+        demands = tuple(
+            Demand(Amounts(call.input_tokens, call.output_tokens),
+                   Amounts(call.input_tokens, call.max_tokens), KIND)
+            for call in mine
+        )  # fmt: skip
+        weight_s = sum(1.0 + 0.02 * call.output_tokens for call in mine)
+        tasks.append(Task(f"agent {number + 1}", (), demands, weight_s, kind=KIND))
+    return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in calls))
+
+
+def _lengths(work: Workload) -> OutputLength:
+    """Earlier answers of this kind were about as long as those to come."""
+    lengths, calls = OutputLength(), [call for mine in work.calls for call in mine]
+    typical = sum(call.output_tokens for call in calls) / len(calls)
+    for lesson in range(LESSONS):
+        factor = lognormal(LESSONS, OUTPUT_STREAM, lesson, SIZES_SPREAD)
+        lengths.observe(KIND, calls[lesson % len(calls)].input_tokens, typical * factor)
+    return lengths
+
+
+def _amounts(work: Workload) -> Amounts:
+    every = [call for mine in work.calls for call in mine]
+    return Amounts(
+        sum(call.input_tokens for call in every), sum(call.output_tokens for call in every)
+    )
+
+
+def cost_of(guess: AccountGuess, work: Workload) -> float:
+    """What the tokens of some work cost."""
+    return _cost(guess, _amounts(work))
+
+
+def _cost(guess: AccountGuess, amounts: Amounts) -> float:
+    return float(guess.priced.cost_microusd(amounts))
+
+
+def _spread(values: Sequence[float]) -> SpreadNumber:
+    low, mid, high = values
+    return SpreadNumber(min(low, mid), mid, max(high, mid))

@@ -1,0 +1,477 @@
+"""Which task takes the next step: schedules, each with the line of text that gives it again.
+
+    serial                    one task after another, as declared
+    steps:0.0.2-1             these tasks, by number (2-1 is the second member of the third), then
+                              serially
+    pair:a=0:b=2:before       B runs before A starts
+    pair:a=0:b=2:inside=1     A takes so many steps, then B runs, then A goes on
+    pair:a=0:b=2:around=1     B takes so many steps, then A runs, then B goes on
+    pair:...:late             the same, but A waits for all before B, and B passes nobody else
+    random:seed=7             any task that can take one
+    pct:seed=7:d=3            by priorities drawn at first, which change at d - 1 steps
+    ...:crash=4               the same, killed after so many durable facts, and resumed
+
+Law: a schedule chooses among those who can take a step; the same text chooses the same again.
+
+PCT is the randomised scheduler of Burckhardt, Kothari, Musuvathi and Nagarakatte (ASPLOS 2010): of
+n tasks and k steps it finds an error that d orderings make with a probability of at least
+1 / (n k^(d-1)), whatever the error is.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal, Protocol
+
+from headway.errors import UsageError
+from headway.plans.expand import ExpandedPlan
+from headway.plans.graph import Graph
+from headway.plans.resources import above
+from headway.report.stage import TrialTouch, overlap
+from headway.report.trial import Trial, TrialCast, copied
+from headway.sim.draw import uniform
+from headway.state.coherence import TaskPositions
+
+# Pairs of tasks to be turned around: A is declared before B, and B is to run before A completes.
+
+ALL: Final = -1
+"""Every member of a group."""
+
+SHARING_MAX: Final = 100_000
+"""Pairs of groups that are looked at, in a plan in which everything touches everything."""
+
+Node = tuple[int, int]
+"""A group and a member of it, or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairOf:
+    """Two tasks, and how many pairs they stand for."""
+
+    first: Node
+    second: Node
+    count: int
+
+
+def pairs_of(
+    expanded: ExpandedPlan, groups: Iterable[tuple[int, int]], counts: Mapping[int, int],
+    original: Mapping[int, int],
+) -> Iterator[PairOf]:  # fmt: skip
+    """Pairs of tasks for pairs of groups; `original` are the sizes that stand in the plan."""
+    leader = [group.leader for group in expanded.groups]
+    for one, other in groups:
+        size, last = counts.get(one, 0), counts.get(other, 0) - 1
+        whole = original.get(one, size)
+        pairs = whole * original.get(other, last + 1)
+        if one == other:
+            if size > 1:
+                yield PairOf((one, last - 1), (one, last), whole * (whole - 1) // 2)
+        elif leader[one] == leader[other] and size > 1:
+            yield PairOf((one, last), (other, last), whole)
+            yield PairOf((one, last), (other, 0), pairs - whole)
+        elif size and last >= 0:
+            yield PairOf((one, size - 1), (other, last), pairs)
+
+
+def every_pair(order: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """All pairs of groups, each with itself too, in serial order."""
+    return ((one, other) for at, one in enumerate(order) for other in order[at:])
+
+
+def sharing_pairs(
+    order: Sequence[int], touched: Mapping[int, Iterable[TrialTouch]]
+) -> list[tuple[int, int]]:
+    """Pairs of groups that may touch something of each other's, in serial order."""
+    at: dict[tuple[str, str], dict[int, bool]] = {}
+    for group, touches in touched.items():
+        for touch in touches:
+            groups = at.setdefault((touch.kind, touch.what), {})
+            groups[group] = groups.get(group, False) or touch.is_write
+    place = {group: number for number, group in enumerate(order)}
+    found: set[tuple[int, int]] = set()
+    for (kind, what), groups in at.items():
+        for around in (what, *above(what)):
+            for one, is_write in groups.items():
+                for other, is_other in at.get((kind, around), {}).items():
+                    if is_write or is_other:
+                        found.add((one, other) if place[one] <= place[other] else (other, one))
+        if len(found) > SHARING_MAX:
+            break
+    return sorted(found, key=lambda pair: (place[pair[0]], place[pair[1]]))
+
+
+def before(graph: Graph, node: Node) -> dict[Node, Node]:
+    """All that ends before a task starts, in any case; each with the one because of whom."""
+    reached: dict[Node, Node] = {}
+    todo = [node]
+    for one in todo:
+        for other in _needs(graph, one):
+            if other not in reached and other != one:
+                reached[other] = one
+                todo.append(other)
+    return reached
+
+
+def _needs(graph: Graph, node: Node) -> Iterator[Node]:
+    group, member = node
+    for other in graph.needs[group]:
+        is_one = other in graph.memberwise[group]
+        yield other, member if is_one else ALL
+    queue = graph.queues.get(graph.groups[group].queue, ())
+    for other in queue[: queue.index(group)] if queue else ():
+        yield other, ALL
+    if queue and member != ALL:
+        yield from ((group, earlier) for earlier in range(member))
+
+
+def ancestors(
+    graph: Graph, places: TaskPositions, place: int, counts: Mapping[int, int]
+) -> frozenset[int]:
+    """The places of all that ends before a task starts."""
+    found: set[int] = set()
+    for group, member in before(graph, places.who(place)):
+        members = range(counts.get(group, 0)) if member == ALL else (member,)
+        found.update(places.task(group, one) for one in members)
+    return frozenset(found)
+
+
+def edge_between(expanded: ExpandedPlan, graph: Graph, first: Node, second: Node) -> str:
+    """Why the second of two tasks cannot start before the first one has ended; empty if it can."""
+    reached = before(graph, second)
+    node = first if first in reached else (first[0], ALL)
+    if node not in reached:
+        return ""
+    steps = [node]
+    while steps[-1] != second:
+        steps.append(reached[steps[-1]])
+    words = [_word(expanded, graph, later[0], earlier[0]) for earlier, later in pairwise(steps)]
+    return ", ".join(reversed(words))
+
+
+def _word(expanded: ExpandedPlan, graph: Graph, later: int, earlier: int) -> str:
+    """One edge in words."""
+    names = graph.groups[later].name, graph.groups[earlier].name
+    keys = [edge.key for edge in expanded.groups[later].edges if edge.group == earlier]
+    if not keys:
+        return f"`{names[0]}` is behind `{names[1]}` in queue `{graph.groups[later].queue}`"
+    key = next((one for one in keys if one != "reads"), "reads")
+    verb = {
+        "needs": "needs",
+        "each": "has a member for each of",
+        "reduce": "reduces",
+        "reads": "reads what is written by",
+    }[key]
+    return f"`{names[0]}` {verb} `{names[1]}`"
+
+
+STEPS_TEXT_MAX: Final = 100_000
+"""Steps of a schedule that is given as a text."""
+
+HINT: Final = "copy the whole text between the quotes: pct:seed=7:d=3, random:seed=7, steps:0.0.1"
+
+Way = Literal["before", "inside", "around"]
+_PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+class Schedule(Protocol):
+    """Chooses, again and again, who takes the next step."""
+
+    def choose(self, ready: Sequence[int], number: int) -> int:
+        """One of these places, which are in serial order; `number` steps were taken before."""
+
+
+class SerialSchedule:
+    """One after another."""
+
+    __slots__ = ()
+
+    def choose(self, ready: Sequence[int], number: int) -> int:  # noqa: ARG002
+        return ready[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Explicit places; then one after another."""
+
+    places: tuple[int, ...]
+
+    def choose(self, ready: Sequence[int], number: int) -> int:
+        if number >= len(self.places):
+            return ready[0]
+        if self.places[number] not in ready:
+            raise UsageError(
+                f"step {number + 1} of the schedule cannot be taken: it is of another plan",
+                hint=HINT,
+            )
+        return self.places[number]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSchedule:
+    """Anyone who can, by chance."""
+
+    seed: int
+
+    def choose(self, ready: Sequence[int], number: int) -> int:
+        return ready[int(uniform(self.seed, 1, number) * len(ready))]
+
+
+@dataclass(slots=True)
+class Pct:
+    """By priorities; at some steps whoever is first becomes last."""
+
+    seed: int
+    changes: tuple[int, ...]
+    """The steps at which that is so."""
+    lowered: dict[int, int]
+    """Places that have become last, the latest one lowest."""
+
+    @classmethod
+    def of(cls, seed: int, depth: int, length: int) -> Pct:
+        """With depth - 1 changes within so many steps."""
+        draws = (uniform(seed, 2, one) for one in range(depth - 1))
+        return cls(seed, tuple(int(draw * length) for draw in draws), {})
+
+    def choose(self, ready: Sequence[int], number: int) -> int:
+        for _ in range(self.changes.count(number)):
+            self.lowered[max(ready, key=self._priority)] = len(self.lowered) + 1
+        return max(ready, key=self._priority)
+
+    def _priority(self, place: int) -> float:
+        lowered = self.lowered.get(place)
+        return uniform(self.seed, 3, place) if lowered is None else -float(lowered)
+
+
+@dataclass(slots=True)
+class Pair:
+    """B runs, and ends if it can, before A completes."""
+
+    first: int
+    second: int
+    way: Way
+    steps: int
+    ancestors: tuple[frozenset[int], frozenset[int]]
+    """Places that come before the first of them in any case, and before the second."""
+    is_late: bool = False
+    """All others keep their places in the serial run, and only A does not."""
+    phase: int = 0
+    taken: int = 0
+
+    def choose(self, ready: Sequence[int], number: int) -> int:  # noqa: ARG002
+        """The way of one task until it has taken its steps, then that of the other to its end."""
+        inner, outer = (0, 1) if self.way == "inside" else (1, 0)
+        if self.phase == 0 and self.way != "before":
+            found = self._towards(inner, ready)
+            if found == (self.first, self.second)[inner]:
+                self.taken += 1
+                self.phase = int(self.taken >= self.steps)
+            if found is not None:
+                return found
+        if self.phase < 2:
+            self.phase = 1
+            found = self._towards(1 if self.way == "before" else outer, ready)
+            if found is not None:
+                return found
+        self.phase = 2
+        return ready[0]
+
+    def _towards(self, which: int, ready: Sequence[int]) -> int | None:
+        """The task itself, or one that it waits for; nobody, if it cannot go on without others."""
+        target = (self.first, self.second)[which]
+        held = (self.first, self.second)[1 - which]
+        if self.is_late:
+            return next((one for one in ready if one <= target and one != held), None)
+        if target in ready:
+            return target
+        before = self.ancestors[which]
+        return next((one for one in ready if one in before and one != held), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleText:
+    """A schedule as text, read."""
+
+    kind: Literal["serial", "steps", "pair", "random", "pct"]
+    places: tuple[int, ...] = ()
+    way: Way = "before"
+    steps: int = 1
+    is_late: bool = False
+    seed: int = 0
+    depth: int = 3
+    crash: int = 0
+
+
+def read_line(text: str, places: TaskPositions) -> ScheduleText:
+    """The schedule that a text stands for; UsageError if it is none."""
+    kind, *rest = text.strip().split(":")
+    named = dict(part.partition("=")[::2] for part in rest)
+    crash = _number(named.pop("crash", "0"), text)
+    is_late = kind == "pair" and named.pop("late", None) is not None
+    match kind:
+        case "serial" if not named:
+            return ScheduleText("serial", crash=crash)
+        case "steps":
+            steps = next(iter(named), "")
+            if len(steps) > STEPS_TEXT_MAX:
+                raise _unreadable(text)
+            return ScheduleText(
+                "steps", tuple(_place(one, places, text) for one in steps.split(".")), crash=crash
+            )
+        case "random" if list(named) == ["seed"]:
+            return ScheduleText("random", seed=_number(named["seed"], text), crash=crash)
+        case "pct" if list(named) == ["seed", "d"]:
+            depth = min(max(1, _number(named["d"], text)), 100)
+            return ScheduleText("pct", seed=_number(named["seed"], text), depth=depth, crash=crash)
+        case "pair" if list(named)[:2] == ["a", "b"] and len(named) == 3:
+            pair = _place(named["a"], places, text), _place(named["b"], places, text)
+            for way in ("before", "inside", "around"):
+                if way in named:
+                    steps_taken = _number(named[way] or "1", text)
+                    return ScheduleText("pair", pair, way, steps_taken, is_late, crash=crash)
+    raise _unreadable(text)
+
+
+def written(line: ScheduleText, places: TaskPositions) -> str:
+    """The text that stands for a schedule."""
+    match line.kind:
+        case "steps":
+            text = f"steps:{'.'.join(name_of(one, places) for one in line.places)}"
+        case "random":
+            text = f"random:seed={line.seed}"
+        case "pct":
+            text = f"pct:seed={line.seed}:d={line.depth}"
+        case "pair":
+            first, second = (name_of(one, places) for one in line.places)
+            way = line.way if line.way == "before" else f"{line.way}={line.steps}"
+            text = f"pair:a={first}:b={second}:{way}{':late' if line.is_late else ''}"
+        case _:
+            text = line.kind
+    return f"{text}:crash={line.crash}" if line.crash else text
+
+
+def name_of(place: int, places: TaskPositions) -> str:
+    """A task in a schedule's text: the number of its group, and of its member if not the first."""
+    group, member = places.who(place)
+    return f"{group}-{member}" if member else str(group)
+
+
+def _place(text: str, places: TaskPositions, whole: str) -> int:
+    found = _PLACE.fullmatch(text)
+    if found is None or int(found[1]) >= places.statistics():
+        raise _unreadable(whole)
+    return places.task(int(found[1]), int(found[2] or 0))
+
+
+def _number(text: str, whole: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise _unreadable(whole)
+    return int(text)
+
+
+def _unreadable(text: str) -> UsageError:
+    return UsageError(f"`{text:.80}` is no schedule of this plan", hint=HINT)
+
+
+# Every order in which tasks can take their steps, or one of each kind.
+
+Footprint = list[TrialTouch]
+
+COPIES_COLLECTED: Final = 500_000
+"""Objects after which the collector looks once all the same."""
+
+
+@dataclass(slots=True)
+class _Fork:
+    """A point where orders part."""
+
+    depth: int
+    frozen: Trial | None
+    """The trial as it was here; None if it cannot be copied."""
+    rest: list[int]
+    """Who is still to go first from here, the next one last."""
+    slept: dict[int, Footprint]
+    """Who need not: what he would do from here was done from here, or before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial that has ended, and the steps that were taken."""
+
+    trial: Trial
+    path: list[int]
+
+
+def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Tried]:
+    """All orders of one plan; a trial is closed when the next one is asked for."""
+    # Copies are many and refer to nothing that refers to them: a collector looks at them in vain,
+    # which is a fifth of the time.
+    threshold = gc.get_threshold()
+    gc.set_threshold(COPIES_COLLECTED if cast.is_copied else threshold[0], *threshold[1:])
+    try:
+        yield from _interleavings(cast, is_reduced)
+    finally:
+        gc.set_threshold(*threshold)
+
+
+def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Tried]:
+    trial = _opened(cast, is_reduced)
+    path: list[int] = []
+    forks: list[_Fork] = []
+    slept: dict[int, Footprint] = {}
+    while True:
+        while not trial.is_over:
+            choices = [place for place in trial.ready if place not in slept]
+            if not choices:
+                break  # Everything that could follow was seen before in another order.
+            if len(choices) > 1:
+                frozen = copied(trial) if cast.is_copied else None
+                forks.append(_Fork(len(path), frozen, choices[:0:-1], slept))
+            slept = _step(trial, path, choices[0], slept, is_reduced)
+        else:
+            yield Tried(trial, path)
+        trial.close()
+        while forks and not forks[-1].rest:
+            forks.pop()
+        if not forks:
+            return
+        fork = forks[-1]
+        del path[fork.depth :]
+        place = fork.rest.pop()
+        trial = _returned(cast, fork, path, is_reduced)
+        slept = _step(trial, path, place, fork.slept, is_reduced)
+
+
+def _step(
+    trial: Trial, path: list[int], place: int, slept: dict[int, Footprint], is_reduced: bool
+) -> dict[int, Footprint]:
+    """Take a step; who sleeps after it. Whoever took it sleeps where orders part."""
+    path.append(place)
+    if not is_reduced:
+        trial.take(place)
+        return slept
+    trial.trace = []
+    trial.take(place)
+    footprint = [touch for _, touch in trial.trace]
+    after = {other: theirs for other, theirs in slept.items() if not overlap(footprint, theirs)}
+    slept[place] = footprint
+    return after
+
+
+def _opened(cast: TrialCast, is_reduced: bool) -> Trial:
+    trial = Trial(cast)
+    trial.trace = [] if is_reduced else None
+    return trial.open()
+
+
+def _returned(cast: TrialCast, fork: _Fork, path: list[int], is_reduced: bool) -> Trial:
+    """The trial as it was at a fork."""
+    if fork.frozen is not None:
+        return copied(fork.frozen) if fork.rest else fork.frozen  # Nobody comes back to the last.
+    trial = _opened(cast, is_reduced)
+    for place in path:
+        trial.take(place)
+    return trial

@@ -1,0 +1,531 @@
+"""Where tasks are performed while schedules are tried: attempts in visible steps, and the world.
+
+Laws:
+- An attempt is a sequence of steps; what others do can come between two of them and nowhere else.
+- The world (files, and whatever else has no versions) shows a write at once, to everybody.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from headway.base.records import digest, quick
+from headway.errors import StateError, TemplateError
+from headway.plans.expand import ExpandedPlan, GroupPlan, Member, found, items_of, stakes_of
+from headway.plans.resources import above, fixed_part, inside, is_pattern, prefix_of
+from headway.plans.sharing import Stake
+from headway.plans.spec import CommandSpec, Prompt, text_of
+from headway.plans.template import Template, parse_template
+from headway.state.shared import Act, Snapshot, canonical
+
+PROCESS: Final = "process"
+"""The kind of what code does that nobody can look into: all of it may touch all other of it."""
+
+
+@quick
+class TrialResult:
+    """What an attempt gave."""
+
+    body: bytes
+    prompts: tuple[str, ...] = ()
+    """What it asked, or would have: everything that its result is made of."""
+    fault: str = ""
+    """Why it has no result; empty if it has one."""
+
+
+@quick
+class TrialTouch:
+    """Something that a step looked at or changed: `file out/a.json`, `state total`."""
+
+    kind: str
+    what: str
+    is_write: bool
+
+
+Given = tuple[tuple[int, tuple[bytes, ...]], ...]
+"""By group that a task needs: results, of all its members or of the task's own."""
+
+Grown = tuple[tuple[int, bytes], ...]
+"""Groups that were spread over a result at run time, and that result, in order."""
+
+
+@quick
+class TrialAttempt:
+    """One attempt: of which task, and what it is given."""
+
+    task: int
+    group: int
+    member: int
+    attempt: int
+    label: str
+    snapshot: Snapshot | None
+    """The shared state as it sees it; None if it has nothing to do with it."""
+    given: Given = ()
+    grown: Grown = ()
+
+
+class Going(Protocol):
+    """An attempt that goes on."""
+
+    def step(self) -> TrialResult | None:
+        """One visible step; what the attempt gave, if that was the last one."""
+
+    def stop(self) -> None:
+        """End it: what it has read has changed, or nobody wants to know how it goes on."""
+
+
+class Stage(Protocol):
+    """The world of one trial, and who acts in it."""
+
+    def begin(self, asked: TrialAttempt) -> Going:
+        """An attempt starts."""
+
+    def label(self, group: int, member: int, grown: Grown) -> str:
+        """A task as people read it."""
+
+    def count(self, group: int, grown: Grown) -> int:
+        """How many members a group has, now that what it is spread over is known."""
+
+    def publish(self, place: tuple[int, int], grown: Grown, body: bytes) -> None:
+        """A committed result, of a group's member, is shown where the plan says."""
+
+    def touched(self) -> list[TrialTouch]:
+        """What was touched since this was last asked."""
+
+    def world(self) -> Mapping[str, str]:
+        """What there is in the end."""
+
+    def copied(
+        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[Stage, dict[int, Going]]:
+        """Another world like this, and the attempts that go on there, by task, with what they see.
+
+        Of worlds that cannot be copied nobody asks for it: their cast says so.
+        """
+
+    def restart(self) -> None:
+        """The process has died: what was in its memory is gone, and the world is as it was left."""
+
+    def close(self) -> None:
+        """Nobody acts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesStatistics:
+    """How many files were written."""
+
+    files: int
+
+
+@dataclass(slots=True)
+class TrialFiles:
+    """Declared files, as short texts that say who wrote them. Whoever writes a folder replaces it.
+
+    What nobody has written is as it was before the run.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict)
+    _paths: list[str] = field(default_factory=list)
+
+    def look(self, path: str) -> tuple[tuple[str, str], ...]:
+        """What is at a path, around it and within it."""
+        if not self.texts:
+            return ()
+        around = [(one, self.texts[one]) for one in above(path) if one in self.texts]
+        own = [(path, self.texts[path])] if path in self.texts else []
+        return (*around, *own, *((one, self.texts[one]) for one in self._within(path)))
+
+    def put(self, path: str, text: str) -> None:
+        """Write a file, or a folder."""
+        for inner in self._within(path):
+            del self.texts[inner]
+            self._paths.remove(inner)
+        if path not in self.texts:
+            insort(self._paths, path)
+        self.texts[path] = text
+
+    def copied(self) -> TrialFiles:
+        """The same files, elsewhere."""
+        return TrialFiles(self.texts.copy(), self._paths[:])
+
+    def statistics(self) -> FilesStatistics:
+        return FilesStatistics(len(self.texts))
+
+    def _within(self, path: str) -> list[str]:
+        folder = f"{path}/" if path else ""
+        first = bisect_left(self._paths, folder)
+        last = bisect_left(self._paths, folder + "\U0010ffff")
+        return [one for one in self._paths[first:last] if one != path]
+
+
+def overlap(one: Iterable[TrialTouch], other: Iterable[TrialTouch]) -> list[TrialTouch]:
+    """What both touch and one of them changes, as the first one does."""
+    theirs = list(other)
+    return [
+        mine
+        for mine in one
+        if any((mine.is_write or yours.is_write) and _meet(mine, yours) for yours in theirs)
+    ]
+
+
+def _meet(one: TrialTouch, other: TrialTouch) -> bool:
+    if one.kind != other.kind:
+        return False
+    a, b = one.what, other.what
+    return a == b or not a or not b or a.startswith(b + "/") or b.startswith(a + "/")
+
+
+# What the tasks of a plan would do if every answer was a hash of all that was asked.
+
+HASH_CHARS: Final = 12
+LINES_MAX: Final = 200
+"""Results that a prompt names one by one; more are named by their digest."""
+
+AS_BEFORE: Final = "as before the run"
+Reads = tuple[tuple[str, bytes | None], ...]
+"""Keys of the shared state, and their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDeclaration:
+    """What one task says that it touches, its holes filled; of a pattern of files, its folder."""
+
+    label: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    output: tuple[str, ...]
+    keys_read: tuple[str, ...] | None
+    """Keys and patterns of the shared state; None is everything."""
+    keys_written: tuple[str, ...]
+    acts: tuple[str, ...]
+    """Effect channels."""
+
+
+@dataclass(slots=True)
+class Play:
+    """A plan as its tasks are performed in trials: what never changes, and what was found out."""
+
+    expanded: ExpandedPlan
+    stakes: tuple[Stake | None, ...]
+    answers: dict[tuple[object, ...], tuple[str, str]] = field(default_factory=dict)
+    """Prompts and answers, by all that they come from: they are asked thousands of times."""
+    _grown: dict[Grown, ExpandedPlan] = field(default_factory=dict)
+    _templates: dict[str, Template] = field(default_factory=dict)
+    _declared: dict[tuple[int, int, Grown], TaskDeclaration] = field(default_factory=dict)
+    _labels: dict[tuple[int, int, Grown], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, expanded: ExpandedPlan) -> Play:
+        return cls(expanded, stakes_of(expanded))
+
+    def at(self, grown: Grown) -> ExpandedPlan:
+        """The plan, when these groups are known."""
+        if not grown:
+            return self.expanded
+        known = self._grown.get(grown)
+        if known is None:
+            group, body = grown[-1]
+            items = items_of(body.decode("utf-8", "replace"))
+            known = self._grown[grown] = found(self.at(grown[:-1]), group, items)
+        return known
+
+    def label(self, group: int, member: int, grown: Grown) -> str:
+        """A task as people read it."""
+        known = self._labels.get((group, member, grown))
+        if known is None:
+            known = self.at(grown).groups[group].label(member)
+            self._labels[group, member, grown] = known
+        return known
+
+    def template(self, text: str) -> Template:
+        """A text of the plan, read once."""
+        known = self._templates.get(text)
+        if known is None:
+            parsed = parse_template(text)
+            known = parsed if isinstance(parsed, Template) else Template(text, (text,))
+            self._templates[text] = known
+        return known
+
+    def declared(self, index: int, number: int, grown: Grown) -> TaskDeclaration:
+        """What a task declares; TemplateError if that cannot be filled."""
+        known = self._declared.get((index, number, grown))
+        if known is None:
+            group = self.at(grown).groups[index]
+            known = self._declared[index, number, grown] = self._filled(group, number)
+        return known
+
+    def _filled(self, group: GroupPlan, number: int) -> TaskDeclaration:
+        member, task, stake = group.known.member(number), group.task, self.stakes[group.index]
+
+        def paths(texts: Iterable[str]) -> tuple[str, ...]:
+            filled = (group.fill(self.template(text), member) for text in texts if text)
+            return tuple(fixed_part(inside(one) or "") for one in filled)
+
+        def keys(templates: Iterable[Template]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(group.fill(one, member) for one in templates))
+
+        stake = stake or Stake((), (), ())
+        writes = keys((*(stake.writes or ()), *map(self.template, filter(None, [task.output_key]))))
+        return TaskDeclaration(
+            group.label(number), paths(task.paths_read), paths(task.paths_written),
+            paths([task.output]), None if stake.reads is None else keys(stake.reads), writes,
+            tuple(one for one in keys(stake.acts or ()) if not is_pattern(one)),
+        )  # fmt: skip
+
+
+class HashedStage:
+    """A world of declared files, in which every task answers with a hash."""
+
+    __slots__ = ("_touched", "files", "play")
+
+    def __init__(self, play: Play) -> None:
+        self.play = play
+        self.files = TrialFiles()
+        self._touched: list[TrialTouch] = []
+
+    def __repr__(self) -> str:
+        return f"<HashedStage {self.statistics()}>"
+
+    def statistics(self) -> int:
+        """How many files were written."""
+        return len(self.files.texts)
+
+    def begin(self, asked: TrialAttempt) -> Going:
+        return HashedAttempt(self, asked)
+
+    def label(self, group: int, member: int, grown: Grown) -> str:
+        return self.play.label(group, member, grown)
+
+    def count(self, group: int, grown: Grown) -> int:
+        return self.play.at(grown).groups[group].known.count
+
+    def publish(self, place: tuple[int, int], grown: Grown, body: bytes) -> None:
+        for path in self.play.declared(*place, grown).output:
+            self.write(path, body.decode("utf-8", "replace"))
+
+    def look(self, path: str) -> tuple[tuple[str, str], ...]:
+        """What is there now."""
+        self._touched.append(TrialTouch("file", path, False))
+        return self.files.look(path)
+
+    def write(self, path: str, text: str) -> None:
+        self._touched.append(TrialTouch("file", path, True))
+        self.files.put(path, text)
+
+    def touched(self) -> list[TrialTouch]:
+        touched, self._touched = self._touched, []
+        return touched
+
+    def world(self) -> Mapping[str, str]:
+        return self.files.texts
+
+    def copied(
+        self, going: Mapping[int, Going], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[Stage, dict[int, Going]]:
+        twin = type(self)(self.play)
+        twin.files, twin._touched = self.files.copied(), self._touched[:]
+        attempts: dict[int, Going] = {}
+        for task, attempt in going.items():
+            assert isinstance(attempt, HashedAttempt)  # It has begun it.
+            attempts[task] = attempt.copied(twin, snapshots.get(task))
+        return twin, attempts
+
+    def restart(self) -> None:
+        """There is nothing in memory."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class HashedAttempt:
+    """Reads, then writes."""
+
+    __slots__ = ("_answer", "_asked", "_prompt", "_stage")
+
+    def __init__(self, stage: HashedStage, asked: TrialAttempt) -> None:
+        self._stage = stage
+        self._asked = asked
+        self._prompt: str | None = None
+        self._answer = ""
+
+    def __repr__(self) -> str:
+        return f"<HashedAttempt of {self._asked.label}>"
+
+    def statistics(self) -> bool:
+        """Whether it has read."""
+        return self._prompt is not None
+
+    def copied(self, stage: HashedStage, snapshot: Snapshot | None) -> HashedAttempt:
+        """The same, in another world."""
+        asked = self._asked
+        twin = HashedAttempt(
+            stage,
+            TrialAttempt(
+                asked.task,
+                asked.group,
+                asked.member,
+                asked.attempt,
+                asked.label,
+                snapshot,
+                asked.given,
+                asked.grown,
+            ),
+        )
+        twin._prompt, twin._answer = self._prompt, self._answer
+        return twin
+
+    def step(self) -> TrialResult | None:
+        try:
+            if self._prompt is None:
+                self._prompt, self._answer = _asked_and_answered(self._stage, self._asked)
+                return None
+            _write(self._stage, self._asked, self._answer)
+        except (StateError, TemplateError) as fault:
+            return TrialResult(b"", (self._prompt or "",), fault.message)
+        return TrialResult(self._answer.encode(), (self._prompt,))
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+
+def _asked_and_answered(stage: HashedStage, asked: TrialAttempt) -> tuple[str, str]:
+    """The prompt of a task, made of all that it is given, and what is answered."""
+    play = stage.play
+    declared = play.declared(asked.group, asked.member, asked.grown)
+    given = asked.given
+    if given:
+        edges = play.expanded.groups[asked.group].edges
+        told = {edge.group for edge in edges if edge.key != "reads"}
+        given = tuple(one for one in given if one[0] in told)
+    files = tuple([(path, stage.look(path)) for path in declared.reads])
+    state: Reads = ()
+    if asked.snapshot is not None:
+        state = read_state(declared.keys_read, asked.snapshot)
+    key = (asked.group, asked.member, asked.grown, given, files, state)
+    known = play.answers.get(key)
+    if known is None:
+        text = _prompt(play, asked, dict(given), dict(state))
+        prompt = "\n".join([text, *_file_lines(files), *_state_lines(state)])
+        known = play.answers[key] = prompt, answer_of(asked.label, prompt)
+    return known
+
+
+def answer_of(label: str, prompt: str) -> str:
+    """The hash of a prompt, with the name of who was asked."""
+    return f"{label} {digest(f'{label}: {prompt}'.encode()).hex()[:HASH_CHARS]}"
+
+
+def read_state(keys: tuple[str, ...] | None, snapshot: Snapshot) -> Reads:
+    """All that a task declares to read of the shared state; everything, if it does not say."""
+    if keys is None:
+        return tuple(snapshot.scan("**"))
+    seen: dict[str, bytes | None] = {}
+    for what in keys:
+        if is_pattern(what):
+            seen |= snapshot.scan(what)
+        else:
+            seen[what] = snapshot.get(what)
+    return tuple(seen.items())
+
+
+def _prompt(
+    play: Play, asked: TrialAttempt, given: Mapping[int, tuple[bytes, ...]],
+    state: Mapping[str, bytes | None],
+) -> str:  # fmt: skip
+    """A prompt as it is sent; of a command or a function, what it is told."""
+    expanded = play.at(asked.grown)
+    group = expanded.groups[asked.group]
+    member, work = group.known.member(asked.member), group.task.work
+    names = {expanded.groups[one].name: bodies for one, bodies in given.items()}
+
+    def result(name: str) -> str:
+        bodies = [body.decode("utf-8", "replace") for body in names[name]]
+        return bodies[0] if len(bodies) == 1 else json.dumps(bodies, ensure_ascii=False)
+
+    def key(name: str) -> str:
+        return json.dumps({one: text_in(data) for one, data in state.items()}) if not name else (
+            text_in(state.get(name))
+        )  # fmt: skip
+
+    if not isinstance(work, Prompt):
+        return _told(group, member, names, result)
+    source = expanded.sources.files[
+        group.fill(play.template(work.file), member, result)
+    ] if work.file else work.text  # fmt: skip
+    text = group.fill(play.template(source), member, result, key)
+    if group.task.reduce:
+        bodies = names[group.task.reduce]
+        text = "\n\n".join([text, *(body.decode("utf-8", "replace") for body in bodies)])
+    return text
+
+
+def _told(
+    group: GroupPlan, member: Member, names: Mapping[str, tuple[bytes, ...]],
+    result: Callable[[str], str],
+) -> str:  # fmt: skip
+    """What a command or a function is told."""
+    work = group.task.work
+    lines = [f"$ {work.command}" if isinstance(work, CommandSpec) else getattr(work, "target", "")]
+    if member.item is not None:
+        lines.append(f"item={text_of(member.item)}")
+    lines += (f"{name}={text_of(value)}" for name, value in member.matrix)
+    for name, value in group.vars.items():
+        text = group.fill(value, member, result) if isinstance(value, Template) else text_of(value)
+        lines.append(f"{name}={text}")
+    for name, bodies in names.items():
+        texts = [body.decode("utf-8", "replace") for body in bodies]
+        if len(texts) > LINES_MAX:
+            texts = [f"{len(texts)} results {digest(b''.join(bodies)).hex()[:HASH_CHARS]}"]
+        lines += (f"given by {name}: {text}" for text in texts)
+    return "\n".join(lines)
+
+
+def _file_lines(files: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> list[str]:
+    lines: list[str] = []
+    for path, entries in files:
+        if not entries:
+            lines.append(f"reads {path}: {AS_BEFORE}")
+        lines += (f"reads {one}: {text}" for one, text in entries)
+    return lines
+
+
+def _state_lines(state: Reads) -> list[str]:
+    return [f"state {key}: {text_in(data)}" for key, data in state]
+
+
+def text_in(data: bytes | None) -> str:
+    """A value of the shared state as text; nothing where there is none."""
+    if data is None:
+        return ""
+    value = json.loads(data)
+    return value if isinstance(value, str) else data.decode()
+
+
+def _write(stage: HashedStage, asked: TrialAttempt, answer: str) -> None:
+    """All that a task declares to write, with what it answered."""
+    declared = stage.play.declared(asked.group, asked.member, asked.grown)
+    for path in declared.writes:
+        stage.write(path, answer)
+    snapshot = asked.snapshot
+    if snapshot is None:
+        return
+    for what in declared.keys_written:
+        put(snapshot, what, answer)
+    for channel in declared.acts:
+        snapshot.act(Act(channel, canonical(answer)))
+
+
+def put(snapshot: Snapshot, what: str, answer: str) -> None:
+    """Put an answer under a key, or add it; a pattern stands for one of its keys."""
+    key = f"{prefix_of(what)}/any".lstrip("/") if is_pattern(what) else what
+    match snapshot.channels.of(key).kind:
+        case "value":
+            snapshot.put(key, answer)
+        case "counter" | "max":
+            snapshot.add(key, int(digest(answer.encode()).hex()[:4], 16))
+        case _:
+            snapshot.add(key, answer)

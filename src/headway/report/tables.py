@@ -1,0 +1,257 @@
+"""What happened: folds of a run into the numbers of a table and the cells of a timeline.
+
+Laws:
+- A fold reads what a run left behind and changes nothing; a rehearsed run and a real one that
+  leave the same things behind give the same report.
+- Times over several seeds are medians, counts are means: one refusal in five runs shows as 0.2,
+  it does not vanish.
+- The time of a task begins when it first reaches the provider: waiting here costs nothing and
+  shows in the time of the whole, waiting there is what a strategy is to blame for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Literal, Protocol
+
+from headway.base.numbers import median, percentile
+
+P95: Final = 0.95
+
+StayKind = Literal["here", "provider", "busy"]
+"""Waiting for a permit here; turned away and waiting to try again; in service."""
+
+Cell = Literal["here", "provider", "busy", "done", "failed", "over"]
+"""What a task mostly did during one column of a timeline; `over` is after its end."""
+
+
+class Stay(Protocol):
+    """Where a task was for a while."""
+
+    @property
+    def task(self) -> int:
+        """Its index in declared order."""
+
+    @property
+    def kind(self) -> StayKind:
+        """Where it was."""
+
+    @property
+    def from_s(self) -> float:
+        """When it came."""
+
+    @property
+    def to_s(self) -> float:
+        """When it left."""
+
+
+class AttemptEnding(Protocol):
+    """How an attempt of a task ended; the last one of a task counts."""
+
+    @property
+    def task(self) -> int:
+        """Its index in declared order."""
+
+    @property
+    def ended_s(self) -> float:
+        """When it ended."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it gave a result."""
+
+
+class TimelineData(Protocol):
+    """As much of a run as a timeline needs."""
+
+    @property
+    def tasks(self) -> Sequence[AttemptEnding]:
+        """Every end of an attempt, in order."""
+
+    @property
+    def spans(self) -> Sequence[Stay]:
+        """Every stay of a task, in the order in which they ended."""
+
+
+class Ran(TimelineData, Protocol):
+    """What a run leaves behind."""
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first start to the last end; infinite if there was no end."""
+
+    @property
+    def refused(self) -> int:
+        """Calls that were turned away."""
+
+    @property
+    def timeouts(self) -> int:
+        """Calls that the client gave up."""
+
+    @property
+    def failed(self) -> int:
+        """Tasks without a result."""
+
+    @property
+    def wasted_tokens(self) -> float:
+        """Tokens of calls that gave nothing."""
+
+    @property
+    def in_flight_most(self) -> int:
+        """The most calls that were in service at once."""
+
+    @property
+    def calls(self) -> Sequence[tuple[float, float]]:
+        """(sent, ended) of every call that was served."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunNumbers:
+    """One run in numbers."""
+
+    makespan_s: float
+    bound_s: float
+    refused: int
+    timeouts: int
+    failed: int
+    wasted_tokens: float
+    first_result_s: float
+    task_p95_s: float
+    in_flight_mean: float
+    in_flight_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """A strategy over all seeds: medians of times, means of counts, and how far they spread."""
+
+    strategy: str
+    makespan_s: float
+    bound_s: float
+    ratio: float
+    """Time over bound, of the medians: 1 is the best possible, 2 is half as fast."""
+    refused: float
+    timeouts: float
+    failed: float
+    wasted_tokens: float
+    first_result_s: float
+    task_p95_s: float
+    makespan_min_s: float
+    makespan_max_s: float
+    refused_max: int
+    failed_max: int
+    in_flight_mean: float
+    in_flight_most: int
+    seeds: int
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether every task had a result in every run."""
+        return self.failed_max == 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """A task's line of a timeline."""
+
+    task: int
+    cells: tuple[Cell, ...]
+
+
+def outcome_of(ran: Ran, bound_s: float) -> RunNumbers:
+    """The numbers of one run."""
+    first_result_s = min((end.ended_s for end in ran.tasks if end.done), default=inf)
+    return RunNumbers(
+        ran.makespan_s, bound_s, ran.refused, ran.timeouts, ran.failed, ran.wasted_tokens,
+        first_result_s, percentile(_task_times(ran), P95), _in_flight_mean(ran),
+        ran.in_flight_most,
+    )  # fmt: skip
+
+
+def row_of(strategy: str, outcomes: Sequence[RunNumbers]) -> StrategyRow:
+    """The runs of one strategy, one per seed, as a line of a table."""
+    makespans = [outcome.makespan_s for outcome in outcomes]
+    makespan_s = median(makespans)
+    bound_s = median([outcome.bound_s for outcome in outcomes])
+    return StrategyRow(
+        strategy, makespan_s, bound_s, makespan_s / bound_s,
+        _mean([outcome.refused for outcome in outcomes]),
+        _mean([outcome.timeouts for outcome in outcomes]),
+        _mean([outcome.failed for outcome in outcomes]),
+        _mean([outcome.wasted_tokens for outcome in outcomes]),
+        median([outcome.first_result_s for outcome in outcomes]),
+        median([outcome.task_p95_s for outcome in outcomes]),
+        min(makespans), max(makespans),
+        max(outcome.refused for outcome in outcomes), max(outcome.failed for outcome in outcomes),
+        median([outcome.in_flight_mean for outcome in outcomes]),
+        max(outcome.in_flight_most for outcome in outcomes), len(outcomes),
+    )  # fmt: skip
+
+
+def timeline(
+    ran: TimelineData, tasks: int, until_s: float, columns: int
+) -> tuple[TimelineRow, ...]:
+    """One lane per task, `columns` cells that together last `until_s`.
+
+    A cell shows what filled most of it. The cell after a task's end tells how it ended. Tasks
+    beyond `tasks` are left out.
+    """
+    step_s = until_s / columns
+    spent = [[[0.0, 0.0] for _ in range(columns)] for _ in range(tasks)]
+    for stay in ran.spans:
+        if stay.kind != "here" and stay.task < tasks:
+            _spread(stay, spent[stay.task], step_s)
+    endings = {ending.task: ending for ending in ran.tasks}
+    return tuple(
+        TimelineRow(task, tuple(_cells(spent[task], endings.get(task), step_s)))
+        for task in range(tasks)
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _task_times(ran: Ran) -> list[float]:
+    """Of each task with a result, the time since it first reached the provider."""
+    reached_s: dict[int, float] = {}
+    for stay in ran.spans:
+        if stay.kind != "here":
+            reached_s.setdefault(stay.task, stay.from_s)
+    return [
+        end.ended_s - reached_s[end.task] for end in ran.tasks if end.done and end.task in reached_s
+    ]
+
+
+def _in_flight_mean(ran: Ran) -> float:
+    """Calls in service, averaged over the time until the last one ended."""
+    last_s = max((ended_s for _, ended_s in ran.calls), default=0.0)
+    if last_s == 0.0:
+        return 0.0
+    return sum(ended_s - sent_s for sent_s, ended_s in ran.calls) / last_s
+
+
+def _spread(stay: Stay, cells: list[list[float]], step_s: float) -> None:
+    """Add the time of a stay to the cells that it touches."""
+    first = int(stay.from_s / step_s)
+    for index in range(first, min(len(cells), int(stay.to_s / step_s) + 1)):
+        overlap_s = min(stay.to_s, (index + 1) * step_s) - max(stay.from_s, index * step_s)
+        cells[index][stay.kind == "busy"] += overlap_s
+
+
+def _cells(spent: list[list[float]], ending: AttemptEnding | None, step_s: float) -> list[Cell]:
+    ended_s = ending.ended_s if ending is not None else inf
+    cells: list[Cell] = []
+    for index, (turned_away_s, busy_s) in enumerate(spent):
+        begin_s = index * step_s
+        if ending is not None and begin_s >= ended_s:
+            is_first = not cells or cells[-1] not in ("done", "failed", "over")
+            after: Cell = "done" if ending.done else "failed"
+            cells.append(after if is_first else "over")
+            continue
+        here_s = min(step_s, ended_s - begin_s) - turned_away_s - busy_s
+        most = max(here_s, turned_away_s, busy_s)
+        cells.append("busy" if busy_s == most else "provider" if turned_away_s == most else "here")
+    return cells

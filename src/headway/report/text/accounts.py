@@ -1,0 +1,242 @@
+"""Accounts as a person reads them: each limit with its use, its source and its age, and by whom."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.base.numbers import short
+from headway.base.values import DAY_S, MINUTE_S
+from headway.pacing.admission import BookView, LaneView, LimitView
+from headway.pacing.budget import BudgetLedgerStatistics
+from headway.report.health import BudgetOutlook, Finish, Unit, lasting
+from headway.report.text.words import cost, count, duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headway.broker.protocol import About
+
+
+PERIODS: Final = {MINUTE_S: "a minute", DAY_S: "a day", 3600.0: "an hour", 1.0: "a second"}
+
+NO_ACCOUNTS: Final = (
+    "No account has been used yet. Wrap a client with headway.pace(client), make a call, and "
+    "look again."
+)
+
+
+def draw_accounts(
+    console: Console, view: BookView, about: About, outlooks: Sequence[BudgetOutlook] = ()
+) -> None:
+    """Every account, then the budgets, then who keeps all this."""
+    from rich.table import Table
+    from rich.text import Text
+
+    names = dict(about.clients)
+    if not view.lanes:
+        console.print(NO_ACCOUNTS, soft_wrap=True)
+    for lane in view.lanes:
+        console.print(Text(f"{lane.account}  {lane.group}", "bold"), Text(_state(lane), "dim"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
+        for header in ("limit", "allowed", "used now", "known from", "confirmed"):
+            table.add_column(header, justify="left" if header == "limit" else "right")
+        for row in _rows(lane):
+            table.add_row(*row)
+        console.print(table)
+        for caller in lane.callers:
+            who = names.get(caller.client, caller.client)
+            console.print(f"  {who}: {caller.in_flight} in flight, {caller.waiting} waiting")
+        console.print()
+    for line in _budgets(view):
+        console.print(line)
+    for outlook in outlooks:
+        console.print(Text(f"  {outlook_words(outlook)}", "dim"), soft_wrap=True)
+    for notice in about.notices:
+        console.print(Text(notice, "yellow"), soft_wrap=True)
+    console.print(Text(_keeper(about), "dim"))
+
+
+def _state(lane: LaneView) -> str:
+    width = "" if lane.width == inf else f" of {int(lane.width)}"
+    said = f"({lane.dialect}) {lane.in_flight}{width} in flight, {lane.granted:,} calls"
+    if lane.refused:
+        said += f", {lane.refused:,} refused"
+    if lane.share < 1.0:
+        said += f", ceiling {lane.share:.0%}"
+    return f"{said}, waiting for {lane.waits_for}" if lane.waits_for else said
+
+
+def _rows(lane: LaneView) -> Iterator[tuple[str, ...]]:
+    for view in lane.limits:
+        limit = view.limit
+        period = PERIODS.get(limit.period_s, f"{limit.period_s:g} s")
+        used = f"{short(view.used)} ({view.used / limit.amount:.0%})"
+        source = limit.source if not view.neighbours_per_s else f"{limit.source}, shared"
+        yield f"{limit.resource} {period}", short(limit.amount), used, source, _age(view)
+    for window in lane.windows:
+        size = window.size_tokens
+        yield (
+            f"{window.word} window", "unknown" if size is None else f"about {short(size)} tokens",
+            f"{window.used:.0%}", "header", f"resets in {duration(window.resets_s)}",
+        )  # fmt: skip
+    if not lane.limits:
+        yield "none known", "", "", "learned from outcomes", ""
+
+
+def _age(view: LimitView) -> str:
+    if view.age_s is None:
+        return "not yet"
+    if view.age_s < 120:
+        return f"{view.age_s:.0f} s ago"
+    return (
+        f"{view.age_s / 60:.0f} min ago" if view.age_s < 7200 else f"{view.age_s / 3600:.0f} h ago"
+    )
+
+
+def _budgets(view: BookView) -> Iterator[str]:
+    for account, ledger in view.ledgers:
+        whose = account or "all accounts"
+        spent = f"{view.month} {whose}: {_spent(ledger)}"
+        if ledger.budget.tokens is not None:
+            left = ledger.budget.tokens - ledger.spent.tokens
+            yield f"{spent} of a budget of {short(ledger.budget.tokens)}, {short(left)} left"
+        elif ledger.budget.microusd is not None:
+            left = ledger.budget.microusd - ledger.spent.microusd
+            yield f"{spent} of a budget of {_usd(ledger.budget.microusd)}, {_usd(left)} left"
+        elif ledger.spent.tokens:
+            yield f"{spent}, no budget"
+
+
+def _spent(ledger: BudgetLedgerStatistics) -> str:
+    spent = f"{short(ledger.spent.tokens)} tokens"
+    # Without a budget in money the broker looks up no price: then nothing is said of money.
+    if ledger.spent.microusd or ledger.budget.microusd is not None:
+        spent += f", {cost(ledger.spent.microusd, ledger.spent.unpriced)}"
+    if ledger.claimed.tokens:
+        spent += f" (and up to {short(ledger.claimed.tokens)} in flight)"
+    return spent
+
+
+def _usd(microusd: int) -> str:
+    return f"${microusd / 1e6:,.2f}"
+
+
+def _keeper(about: About) -> str:
+    others = len(about.clients) - 1
+    return f"broker {about.pid}, up {about.age_s:.0f} s, {others} other clients connected"
+
+
+# A month's budgets in words: what is left, at which pace it goes, and until when it lasts.
+
+MICRO: Final = 1_000_000
+
+
+def amount(number: float, unit: Unit) -> str:
+    """`4.2M`, `$20.00`."""
+    return short(number) if unit == "tokens" else f"${number / MICRO:,.2f}"
+
+
+def whose(outlook: BudgetOutlook) -> str:
+    """The account, or all of them."""
+    return outlook.account or "all accounts"
+
+
+def title(outlook: BudgetOutlook) -> str:
+    """`2026-11, all accounts: a budget of 5M tokens`."""
+    tokens = " tokens" if outlook.unit == "tokens" else ""
+    of = amount(outlook.budget, outlook.unit)
+    return f"{outlook.date[:7]}, {whose(outlook)}: a budget of {of}{tokens}"
+
+
+def outlook_words(outlook: BudgetOutlook) -> str:
+    """`at the pace of the last 7 days (310k a day) the budget of 5M is used up on 2026-11-24, 7
+    days before the month ends`; or that it lasts."""
+    unit = outlook.unit
+    of = amount(outlook.budget, unit)
+    if outlook.spent >= outlook.budget:
+        return f"the budget of {of} is used up; {again(outlook)}"
+    if not outlook.pace_per_day:
+        return f"nothing was spent in the last {_days(outlook.pace_days)}"
+    pace = f"at the pace of the last {_days(outlook.pace_days)} "
+    if outlook.pace_days == 1:
+        pace = "at the pace of today "
+    pace += f"({amount(outlook.pace_per_day, unit)} a day)"
+    if outlook.exhausted_on is None:
+        end = amount(outlook.ahead[-1].expected, unit)
+        words = f"{pace} the budget of {of} lasts: {end} by the end of the month"
+        earliest, _ = outlook.exhausted_within
+        return words + (f"; at worst it is used up on {earliest}" if earliest else "")
+    ends = f"{_days(outlook.days_short)} before the month turns"
+    return (
+        f"{pace} the budget of {of} is used up on {outlook.exhausted_on}{_within(outlook)}; {ends}"
+    )
+
+
+def again(outlook: BudgetOutlook) -> str:
+    """How somebody goes on whose budget is used up."""
+    return f"there is more on {outlook.turns_on}, or with `{raising(outlook, lasting(outlook))}`"
+
+
+def raising(outlook: BudgetOutlook, to: float) -> str:
+    """The command that raises a budget."""
+    setting = f"'${to / MICRO:g}/month'" if outlook.unit == "microusd" else f"{to:.0f}/month"
+    account = f" --account {shlex.quote(outlook.account)}" if outlook.account else ""
+    return f"headway limits budget {setting}{account}"
+
+
+def finish_words(finish: Finish, tasks: int) -> str:
+    """Which budget stopped a run, what is left of it, and when the run could end."""
+    one = finish.outlook
+    tokens = " tokens" if one.unit == "tokens" else ""
+    of, left = amount(one.budget, one.unit), amount(one.left, one.unit)
+    need = "needs" if tasks == 1 else "need"
+    needs = f"{count(tasks, 'task')} still {need} about {amount(finish.needs, one.unit)}{tokens}"
+    when = f"it could finish from {finish.on} on, when the month turns, or now with"
+    if finish.turns > 1:
+        when = f"it could finish from {finish.on} on, after {finish.turns} months, or now with"
+    elif not finish.turns:
+        when = "no month has room for one of its calls, it can finish only with"
+    return (
+        f"the budget of {of}{tokens} for {whose(one)} has {left} left in {one.date[:7]}; {needs}: "
+        f"{when} `{raising(one, finish.raise_to)}`"
+    )
+
+
+def finish_json(finish: Finish) -> dict[str, object]:
+    """The same for a program."""
+    one = finish.outlook
+    return {
+        "account": one.account,
+        "unit": one.unit,
+        "budget": one.budget,
+        "left": one.left,
+        "needs": finish.needs,
+        "raise_to": finish.raise_to,
+        "finishes_on": finish.on,
+    }
+
+
+def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
+    """The same for a program."""
+    return {
+        **asdict(outlook),
+        "left": outlook.left,
+        "days_short": outlook.days_short,
+        "words": outlook_words(outlook),
+    }
+
+
+def _within(outlook: BudgetOutlook) -> str:
+    """The range of the day, where it is one."""
+    earliest, latest = outlook.exhausted_within
+    if earliest == latest:
+        return ""
+    return f" (between {earliest} and {latest})" if latest else f" ({earliest} at the earliest)"
+
+
+def _days(number: int) -> str:
+    return "1 day" if number == 1 else f"{number} days"

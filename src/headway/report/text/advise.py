@@ -1,0 +1,163 @@
+"""Advice as people read it: the ways side by side, one sentence, the reasons, what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.base.numbers import short
+from headway.report.advise import Advice, Reason, WidthCurve, WidthPoint
+from headway.report.options import Option, waiting_microusd
+from headway.report.text.table import BINDINGS
+from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+NAMES: Final = {
+    "one": "one agent", "serial": "one at a time", "waves": "waves of {}", "pool": "a pool of {}",
+    "adaptive": "adaptive",
+}  # fmt: skip
+
+
+def draw_advice(console: Console, advice: Advice) -> None:
+    """All of it, from the table to the assumptions."""
+    from rich.text import Text
+
+    _draw_options(console, advice)
+    console.print()
+    console.print(Text(sentence(advice), "bold"), soft_wrap=True)
+    if advice.when_reason:
+        console.print(f"Later, because {advice.when_reason}.", soft_wrap=True)
+    for line in reason_lines(advice):
+        console.print(line, soft_wrap=True)
+    if advice.curve is not None:
+        console.print()
+        glyphs = glyphs_for(console)
+        for line in plot_lines(advice.curve, console.width, glyphs):
+            console.print(line, soft_wrap=True)
+    if advice.assumed:
+        console.print()
+        console.print(Text("Assumed:", "dim"))
+        for said in advice.assumed:
+            console.print(Text(f"  {said}", "dim"), soft_wrap=True)
+
+
+def sentence(advice: Advice) -> str:
+    """The recommendation."""
+    best, one = advice.best, advice.one
+    took = f"about {duration(best.time_s)} and {short(best.tokens)} tokens ({_money(best)})"
+    start = "" if advice.when == "now" else ", later"
+    if not best.way.is_several:
+        several = [option for option in advice.options if option.way.is_several]
+        other = min(several, key=lambda option: option.time_s, default=None)
+        beside = "" if other is None else (
+            f"; several would take {duration(other.time_s)} and {short(other.tokens)}"
+        )  # fmt: skip
+        return f"Use one agent{start}: {took}{beside}."
+    beside = f"one agent would take {duration(one.time_s)} and {short(one.tokens)}"
+    return (
+        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, {_feeds(best)}; "
+        f"{beside}."
+    )
+
+
+def reason_lines(advice: Advice) -> Iterator[str]:
+    """Who decided, who agrees, and who was overruled by whom."""
+    if not advice.reasons:
+        yield "No rule speaks for several: one agent is as good, and simpler."
+        return
+    for place, reason in enumerate(advice.reasons):
+        by = f" (by {reason.overruled_by})" if reason.overruled_by else ""
+        yield f"  {_role(place, reason):10} {reason.rule} -> {reason.side}: {reason.reason}{by}"
+
+
+def name_of(option: Option) -> str:
+    """A way, for people."""
+    return NAMES[option.way.kind].format(option.way.width)
+
+
+def _role(place: int, reason: Reason) -> str:
+    if place == 0:
+        return "decided"
+    return "overruled" if reason.overruled_by else "agrees"
+
+
+def _feeds(best: Option) -> str:
+    bound = best.foreseen.bound_s
+    share = f"{min(1.0, bound / best.time_s):.0%}" if 0 < best.time_s < inf else "0%"
+    return f"{best.foreseen.width:.1f} at once on average, {share} of the best possible speed"
+
+
+def _draw_options(console: Console, advice: Advice) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    has_budget = any(option.runs_a_month is not None for option in advice.options)
+    heads = ["way", "time", "from", "to", "tokens", "cost", "refused", "at once"]
+    for head in [*heads, *(["runs a month"] if has_budget else [])]:
+        table.add_column(head, justify="left" if head == "way" else "right", no_wrap=True)
+    for option in advice.options:
+        seen = option.foreseen
+        cells = [
+            name_of(option), duration(option.time_s), duration(seen.time_s.low),
+            duration(seen.time_s.high), short(option.tokens), _money(option),
+            f"{option.refusal_risk:.0%}", f"{seen.width:.1f}",
+        ]  # fmt: skip
+        if has_budget:
+            cells.append("" if option.runs_a_month is None else f"{option.runs_a_month:,}")
+        table.add_row(*cells, style="bold green" if option is advice.best else "")
+    console.print(table)
+    seen = advice.best.foreseen
+    limited = BINDINGS.get(seen.binding, f"by the limit on {seen.binding}")
+    console.print(
+        f"Best possible for {name_of(advice.best)}: {duration(seen.bound_s)}, bound {limited}. "
+        "In eight of ten runs the time lies between `from` and `to`, "
+        "if sizes are known to a fifth.",
+        soft_wrap=True,
+    )
+
+
+def _money(option: Option) -> str:
+    about = "" if option.foreseen.microusd is not None else "~"
+    return f"{about}{cents(option.microusd)}"
+
+
+# Time against width on a terminal: a bar for each width, the bound, the sweet spot.
+
+ROOM: Final = 36
+"""Columns beside the bars, for numbers and words."""
+
+BAR_LEAST: Final = 10
+BAR_MOST: Final = 60
+
+
+def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]:
+    """A pool of each width; a bar is as long as it takes, and the bound is marked in it."""
+    ends = [point.time_s for point in curve.points if point.time_s < inf]
+    longest = max(ends, default=1.0)
+    cells = max(BAR_LEAST, min(BAR_MOST, columns - ROOM))
+    yield (
+        f"A pool of so many at once, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
+        f"cost with time at {usd(curve.hour_microusd)} an hour:"
+    )
+    for point in curve.points:
+        bar = _bar(curve, point, longest, cells, glyphs)
+        yield f"{point.width:4}  {bar}  {_said(curve, point)}"
+
+
+def _bar(curve: WidthCurve, point: WidthPoint, longest: float, cells: int, glyphs: Glyphs) -> str:
+    filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
+    mark = min(cells - 1, round(cells * curve.bound_s / longest))
+    bar = [glyphs.busy if place < filled else " " for place in range(cells)]
+    bar[mark] = "|"
+    return "".join(bar)
+
+
+def _said(curve: WidthCurve, point: WidthPoint) -> str:
+    value = point.microusd + waiting_microusd(curve.hour_microusd, point.time_s)
+    worth = "" if value == inf else f" {cents(value):>8}"
+    spot = "  <- sweet spot" if point.width == curve.sweet else ""
+    return f"{duration(point.time_s):>12}{worth}{spot}"

@@ -1,0 +1,167 @@
+"""Shows what `headway check` found out about a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from math import ceil
+from typing import TYPE_CHECKING, Final, TextIO
+
+from headway.base.numbers import short
+from headway.report.text.words import console_for, count, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headway.errors import PlanError
+    from headway.plans.check import CheckReport, EdgeReport
+    from headway.plans.hazards import Remark
+    from headway.report.detect import DetectorFinding, Learned
+
+
+PATH_SHOWN_MAX: Final = 12
+AFTER_SHOWN_MAX: Final = 6
+GROUPS_SHOWN_MAX: Final = 60
+"""Rows of the table: of a larger plan the beginning, and all of it as JSON."""
+
+REMARKS_SHOWN_MAX: Final = 20
+
+
+def print_check(report: CheckReport, stream: TextIO) -> None:
+    """A line for each task, in declared order, then the plan as a whole."""
+    from rich.table import Table
+
+    console = console_for(stream)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("task", "does", "how many", "after", "tokens in"):
+        table.add_column(column, justify="right" if column in ("how many", "tokens in") else "left")
+    before: dict[str, list[EdgeReport]] = {}
+    for edge in report.edges:
+        before.setdefault(edge.after, []).append(edge)
+    for group in report.groups[:GROUPS_SHOWN_MAX]:
+        table.add_row(
+            group.name,
+            group.kind,
+            "found at run time" if group.count is None else f"{group.count:,}",
+            _after(before.get(group.name, [])),
+            f"about {short(ceil(group.input_tokens))}" if group.input_tokens else "-",
+        )
+    console.print(table)
+    if (hidden := len(report.groups) - GROUPS_SHOWN_MAX) > 0:
+        console.print(f"and {hidden:,} more")
+    console.print()
+    for line in (*_lines(report), *_rights(report), "", *report.answers):
+        console.print(line, soft_wrap=True)
+    _print_remarks(console, report.remarks)
+
+
+def _lines(report: CheckReport) -> list[str]:
+    path = " -> ".join(report.critical_path[:PATH_SHOWN_MAX])
+    if len(report.critical_path) > PATH_SHOWN_MAX:
+        path += f" -> ({len(report.critical_path) - PATH_SHOWN_MAX} more)"
+    kinds = [
+        count(number, word)
+        for number, word in (
+            (report.prompts, "prompt"),
+            (report.commands, "command"),
+            (report.functions, "function"),
+        )
+        if number
+    ]
+    unknown = [group.name for group in report.groups if group.count is None]
+    lines = [
+        f"{count(report.tasks, 'task')} on {count(report.levels, 'level')}: {', '.join(kinds)}",
+        f"the longest chain is {path}",
+    ]
+    if unknown:
+        lines.append(f"found at run time: {', '.join(unknown)}")
+    return lines
+
+
+def _rights(report: CheckReport) -> list[str]:
+    """A line for each task that an agent performs, and one for all that run as the user."""
+    agents = [group for group in report.groups if group.agent][:GROUPS_SHOWN_MAX]
+    lines = [f"{group.name} ({group.agent}) may do: {group.may}" for group in agents]
+    own = [group.name for group in report.groups if group.kind != "prompt"]
+    if own:
+        more = f", and {len(own) - PATH_SHOWN_MAX:,} more" if len(own) > PATH_SHOWN_MAX else ""
+        lines.append(f"run with all your rights: {', '.join(own[:PATH_SHOWN_MAX])}{more}")
+    return ["", *lines] if lines else []
+
+
+def _after(edges: list[EdgeReport]) -> str:
+    words = [_told(edge) for edge in edges[:AFTER_SHOWN_MAX]]
+    if len(edges) > AFTER_SHOWN_MAX:
+        words.append(f"{len(edges) - AFTER_SHOWN_MAX:,} more")
+    return ", ".join(words) or "-"
+
+
+def _told(edge: EdgeReport) -> str:
+    words = edge.before
+    if edge.memberwise:
+        words += " (one by one)"
+    return f"{words} (by reads)" if edge.key == "reads" else words
+
+
+def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
+    """The worst first: what, then where and what would go wrong, then what to write instead."""
+    from rich.text import Text
+
+    if remarks:
+        console.print()
+    for remark in remarks[:REMARKS_SHOWN_MAX]:
+        style = "yellow" if remark.severity == "warning" else "dim"
+        console.print(Text.assemble((remark.severity, style), f": {remark.message}"),
+                      soft_wrap=True)  # fmt: skip
+        place = "  ".join(part for part in (remark.where, remark.detail) if part)
+        if place:
+            console.print(Text(f"  {place}"), soft_wrap=True)
+        if remark.hint:
+            console.print(Text(f"hint: {remark.hint}"), soft_wrap=True)
+    if (hidden := len(remarks) - REMARKS_SHOWN_MAX) > 0:
+        console.print(f"and {hidden:,} more")
+
+
+def refusal_of(error: PlanError) -> dict[str, object]:
+    """What is wrong with a plan, for a program."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "where": error.where,
+        "detail": error.detail,
+        "hint": error.hint,
+        "fixes": [asdict(fix) for fix in error.fixes],
+    }
+
+
+# What the detector found, as people read it: what, where, and what to do about it.
+
+SHOWN_MAX: Final = 10
+"""Findings that are shown: whoever has more starts with these."""
+LINE_CELLS_MAX: Final = 300
+
+
+def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str = "") -> None:
+    """All of them, in a few lines each."""
+    for line in finding_lines(found, hint):
+        print(line, file=stream)
+
+
+def finding_lines(found: Sequence[DetectorFinding], hint: str = "") -> Iterator[str]:
+    """The findings of a run; `hint` is where the rest of them can be seen."""
+    for one in found[:SHOWN_MAX]:
+        others = one.count - 1
+        more = f" (and so do {count(others, 'more task')})" if others else ""
+        yield one_line(f"warning[{one.kind}]: {one.words}{more}", LINE_CELLS_MAX)
+        where = f"{one.where}  " if one.where else ""
+        yield f"  {where}fix: {one_line(one.fix, LINE_CELLS_MAX)}"
+    if len(found) > SHOWN_MAX:
+        yield f"and {len(found) - SHOWN_MAX} more{hint and f': {hint}'}"
+
+
+def learned_lines(learned: Sequence[Learned]) -> Iterator[str]:
+    """Declarations to paste into a plan."""
+    yield "# what the tasks of this run touched, to be pasted under their names"
+    yield "tasks:"
+    for one in learned:
+        yield from one.lines()

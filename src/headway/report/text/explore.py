@@ -1,0 +1,207 @@
+"""Shows what `headway explore` found: a line for each pair, every difference, and all in words."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TextIO
+
+from headway.report.text.terminal import clean, redraw_line
+from headway.report.text.words import console_for, count, one_line
+
+if TYPE_CHECKING:
+    from headway.errors import PlanError
+    from headway.report.explore import Difference, Explored, PairVerdict
+
+PAIRS_SHOWN_MAX: Final = 40
+"""Pairs that are listed; of more, those that were done again or differ."""
+
+FAILURES_SHOWN_MAX: Final = 3
+NAME_CELLS_MAX: Final = 34
+EDGE_CELLS_MAX: Final = 90
+NEWS_S: Final = 0.1
+
+
+class ExploreProgress:
+    """One line on a terminal that says how far it is; nothing elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_shown = stream.isatty()
+        self._next_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Progress {'shown' if self._is_shown else 'not shown'}>"
+
+    def __enter__(self) -> ExploreProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_shown and self._next_s:
+            redraw_line(self._stream)
+
+    def statistics(self) -> bool:
+        """Whether anybody sees it."""
+        return self._is_shown
+
+    def tell(self, what: str, done: int, of: int) -> None:
+        """So much is tried."""
+        if not self._is_shown or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + NEWS_S
+        redraw_line(self._stream, f"{what}: {done:,} of {of:,}")
+
+
+def print_explored(
+    found: Explored, refusal: PlanError | None, command: str, stream: TextIO
+) -> None:
+    """Pairs, differences, and the whole in a sentence; `command` is how it was asked for."""
+    console = console_for(stream)
+    lines = [*_pair_lines(found), *_differences(found, command)]
+    if found.nondeterministic is not None:
+        changed = found.nondeterministic
+        lines += (
+            f"nondeterministic: `{changed.where}` gives another {changed.kind} on the same reads",
+            *_excerpt(changed),
+            "  fix: take time and chance from `ctx` (ctx.time_s, ctx.random)",
+        )
+    lines += (
+        f"warning: fails in the serial run too: {one_line(fault, 200)}" for fault in found.failed
+    )
+    if refusal is not None:
+        lines.append(f"warning: `headway check` refuses this plan: {refusal.message}")
+    for line in (*lines, summary(found)):
+        console.print(line, soft_wrap=True)
+
+
+def _pair_lines(found: Explored) -> list[str]:
+    """Of few pairs every one, of many those that are of interest."""
+    listed = [pair for pair in found.pairs if pair.verdict != "differs"]
+    if len(listed) > PAIRS_SHOWN_MAX:
+        listed = [pair for pair in listed if pair.verdict not in ("blocked", "commutes")]
+    lines = [_pair_line(pair) for pair in listed[:PAIRS_SHOWN_MAX]]
+    return [*lines, ""] if lines else []
+
+
+def _differences(found: Explored, command: str) -> list[str]:
+    """Of pairs; of whole schedules too, if no pair says why."""
+    lines: list[str] = []
+    for pair in found.pairs:
+        if pair.verdict == "differs":
+            lines += (*_difference_lines(pair, command), "")
+    for failure in () if lines else found.failures[:FAILURES_SHOWN_MAX]:
+        lines += ("DIFFERS from the serial run", *_excerpt(failure.difference))
+        lines += (_again(command, failure.replay), "")
+    return lines
+
+
+def summary(found: Explored) -> str:
+    """All of it in words."""
+    if found.nondeterministic is not None:
+        return f"{count(found.tasks, 'task')}; nothing was compared"
+    parts: list[str] = []
+    if found.pairs:
+        numbers = {
+            word: sum(pair.verdict == verdict for pair in found.pairs)
+            for verdict, word in (
+                ("blocked", "blocked by edges"), ("commutes", "commute"), ("re-ran", "re-ran"),
+                ("differs", "DIFFER"), ("untried", "not tried"),
+            )
+        }  # fmt: skip
+        alike = sum(pair.count for pair in found.pairs)
+        words = ", ".join(f"{number:,} {word}" for word, number in numbers.items() if number)
+        whole = f" (for {alike:,} of members)" if alike > len(found.pairs) else ""
+        parts.append(f"{count(len(found.pairs), 'pair')}{whole}: {words}")
+    if found.apart:
+        parts.append(f"{found.apart:,} more share nothing")
+    if found.schedules:
+        kind = {"reduced": " (one of each kind)", "drawn": " (drawn)"}.get(found.search, "")
+        text = f"{count(found.schedules, 'schedule')}{kind}"
+        if found.crashes:
+            text += f" and {found.crashes:,} crash{'es' if found.crashes > 1 else ''}"
+        is_equal = "all equal to the serial run"
+        differ = f"{found.differing:,} DIFFER from the serial run"
+        parts.append(f"{text}, {differ if found.differing else is_equal}")
+        if found.search != "none" and not found.is_complete:
+            parts.append("not every order was tried")
+    return "; ".join(parts) or f"{count(found.tasks, 'task')}: no pairs"
+
+
+def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
+    """The same for a program."""
+    told = asdict(found)
+    told["differs"] = found.differs
+    told["summary"] = summary(found)
+    told["refused"] = None if refusal is None else refusal.message
+    return told
+
+
+def _pair_line(pair: PairVerdict) -> str:
+    both = f"{one_line(pair.first, NAME_CELLS_MAX)}, {one_line(pair.second, NAME_CELLS_MAX)}"
+    if pair.count > 1:
+        both += f" (for {pair.count:,} pairs)"
+    match pair.verdict:
+        case "blocked":
+            return f"blocked by edge  {both}: {one_line(pair.edge, EDGE_CELLS_MAX)}"
+        case "re-ran":
+            return f"re-ran           {both}: {count(pair.reran, 'attempt')} again, same result"
+        case "untried":
+            return f"not tried        {both}"
+    return f"commutes         {both}"
+
+
+def _difference_lines(pair: PairVerdict, command: str) -> list[str]:
+    first, second = one_line(pair.first, 80), one_line(pair.second, 80)
+    lines = [f"DIFFERS          {first}, {second}"]
+    if pair.count > 1:
+        lines[0] += f" (for {pair.count:,} pairs)"
+    lines.append(f"  if `{second}` runs before `{first}` completes:")
+    if pair.difference is not None:
+        lines += _excerpt(pair.difference)
+    if pair.shares:
+        lines.append(f"  both touch {', '.join(pair.shares[:3])}")
+    if any(share.startswith("variable") for share in pair.shares):
+        lines.append(
+            "  fix: keep it in the shared state (`ctx.put`, `ctx.get`), or put them in order:"
+        )
+    else:
+        lines.append("  fix: put them in order:")
+    lines += (f"    {line}" for line in pair.fix.split("\n"))
+    if pair.other_fix:
+        lines.append(f"  or, if `{first}` is to see what `{second}` does:")
+        lines += (f"    {line}" for line in pair.other_fix.split("\n"))
+    lines.append(_again(command, pair.replay))
+    return lines
+
+
+def _excerpt(found: Difference) -> list[str]:
+    what = {
+        "prompt": f"the prompt of `{found.where}` is another, from line {found.line} on",
+        "result": f"the result of `{found.where}` is another",
+        "failure": f"`{found.where}` ends differently",
+        "missing": f"`{found.where}` is not always there",
+        "state": f"the shared state ends with something else under `{found.where}`",
+        "file": f"the file `{found.where}` is another in the end",
+        "effects": f"the effects on `{found.where}` come in another order, or others do",
+    }[found.kind]
+    lines = [f"  {what}"]
+    if found.before:
+        lines.append(f"      {one_line(found.before, 160)}")
+    lines.append(f"    - {_shown(found.serial)}")
+    lines.append(f"    + {_shown(found.got)}")
+    return lines
+
+
+def _shown(text: str) -> str:
+    return " | ".join(clean(text).splitlines()[:4]) or "(nothing)"
+
+
+def _again(command: str, replay: str) -> str:
+    return f"  again: {command} --replay {shlex.quote(replay)}"

@@ -1,0 +1,98 @@
+"""A forecast as a person reads it: time beside the bound, money, what binds, what it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.base.numbers import short
+from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
+from headway.report.text.words import count, duration, unknown_cost, usd
+
+BINDS = {
+    "critical path": "the longest chain of tasks",
+    "width": "how many calls may be in flight at once",
+    "this machine": "how many tasks this machine takes at once",
+    "exact": "all limits together",
+}
+
+
+def foretold(found: Foreseen) -> Iterator[str]:
+    """Lines that say what a plan will take."""
+    time_s = found.time_s
+    yield (
+        f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to {duration(time_s.high)} in "
+        f"eight of ten runs); at best {duration(found.bound_s)}, bound by {binding(found.binding)}"
+    )
+    if found.calls.mid > 0.0:
+        tokens = found.tokens
+        yield f"{_money(found)}: {short(found.calls.mid)} calls, {_range(tokens)} tokens"
+        refused = f"{found.refused:.0f}" if found.refused >= 0.5 else "no"
+        yield f"{found.width:.1f} calls in flight on average, {refused} refusals"
+    for portion in found.portions:
+        yield _portion(portion)
+    if found.budget_width is not None:
+        width = found.budget_width
+        yield (
+            f"the budget lets {count(width, 'call')} be in flight at once: each may cost as much "
+            "as it can until it has ended"
+        )
+    if found.learned_calls:
+        calls = count(found.learned_calls, "call" if found.calls.mid else "task")
+        yield f"learned from {calls}{f' of {found.learned_from}' if found.learned_from else ''}"
+    for sentence in found.assumed:
+        yield f"assumed: {sentence}"
+
+
+def binding(name: str) -> str:
+    """What makes a run so long, in words."""
+    resource, _, period = name.partition("/")
+    if period:
+        per = {"60s": "a minute", "86400s": "a day", "3600s": "an hour"}.get(period, f"in {period}")
+        return (
+            f"{resource} tokens {per}" if resource in ("input", "output") else f"{resource} {per}"
+        )
+    return BINDS.get(name, name)
+
+
+def _money(found: Foreseen) -> str:
+    cost = found.microusd
+    if cost is None:
+        return unknown_cost(found.unpriced)
+    low, high = usd(round(cost.low)), usd(round(cost.high))
+    return f"costs about {usd(round(cost.mid))} ({low} to {high})"
+
+
+def _range(spread: SpreadNumber) -> str:
+    if short(spread.low) == short(spread.high):
+        return short(spread.mid)
+    return f"{short(spread.low)} to {short(spread.high)}"
+
+
+def _window(portion: Portion, resets_s: float) -> str:
+    share = portion.takes.mid / max(1.0, portion.of)
+    line = (
+        f"takes {share:.0%} of the {portion.name}, which holds about {short(portion.of)} tokens "
+        f"and has {short(portion.left)} left; it resets in {duration(resets_s)}"
+    )
+    if portion.takes.high > portion.left:
+        likely = "will" if portion.takes.low > portion.left else "may"
+        line += f": it {likely} not be enough, and the run {likely} wait for that"
+    return line
+
+
+def _portion(portion: Portion) -> str:
+    if portion.resets_s is not None:
+        return _window(portion, portion.resets_s)
+    is_money = portion.name.startswith(MONEY)
+    name = portion.name.removeprefix(f"{MONEY} of ").removeprefix("tokens of ")
+    told = (
+        (usd(round(portion.of)), usd(round(portion.left)))
+        if is_money
+        else (f"{short(portion.of)} tokens", short(portion.left))
+    )
+    share = portion.takes.mid / max(1.0, portion.of)
+    line = f"takes {share:.0%} of the {told[0]} of {name}, of which {told[1]} are left"
+    if portion.takes.high > portion.left:
+        likely = "will" if portion.takes.low > portion.left else "may"
+        line += f": it {likely} not be enough"
+    return line

@@ -1,0 +1,329 @@
+"""Accounts by how well they are: good, watch or bad, why, and when it would be better."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from headway.base.values import DAY_S
+from headway.client.overview import Overview
+from headway.engine.events import Event, GroupExpanded
+from headway.engine.record import TaskRow
+from headway.errors import HeadwayError
+from headway.journal.reader import JournalReader
+from headway.pacing.admission import BookView, LaneView
+from headway.pacing.budget import claim_in
+from headway.pacing.memory import EVERY_ACCOUNT, HOUR_UNKNOWN, Spell, Spend, hours_of
+from headway.plans.graph import Graph
+from headway.report.health import (
+    ORDER,
+    RECENT_MIN,
+    BudgetRest,
+    Condition,
+    Finish,
+    Level,
+    Thresholds,
+    condition_of,
+    finishes,
+    hour_words,
+    outlooks,
+)
+from headway.report.progress import RunProgress, TaskNames, TimeLeft
+from headway.report.text.accounts import NO_ACCOUNTS, whose
+from headway.report.text.runs import Glance
+from headway.report.text.stage import Frame, gauge, labelled
+from headway.report.text.words import console_for, count, glyphs_for, one_line
+from headway.run.declared import plans_of
+from headway.run.forecasts import kept_forecast
+from headway.run.plan_run import PlanSource
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+# How long the rest of another process's run takes, and what it waits for: asked, not watched.
+
+FACTS_MAX: Final = 20_000
+"""The newest facts of a run: more than a minute has, and read in a few tenths of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutlook:
+    """What is left of a run that goes on."""
+
+    rest: TimeLeft
+    waits_for: str = ""
+    """What its calls wait for at the account."""
+
+
+def source_of(reader: JournalReader) -> PlanSource | None:
+    """The plan of a run as it was last performed; None if it is no plan, or nobody can read it."""
+    if reader.header.kind != "plan":
+        return None
+    try:
+        return PlanSource.kept(reader.folder, reader.header.source)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def outlook(reader: JournalReader, glance: Glance, source: PlanSource | None) -> RunOutlook:
+    """The rest of a run, as its newest facts and its account tell it."""
+    ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
+    left = max(0, glance.total - ended)
+    if source is not None and not _is_whole(reader, source):
+        return RunOutlook(TimeLeft(left))
+    # A run that was resumed takes other times than the one that was foreseen.
+    foreseen = kept_forecast(reader.folder) if glance.standing.parts <= 1 else None
+    foreseen_s = None if foreseen is None else foreseen.time_s.mid
+    progress = RunProgress(TaskNames("", ("tasks",), (0,), lambda _: 0, str, foreseen_s=foreseen_s))
+    for recorded in reader.events(max(0, glance.summary.events - FACTS_MAX)):
+        # All tasks are one group here, whose size is known already.
+        if isinstance(recorded.event, Event) and not isinstance(recorded.event, GroupExpanded):
+            progress.hear([recorded.event])
+    group = progress.groups[0]
+    group.total = left + group.ended
+    # The simulated provider is in the run's own process: no account of ours knows of it.
+    lanes = () if source is not None and source.sim is not None else _lanes(glance.pid)
+    limits = [one for lane in lanes for one in lane.limits]
+    waits = "; ".join(lane.waits_for for lane in lanes if lane.waits_for)
+    return RunOutlook(progress.rest(limits, glance.now_s), waits)
+
+
+def _is_whole(reader: JournalReader, source: PlanSource) -> bool:
+    """Whether all tasks of a plan are known: a group may be found at run time."""
+    try:
+        groups = plans_of(reader, source).expanded.groups
+    except (HeadwayError, ValueError, TypeError, KeyError):
+        return False  # A file that the plan names is gone: nobody knows.
+    return all(group.members is not None for group in groups)
+
+
+def _lanes(pid: int | None) -> Sequence[LaneView]:
+    """The accounts that a process calls, as the broker sees them."""
+    from headway.client.admission import admission
+
+    try:
+        view, about = admission().describe()
+    except HeadwayError:
+        return ()  # Without a broker there is no bound, and everything else can still be told.
+    ids = {client for client, name in about.clients if name.endswith(f"[{pid}]")}
+    return [lane for lane in view.lanes if any(one.client in ids for one in lane.callers)]
+
+
+LOOK_S: Final = 2.0
+"""Between two looks of somebody who watches: each is a question to the broker."""
+
+STYLES: Final[dict[Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
+
+WORDS_MAX: Final = 200
+"""Of a reason: a provider's own words can be among them."""
+
+
+def conditions(view: BookView, at: Thresholds) -> list[Condition]:
+    """Every account and model group, the worst first."""
+    found = [condition_of(lane, view.hour, at) for lane in view.lanes]
+    return sorted(found, key=lambda one: -ORDER.index(one.level))
+
+
+def health_line(lanes: Sequence[LaneView], at: Thresholds) -> str:
+    """The accounts of a run in one line; nothing if they are good."""
+    found = [condition_of(lane, HOUR_UNKNOWN, at) for lane in lanes]
+    ill = [one for one in found if one.level != "good"]
+    if not ill:
+        return ""
+    worst = max(ill, key=lambda one: ORDER.index(one.level))
+    more = f"; and {count(len(ill) - 1, 'account')} more" if len(ill) > 1 else ""
+    return f"{worst.level}: {one_line(worst.reasons[0], WORDS_MAX)} ({worst.group}){more}"
+
+
+def health_lines(seen: Overview, at: Thresholds, console: Console) -> Iterator[Text]:
+    """Every account with its limits, its reasons and its hours."""
+    from rich.text import Text
+
+    frame = Frame(console.width, glyphs_for(console))
+    lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
+    if not lanes:
+        yield Text(NO_ACCOUNTS)
+    for one in conditions(seen.view, at):
+        title = Text(f"{one.account}  {one.group}  ", "bold")
+        yield title.append(one.level, STYLES[one.level])
+        for shown in lanes[one.account, one.group].limits:
+            binds = one.binding in (shown.limit.name, shown.limit.resource)
+            yield gauge(shown, frame, binds)
+        yield labelled("lately", _speed_words(one.recent))
+        if one.usual.ended:
+            yield labelled("usually", _speed_words(one.usual, is_usual=True))
+        for index, reason in enumerate(one.reasons):
+            yield labelled("" if index else "because", one_line(reason, WORDS_MAX))
+        yield labelled("hours", hour_words(one))
+        if one.unpaced != "good":
+            words = f"{one.unpaced} for a client that does not pace itself: "
+            yield labelled("unpaced", words + "; ".join(one.unpaced_reasons))
+        yield Text()
+    yield Text(seen.source, "dim")
+
+
+def health_json(seen: Overview, at: Thresholds) -> dict[str, object]:
+    """The same for a program."""
+    lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
+    return {
+        "source": seen.source,
+        "hour": None if seen.view.hour == HOUR_UNKNOWN else seen.view.hour,
+        "lanes": [
+            {
+                **asdict(one),
+                "headroom": dict(one.headroom),
+                "recent": spell_json(one.recent),
+                "usual": spell_json(one.usual),
+                "advice": hour_words(one),
+                "hours": {
+                    f"{hour:02}": spell_json(spell)
+                    for hour, spell in sorted(
+                        hours_of(lanes[one.account, one.group].chronicle).items()
+                    )
+                },
+            }
+            for one in conditions(seen.view, at)
+        ],
+    }
+
+
+def spell_json(spell: Spell) -> dict[str, object]:
+    """A stretch of time by what people want to know of it."""
+    return {
+        **{key: round(number, 3) for key, number in asdict(spell).items()},
+        "calls": round(spell.ended, 3),
+        "refusal_rate": spell.share(spell.refused),
+        "first_byte_s": spell.first_byte_s,
+        "per_token_s": spell.per_token_s,
+        "company": spell.company,
+        "neighbours": spell.neighbours,
+    }
+
+
+def draw_health(console: Console, seen: Overview, at: Thresholds) -> None:
+    for line in health_lines(seen, at, console):
+        console.print(line, soft_wrap=True)
+
+
+def watch_health(
+    look: Callable[[], Overview],
+    at: Thresholds,
+    stream: TextIO,
+    is_json: bool = False,
+    nap: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show it again and again, until somebody interrupts: drawn on a terminal, else in lines."""
+    console = console_for(stream)
+    if is_json:
+        while True:
+            print(json.dumps(health_json(look(), at), ensure_ascii=False), file=stream, flush=True)
+            nap(LOOK_S)
+    if console.is_terminal and not console.is_dumb_terminal:
+        _draw_on(look, at, console, nap)
+    said: list[str] = []
+    while True:
+        seen = look()
+        found = conditions(seen.view, at)
+        words = [f"{one.account} {one.group}: {_brief(one)}" for one in found]
+        for line in words or [seen.source]:
+            if line not in said:
+                console.print(line, soft_wrap=True)
+        said = words or [seen.source]
+        nap(LOOK_S)
+
+
+def _draw_on(
+    look: Callable[[], Overview], at: Thresholds, console: Console, nap: Callable[[float], None]
+) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(Group(*health_lines(look(), at, console)), refresh=True)
+            nap(LOOK_S)
+
+
+def _brief(one: Condition) -> str:
+    return f"{one.level}: {'; '.join(one.reasons)}" if one.reasons else one.level
+
+
+def _speed_words(spell: Spell, is_usual: bool = False) -> str:
+    """`412 calls in 10 min, 0.0% refused, 0.8 s to the first byte, 12 ms per output token`."""
+    over = "remembered" if is_usual else f"in {RECENT_MIN} min"
+    words = [f"{spell.ended:,.0f} calls {over}"]
+    if spell.ended:
+        words.append(f"{spell.share(spell.refused):.1%} refused")
+    if spell.first_byte_s is not None:
+        words.append(f"{spell.first_byte_s:.2g} s to the first byte")
+    if spell.per_token_s is not None:
+        words.append(f"{1e3 * spell.per_token_s:.3g} ms per output token")
+    if spell.neighbours >= 0.01:
+        words.append(f"neighbours took {spell.neighbours:.0%}")
+    return ", ".join(words)
+
+
+# A run that a month's budget has stopped: what it still needs, and when it could end.
+
+
+def rest_of(graph: Graph, rows: Iterable[TaskRow], refusal: str, spent: Spend) -> BudgetRest | None:
+    """What is left of a run, by what its finished tasks took; `None` if no call was refused.
+
+    Of a group of which nothing has finished, tasks are taken to be like the others; of a run of
+    which nothing has, like the call that was refused. A token costs what tokens of this month cost,
+    which is `spent`.
+    """
+    claim = claim_in(refusal)
+    if claim is None:
+        return None
+    done: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for row in rows:
+        if row.state == "finished":
+            group = row.name.partition("[")[0]
+            done[group] += 1
+            tokens[group] += round(row.ending.input_tokens + row.ending.output_tokens)
+    mean = tokens.total() / done.total() if done else claim.tokens
+    left = {group.name: max(0, (group.count or 0) - done[group.name]) for group in graph.groups}
+    needed = sum(
+        number * (tokens[name] / done[name] if done[name] else mean)
+        for name, number in left.items()
+    )
+    known = spent if spent.tokens else claim
+    price = known.microusd / max(1.0, known.tokens)
+    return BudgetRest(sum(left.values()), needed, needed * price, claim)
+
+
+def passed_of(at_s: float) -> float:
+    """How much of the day has gone, by universal time, as days of budgets are."""
+    return at_s % DAY_S / DAY_S
+
+
+def finishes_now(
+    graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
+) -> tuple[tuple[Finish, ...], int]:
+    """When it could end, for each of the budgets that its refusal names, and how many tasks that
+    are. Nothing, if the accounts cannot be looked at: how a run ended is said in any case."""
+    from headway.client.overview import overview
+    from headway.errors import HeadwayError
+
+    if claim_in(refusal) is None:
+        return (), 0
+    try:
+        view = overview(environ).view
+    except HeadwayError:
+        return (), 0
+    spent = next((one.spent for key, one in view.ledgers if key == EVERY_ACCOUNT), Spend())
+    rest = rest_of(graph, rows, refusal, spent)
+    if rest is None:
+        return (), 0
+    named = [
+        one for one in outlooks(view, passed_of(time.time())) if f" for {whose(one)} (" in refusal
+    ]
+    return finishes(named, rest), rest.tasks

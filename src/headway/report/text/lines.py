@@ -1,0 +1,182 @@
+"""The view of a run where nothing can be drawn: a line for each end, or now and then for many.
+
+Laws:
+- A line is written for something that happened, or every half minute; never more than a run of
+  hundreds of tasks is worth reading.
+- Nothing in a line is obeyed by a terminal.
+- The last word, how the run ended, is that of whoever started it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import inf
+from threading import Event as Flag
+from threading import RLock, Thread
+from typing import Final, Protocol, TextIO
+
+from headway.engine.events import (
+    Event,
+    RunContinued,
+    RunHeld,
+    RunStopping,
+    TaskDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskProposed,
+    TaskStale,
+    WaveBegan,
+)
+from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.report.text.live import Lanes
+from headway.report.text.logs import told
+from headway.report.text.stage import rest_words
+from headway.report.text.words import count, one_line
+
+SUMMARY_S: Final = 30.0
+TASKS_MAX: Final = 100
+"""Runs of more tasks are told in summaries."""
+
+FAILURES_MAX: Final = 20
+"""Failures that are told one by one; all of them are in `headway status`."""
+
+NAME_CELLS_MAX: Final = 60
+
+
+class LineView:
+    """Writes a run as lines. Made when it begins."""
+
+    def __init__(self, cast: TaskNames, stream: TextIO) -> None:
+        self._progress = RunProgress(cast)
+        self._stream = stream
+        self._lock = RLock()
+        self._failures = 0
+        self._put_off: set[str] = set()
+        """Why tasks were put off for the rest of the run: each reason is written once."""
+        self._written = 0
+        self._said_s = time.monotonic()
+        self._closing = Flag()
+        self._thread = Thread(target=self._summarise, name="headway-lines", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Lines {self._progress!r}, {self._written} lines>"
+
+    def statistics(self) -> ProgressStatistics:
+        return self._progress.statistics()
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Take what happened. Called by the driver."""
+        with self._lock:
+            is_small = self._is_small()
+            for event in events:
+                self._progress.hear((event,))
+                if self._is_told(event, is_small):
+                    self._say(self._words(event))
+
+    def restored(self, counts: Sequence[int]) -> None:
+        """So many members of each group were finished before."""
+        with self._lock:
+            self._progress.restored(counts)
+        if sum(counts):
+            self._say(f"{count(sum(counts), 'task')} finished before")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Nothing is written while somebody else does."""
+        with self._lock:
+            yield
+
+    def close(self) -> None:
+        """No more lines."""
+        self._closing.set()
+        self._thread.join()
+
+    def _is_small(self) -> bool:
+        known = [group.total for group in self._progress.groups]
+        return sum(total or 0 for total in known) <= TASKS_MAX
+
+    def _is_told(self, event: Event, is_small: bool) -> bool:
+        if isinstance(event, TaskFailed):
+            self._failures += 1
+            return self._failures <= FAILURES_MAX
+        if isinstance(event, TaskDelayed) and event.again_s == inf:
+            if event.fault.detail in self._put_off:
+                return False
+            self._put_off.add(event.fault.detail)
+        if isinstance(event, TaskFinished | TaskDelayed | TaskProposed | TaskStale):
+            # A run that stops tries nothing again.
+            is_vain = isinstance(event, TaskDelayed) and self._progress.standing.stopping_for
+            return is_small and not is_vain
+        return isinstance(event, WaveBegan | RunHeld | RunContinued | RunStopping)
+
+    def _words(self, event: Event) -> str:
+        task: int | None = getattr(event, "task", None)
+        if task is None:
+            return told(event, "")
+        words = told(event, one_line(self._progress.cast.label(task), NAME_CELLS_MAX))
+        if not isinstance(event, TaskFinished):
+            return words
+        now = self._progress.statistics()
+        return f"{words}  [{now.finished:,}/{now.total:,}]"
+
+    def _say(self, words: str) -> None:
+        self._stream.write(words + "\n")
+        self._stream.flush()
+        self._written += 1
+        self._said_s = time.monotonic()
+
+    def _summarise(self) -> None:
+        while not self._closing.wait(1.0):
+            with self._lock:
+                if time.monotonic() - self._said_s >= SUMMARY_S:
+                    self._say(self._summary())
+
+    def _summary(self) -> str:
+        now = self._progress.statistics()
+        words = [f"{now.finished:,} of {now.total:,} finished"]
+        for number, word in (
+            (now.running, "running"), (now.proposed, "waiting to be committed"),
+            (now.delayed, "to be tried again"), (now.failed, "failed"), (now.skipped, "skipped"),
+        ):  # fmt: skip
+            if number:
+                words.append(f"{number:,} {word}")
+        rest = list(rest_words(self._progress.rest((), time.time())))
+        return ", ".join(words) + (f"; left: {rest[0]}" if rest else "")
+
+
+# Chooses how a run is shown while it goes on: drawn on a terminal, in lines elsewhere.
+
+
+class Watcher(Protocol):
+    """Somebody who is told of a run and shows it."""
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Take what happened."""
+
+    def restored(self, counts: Sequence[int]) -> None:
+        """So many members of each group were finished before."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Make room for somebody who writes to the same place."""
+
+    def statistics(self) -> ProgressStatistics:
+        """How far the run is."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+def watcher_for(stream: TextIO, cast: TaskNames, lanes: Lanes | None = None) -> Watcher:
+    """The best view that a stream can have; `lanes` gives it gauges."""
+    from headway.report.text.words import console_for
+
+    console = console_for(stream)
+    if console.is_terminal and not console.is_dumb_terminal:
+        from headway.report.text.live import LiveView
+
+        return LiveView(cast, stream, lanes)
+
+    return LineView(cast, stream)

@@ -1,0 +1,232 @@
+"""The view of a run on a terminal while it goes on: redrawn a few times a second, by a thread.
+
+Laws:
+- Whoever performs the run is never kept waiting: it only leaves facts here.
+- At most four pictures a second, and one where nothing has happened.
+- Nothing but the picture's own lines is ever erased; what others write stands above it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from threading import Event as Flag
+from threading import RLock, Thread
+from typing import Final, TextIO, cast
+
+from headway.config import thresholds
+from headway.engine.events import Event
+from headway.errors import HeadwayError
+from headway.pacing.admission import LaneView
+from headway.report.health import Thresholds
+from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.report.text.health import health_line
+from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
+from headway.report.text.terminal import CleanLines
+from headway.report.text.words import console_for, glyphs_for
+
+PICTURE_S: Final = 0.25
+IDLE_S: Final = 1.0
+"""Between pictures when nothing has happened: ages still grow."""
+
+QUOTA_S: Final = 2.0
+"""Between looks at the accounts: each is a question to the broker."""
+
+Lanes = Callable[[], Sequence[LaneView]]
+
+
+class LiveView:
+    """Draws a run. Made when it begins; `close` leaves the terminal as it was."""
+
+    def __init__(self, cast: TaskNames, stream: TextIO, lanes: Lanes | None = None) -> None:
+        """`lanes` says what the accounts in use allow; without it no gauges are drawn."""
+        from rich.live import Live
+
+        self._progress = RunProgress(cast)
+        self._console = console_for(stream)
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False,
+            redirect_stderr=stream is sys.stderr, vertical_overflow="crop",
+        )  # fmt: skip
+        self._lock = RLock()
+        self._is_new = True
+        self._quota = QuotaLooker(lanes, thresholds(os.environ))
+        self._own = OwnLooker()
+        self._began_s = time.time()
+        self._closing = Flag()
+        self._pictures = 0
+        self._show()
+        self._thread = Thread(target=self._draw_on, name="headway-view", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<LiveView {self._progress!r}, {self._pictures} pictures>"
+
+    def statistics(self) -> ProgressStatistics:
+        return self._progress.statistics()
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Take what happened. Called by the driver."""
+        with self._lock:
+            self._progress.hear(events)
+            self._is_new = True
+
+    def restored(self, counts: Sequence[int]) -> None:
+        """So many members of each group were finished before."""
+        with self._lock:
+            self._progress.restored(counts)
+            self._is_new = True
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take the picture away while somebody writes to the terminal."""
+        with self._lock:
+            self._live.stop()
+            try:
+                yield
+            finally:
+                if not self._closing.is_set():
+                    self._show()
+                    self._is_new = True
+
+    def close(self) -> None:
+        """Take the picture away for good."""
+        self._closing.set()
+        self._thread.join()
+        self._live.stop()
+
+    def _show(self) -> None:
+        """Draw from now on; what others print to the same stream stands above the picture."""
+        before = sys.stderr
+        self._live.start()
+        if sys.stderr is not before:
+            # Rich takes control sequences in what is printed for styles and links.
+            sys.stderr = cast("TextIO", CleanLines(sys.stderr))
+
+    def _draw_on(self) -> None:
+        drawn_s = 0.0
+        while not self._closing.wait(PICTURE_S):
+            now_s = time.monotonic()
+            if self._is_new or now_s - drawn_s >= IDLE_S:
+                drawn_s = now_s
+                self._draw()
+
+    def _draw(self) -> None:
+        from rich.console import Group
+
+        lanes = self._quota.look()
+        with self._lock:
+            self._is_new = False
+            view = self._view(lanes)
+        lines = picture(view, Frame(self._console.width, glyphs_for(self._console)))
+        with self._lock:
+            if not self._closing.is_set():
+                self._live.update(Group(*lines), refresh=True)
+                self._pictures += 1
+
+    def _view(self, lanes: Sequence[LaneView]) -> LiveState:
+        progress, now_s = self._progress, time.time()
+        limits = [one for lane in lanes for one in lane.limits]
+        first_s = progress.first_s
+        return LiveState(
+            progress.cast, now_s, now_s - (self._began_s if first_s is None else first_s),
+            progress.standing, progress.statistics(), list(progress.groups),
+            list(islice(progress.running.values(), RUNNING_MAX)), progress.rest(limits, now_s),
+            lanes, self._quota.refused, self._own.look(), self._quota.notice, self._quota.health,
+        )  # fmt: skip
+
+
+class QuotaLooker:
+    """What the accounts allow that this run uses, looked at now and then."""
+
+    def __init__(self, lanes: Lanes | None, at: Thresholds = Thresholds()) -> None:
+        self._lanes = lanes
+        self._at = at
+        self._seen: Sequence[LaneView] = ()
+        self._next_s = 0.0
+        self._before: dict[tuple[str, str], int] = {}
+        self.refused = 0
+        self.notice = ""
+        self.health = ""
+
+    def __repr__(self) -> str:
+        return f"<QuotaLooker, {len(self._seen)} accounts>"
+
+    def statistics(self) -> int:
+        """How many accounts are in use."""
+        return len(self._seen)
+
+    def look(self) -> Sequence[LaneView]:
+        """The accounts in use; as of a moment ago, if that is recent enough."""
+        now_s = time.monotonic()
+        if self._lanes is None or now_s < self._next_s:
+            return self._seen
+        self._next_s = now_s + QUOTA_S
+        try:
+            self._seen, self.notice = self._lanes(), ""
+        except HeadwayError as error:
+            # A view without gauges is better than none; whoever calls will hear of it as well.
+            self._seen, self.notice = (), error.message
+        self.refused, self.health = 0, health_line(self._seen, self._at)
+        for lane in self._seen:
+            before = self._before.setdefault((lane.account, lane.group), lane.refused)
+            self.refused += max(0, lane.refused - before)
+        return self._seen
+
+
+class OwnLooker:
+    """What this process takes of the machine."""
+
+    def __init__(self) -> None:
+        self._cpu_s = time.process_time()
+        self._at_s = time.monotonic()
+        self._last: OwnUse | None = None
+
+    def __repr__(self) -> str:
+        return f"<OwnLooker {self._last}>"
+
+    def statistics(self) -> OwnUse | None:
+        return self._last
+
+    def look(self) -> OwnUse | None:
+        """Over the last second or more."""
+        cpu_s, at_s = time.process_time(), time.monotonic()
+        if at_s - self._at_s >= IDLE_S:
+            self._last = OwnUse((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
+            self._cpu_s, self._at_s = cpu_s, at_s
+        return self._last
+
+
+def own_lanes() -> Callable[[], Sequence[LaneView]]:
+    """The accounts that this process calls, as the broker sees them; starts no broker by itself."""
+    used: set[tuple[str, str]] = set()
+
+    def look() -> Sequence[LaneView]:
+        from headway.client.admission import admission
+
+        port = admission()
+        me = port.statistics().id
+        if not me:
+            return ()
+        view, _ = port.describe()
+        for lane in view.lanes:
+            if any(caller.client == me for caller in lane.callers):
+                used.add((lane.account, lane.group))
+        return [lane for lane in view.lanes if (lane.account, lane.group) in used]
+
+    return look
+
+
+def _memory_bytes() -> int:
+    """Resident memory; at its peak, where the kernel says no more."""
+    import resource
+
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

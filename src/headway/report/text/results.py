@@ -1,0 +1,210 @@
+"""What the tasks of a run gave, in declared order: as JSON Lines, as a table, as files.
+
+Laws:
+- A cell of a table that a spreadsheet would take for a formula is not one: it begins with a quote.
+- A file's name is made of harmless characters, and two tasks never share one.
+- A line of JSON holds no character that a terminal obeys: those are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TextIO
+
+from headway.agents.cli import AgentUsage
+from headway.engine.record import TaskRow
+from headway.errors import BadValueError, StateFileError, did_you_mean
+from headway.journal.reader import JournalReader
+from headway.report.text.runs import agents_as_json as agent_json
+from headway.report.text.words import known_usd
+
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""The beginnings of what spreadsheets evaluate."""
+
+OBEYED: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Beyond those below a space, which JSON escapes anyway."""
+
+COLUMNS: Final = (
+    "task", "state", "output", "attempts", "input_tokens", "output_tokens", "usd", "seconds",
+    "reason",
+)  # fmt: skip
+
+NAME_MAX: Final = 120
+"""Bytes of a task's name in a file's: file systems allow 255, and a number and a suffix follow."""
+
+NAMES_HINTED_MAX: Final = 1000
+"""Names that a wrong one is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gave:
+    """One task and what came of it."""
+
+    row: TaskRow
+    body: bytes | None
+    """None where there is no result, or results are not kept."""
+
+    @property
+    def text(self) -> str | None:
+        """The result as text; what is not UTF-8 is marked."""
+        return None if self.body is None else self.body.decode("utf-8", "replace")
+
+
+def harvest(
+    reader: JournalReader,
+    names: Collection[str] = (),
+    places: Mapping[bytes, int] | None = None,
+) -> Iterator[Gave]:
+    """Every task that has ended, in declared order; only some, if named.
+
+    `places` are the tasks as they are declared; without them the numbers of the last facts are all
+    that is known, among which members that were found at run time come last.
+    """
+    rows = [row for row in reader.rows() if not names or _is_named(row, names)]
+    if places is not None:
+        rows = [row for row in rows if row.key in places]
+    order = _numbers(reader) if places is None else places
+    rows.sort(key=lambda row: order.get(row.key, len(order)))
+    if names:
+        _must_exist(reader, names, rows)
+    for row in rows:
+        if row.state == "finished":
+            yield Gave(row, reader.body(row.ending.body) if row.ending.body else None)
+        elif row.state in ("failed", "skipped"):
+            yield Gave(row, None)
+
+
+def _numbers(reader: JournalReader) -> dict[bytes, int]:
+    """The number that each task had last."""
+    numbers: dict[bytes, int] = {}
+    for recorded in reader.events():
+        number = getattr(recorded.event, "task", None)
+        if number is not None:
+            numbers[recorded.key] = number
+    return numbers
+
+
+def as_json(gave: Gave, *, is_parsed: bool) -> dict[str, object]:
+    """One line for a program."""
+    row = gave.row
+    output: object = gave.text
+    if is_parsed and gave.text is not None:
+        try:
+            output = json.loads(gave.text)
+        except ValueError:
+            output = gave.text
+    shown: dict[str, object] = {
+        "task": row.name,
+        "state": row.state,
+        "output": output,
+        "attempts": row.attempt,
+        "input_tokens": round(row.ending.input_tokens),
+        "output_tokens": round(row.ending.output_tokens),
+        "usd": known_usd(row.spent_microusd, row.unpriced),
+        "seconds": round(max(0.0, row.ended_s - row.started_s), 3) if row.started_s else 0.0,
+    }
+    if row.ending.exit_code is not None:
+        shown["exit_code"] = row.ending.exit_code
+    if row.state != "finished":
+        shown["reason"] = row.fault or "something that it needs has failed"
+    return shown
+
+
+def write_lines(
+    stream: TextIO,
+    found: Iterator[Gave],
+    *,
+    is_parsed: bool,
+    agents: Mapping[str, list[AgentUsage]] | None = None,
+) -> int:
+    """JSON Lines; how many of them have a result. `agents` are those of tasks, by their keys."""
+    done = 0
+    for gave in found:
+        shown = as_json(gave, is_parsed=is_parsed)
+        if agents is not None and (accounts := agents.get(gave.row.key.hex())):
+            shown["agent"] = agent_json(accounts)
+        stream.write(json_line(shown) + "\n")
+        done += gave.row.state == "finished"
+    return done
+
+
+def json_line(shown: object) -> str:
+    """JSON that people can read in every script and no terminal obeys."""
+    line = json.dumps(shown, ensure_ascii=False, allow_nan=False)
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def write_table(stream: TextIO, found: Iterator[Gave]) -> int:
+    """CSV as RFC 4180 has it; how many rows have a result."""
+    import csv
+
+    writer = csv.writer(stream)
+    writer.writerow(COLUMNS)
+    done = 0
+    for gave in found:
+        shown = as_json(gave, is_parsed=False)
+        writer.writerow([guarded(shown.get(column)) for column in COLUMNS])
+        done += gave.row.state == "finished"
+    return done
+
+
+def write_folder(folder: str, found: Iterator[Gave]) -> int:
+    """One file per result; how many."""
+    done = 0
+    taken: set[str] = set()
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for gave in found:
+            if gave.body is not None:
+                name = safe_name(gave.row.name, taken)
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(gave.body)
+                done += 1
+    except OSError as fault:
+        raise StateFileError(
+            f"{folder} cannot be written to: {fault.strerror}", hint="choose another --folder"
+        ) from None
+    return done
+
+
+def guarded(value: object) -> object:
+    """A cell that no spreadsheet evaluates."""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value
+
+
+def safe_name(name: str, taken: set[str]) -> str:
+    """A file's name for a task's, unlike all in `taken`, to which it is added.
+
+    Letters of every script stay; separators and what shells or systems treat specially go. Names
+    are told apart as a file system does that does not know capitals.
+    """
+    plain = re.sub(r"[^\w.,=@+-]+", "_", name, flags=re.UNICODE).strip("._ ")
+    plain = plain.encode()[:NAME_MAX].decode("utf-8", "ignore") or "task"
+    chosen, number = f"{plain}.txt", 1
+    while chosen.lower() in taken:
+        number += 1
+        chosen = f"{plain}-{number}.txt"
+    taken.add(chosen.lower())
+    return chosen
+
+
+def _is_named(row: TaskRow, names: Collection[str]) -> bool:
+    """By its own name or its group's."""
+    return row.name in names or row.name.partition("[")[0] in names
+
+
+def _must_exist(reader: JournalReader, names: Collection[str], rows: list[TaskRow]) -> None:
+    there = {row.name for row in rows} | {row.name.partition("[")[0] for row in rows}
+    for name in names:
+        if name not in there:
+            known = {row.name for row in islice(reader.rows(), NAMES_HINTED_MAX)}
+            raise BadValueError(
+                f"no task `{name}` has started in this run", hint=did_you_mean(name, known)
+            )

@@ -1,0 +1,739 @@
+"""The runs of a user, newest first: what each is doing and which can be resumed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from heapq import nlargest
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.agents.cli import COMING, WORDS, AgentUsage, How, accounts_of, sessions_of
+from headway.agents.known import kind_of
+from headway.agents.metering import MeteredUsage
+from headway.base.folders import folders
+from headway.base.locks import look as look_owner
+from headway.base.numbers import short
+from headway.config import read_configuration
+from headway.engine.effects import Doubt, KnownEffects
+from headway.engine.events import RunBegan, TaskProposed, TaskStale, TaskStarted
+from headway.engine.record import EFFECTS, Header, TaskRow, TaskState
+from headway.errors import HeadwayError
+from headway.gateway.recording import doubts_of, recorded_in
+from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
+from headway.journal.reader import JournalReader, RunSummary
+from headway.report.history import RunVerdict, Standing, stand, verdict
+from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.report.text.words import (
+    clock,
+    cost,
+    count,
+    duration,
+    fault_line,
+    known_usd,
+    one_line,
+    usd,
+)
+from headway.run.agent_tasks import outset_of
+from headway.run.plan_run import CALLS
+from headway.state.learned_edges import Lesson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from headway.run.declared import DeclaredTasks
+
+
+# A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
+
+LISTED_MAX: Final = 10
+"""Tasks that failed, or were slow, that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What there is to say of a run without reading all that happened."""
+
+    header: Header
+    standing: Standing
+    verdict: RunVerdict
+    summary: RunSummary
+    pid: int | None
+    now_s: float
+    places: Mapping[bytes, int] | None = None
+    """By key, of an edited plan: tasks that it does not have any more do not count."""
+    inner: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each level of a reduction, how many tasks have finished, and how many there are."""
+
+    @property
+    def total(self) -> int:
+        """Tasks, as far as they are known."""
+        if self.places is not None:
+            return len(self.places)
+        return max(self.header.tasks + self.standing.grown, sum(self.summary.counts.values()))
+
+    @property
+    def elapsed_s(self) -> float:
+        """From its first fact to its last, or to now while it goes on."""
+        if not self.summary.events:
+            return 0.0
+        end_s = self.now_s if self.verdict.is_live else self.summary.last_s
+        return max(0.0, end_s - self.summary.first_s)
+
+    def of(self, state: TaskState) -> int:
+        """How many tasks are in a state."""
+        return self.summary.counts.get(state, 0)
+
+    def rows(self, reader: JournalReader, state: TaskState) -> Iterator[TaskRow]:
+        """The tasks that are in a state."""
+        rows = reader.rows(state)
+        return rows if self.places is None else (row for row in rows if row.key in self.places)
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> str:
+    """Where this user's runs are."""
+    return folders(environ).state
+
+
+@contextmanager
+def opened(word: str) -> Iterator[tuple[RunPlace, JournalReader]]:
+    """The run that a word names, and its journal to read."""
+    place = find_run(state_folder(), word)
+    with JournalReader(place.folder) as reader:
+        yield place, reader
+
+
+def look(reader: JournalReader) -> Glance:
+    """A run as it is now."""
+    standing = Standing()
+    for recorded in reader.events(key=b""):
+        standing = stand(standing, recorded.event)
+    owner = look_owner(reader.folder)
+    now_s = time.time()
+    is_owned = owner is not None and owner.is_alive
+    summary = reader.summary()
+    plan = _edited(reader, standing, sum(summary.counts.values()))
+    places: Mapping[bytes, int] | None = None
+    inner: dict[str, tuple[int, int]] = {}
+    if plan is not None:
+        places = {**plan.places, **{key: len(plan.places) for key in plan.inner}}
+        there = [row for row in reader.rows() if row.key in places]
+        summary = replace(summary, counts=dict(Counter(row.state for row in there)))
+        done = Counter(plan.inner.get(row.key) for row in there if row.state == "finished")
+        inner = {name: (done[name], n) for name, n in Counter(plan.inner.values()).items()}
+    return Glance(
+        reader.header, standing, verdict(standing, is_owned, now_s), summary,
+        owner.pid if owner is not None and is_owned else None, now_s, places, inner,
+    )  # fmt: skip
+
+
+def _edited(reader: JournalReader, standing: Standing, rows: int) -> DeclaredTasks | None:
+    """The tasks of a run that is not to do what it began with; None is the usual case."""
+    header = reader.header
+    folder = os.path.join(state_folder(), FOLDER, header.run)
+    is_same = kept_source(folder, header.source) == header.source
+    if is_same and rows <= header.tasks + standing.grown:
+        return None
+    from headway.run.declared import declared
+
+    return declared(reader, folder)
+
+
+def find_row(reader: JournalReader, word: str) -> TaskRow | None:
+    """The task of a name, or the only one whose name has the word in it, as it is or as shown."""
+    # No name in a journal has what UTF-8 does not, and its database would refuse to look for it.
+    word = word.encode(errors="replace").decode()
+    same = list(reader.rows(name=word))
+    if same:
+        return same[-1]  # After an edit there may be several, and the last one is what counts.
+    shown = " ".join(word.split())
+    near: dict[str, TaskRow] = {}
+    for row in reader.rows():
+        if word in row.name or shown in " ".join(row.name.split()):
+            near[row.name] = row
+    return near.popitem()[1] if len(near) == 1 else None
+
+
+def slowest(
+    reader: JournalReader, glance: Glance | None = None, count: int = 3
+) -> list[tuple[TaskRow, float]]:
+    """The finished tasks whose last attempt took longest."""
+    rows = reader.rows("finished") if glance is None else glance.rows(reader, "finished")
+    took = ((row, row.ended_s - row.started_s) for row in rows)
+    return nlargest(count, took, key=lambda pair: pair[1])
+
+
+def finite(value: object) -> object:
+    """JSON has no infinity: what has no end is null."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if value in (inf, -inf) else value
+
+
+# What the agents of a run have told, taken and paid twice; how those that were cut off go on.
+
+NAME_CELLS: Final = 30
+
+
+def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
+    """Of every agent whose task is not done, how it would go on now."""
+    left = {row.key.hex(): row for row in rows if row.state not in ("finished", "skipped")}
+    settings = {one.name: one for one in read_configuration(environ).values.agents}
+    recorded, is_replayed = _recorded(folder), False
+    for home, session in sessions_of(folder):
+        row, kind = left.get(session.key), kind_of(session.agent, settings)
+        if row is None or kind is None:
+            continue
+        journalled = row.attempt - (row.state == "started")
+        outset = outset_of(kind, home, replace(session, said=None), environ, journalled)
+        how, made = outset.how, recorded.get(f"{session.task}~{session.number}", MeteredUsage())
+        if how == "replay" and made.calls == made.in_flight:
+            how = "start"
+        is_replayed = is_replayed or how == "replay"
+        yield _coming(session.task, session.agent, how, made.calls)
+    if is_replayed:
+        yield from doubts_of(os.path.join(folder, CALLS))
+
+
+def _coming(task: str, agent: str, how: How, calls: int) -> str:
+    made = f", after {count(calls, 'call')}" if calls and how in ("session", "replay") else ""
+    return f"{one_line(task, NAME_CELLS)} {COMING[how]} ({agent}{made})"
+
+
+def _recorded(folder: str) -> dict[str, MeteredUsage]:
+    try:
+        return recorded_in(os.path.join(folder, CALLS))
+    except (HeadwayError, OSError):
+        return {}
+
+
+def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
+    """By content key, in hexadecimal digits: what the attempts of each task told."""
+    found: dict[str, list[AgentUsage]] = {}
+    for account in accounts_of(folder):
+        found.setdefault(account.key, []).append(account)
+    return found
+
+
+def agents_as_json(accounts: list[AgentUsage]) -> dict[str, object]:
+    """All attempts of one task, for a program: what its agent told, and what the gateway saw."""
+    last = accounts[-1]
+    seen = [one for one in accounts if one.metered_calls is not None]
+    return {
+        "name": last.agent,
+        "session": last.session,
+        "how": last.how,
+        "turns": sum(one.turns for one in accounts),
+        "tools": _summed(one.tools for one in accounts),
+        "denied": _summed(one.denied for one in accounts),
+        "told": {
+            "input_tokens": sum(one.input_tokens for one in accounts),
+            "output_tokens": sum(one.output_tokens for one in accounts),
+            "usd": known_usd(*_told_cost(accounts)),
+        },
+        "metered": {
+            "calls": sum(one.metered_calls or 0 for one in seen),
+            "input_tokens": sum(one.metered_input_tokens for one in seen),
+            "output_tokens": sum(one.metered_output_tokens for one in seen),
+            "usd": known_usd(*_metered_cost(seen)),
+        } if seen else None,
+        "replayed": sum(one.replayed for one in accounts),
+        "calls_again": sum(one.calls_again for one in accounts),
+    }  # fmt: skip
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for one in counts:
+        total.update(one)
+    return dict(total)
+
+
+def _metered_cost(accounts: Sequence[AgentUsage]) -> tuple[int, int]:
+    """What the gateway saw: micro-dollars, and calls whose price is unknown."""
+    unpriced = sum(one.metered_unpriced for one in accounts)
+    return sum(one.metered_microusd for one in accounts), unpriced
+
+
+def _told_cost(accounts: Sequence[AgentUsage]) -> tuple[int, int]:
+    """What agents say of themselves. Some tell no cost."""
+    silent = sum(one.turns for one in accounts if not one.microusd)
+    return sum(one.microusd for one in accounts), silent
+
+
+def account_lines(folder: str, width: int) -> Iterator[str]:
+    """A line for each task that an agent has performed, or tried to."""
+    for accounts in accounts_by_key(folder).values():
+        last = accounts[-1]
+        seen = [one for one in accounts if one.metered_calls is not None]
+        used = sum(sum(one.tools.values()) for one in accounts)
+        words = [f"{count(sum(one.turns for one in accounts), 'turn')}", count(used, "tool use")]
+        if seen:
+            calls = sum(one.metered_calls or 0 for one in seen)
+            given = sum(one.metered_input_tokens for one in seen)
+            gave = sum(one.metered_output_tokens for one in seen)
+            words += [count(calls, "call"), f"{short(given)} in", f"{short(gave)} out"]
+            words.append(cost(*_metered_cost(seen)))
+        given = sum(one.input_tokens for one in accounts)
+        gave = sum(one.output_tokens for one in accounts)
+        told = f"{short(given)} in, {short(gave)} out, {cost(*_told_cost(accounts))}"
+        words.append(f"itself says {told}" if seen else told)
+        if last.how != "first":
+            words.append(WORDS[last.how])
+        if denied := _summed(one.denied for one in accounts):
+            words.append(f"not allowed: {', '.join(denied)}")
+        if again := sum(one.calls_again for one in accounts):
+            words.append(f"{count(again, 'call')} paid twice")
+        who = f"{one_line(last.task, NAME_CELLS)}  {last.agent}"
+        yield one_line(f"{who}: {', '.join(words)}", width)
+
+
+# What of a run ran again because of what others wrote: what it cost, and what would avoid it.
+
+SHOWN_MAX: Final = 3
+"""Pairs of tasks that are told one by one."""
+WHAT_CELLS_MAX: Final = 60
+
+
+def waste_of(reader: JournalReader) -> ProgressStatistics:
+    """What the attempts took that were for nothing, since the run was last taken over."""
+    kinds = ("run_began", "task_started", "task_proposed", "task_stale")
+    progress = RunProgress(TaskNames("", ("",), (None,), lambda _: 0, str))
+    for recorded in reader.events(kinds=kinds):
+        event = recorded.event
+        if isinstance(event, RunBegan):
+            progress = RunProgress(progress.cast)
+        elif isinstance(event, TaskStarted | TaskProposed | TaskStale):
+            progress.hear((event,))
+    return progress.statistics()
+
+
+def again_lines(reader: JournalReader, lessons: Sequence[Lesson]) -> Iterator[str]:
+    """One line for each pair of tasks, with what all of it cost in the first."""
+    if not lessons:
+        return
+    waste = waste_of(reader)
+    took = duration(waste.stale_s)
+    if waste.stale_microusd:
+        took += f", {usd(waste.stale_microusd)}"
+    first = f"{count(waste.stale, 'attempt')} ran again ({took}): "
+    for lesson in lessons[:SHOWN_MAX]:
+        yield first + _words(lesson)
+        first = "and "
+    if len(lessons) > SHOWN_MAX:
+        yield f"and {len(lessons) - SHOWN_MAX:,} more pairs of tasks"
+
+
+def _words(lesson: Lesson) -> str:
+    reader, writer = lesson.reader, lesson.writer
+    what = one_line(", ".join(f"`{one}`" for one in lesson.what if one), WHAT_CELLS_MAX)
+    if reader == writer:
+        fix = f"to do them one by one, add `queue: {reader}` to `{reader}`"
+        return f"tasks of `{reader}` read {what or 'all'} that others of them write; {fix}"
+    needs = f"`needs: {writer}` in `{reader}`"
+    if what:
+        key = lesson.what[0] or "**"
+        return (
+            f"`{reader}` reads {what}, which `{writer}` writes. It waits next time; to say so in "
+            f"the plan, add {needs}, or `writes: state:{key}` there and `reads: state:{key}` here"
+        )
+    return (
+        f"`{reader}` is shown the whole state, and `{writer}` writes there. It waits next time; to "
+        f"say so in the plan, add {needs}, or `reads: state:KEY` for what it really needs"
+    )
+
+
+# Effects on the world as people are told of them: what may have happened, what asked no leave.
+
+DOUBTS_LISTED_MAX: Final = 20
+"""Effects in doubt that are named one by one: a crash leaves at most one for each channel."""
+NAME_CELLS_MAX: Final = 60
+
+
+def known_of(reader: JournalReader) -> KnownEffects:
+    """What a run's journal says of its effects."""
+    known = KnownEffects()
+    for recorded in reader.events(kinds=EFFECTS):
+        known.apply(recorded.key, recorded.event)
+    return known
+
+
+def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
+    """A line for each effect that may have happened."""
+    doubts = known.doubts()
+    for doubt in doubts[:DOUBTS_LISTED_MAX]:
+        yield _line(reader, doubt)
+    if len(doubts) > DOUBTS_LISTED_MAX:
+        yield f"in doubt: {len(doubts) - DOUBTS_LISTED_MAX} more"
+
+
+def done_words(known: KnownEffects) -> str:
+    """`12 performed, 3 at once, outside the guarantee`; empty if there was none."""
+    numbers = known.statistics()
+    if not (numbers.done or numbers.in_doubt):
+        return ""
+    words = f"{numbers.done:,} performed"
+    return f"{words}, {numbers.now} at once, outside the guarantee" if numbers.now else words
+
+
+def _line(reader: JournalReader, doubt: Doubt) -> str:
+    """`in doubt: mail of notify[3], key ab12...: it may have been sent; ...`."""
+    row = reader.row(doubt.task)
+    name = one_line(row.name if row is not None else doubt.task.hex(), NAME_CELLS_MAX)
+    channel = one_line(doubt.channel, NAME_CELLS_MAX)
+    again = "it is sent again with the same key"
+    if doubt.is_now:
+        again = "it is outside the guarantee, and sent again if its task runs again"
+    return f"in doubt: {channel} of {name}, key {doubt.key}: it may have been sent; {again}"
+
+
+# One run as a person wants to know of it: how far, what it took, what failed, what to do next.
+
+STYLES: Final = {
+    "running": "bold cyan",
+    "done": "bold green",
+    "failed": "bold red",
+    "interrupted": "bold yellow",
+    "stopped": "bold yellow",
+}
+LABEL_CELLS: Final = 10
+
+RANKED_MAX: Final = 10_000
+"""Tasks that are looked through for the slowest while a run goes on: it is done again and again."""
+
+
+def draw_status(console: Console, glance: Glance, reader: JournalReader) -> None:
+    """Print it, a line for each thing there is to say."""
+    for line in status_lines(glance, reader, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[Text]:
+    """The same as lines, at most as wide as the screen where text of tasks is in them."""
+    from rich.text import Text
+
+    header, verdict = glance.header, glance.verdict
+    name = one_line(header.name, width - len(header.run) - 2)
+    yield Text.assemble((name, "bold"), "  ", (header.run, "dim"))
+    yield _labelled("state", Text(state_words(glance), STYLES.get(verdict.state, "")))
+    yield _labelled("tasks", Text(count_words(glance)))
+    if words := inner_words(glance):
+        yield _labelled("reduces", Text(words))
+    yield _labelled("time", Text(_time_words(glance)))
+    if verdict.is_live:
+        from headway.report.text.health import outlook, source_of
+        from headway.report.text.stage import rest_words
+
+        ahead = outlook(reader, glance, source_of(reader))
+        for index, line in enumerate(rest_words(ahead.rest)):
+            yield _labelled("" if index else "rest", Text(line))
+    if spent := spent_words(glance):
+        yield _labelled("used", Text(spent))
+    if words := stale_words(reader):
+        yield _labelled("again", Text(words))
+    for index, line in enumerate(islice(account_lines(reader.folder, 400), LISTED_MAX)):
+        yield _labelled("" if index else "agents", Text(line))
+    is_ranked = not verdict.is_live or glance.of("finished") <= RANKED_MAX
+    ranked = slowest(reader, glance) if is_ranked else []
+    slow = [f"{one_line(row.name, 30)} {duration(took_s)}" for row, took_s in ranked]
+    if slow:
+        yield _labelled("slowest", Text(", ".join(slow)))
+    failed = list(islice(glance.rows(reader, "failed"), LISTED_MAX))
+    for index, row in enumerate(failed):
+        yield _labelled("" if index else "failed", failure(row, width - LABEL_CELLS - 2))
+    if glance.of("failed") > len(failed):
+        yield _labelled("", Text(f"and {glance.of('failed') - len(failed):,} more", "dim"))
+    if not verdict.is_live:
+        yield from _effects(reader)
+    for index, line in enumerate(next_words(glance, failed)):
+        yield _labelled("" if index else "next", Text(line))
+
+
+def _effects(reader: JournalReader) -> Iterator[Text]:
+    """What was done to the world, and what may have been."""
+    from rich.text import Text
+
+    known = known_of(reader)
+    if words := done_words(known):
+        yield _labelled("effects", Text(words))
+    for line in doubt_lines(reader, known):
+        yield _labelled("", Text(line, "yellow"))
+
+
+def state_words(glance: Glance) -> str:
+    """`running, process 4711`; `waiting until 14:05:00: the window is empty`."""
+    verdict = glance.verdict
+    words = str(verdict.state)
+    if glance.pid is not None:
+        words += f", process {glance.pid}"
+    if verdict.until_s is not None and verdict.until_s > glance.now_s:
+        left = duration(verdict.until_s - glance.now_s)
+        words += f", until {clock(verdict.until_s, glance.now_s)} (in {left})"
+    if verdict.reason:
+        words += f": {one_line(verdict.reason, 200)}"
+    if verdict.is_live and glance.standing.waves:
+        words += f", wave {glance.standing.wave} of {glance.standing.waves}"
+    return words
+
+
+def count_words(glance: Glance) -> str:
+    """`18 of 22 finished, 3 running, 1 failed`."""
+    words = [f"{glance.of('finished'):,} of {glance.total:,} finished"]
+    states: dict[TaskState, str] = {
+        "started": "running" if glance.verdict.is_live else "cut off",
+        "proposed": "waiting to be committed",
+        "stale": "to run again",
+        "delayed": "to be tried again",
+        "failed": "failed",
+        "skipped": "skipped",
+    }
+    for state, word in states.items():
+        if number := glance.of(state):
+            words.append(f"{number:,} {word}")
+    left = glance.total - sum(glance.summary.counts.values())
+    if left:
+        words.append(f"{left:,} not started")
+    return ", ".join(words)
+
+
+def inner_words(glance: Glance) -> str:
+    """`verdict/1 12 of 36, verdict/2 0 of 9`: the levels of reductions, which are tasks too."""
+    levels = (f"{name} {done:,} of {total:,}" for name, (done, total) in glance.inner.items())
+    return ", ".join(levels)
+
+
+def spent_words(glance: Glance) -> str:
+    """`1.2M tokens in, 80k out, $1.20`."""
+    summary, words = glance.summary, []
+    if summary.input_tokens or summary.output_tokens:
+        words.append(f"{short(summary.input_tokens)} tokens in, {short(summary.output_tokens)} out")
+    if summary.spent_microusd or summary.unpriced:
+        words.append(cost(summary.spent_microusd, summary.unpriced))
+    if summary.reserved_microusd:
+        words.append(f"up to {usd(summary.reserved_microusd)} more in flight")
+    return ", ".join(words)
+
+
+def stale_words(reader: JournalReader) -> str:
+    """`3 attempts, $0.02: what they had read has changed`; nothing, if none had to run again."""
+    stale = [recorded.event for recorded in reader.events(kinds=("task_stale",))]
+    spent = sum(event.ending.spend_microusd for event in stale if isinstance(event, TaskStale))
+    paid = f", {usd(spent)}" if spent else ""
+    return f"{count(len(stale), 'attempt')}{paid}: what they had read has changed" if stale else ""
+
+
+def failure(row: TaskRow, cells_max: int) -> Text:
+    """A task without a result and why, on one line."""
+    from rich.text import Text
+
+    name = one_line(row.name, 40)
+    reason = fault_line(row.fault) or "no reason was kept"
+    why = f"{reason} ({count(row.attempt, 'attempt')})"
+    return Text.assemble((name, "red"), "  ", one_line(why, max(20, cells_max - len(name) - 2)))
+
+
+def next_words(glance: Glance, failed: list[TaskRow]) -> Iterator[str]:
+    """What somebody may want to do now, as commands to paste."""
+    run, state = glance.header.run, glance.verdict.state
+    if state == "paused":
+        yield f"headway resume {run}"
+    elif glance.verdict.is_live:
+        yield f"headway status {run} --watch"
+    elif glance.verdict.is_resumable:
+        again = "tries the failed tasks again" if state == "failed" else "goes on where it was"
+        more = " --budget '$20'" if glance.verdict.reason.startswith("budget:") else ""
+        yield f"headway resume {run}{more}   {again}"
+    if failed:
+        yield f"headway why {run} '{clean_name(failed[0].name)}'"
+    if glance.of("finished"):
+        yield f"headway results {run}"
+
+
+def clean_name(name: str) -> str:
+    """A task's name for a command line in single quotes."""
+    return one_line(name, 200).replace("'", "'\\''")
+
+
+def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
+    """Everything for a program."""
+
+    summary = glance.summary
+    return {
+        "run": glance.header.run,
+        "name": glance.header.name,
+        "kind": glance.header.kind,
+        "folder": glance.header.folder,
+        "state": glance.verdict.state,
+        "reason": glance.verdict.reason,
+        "until_s": glance.verdict.until_s,
+        "resumable": glance.verdict.is_resumable,
+        "pid": glance.pid,
+        "strategy": glance.standing.strategy,
+        "parts": glance.standing.parts,
+        "tasks": {"total": glance.total, **{str(state): n for state, n in summary.counts.items()}},
+        "reduces": {name: {"finished": n, "total": of} for name, (n, of) in glance.inner.items()},
+        "input_tokens": round(summary.input_tokens),
+        "output_tokens": round(summary.output_tokens),
+        "usd": known_usd(summary.spent_microusd, summary.unpriced),
+        "known_usd": summary.spent_microusd / 1e6,
+        "unpriced_calls": summary.unpriced,
+        "reserved_usd": summary.reserved_microusd / 1e6,
+        "created_s": glance.header.created_s,
+        "elapsed_s": glance.elapsed_s,
+        **_rest_json(glance, reader),
+        "slowest": [
+            {"task": row.name, "seconds": took_s} for row, took_s in slowest(reader, glance)
+        ],
+        "failed": [
+            {"task": row.name, "reason": row.fault, "attempts": row.attempt}
+            for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
+        ],
+        "effects": _effects_json(reader),
+        "agents": {
+            accounts[-1].task: agents_as_json(accounts)
+            for accounts in accounts_by_key(reader.folder).values()
+        },
+        "finished": None if glance.standing.finished is None else asdict(glance.standing.finished),
+    }
+
+
+def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
+    """When it will be over, and at best, while it goes on."""
+    if not glance.verdict.is_live:
+        return {}
+    from headway.report.text.health import outlook, source_of
+
+    ahead = outlook(reader, glance, source_of(reader))
+    rest = ahead.rest
+    return {
+        "eta_s": rest.eta_s,
+        "bound_s": rest.bound_s,
+        "bound_by": rest.binding,
+        "waits_for": ahead.waits_for,
+    }
+
+
+def _effects_json(reader: JournalReader) -> dict[str, object]:
+    known = known_of(reader)
+    return {**asdict(known.statistics()), "doubts": [doubt.key for doubt in known.doubts()]}
+
+
+def _time_words(glance: Glance) -> str:
+    words = f"{duration(glance.elapsed_s)} since {clock(glance.header.created_s, glance.now_s)}"
+    if glance.standing.strategy:
+        words += f", {glance.standing.strategy}"
+    if glance.standing.parts > 1:
+        words += f", resumed {count(glance.standing.parts - 1, 'time')}"
+    return words
+
+
+def _labelled(label: str, text: Text) -> Text:
+    from rich.text import Text
+
+    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), text)
+
+
+RUNS_MAX: Final = 10
+"""Of the newest runs; the others are in the state folder."""
+
+HEADERS: Final = ("run", "name", "state", "tasks", "age")
+CELLS_MIN: Final = 8
+"""Of a column on a narrow screen."""
+
+NOTHING: Final = """\
+No runs yet. To begin:
+  headway each 'printf "%s\\n" {}' ::: a b c
+  headway run plan.yaml
+Everything: headway --help"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run, or why nothing can be said of it."""
+
+    place: RunPlace
+    glance: Glance | None
+    error: str = ""
+
+
+def recent_runs(limit: int = RUNS_MAX) -> list[Listed]:
+    """The newest runs."""
+    found = []
+    for place in list_runs(state_folder(), limit):
+        try:
+            with JournalReader(place.folder) as reader:
+                found.append(Listed(place, look(reader)))
+        except HeadwayError as error:
+            # One journal that cannot be read does not hide the others.
+            found.append(Listed(place, None, error.message))
+    return found
+
+
+def draw_runs(console: Console, runs: list[Listed]) -> None:
+    """A table of runs, and what can be done with them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not runs:
+        console.print(NOTHING, soft_wrap=True)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in HEADERS:
+        least = len("20261116-0423-a7k") if header == "run" else None
+        table.add_column(header, no_wrap=True, overflow="ellipsis", min_width=least)
+    for cells in _fitted([_cells(listed) for listed in runs], console.width):
+        table.add_row(*cells)
+    console.print(table)
+    console.print()
+    for line in advice(runs):
+        console.print(Text(line, "dim"), soft_wrap=True)
+
+
+def advice(runs: list[Listed]) -> list[str]:
+    """The commands that fit these runs."""
+    lines = []
+    glances = [listed.glance for listed in runs if listed.glance is not None]
+    for glance in glances:
+        if glance.verdict.is_resumable or glance.verdict.state == "paused":
+            lines.append(f"headway resume {glance.header.run}")
+    for glance in glances[:1]:
+        lines.append(f"headway status {glance.header.run}")
+    return [*lines, "headway --help"]
+
+
+def _cells(listed: Listed) -> tuple[Text, ...]:
+    from rich.text import Text
+
+    glance = listed.glance
+    age = Text(duration(time.time() - listed.place.created_s))
+    if glance is None:
+        error = Text(one_line(listed.error, 40))
+        return Text(listed.place.id), Text(), Text("unreadable"), error, age
+    state = glance.verdict.state
+    return (
+        Text(glance.header.run), Text(one_line(glance.header.name, 30)),
+        Text(state, STYLES.get(state, "")), Text(count_words(glance)), age,
+    )  # fmt: skip
+
+
+def _fitted(rows: list[tuple[Text, ...]], width: int) -> list[tuple[Text, ...]]:
+    """What is too wide is taken from the names first, then from the counts."""
+    widths = [
+        max(len(header), *(row[column].cell_len for row in rows))
+        for column, header in enumerate(HEADERS)
+    ]
+    over = sum(widths) + 2 * len(HEADERS) - width
+    for column in (1, 3):
+        cut = min(max(0, over), max(0, widths[column] - CELLS_MIN))
+        over -= cut
+        for row in rows:
+            row[column].truncate(widths[column] - cut, overflow="ellipsis")
+    return rows

@@ -1,0 +1,294 @@
+"""One picture of a run that goes on: bars, gauges, the rest, what was used, who is running.
+
+It computes lines from what it is given and knows no clock, no thread and no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from headway.base.numbers import short
+from headway.pacing.admission import LaneView, LimitView
+from headway.report.history import Standing
+from headway.report.progress import (
+    GroupProgress,
+    ProgressStatistics,
+    RunningAttempt,
+    TaskNames,
+    TimeLeft,
+)
+from headway.report.text.accounts import PERIODS
+from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+GROUPS_MAX: Final = 8
+RUNNING_MAX: Final = 6
+LANES_MAX: Final = 3
+"""More of each would not fit on a screen of 24 lines."""
+
+BAR_CELLS_MAX: Final = 30
+LABEL_CELLS: Final = 9
+NAME_CELLS_MAX: Final = 24
+NARROW: Final = 60
+"""Below this width, what stands behind a bar is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnUse:
+    """What headway itself takes."""
+
+    cpu: float
+    """Of one processor, since the last look."""
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """Everything that is shown at one moment."""
+
+    cast: TaskNames
+    now_s: float
+    elapsed_s: float
+    standing: Standing
+    counts: ProgressStatistics
+    groups: Sequence[GroupProgress]
+    oldest: Sequence[RunningAttempt]
+    rest: TimeLeft
+    lanes: Sequence[LaneView] = ()
+    refused: int = 0
+    own: OwnUse | None = None
+    notice: str = ""
+    health: str = ""
+    """What is wrong with the accounts, if something is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a picture is drawn on."""
+
+    columns: int
+    glyphs: Glyphs
+
+
+def picture(view: LiveState, frame: Frame) -> list[Text]:
+    """The lines of a picture, none wider than the frame."""
+    lines = [_title(view), *_groups(view, frame), *_gauges(view, frame)]
+    lines += [
+        labelled("" if index else "rest", text) for index, text in enumerate(rest_words(view.rest))
+    ]
+    lines.append(labelled("used", used_words(view)))
+    if view.health:
+        lines.append(labelled("health", view.health))
+    lines += _running(view, frame)
+    if view.counts.proposed:
+        lines.append(
+            labelled("proposed", f"{count(view.counts.proposed, 'result')} to be committed")
+        )
+    if view.own is not None:
+        memory = f"{view.own.memory_bytes / 1e6:.0f} MB"
+        lines.append(labelled("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
+    if view.notice:
+        lines.append(labelled("note", view.notice))
+    for line in lines:
+        line.truncate(frame.columns, overflow="ellipsis")
+    return lines
+
+
+def rest_words(rest: TimeLeft) -> Iterator[str]:
+    """Time to the end, never without the quota's bound beside it."""
+    if not rest.left:
+        return
+    left = count(rest.left, "task")
+    if rest.per_s is None:
+        yield f"{left}; the speed is not known yet"
+    elif rest.eta_s is None:
+        yield f"{left} and more to come, {rate_words(rest.per_s)}"
+    elif rest.bound_s is None:
+        yield f"{left}, {rate_words(rest.per_s)}; bound unknown"
+    else:
+        share = min(1.0, rest.bound_s / rest.eta_s) if rest.eta_s else 1.0
+        yield f"{left}, {duration(rest.eta_s)} at {rate_words(rest.per_s)}"
+        yield (
+            f"at best {duration(rest.bound_s)}: {share:.0%} of the best possible speed, "
+            f"bound by {rest.binding}"
+        )
+
+
+def rate_words(per_s: float) -> str:
+    """`3.2 tasks a second`, `12 tasks a minute`."""
+    if per_s >= 1.0:
+        return f"{short(per_s)} tasks a second"
+    return f"{short(per_s * 60.0)} tasks a minute"
+
+
+def used_words(view: LiveState) -> str:
+    """Tokens, money, refusals."""
+    counts, cast, words = view.counts, view.cast, []
+    if counts.input_tokens or counts.output_tokens or cast.budget_tokens:
+        tokens = f"{short(counts.input_tokens)} tokens in, {short(counts.output_tokens)} out"
+        words.append(tokens + (f" of {short(cast.budget_tokens)}" if cast.budget_tokens else ""))
+    if counts.spent_microusd or counts.unpriced or cast.budget_microusd is not None:
+        money = cost(counts.spent_microusd, counts.unpriced)
+        if cast.budget_microusd is not None:
+            money += f" of {usd(cast.budget_microusd)}"
+        words.append(money)
+    if counts.paid_twice_microusd:
+        words.append(f"{usd(counts.paid_twice_microusd)} for nothing")
+    words.append(f"{view.refused + counts.refused:,} refused")
+    if counts.retries:
+        words.append(f"{counts.retries:,} tried again")
+    if counts.stale:
+        words.append(f"{counts.stale:,} stale, run again")
+    if counts.reused:
+        words.append(f"{counts.reused:,} from before")
+    return ", ".join(words)
+
+
+def _title(view: LiveState) -> Text:
+    from rich.text import Text
+
+    standing, words = view.standing, duration(view.elapsed_s)
+    if standing.waves:
+        words += f", wave {standing.wave} of {standing.waves}"
+    if standing.stopping_for is not None:
+        words += f", stopping: {standing.stopping_for}"
+    elif standing.held_until_s == inf:
+        words += f", paused: {standing.held_for}"
+    elif standing.held_until_s is not None and standing.held_until_s > view.now_s:
+        until = clock(standing.held_until_s, view.now_s)
+        left = duration(standing.held_until_s - view.now_s)
+        words += f", waiting until {until} (in {left}): {standing.held_for}"
+    return Text.assemble((one_line(view.cast.title, 40), "bold"), f"  {one_line(words, 200)}")
+
+
+def _groups(view: LiveState, frame: Frame) -> Iterator[Text]:
+    """A bar for each group; if there are many, for those that something happens in."""
+    groups = list(view.groups)
+    if len(groups) > GROUPS_MAX:
+        groups.sort(key=lambda group: (not group.active, group.ended == (group.total or 0)))
+        shown, others = groups[: GROUPS_MAX - 1], groups[GROUPS_MAX - 1 :]
+    else:
+        shown, others = groups, []
+    cells = max((_cells(group.name) for group in shown), default=0)
+    digits = max((len(_ended_of(group)) for group in shown), default=0)
+    for group in shown:
+        yield _bar_line(group, cells, digits, frame)
+    if others:
+        ended = sum(group.ended for group in others)
+        total = sum(group.total or 0 for group in others)
+        yield labelled("", f"and {count(len(others), 'group')} more, {ended:,}/{total:,}")
+
+
+def _cells(name: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(one_line(name, NAME_CELLS_MAX))
+
+
+def _ended_of(group: GroupProgress) -> str:
+    total = "?" if group.total is None else f"{group.total:,}"
+    return f"{group.ended:,}/{total}"
+
+
+def _bar_line(group: GroupProgress, name_cells: int, digits: int, frame: Frame) -> Text:
+    from rich.cells import set_cell_size
+    from rich.text import Text
+
+    name = set_cell_size(one_line(group.name, NAME_CELLS_MAX), name_cells)
+    bar_cells = max(5, min(BAR_CELLS_MAX, frame.columns - name_cells - 34))
+    behind = _ended_of(group).rjust(digits)
+    if group.active and frame.columns >= NARROW:
+        behind += f"  {group.active:,} running"
+    failed = group.failed + group.skipped
+    line = Text.assemble("  ", name, "  ")
+    line.append_text(_bar(group.finished, failed, group.total, bar_cells, frame.glyphs))
+    line.append(f" {behind}")
+    if group.failed:
+        line.append(f"  {group.failed:,} failed", "red")
+    return line
+
+
+def _bar(done: int, failed: int, total: int | None, cells: int, glyphs: Glyphs) -> Text:
+    from rich.text import Text
+
+    whole = max(1, total or 0, done + failed)
+    # The last cell is filled when everything is over, and not a task earlier.
+    lost = int(cells * (done + failed) / whole) - int(cells * done / whole)
+    full = int(cells * done / whole)
+    empty = cells - full - lost
+    return Text.assemble(
+        (glyphs.busy * full, "green"), (glyphs.busy * lost, "red"), (glyphs.here * empty, "dim")
+    )
+
+
+def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
+    """Each limit of the accounts in use: how much of it, where it is known from, which binds."""
+    from rich.text import Text
+
+    for lane in view.lanes[:LANES_MAX]:
+        waiting = sum(caller.waiting for caller in lane.callers)
+        width = "" if lane.width == inf else f" of {int(lane.width)}"
+        words = f"{lane.account} {lane.group}: {lane.in_flight}{width} in flight"
+        yield labelled("quota", words + (f", {waiting} waiting" if waiting else ""))
+        waits_for = lane.waits_for.partition(":")[0]
+        for shown in lane.limits:
+            binds = shown.limit.resource == waits_for or shown.limit.name == view.rest.binding
+            yield gauge(shown, frame, binds)
+        if not lane.limits:
+            yield Text(" " * (LABEL_CELLS + 2) + "no limit is known: learned from outcomes", "dim")
+
+
+def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
+    """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
+    from rich.text import Text
+
+    limit = shown.limit
+    share = min(1.0, shown.used / limit.amount)
+    cells = 10
+    full = round(cells * share)
+    period = "" if limit.kind == "gauge" else PERIODS.get(limit.period_s, f"{limit.period_s:g} s")
+    label = f"{limit.resource} {period}".strip().ljust(18)
+    source = limit.source if shown.age_s is None else f"{limit.source}, {duration(shown.age_s)} ago"
+    line = Text(" " * (LABEL_CELLS + 2))
+    line.append(f"{label} ").append(frame.glyphs.busy * full, "cyan")
+    line.append(frame.glyphs.here * (cells - full), "dim")
+    line.append(f" {share:4.0%}  {short(shown.used)} of {short(limit.amount)}")
+    if binds:
+        line.append("  binds", "yellow")
+    return line.append(f"  {source}", "dim")
+
+
+def _running(view: LiveState, frame: Frame) -> Iterator[Text]:
+    from rich.cells import set_cell_size
+
+    shown = view.oldest[:RUNNING_MAX]
+    room = max(10, min(40, frame.columns - LABEL_CELLS - 30))
+    names = [one_line(view.cast.label(running.task), room) for running in shown]
+    cells = max((_cells_of(name) for name in names), default=0)
+    for index, (running, name) in enumerate(zip(shown, names, strict=True)):
+        words = duration(view.now_s - running.started_s).rjust(9)
+        if running.attempt > 1:
+            words += f"  attempt {running.attempt}"
+        if running.admitted_s is None:
+            words += "  waits for a permit"
+        yield labelled("" if index else "running", f"{set_cell_size(name, cells)} {words}")
+    if view.counts.running > len(shown):
+        yield labelled("", f"and {view.counts.running - len(shown):,} more")
+
+
+def _cells_of(name: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(name)
+
+
+def labelled(label: str, words: str) -> Text:
+    """A line with what it is about in front."""
+    from rich.text import Text
+
+    return Text.assemble("  ", (label.ljust(LABEL_CELLS), "dim"), words)

@@ -1,0 +1,164 @@
+"""How times, money and other people's text are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime
+from math import inf
+from typing import TYPE_CHECKING, Final, TextIO
+
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S
+from headway.report.text.terminal import clean, drawable
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+
+MICRO: Final = 1_000_000
+
+
+def one_line(text: str, cells_max: int) -> str:
+    """Text as a part of a line: cleaned, its spaces made single, cut with an ellipsis."""
+    from rich.cells import cell_len, set_cell_size
+
+    line = " ".join(clean(text).split())
+    if cell_len(line) <= cells_max:
+        return line
+    return set_cell_size(line, max(0, cells_max - 1)).rstrip() + "…"
+
+
+def fault_line(fault: str) -> str:
+    """Why an attempt failed, short: of a traceback, what was raised."""
+    kind, _, detail = fault.partition(": ")
+    lines = detail.strip().splitlines()
+    if kind != "function" or len(lines) < 2:
+        return fault
+    # Our own errors go on after their first line, with the place and what to do.
+    raised = next((line for line in lines if line.startswith("error[HW")), lines[-1])
+    return f"{kind}: {raised}"
+
+
+def duration(time_s: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if time_s == inf:
+        return "forever"
+    if time_s < 10.0:
+        return f"{max(0.0, time_s):.1f} s"
+    seconds = round(time_s)
+    if seconds < MINUTE_S:
+        return f"{seconds} s"
+    if seconds < HOUR_S:
+        return _two(seconds, MINUTE_S, "min", 1.0, "s")
+    minutes = round(seconds / MINUTE_S) * MINUTE_S
+    if minutes < DAY_S:
+        return _two(minutes, HOUR_S, "h", MINUTE_S, "min")
+    return _two(round(seconds / HOUR_S) * HOUR_S, DAY_S, "d", HOUR_S, "h")
+
+
+def clock(at_s: float, now_s: float) -> str:
+    """A time of this day as `14:05:09`, of another with its date; in local time."""
+    at, now = datetime.fromtimestamp(at_s), datetime.fromtimestamp(now_s)
+    return at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def usd(microusd: int) -> str:
+    """`$1,234.50`; below a dollar with four digits, because a call costs less than a cent."""
+    dollars = microusd / MICRO
+    return f"${dollars:,.2f}" if abs(dollars) >= 1.0 or not microusd else f"${dollars:.4f}"
+
+
+def cost(microusd: int, unpriced: int) -> str:
+    """`$0.12`, `cost unknown`, `$0.12 + unknown for 3 calls`."""
+    if not unpriced:
+        return usd(microusd)
+    known = f"{usd(microusd)} + unknown for {count(unpriced, 'call')}"
+    return known if microusd else "cost unknown"
+
+
+def unknown_cost(models: Sequence[str]) -> str:
+    """Which prices are missing, and where they come from."""
+    return f"cost unknown: no price for {', '.join(models)} (pip install 'headway[prices]')"
+
+
+def known_usd(microusd: int, unpriced: int) -> float | None:
+    """For JSON: null if the price of any call is unknown."""
+    return None if unpriced else microusd / MICRO
+
+
+def cents(microusd: float) -> str:
+    """`$0.25`: to the cent, for sums that are estimates; below one with four digits."""
+    return f"${microusd / MICRO:,.2f}" if microusd >= MICRO / 100 else usd(round(microusd))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `22 tasks`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _two(time_s: float, unit_s: float, unit: str, small_s: float, small: str) -> str:
+    """`3 min 20 s`: two units, the second only if there is something of it."""
+    whole, rest = divmod(time_s, unit_s)
+    first = f"{whole:.0f} {unit}"
+    return f"{first} {rest / small_s:.0f} {small}" if rest >= small_s else first
+
+
+# The one place that knows what the output can show: width, colour, characters.
+
+PLAIN_COLUMNS: Final = 100
+"""A file or a pipe has no width; tables for it are made as wide as a wide screen."""
+
+COLUMNS_MIN: Final = 40
+"""On a narrower screen lines are as long as on one of this width, and the screen folds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters that are not letters."""
+
+    here: str = "·"
+    provider: str = "▒"
+    busy: str = "█"
+    done: str = "✓"
+    failed: str = "✗"
+    dash: str = "\N{EN DASH}"
+
+
+ASCII: Final = Glyphs(".", "-", "#", "+", "x", "-")
+"""For an output that cannot encode the others."""
+
+
+def console_for(stream: TextIO) -> Console:
+    """A console that interprets nothing in the text and is never too narrow to draw on."""
+    from rich.console import Console
+
+    class Plain(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            """On a terminal, nothing in the text is obeyed; what rich draws is."""
+            for segment in super().render(renderable, options):
+                is_text = self.is_terminal and not segment.control
+                yield segment._replace(text=clean(segment.text)) if is_text else segment
+
+        def on_broken_pipe(self) -> None:
+            """Leave a reader that is gone to the boundary of the command line."""
+            raise  # noqa: PLE0704 - called by rich while it handles the error
+
+    console = Plain(
+        file=drawable(stream), highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
+    columns = console.width if console.is_terminal else PLAIN_COLUMNS
+    console.width = max(COLUMNS_MIN, columns)
+    return console
+
+
+def glyphs_for(console: Console) -> Glyphs:
+    """Every character, if the output can encode them."""
+    every = Glyphs()
+    try:
+        "".join(astuple(every)).encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return every

@@ -1,0 +1,635 @@
+"""Performs a task by an agent that is a program: started, heard, gone on with, its answer examined.
+
+Laws:
+- Where a session will be found is durable before its program is started.
+- An answer is durable before it is examined, and is never asked for again.
+- After an interruption the session goes on, if there is one; else the prompt is asked again, and
+  the gateway answers from its recording what it has recorded; else it is paid again, and counted.
+- What the meter saw is what an attempt took, with what it had seen of those that were killed. What
+  the program says of itself counts only where the meter saw nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from headway.agents.cli import (
+    AgentKind,
+    AgentOutput,
+    AgentUsage,
+    Errand,
+    How,
+    OutputStream,
+    Session,
+    StoredSession,
+    accounts_of,
+    add_account,
+    empty_home,
+    home_of,
+    less,
+    read_session,
+    save_session,
+)
+from headway.agents.command import detail_of, shell_code, shim_key
+from headway.agents.custom import Custom, result_in
+from headway.agents.metering import MeteredUsage
+from headway.agents.prompt import DETAIL_CHARS, Verify, complaint, endpoint_of, fitting
+from headway.agents.shell import Command, CommandEnded, Output, OutputTooLongError, ShimGoneError
+from headway.base.records import digest
+from headway.base.values import Fault, FaultKind
+from headway.config import Configuration, read_configuration
+from headway.errors import (
+    BadValueError,
+    Fix,
+    HeadwayError,
+    PlanError,
+    PlanValueError,
+    UsageError,
+    did_you_mean,
+)
+from headway.plans.hazards import where
+from headway.plans.references import Fitting, Schema
+from headway.plans.spec import LOOP, AgentSpec, PlanSpec, Prompt, TaskSpec, better_agent
+from headway.run.filling import filled
+from headway.run.run_context import Crew
+from headway.state.folder import in_a_line, in_thread
+from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
+
+if TYPE_CHECKING:
+    from headway.agents.custom import AgentSetting
+    from headway.plans.expand import ExpandedPlan, GroupPlan
+    from headway.plans.references import Schema
+    from headway.run.filling import Filling
+    from headway.run.run_context import Crew
+
+
+# Tasks of a plan that an agent performs: which one that is, whether it is there, its call.
+
+AGENT_SHELLS: Final = (
+    AGENT_VARIABLE, "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE",
+    "CURSOR_AGENT", "COPILOT_CLI", "AI_AGENT",
+)  # fmt: skip
+"""Variables that agents set for the commands that they run: headway's own, then those of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """What an agent is asked to do, in one attempt of one task."""
+
+    agent: AgentSpec
+    prompt: str
+    model: str
+    is_own_model: bool
+    """Whether the task names the model, and not the plan for all."""
+    filling: Filling
+    max_tokens: int | None = None
+    schema: Schema | None = None
+    verify: Callable[[str], Awaitable[str | None]] | None = None
+    timeout_s: float | None = None
+    permissions: str = ""
+    """What the plan gives beyond the user's settings of the agent."""
+
+
+def agent_of(task: TaskSpec) -> AgentSpec | None:
+    """Who performs a task, if it is an agent."""
+    return task.work.agent if isinstance(task.work, Prompt) else None
+
+
+def is_program(task: TaskSpec) -> bool:
+    """Whether the agent of a task is a program: a command, as far as this machine goes."""
+    return task.is_command and isinstance(task.work, Prompt)
+
+
+def has_programs(spec: PlanSpec) -> bool:
+    """Whether any agent of a plan is a program."""
+    return any(map(is_program, spec.tasks))
+
+
+async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
+    """One attempt by an agent."""
+    if asked.agent.name == LOOP:
+        return await _loop(asked, crew)
+    from headway.agents.known import kind_of
+    from headway.agents.prompt import asked_for
+
+    kind = kind_of(asked.agent.name, _settings(read_configuration(crew.environment).values))
+    if kind is None:
+        raise UsageError(f"there is no agent `{asked.agent.name}`")
+    filling = asked.filling
+    environment = filling.environment(crew.run)
+    prompt = asked_for(asked.prompt, asked.schema)
+    repairs = filling.group.task.repairs
+    call = ProgramCall(
+        prompt, asked.model, asked.is_own_model, environment, asked.schema, asked.verify, repairs,
+        asked.timeout_s, asked.permissions,
+    )  # fmt: skip
+    if filling.share is None:
+        return await perform_program(kind, call, filling.attempt, crew)
+    filling.share.prompted(prompt)
+    async with filling.share.shown(crew.run_folder, filling.attempt) as view:
+        call = replace(call, environment={**environment, **view.told})
+        result = await perform_program(kind, call, filling.attempt, crew)
+        await view.take(result)
+    return result
+
+
+async def _loop(asked: AgentTask, crew: Crew) -> Result:
+    from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
+
+    filling = asked.filling
+    task = filling.group.task
+    has_said = any(name == "writes" for name, _ in task.spots)
+    writes = tuple(map(filling.text, task.paths_written)) if has_said else None
+    keys = tuple(map(filling.text, task.state_writes or ())) if has_said else None
+    call = LoopCall(
+        asked.prompt, asked.model, asked.agent.tools, crew.folder, asked.max_tokens, asked.schema,
+        asked.verify, task.repairs, asked.timeout_s, writes=writes, state_writes=keys,
+        is_foreign=crew.is_foreign,
+    )  # fmt: skip
+    servers = {one.name: one for one in read_configuration(crew.environment).values.mcp}
+    # What lets commands call models through the gateway is not for a model to have.
+    told = replace(filling, told={}).environment(crew.run)
+    means = LoopDependencies(await crew.models(), crew.shim, servers, told, filling.share)
+    if filling.share is not None:
+        filling.share.prompted(asked.prompt)
+    return await perform_loop(call, filling.attempt, means)
+
+
+def must_be_known(spec: PlanSpec, configuration: Configuration) -> None:
+    """Refuse a plan whose agents nobody knows; executes nothing."""
+    errors = [*_unknown(spec, configuration)]
+    if errors:
+        raise PlanError.together(errors)
+
+
+def must_have_providers(expanded: ExpandedPlan, environ: Mapping[str, str]) -> None:
+    """Refuse a plan that names a model of a provider that headway does not know."""
+    spec, errors = expanded.spec, dict[tuple[str, str], PlanError]()
+    for group in expanded.groups:
+        work = group.task.work
+        if not isinstance(work, Prompt) or group.task.is_command:
+            continue
+        place = spec.file
+        if work.model:
+            place = where(spec.file, group.task.spot("model").value)
+        for model in models_in(group, work.model or spec.model):
+            try:
+                endpoint_of(model, environ)
+            except BadValueError as error:
+                found = PlanValueError(error.message, where=place, hint=error.hint)
+                errors.setdefault((place, model), found)
+    if errors:
+        raise PlanError.together([*errors.values()])
+
+
+def models_in(group: GroupPlan, model: str) -> Iterator[str]:
+    """The models that the members of a group ask, as far as they are known before the run."""
+    if "{{" not in model:
+        yield from (model,) if model else ()
+    elif group.count is not None:
+        members = map(group.known.member, range(group.count))
+        yield from dict.fromkeys(filled(group, model, one) for one in members)
+
+
+def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:
+    """Refuse to begin when an agent is not installed, before anything is spent."""
+    from headway.agents.known import kind_of
+    from headway.agents.tools import must_be_installed
+
+    configuration = read_configuration(environ).values
+    must_be_known(spec, configuration)
+    settings = _settings(configuration)
+    _must_be_the_users(spec, environ)
+    for task in spec.tasks:
+        agent = agent_of(task)
+        if agent is not None and agent.name == LOOP:
+            must_be_installed(agent.tools)
+        kind = kind_of(agent.name, settings) if agent is not None and is_program(task) else None
+        if kind is None:
+            continue
+        path = environ.get("PATH", os.defpath)
+        if shutil.which(kind.program, path=path) is None:
+            raise UsageError(
+                f"`{task.name}` is to be performed by `{kind.name}`, and there is no "
+                f"`{kind.program}` on the PATH",
+                where=where(spec.file, task.spot("agent").value),
+                hint=kind.install,
+            )
+
+
+def _must_be_the_users(spec: PlanSpec, environ: Mapping[str, str]) -> None:
+    """Refuse a plan that gives rights when an agent starts it: it would give them to itself."""
+    shell = next((name for name in AGENT_SHELLS if environ.get(name)), "")
+    task = next(filter(spec.permissions_of, spec.tasks), None)
+    if shell and task is not None:
+        raise UsageError(
+            f"`{task.name}` has `permissions: {spec.permissions_of(task)}`, and an agent started "
+            f"this run (`{shell}` is set): agents cannot give permissions",
+            where=where(spec.file, task.spot("permissions").value),
+            hint="remove `permissions`, or start the run from a terminal of your own",
+        )
+
+
+def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError]:
+    from headway.agents.known import KINDS, kind_of
+
+    settings = _settings(configuration)
+    names = [*KINDS, *settings]
+    servers = {one.name for one in configuration.mcp}
+    for task in spec.tasks:
+        agent = agent_of(task)
+        if agent is None:
+            continue
+        place = task.spot("agent").value
+        if agent.name != LOOP and agent.name not in names:
+            guess = did_you_mean(agent.name, names)
+            message = f"`tasks.{task.name}.agent` is `{agent.name}`, and there is no such agent"
+            hint = f"{guess} Or describe it in the configuration: `[agents.{agent.name}]`"
+            yield PlanValueError(message, where=where(spec.file, place), hint=hint)
+        kind, given = kind_of(agent.name, settings), spec.permissions_of(task)
+        if given and kind is not None and given not in kind.permissions:
+            message = (
+                f"`{task.name}` has `permissions: {given}`, and `{agent.name}` has no words for it"
+            )
+            hint = f'say them in the configuration: `[agents.{agent.name}]` `{given} = ["--yes"]`'
+            spot = task.spot("permissions").value
+            yield PlanValueError(message, where=where(spec.file, spot), hint=hint)
+        for tool in agent.tools:
+            scheme, _, server = tool.partition(":")
+            if scheme == "mcp" and server not in servers:
+                message = f"`tasks.{task.name}.agent` names the MCP server `{server}`, unknown here"
+                hint = f"describe it in the configuration: `[mcp.{server}]`"
+                rest = tuple(one for one in agent.tools if one != tool)
+                fix = Fix("replace", place, value=better_agent(AgentSpec(LOOP, rest)))
+                fixes = () if servers else (fix,)
+                yield PlanValueError(message, where=where(spec.file, place), hint=hint, fixes=fixes)
+
+
+def _settings(configuration: Configuration) -> Mapping[str, AgentSetting]:
+    return {one.name: one for one in configuration.agents}
+
+
+GO_ON: Final = (
+    "You were interrupted. Go on where you were: what is done is done, but look at what was cut "
+    "off. If you had finished, give your final answer again."
+)
+READ_BYTES: Final = 1024 * 1024
+
+NOT_STARTED: Final = 126
+"""Exit codes from here on say that a program could not be executed, or died of a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """What one task asks of an agent."""
+
+    prompt: str
+    """With the form that its answer has to have."""
+    model: str
+    is_own_model: bool
+    environment: Mapping[str, str]
+    """What its program is told, beside what headway was started with."""
+    schema: Schema | None = None
+    verify: Verify | None = None
+    repairs: int = 1
+    timeout_s: float | None = None
+    permissions: str = ""
+    """What the plan gives beyond the user's settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outset:
+    """How an attempt begins."""
+
+    how: How
+    session: Session
+    held: StoredSession | None = None
+
+
+async def perform_program(
+    kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
+) -> Result:
+    """One attempt. Raises AttemptError; the meter around it knows of budgets and windows."""
+    program = _Program(kind, call, attempt, crew)
+    is_done = False
+    try:
+        result = await program.performed()
+        is_done = True
+        return result
+    except HeadwayError as error:
+        raise AttemptError(Fault("request", detail=in_a_line(error))) from error
+    finally:
+        program.tell(is_done)
+
+
+def outset_of(
+    kind: AgentKind, home: str, asked: Session, environ: Mapping[str, str], journalled: int = 0
+) -> Outset:
+    """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
+    meter's to know. `asked` is the session if there was none before; `journalled` is the last
+    attempt whose end the journal knows."""
+    before = read_session(home)
+    if before is None:
+        return Outset("first", asked)
+    is_same = before.agent == asked.agent and before.prompt == asked.prompt
+    is_open = not before.is_over or (before.said is not None and before.attempt > journalled)
+    if not is_same or not is_open:
+        return Outset("start", replace(asked, number=before.number + 1))
+    held = kind.held(home, before.session, environ)
+    named = before if held is None else replace(before, session=held.session)
+    if before.said is not None:
+        return Outset("taken", replace(named, is_over=False), held)
+    if held is not None and held.replies != 0:
+        return Outset("session", named, held)
+    return Outset("replay", replace(asked, number=before.number))
+
+
+class _Program:
+    """One attempt of one task."""
+
+    def __init__(self, kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew) -> None:
+        self._kind = kind
+        self._call = call
+        self._attempt = attempt
+        self._crew = crew
+        self._home = home_of(crew.run_folder, shim_key(attempt))
+        self._environ = {**crew.environment, **call.environment}
+        self._outset = Outset("first", self._new_session())
+        self._session = self._outset.session
+        self._before = MeteredUsage()
+        self._charged = 0
+        """Of what is carried on from an interrupted attempt, what the journal has charged."""
+        self._heard: list[AgentOutput] = []
+        self._commands = 0
+        self._until_s: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<_Program {self._kind.name} of {self._attempt.name}>"
+
+    def statistics(self) -> AgentOutput:
+        """What its processes have told, all together."""
+        every = self._heard
+        tools, denied = Counter[str](), Counter[str]()
+        for one in every:
+            tools.update(dict(one.tools))
+            denied.update(dict(one.denied))
+        return AgentOutput(
+            self._session.session, sum(one.turns for one in every), tuple(sorted(tools.items())),
+            sum(one.input_tokens for one in every), sum(one.output_tokens for one in every),
+            sum(one.microusd for one in every), denied=tuple(sorted(denied.items())),
+        )  # fmt: skip
+
+    async def performed(self) -> Result:
+        """Ask, examine, and tell it what is wrong, as often as the call allows."""
+        call = self._call
+        if call.timeout_s is not None:
+            self._until_s = self._attempt.clock.own_s + call.timeout_s
+        await in_thread(self._begin)
+        goes_on = self._outset.how == "session"
+        prompt = GO_ON if goes_on else call.prompt
+        said = self._session.said if self._outset.how == "taken" else self._adopted()
+        while True:
+            if said is None:
+                said = await self._asked(prompt, goes_on)
+            fit = await fitting(said, call.schema, call.verify)
+            if isinstance(fit, Fitting):
+                await in_thread(self._over)
+                body = fit.text.encode("utf-8", "replace")
+                return replace(self._spent(), body=body, value=fit.value)
+            if self._session.repairs >= max(0, call.repairs):
+                await in_thread(self._over)
+                body = said.encode("utf-8", "replace")
+                fault = Fault("unfit", detail=fit.reason[:DETAIL_CHARS])
+                raise AttemptError(fault, replace(self._spent(), body=body))
+            await in_thread(partial(self._note, repairs=self._session.repairs + 1, said=None))
+            goes_on = await in_thread(self._can_go_on)
+            prompt = complaint(fit.reason)
+            if not goes_on:
+                prompt = f"{call.prompt}\n\nYour answer was:\n{said}\n\n{prompt}"
+            said = None
+
+    def tell(self, is_done: bool) -> None:
+        """Write down what this attempt told and took, however it ended."""
+        heard, seen, how = self.statistics(), self._seen(), self._outset.how
+        if how == "first" and self._before.calls:
+            how = "replay"  # Of its home nothing was left, but its calls were recorded.
+        if how == "replay" and not seen.replayed:
+            how = "start"
+        held, answered = self._outset.held, self._before.calls - self._before.in_flight
+        in_session = answered
+        if held is not None and held.replies is not None:
+            in_session = held.replies - held.is_cut
+        kept = {"session": in_session, "taken": self._before.calls}.get(how, seen.replayed)
+        is_seen = bool(seen.calls or seen.replayed)
+        account = AgentUsage(
+            self._attempt.name, self._attempt.key.hex(), self._attempt.number, self._kind.name,
+            how, heard.session, heard.turns, dict(heard.tools), round(heard.input_tokens),
+            round(heard.output_tokens), heard.microusd,
+            seen.calls if is_seen else None, round(seen.input_tokens), round(seen.output_tokens),
+            seen.microusd + self._charged, seen.replayed, self._before.calls,
+            max(0, self._before.calls - kept), is_done, self._session.number, dict(heard.denied),
+            seen.unpriced,
+        )  # fmt: skip
+        add_account(self._crew.run_folder, account)
+        if account.denied:
+            self._crew.notes.append(account.refusal)
+        if how not in ("first", "start") or self._before.calls:
+            self._crew.notes.append(account.words)
+
+    def _new_session(self) -> Session:
+        attempt, call = self._attempt, self._call
+        asked = digest(call.prompt.encode("utf-8", "replace")).hex()
+        name, key = attempt.name, attempt.key.hex()
+        return Session(name, key, self._kind.name, str(uuid4()), asked, attempt=attempt.number)
+
+    def _begin(self) -> None:
+        """Find out how, and make it durable."""
+        kind = self._kind
+        asked, journalled = self._new_session(), self._attempt.journalled
+        outset = outset_of(kind, self._home, asked, self._environ, journalled)
+        if outset.how in ("start", "replay"):
+            empty_home(self._home)
+        self._session = outset.session
+        if self._crew.meter is not None:
+            name = f"{self._attempt.name}~{outset.session.number}"
+            self._before = self._crew.meter.known_as(self._attempt, name)
+            untold = _untold(self._before, self._crew.run_folder, outset.session)
+            charged = self._attempt.charged
+            self._charged = min(untold.microusd, charged.microusd)
+            tokens = min(round(untold.input_tokens + untold.output_tokens), charged.tokens)
+            untold = replace(
+                untold, microusd=untold.microusd - self._charged, charged_tokens=tokens
+            )
+            self._crew.meter.carry(self._attempt, untold)
+        if outset.how == "replay" and self._before.calls == self._before.in_flight:
+            outset = replace(outset, how="start")
+        self._outset = outset
+        self._note(attempt=self._attempt.number)
+
+    def _note(self, **changes: object) -> None:
+        self._session = replace(self._session, **changes)  # type: ignore[arg-type]
+        save_session(self._home, self._session)
+
+    def _over(self) -> None:
+        said = self._session.said if self._crew.keeps_results else None
+        self._note(is_over=True, said=said)
+        empty_home(self._home)
+
+    def _can_go_on(self) -> bool:
+        held = self._kind.held(self._home, self._session.session, self._environ)
+        if held is not None:
+            self._session = replace(self._session, session=held.session)
+        return held is not None
+
+    def _adopted(self) -> str | None:
+        """The answer of a program that ended well while nobody was there to hear it."""
+        if self._crew.adopted is None:
+            return None
+        ended = self._crew.adopted.take(self._attempt)
+        if ended is None or ended.attempt <= self._attempt.journalled or ended.code != 0:
+            return None
+        heard = _heard(self._kind, ended)
+        text = _text(self._kind, heard, ended)
+        if text is not None and not heard.error:
+            self._outset = replace(self._outset, how="taken")
+        return None if heard.error else text
+
+    async def _asked(self, prompt: str, goes_on: bool) -> str:
+        """Start the program and wait for its end: what it answered."""
+        for is_again in (False, True):
+            ended, heard = await self._executed(prompt, goes_on)
+            if not goes_on or is_again or not _has_lost(self._kind, ended, heard):
+                break
+            # Its own session is not there any more: all is asked anew.
+            await in_thread(partial(empty_home, self._home))
+            self._outset = Outset("replay" if self._before.calls else "start", self._session)
+            self._note(session=str(uuid4()), microusd=0)
+            prompt, goes_on = self._call.prompt, False
+        text = _text(self._kind, heard, ended)
+        if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
+            kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
+            why = heard.error or ("" if ended.code == 0 else detail_of(ended))
+            denied = ", ".join(name for name, _ in heard.denied)
+            silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
+            fault = Fault(kind, detail=why or f"{silent} without an answer")
+            code = shell_code(ended.code)
+            raise AttemptError(fault, replace(self._spent(), exit_code=code))
+        await in_thread(partial(self._note, said=text))
+        return text
+
+    async def _executed(self, prompt: str, goes_on: bool) -> tuple[CommandEnded, AgentOutput]:
+        session, call, crew = self._session, self._call, self._crew
+        errand = Errand(
+            prompt, call.model, call.is_own_model, self._home, session.session, goes_on,
+            self._environ, call.permissions,
+        )  # fmt: skip
+        start = await in_thread(partial(self._kind.start, errand))
+        left_s = None
+        if self._until_s is not None:
+            left_s = max(0.001, self._until_s - self._attempt.clock.own_s)
+        command = Command(
+            shim_key(self._attempt), self._attempt.number, start.argv,
+            {**call.environment, **start.told}, crew.folder, start.stdin, left_s,
+        )  # fmt: skip
+        self._commands += 1
+        if self._commands > 1:
+            command = command.apart(crew.next_number())
+        try:
+            ended = await crew.shim().run(command, self._attempt.clock)
+        except ShimGoneError as gone:
+            fault = Fault("broken", detail=str(gone))
+            raise AttemptError(fault, self._spent(), is_in_doubt=True) from None
+        heard = await in_thread(partial(_heard, self._kind, ended))
+        held = self._outset.held
+        if self._kind.is_summed and goes_on and held is not None:
+            heard = less(heard, held.input_tokens, held.output_tokens)
+        if self._kind.is_summed and goes_on:
+            earlier = self.statistics()
+            heard = less(heard, earlier.input_tokens, earlier.output_tokens)
+        cost, known = heard.microusd, session.microusd
+        if self._kind.is_cost_summed and goes_on and cost >= known:
+            heard = replace(heard, microusd=cost - known)
+        self._heard.append(heard)
+        name = heard.session or session.session
+        if name != session.session or cost:
+            await in_thread(partial(self._note, session=name, microusd=cost or known))
+        return ended, heard
+
+    def _seen(self) -> MeteredUsage:
+        meter = self._crew.meter
+        return MeteredUsage() if meter is None else meter.seen(self._attempt)
+
+    def _spent(self) -> Result:
+        """What the program says that it took, unless the meter knows better."""
+        seen = self._seen()
+        if seen.calls or seen.replayed:
+            return Result(b"")
+        heard = self.statistics()
+        return Result(
+            b"", None, heard.input_tokens, heard.output_tokens, heard.microusd, heard.turns,
+            unpriced=0 if heard.microusd else heard.turns,
+        )  # fmt: skip
+
+
+def _untold(before: MeteredUsage, run_folder: str, session: Session) -> MeteredUsage:
+    """What attempts in a session took that were killed: it is recorded, and no account tells it."""
+    if not before.paid:
+        return MeteredUsage()
+    key = session.key, session.number
+    told = [one for one in accounts_of(run_folder) if (one.key, one.number) == key]
+    calls = before.paid - sum(one.metered_calls or 0 for one in told)
+    given = before.input_tokens - sum(one.metered_input_tokens for one in told)
+    gave = before.output_tokens - sum(one.metered_output_tokens for one in told)
+    cost = before.microusd - sum(one.metered_microusd for one in told)
+    if calls <= 0:
+        return MeteredUsage()
+    unpriced = min(calls, before.unpriced)
+    return MeteredUsage(calls, max(0.0, given), max(0.0, gave), max(0, cost), unpriced=unpriced)
+
+
+def _heard(kind: AgentKind, ended: CommandEnded) -> AgentOutput:
+    """What a program has told, in pieces: its output may be longer than what is kept of one."""
+    stream, output = OutputStream(kind.hear), ended.stdout
+    if output.text is not None:
+        stream.feed(output.text)
+    elif os.path.exists(output.path):
+        with open(output.path, "rb") as file:
+            while data := file.read(READ_BYTES):
+                stream.feed(data)
+    return stream.end()
+
+
+def _text(kind: AgentKind, heard: AgentOutput, ended: CommandEnded) -> str | None:
+    """The answer, if all of it came."""
+    if isinstance(kind, Custom):
+        try:
+            return result_in(kind.setting, ended.stdout.read())
+        except (OutputTooLongError, OSError):
+            return None
+    return heard.text if heard.is_over and heard.text.strip() else None
+
+
+def _has_lost(kind: AgentKind, ended: CommandEnded, heard: AgentOutput) -> bool:
+    """Whether a program says that it has no such session, or cannot read it."""
+    if ended.code == 0 or heard.turns:
+        return False
+    if isinstance(kind, Custom):
+        return ended.reason == "exit"
+    if ended.reason == "exit" and 0 < ended.code < NOT_STARTED and not heard.is_begun:
+        return True  # It broke over what it found, before it said a word.
+    said = heard.error + _tail(ended.stderr) + _tail(ended.stdout)
+    return any(words in said for words in kind.lost)
+
+
+def _tail(output: Output) -> str:
+    try:
+        return output.tail(READ_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

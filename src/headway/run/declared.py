@@ -1,0 +1,176 @@
+"""The tasks of a run as they are declared now, for readers of its journal.
+
+Laws:
+- The order is that of the plan as it was last performed. Members that were found at run time have
+  their place in it, as far as the result that they come from is in the journal.
+- Rows whose tasks an edit has removed or changed are no part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from headway.agents.shell import ShimClient
+from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
+from headway.engine.record import Header
+from headway.errors import HeadwayError, UsageError
+from headway.journal.folder import kept_source
+from headway.journal.reader import JournalReader
+from headway.plans.expand import graph_of
+from headway.plans.load import plan_from
+from headway.plans.sharing import channels_of
+from headway.run.each import EachSource, EachWork
+from headway.run.filling import text_in
+from headway.run.plan_run import PlanSource, loaded, with_model
+from headway.run.reduce import inner_keys, reducer
+from headway.run.tasks import Plans
+from headway.state.coherence import TaskPositions
+from headway.state.shared import Access, Channels, Shared, decode, scan_digest
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTasks:
+    """Every task by its key, with its place."""
+
+    places: dict[bytes, int]
+    inner: dict[bytes, str] = field(default_factory=dict)
+    """Tasks that bring results together for a reduction: by key, with the level that each is of."""
+
+
+def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
+    """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
+    header = reader.header
+    if header.kind == "python":
+        return None
+    text = kept_source(folder, header.source)
+    try:
+        if header.kind == "each":
+            return _each(header, EachSource.decoded(text))
+        return _plan(reader, PlanSource.kept(folder, header.source))
+    except (HeadwayError, ValueError, TypeError, KeyError):
+        return None  # A file that the plan names is gone: the journal alone has to do.
+
+
+def _each(header: Header, source: EachSource) -> DeclaredTasks:
+    work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
+    return DeclaredTasks({work.key(member): member for member in range(work.plan.count())})
+
+
+def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
+    """The plan of a run, as far as results in its journal make it known."""
+    path = Path(source.path)
+    loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
+    plans = Plans.of(with_model(loaded.expanded, source))
+    while _grown(reader, plans):
+        pass  # Each turn makes at least one group known.
+    return plans
+
+
+def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
+    plans = plans_of(reader, source)
+    keys = [
+        known.key(member)
+        for group, known in zip(plans.expanded.groups, plans.keys, strict=True)
+        if known is not None
+        for member in range(group.known.count)
+    ]
+    return DeclaredTasks({key: place for place, key in enumerate(keys)}, inner_keys(plans))
+
+
+def _grown(reader: JournalReader, plans: Plans) -> bool:
+    """Whether a group became known by a result in the journal."""
+    groups = plans.expanded.groups
+    names = {group.name: index for index, group in enumerate(groups)}
+    is_grown = False
+    for index, group in enumerate(groups):
+        each = group.task.each
+        if group.members is not None or group.leader != index or each is None:
+            continue
+        known = plans.keys[names[each.source]]
+        row = None if known is None else reader.row(known.key(0))
+        body = reader.body(row.ending.body) if row is not None and row.ending.body else None
+        if body is not None and row is not None and row.state == "finished":
+            plans.grow(index, text_in(body))
+            is_grown = True
+    return is_grown
+
+
+# The shared state of a run as its journal tells it: what was committed, in declared order.
+
+EVERYWHERE: Final = 1 << 62
+"""A position behind all tasks."""
+
+KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Keys with their values as JSON, in order, and one digest of all of them."""
+
+    values: tuple[tuple[str, bytes], ...]
+    digest: bytes
+
+
+def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Committed:
+    """What is under the keys of a pattern; `folder` is the run's."""
+    if reader.header.kind != "plan":
+        raise UsageError(
+            f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
+            "its tasks put under a key combines",
+            hint="ask the program that started it: `run.state`",
+        )
+    shared = _shared(reader, PlanSource.kept(folder, reader.header.source))
+    found = shared.matching(pattern, EVERYWHERE)
+    return Committed(
+        tuple((key, data) for key, data, _ in found),
+        scan_digest(found),
+    )
+
+
+def _shared(reader: JournalReader, source: PlanSource) -> Shared:
+    plans = plans_of(reader, source)
+    graph, named = (
+        graph_of(plans.expanded, lambda: plans.expanded),
+        channels_of(plans.expanded.spec),
+    )
+    folder = reader.header.folder
+    reducers = {target: reducer(target, loaded(target, folder)) for target in named.reducers}
+    shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
+    touched = _touched(reader)
+    for group, keys in enumerate(plans.keys):
+        members = 0 if keys is None else plans.expanded.groups[group].known.count
+        for member in range(members):
+            name = None if keys is None else touched.get(keys.key(member))
+            if name:
+                shared.commit(places.task(group, member), _access(reader, name).writes)
+    return shared
+
+
+def _access(reader: JournalReader, name: bytes) -> Access:
+    body = reader.body(name)
+    if body is None:
+        raise UsageError(
+            f"what the tasks of {reader.header.run} touched was not kept",
+            hint="write `keep_results = true` into the file that `headway config path` names, and "
+            "run the plan again",
+        )
+    return decode(body)
+
+
+def _touched(reader: JournalReader) -> dict[bytes, bytes]:
+    """By the key of every committed task: the digest of what it touched."""
+    committed: dict[bytes, bytes] = {}
+    latest: dict[bytes, bytes] = {}
+    for recorded in reader.events(kinds=KINDS):
+        key, event = recorded.key, recorded.event
+        if isinstance(event, TaskFinished | TaskProposed):
+            latest[key] = event.ending.access
+        if isinstance(event, TaskFinished | TaskReused):
+            committed[key] = latest.get(key, b"")
+        elif isinstance(event, TaskStale | TaskFailed):
+            committed.pop(key, None)
+    # A saved journal may have lost events of tasks whose rows are whole.
+    committed |= {row.key: row.ending.access for row in reader.rows(state="finished")}
+    return committed

@@ -1,0 +1,594 @@
+"""Watches what the tasks of a run touch, and says at its end what they should have declared.
+
+Laws:
+- Watching changes nothing: a run with a detector does what it does without, unless it enforces.
+- To enforce is to keep a task from what it does not declare, before it is done: what it does with
+  the shared state, and with files in its own Python code. A command is judged when it has ended.
+- Of each task its last result is judged; only of one that has none, what its failure touched.
+- What was found is kept beside the journal, for whoever asks later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from typing import Final, Literal, get_args
+
+from headway.base.folders import folders
+from headway.base.values import Fault
+from headway.errors import BadValueError, HeadwayError, UndeclaredError, did_you_mean
+from headway.journal.folder import list_runs
+from headway.journal.reader import JournalReader
+from headway.plans.expand import ExpandedPlan, GroupPlan
+from headway.plans.graph import Graph
+from headway.plans.resources import ANYTHING, SCHEME, WILD, Touches, fixed_part, inside
+from headway.plans.spec import CommandSpec, Prompt, Python, text_of
+from headway.plans.template import Template, parse_template
+from headway.report.detect import (
+    DeclaredAccess,
+    DetectorFinding,
+    DetectorGround,
+    FinishedAccess,
+    Handed,
+    Learned,
+    ObservedTouch,
+    Room,
+    Whereabouts,
+    across,
+    aliased,
+    declarations,
+    findings,
+    is_allowed,
+    merged,
+    order_by,
+    said_of,
+    touches_of,
+    unsteady,
+)
+from headway.run.file_watch import CURRENT, FileLog, FolderTrace, Trail, folders_of, watch_files
+from headway.run.launch import Launch
+from headway.run.plan_run import PlanRun
+from headway.state.context import Watch
+from headway.state.learned_edges import earlier, recalled
+from headway.state.shared import UNTOUCHED, Channels
+from headway.work import Attempt, AttemptError, Result, Work
+
+# A run as the detector sees it: what its tasks declare, in which order they are, what they are.
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorSubject:
+    """What is watched, and by what it is judged."""
+
+    graph: Graph
+    ground: DetectorGround
+    folder: str = ""
+    """Of the plan: files in it count; empty if none do."""
+    ignored: str = ""
+    """A folder that is headway's own."""
+    functions: frozenset[int] = frozenset()
+    """Groups that are Python functions, of which it is known what they depend on."""
+    commands: frozenset[int] = frozenset()
+    lets: Callable[[int, int], DeclaredAccess] | None = None
+    """What a task may do without a complaint, if that is more than what it declares."""
+
+    def may(self, group: int, member: int) -> DeclaredAccess:
+        """What a task may touch."""
+        return (self.lets or self.ground.declared)(group, member)
+
+
+def subject_of_graph(graph: Graph, channels: Channels | None = None) -> DetectorSubject:
+    """A run of Python functions."""
+
+    def declared(group: int, member: int) -> DeclaredAccess:
+        return DeclaredAccess(_touches(graph, group, member))
+
+    every = [group.touches for group in graph.groups if group.touches is not None]
+    ground = DetectorGround(
+        _order(graph), declared, _state_rooms(any(map(_says_anything, every))),
+        channels or Channels(),
+    )  # fmt: skip
+    return DetectorSubject(graph, ground, functions=frozenset(range(len(graph))))
+
+
+def subject_of_plan(
+    latest: Callable[[], ExpandedPlan], graph: Graph, channels: Channels, folder: str, ignored: str
+) -> DetectorSubject:
+    """A run of a plan's file; `latest` gives it as far as it is known."""
+    first = latest()
+    tasks = [group.task for group in first.groups]
+    rooms: set[tuple[Room, bool]] = set()
+    rooms |= _state_rooms(
+        any(task.state_reads or task.state_writes or task.effects for task in tasks)
+    )
+    rooms |= {("path", False)} if any(task.paths_read for task in tasks) else set()
+    # Whoever says what is read will hardly mean that nothing is written; inputs go without saying.
+    says_paths = any(task.paths_read or task.paths_written for task in tasks)
+    rooms |= {("path", True)} if says_paths else set()
+
+    @cache
+    def lets(group: int, member: int) -> DeclaredAccess:
+        plan = latest().groups[group]
+        paths = Touches(
+            _paths(plan, plan.task.paths_read, member),
+            _paths(plan, plan.task.paths_written, member),
+        )
+        return DeclaredAccess(_touches(graph, group, member), paths, _outputs(plan, member))
+
+    def declared(group: int, member: int) -> DeclaredAccess:
+        said = lets(group, member)
+        if isinstance(tasks[group].work, CommandSpec) and said.state.reads is None:
+            # A command is given all that it may read; that is no choice of its own.
+            return replace(said, state=replace(said.state, reads=("",)))
+        return said
+
+    def item(group: int, member: int) -> str:
+        members = latest().groups[group].members
+        found = None if members is None else members.member(member).item
+        return "" if found is None else text_of(found)
+
+    def where(group: int, key: str) -> str:
+        line = tasks[group].spot(key).key.line
+        return f"{first.spec.file}:{line}" if line and first.spec.file else ""
+
+    ground = DetectorGround(_order(graph), declared, frozenset(rooms), channels, item, where)
+    kinds = [type(task.work) for task in tasks]
+    return DetectorSubject(
+        graph, ground, folder, ignored,
+        frozenset(group for group, kind in enumerate(kinds) if kind is Python),
+        frozenset(group for group, kind in enumerate(kinds) if kind not in (Python, Prompt)),
+        lets,
+    )  # fmt: skip
+
+
+def _touches(graph: Graph, group: int, member: int) -> Touches:
+    touches = graph.groups[group].touches
+    return ANYTHING if touches is None else touches.of(member)
+
+
+def _says_anything(touches: Touches) -> bool:
+    return bool(touches.reads or touches.writes or touches.acts)
+
+
+def _state_rooms(is_declared: bool) -> frozenset[tuple[Room, bool]]:
+    """Whoever declares keys for one task is taken to mean it for all, reading and writing."""
+    every: tuple[tuple[Room, bool], ...] = (("state", False), ("state", True), ("effect", True))
+    return frozenset(every) if is_declared else frozenset()
+
+
+def _order(graph: Graph) -> Callable[[tuple[int, int], tuple[int, int]], bool]:
+    needs = [[(need.group, need.block) for need in group.needs] for group in graph.groups]
+    return order_by(needs, graph.queues.values())
+
+
+def _paths(plan: GroupPlan, texts: tuple[str, ...], member: int) -> tuple[str, ...]:
+    """What a task declares of files: as overlaps are judged."""
+    found = (_filled(plan, text, member) for text in texts)
+    inner = (inside(text) for text in found)
+    return tuple(fixed_part(path, WILD) for path in inner if path is not None)
+
+
+def _outputs(plan: GroupPlan, member: int) -> tuple[str, ...]:
+    task = plan.task
+    path = inside(_filled(plan, task.output, member)) if task.output else None
+    key = _filled(plan, task.output_key, member) if task.output_key else ""
+    return tuple(one for one in (path, key and SCHEME + key) if one)
+
+
+def _filled(plan: GroupPlan, text: str, member: int) -> str:
+    template = parse_template(text)
+    if not isinstance(template, Template) or plan.members is None:
+        return text
+    try:
+        return plan.fill(template, plan.members.member(member))
+    except HeadwayError:
+        return text  # An item that was found at run time lacks a field: its task fails by itself.
+
+
+Mode = Literal["warn", "enforce", "learn", "off"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+FILE: Final = "findings.json"
+KEPT_MAX: Final = 1_000
+"""Findings that are kept of one run."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """An attempt that goes on."""
+
+    group: int
+    attempt: Attempt
+    may: DeclaredAccess
+    files: FileLog | None = None
+    trail: Trail | None = None
+    handed: list[Handed] = field(default_factory=list)
+    is_timed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorStatistics:
+    """How many attempts are watched now, and of how many tasks it is known what they touched."""
+
+    open: int
+    done: int
+
+
+class Detector:
+    """What the tasks of one run touch."""
+
+    def __init__(self, mode: Mode, subject: DetectorSubject) -> None:
+        self.mode = mode
+        self.subject = subject
+        self._folders = folders_of(subject.folder) if subject.folder else ()
+        self._open: dict[int, _Open] = {}
+        self._dones: dict[tuple[int, int], FinishedAccess] = {}
+        self._lost: dict[tuple[int, int], FinishedAccess] = {}
+        """Of attempts that failed."""
+        self._found: list[DetectorFinding] = []
+        """What is known before the end of the run."""
+        self._written: set[str] = set()
+        """Files that tasks have written."""
+        self._outputs: set[str] = set()
+        """Files that headway writes itself."""
+        self._trace = _trace_of(mode, subject)
+        if self._trace is not None:
+            self._trace.is_ours = partial(_is_ours, self._open, self._outputs)
+
+    def __repr__(self) -> str:
+        return f"<Detector {self.mode} {self.statistics()}>"
+
+    def statistics(self) -> DetectorStatistics:
+        return DetectorStatistics(len(self._open), len(self._dones))
+
+    def around(self, launch: Launch) -> Launch:
+        """The run, watched."""
+        subject, traces = self.subject, self._trace is not None
+        seen = [_sees(subject, group, traces) for group in range(len(subject.graph))]
+        if self.mode == "off" or not any(seen):
+            return launch
+        if self._folders and self.subject.functions:
+            watch_files()
+        works = tuple(
+            WatchedWork(index, work, self) if seen[index] else work
+            for index, work in enumerate(launch.works)
+        )
+        sharing = launch.sharing and replace(launch.sharing, watch=self.watch)
+        trace = () if self._trace is None else (self._trace.aclose,)
+        return replace(launch, works=works, sharing=sharing, closes=(*launch.closes, *trace))
+
+    def watch(self, attempt: Attempt) -> Watch | None:
+        """Whoever is told what an attempt does with the shared state."""
+        opened = self._open.get(attempt.task)
+        return None if opened is None else _StateWatch(opened, self.mode == "enforce")
+
+    def begin(self, group: int, attempt: Attempt) -> _Open:
+        """An attempt begins."""
+        opened = _Open(group, attempt, self.subject.may(group, attempt.member))
+        if self._folders and group in self.subject.functions:
+            judge = _FileJudge(opened) if self.mode == "enforce" else None
+            opened.files = FileLog(self._folders, self.subject.ignored, judge)
+        if self._trace is not None and group in self.subject.commands:
+            self._trace.begin(attempt.task, group, attempt.name, opened.may)
+        self._open[attempt.task] = opened
+        return opened
+
+    def leave(self, opened: _Open) -> None:
+        """An attempt is over, however it ended."""
+        task = opened.attempt.task
+        if self._open.get(task) is opened:
+            del self._open[task]
+        if self._trace is not None and opened.trail is None:
+            self._trace.end(task)
+
+    def end(self, opened: _Open, result: Result) -> None:
+        """An attempt has a result. Raises AttemptError if it is not to be taken."""
+        outputs = tuple(one for one in opened.may.outputs if not one.startswith(SCHEME))
+        self._outputs.update(outputs)
+        done = self._touched(opened)
+        done = replace(done, calls=result.calls, paths_written=(*done.paths_written, *outputs))
+        if self.mode == "enforce":
+            _must_keep_to(opened, done, self._written, self.subject.ground.channels)
+        self._found += _slips(opened, done, result, self.subject)
+        self.note(done)
+
+    def lose(self, opened: _Open) -> None:
+        """An attempt has failed, perhaps because of what it touched."""
+        self._lost[opened.group, opened.attempt.member] = self._touched(opened)
+
+    def note(self, done: FinishedAccess) -> None:
+        """This is what a task has touched; with an earlier attempt of it this is compared."""
+        if done.access == UNTOUCHED and not done.paths_read and not done.paths_written:
+            return
+        self._written.update(done.paths_written)
+        place = (done.group, done.member)
+        before = self._dones.get(place)
+        if before is not None:
+            self._found += unsteady((before,), (done,))
+        self._dones[place] = done
+
+    def findings(self, earlier: Iterable[FinishedAccess] = ()) -> tuple[DetectorFinding, ...]:
+        """Everything that was found; `earlier` is what tasks touched in another run."""
+        dones = [self._dones[place] for place in sorted(self._dones)]
+        every = {**self._lost, **self._dones}
+        found = findings([every[place] for place in sorted(every)], self.subject.ground)
+        unclear = _unclear(self._trace.unclear if self._trace is not None else {})
+        unlike = across(earlier, dones)
+        return merged((*found, *self._found, *unclear, *unlike))
+
+    @property
+    def problem(self) -> str:
+        """Why something cannot be seen, if it cannot."""
+        return "" if self._trace is None else self._trace.problem
+
+    def knows(self, group: int, member: int) -> bool:
+        """Whether it is known what a task touched."""
+        return (group, member) in self._dones
+
+    def learned(self) -> tuple[Learned, ...]:
+        """What the plan should declare."""
+        dones = [self._dones[place] for place in sorted(self._dones)]
+        return declarations(dones, self.subject.ground)
+
+    def _touched(self, opened: _Open) -> FinishedAccess:
+        """All that an attempt has touched so far."""
+        attempt, snapshot = opened.attempt, opened.attempt.snapshot
+        access = UNTOUCHED
+        if snapshot is not None:
+            with attempt.lock:
+                access = snapshot.access()
+        if self._trace is not None and opened.group in self.subject.commands:
+            opened.trail = self._trace.end(attempt.task)
+        read, written = _files(opened)
+        return FinishedAccess(
+            opened.group, attempt.member, attempt.name, access, read, written, attempt.key,
+            attempt.inputs, is_function=opened.group in self.subject.functions,
+            is_timed=opened.is_timed,
+        )  # fmt: skip
+
+
+class WatchedWork:
+    """A work whose attempts are watched; everything else is as it was."""
+
+    def __init__(self, index: int, work: Work, detector: Detector) -> None:
+        self._index = index
+        self._work = work
+        self._detector = detector
+        self.name = work.name
+        self.is_local = work.is_local
+        self.is_idle_until_sent = work.is_idle_until_sent
+        self.publishes = work.publishes
+        self.timeout_s = work.timeout_s
+        self.label = work.label
+        self.key = work.key
+        self.count = work.count
+        self.publish = work.publish
+
+    def __repr__(self) -> str:
+        return f"<WatchedWork {self._work!r}>"
+
+    def statistics(self) -> DetectorStatistics:
+        return self._detector.statistics()
+
+    async def perform(self, attempt: Attempt) -> Result:
+        """Perform it, and take note of what it touches."""
+        opened = self._detector.begin(self._index, attempt)
+        token = CURRENT.set(opened.files)
+        try:
+            result = await self._work.perform(attempt)
+            self._detector.end(opened, result)
+        except AttemptError:
+            self._detector.lose(opened)
+            raise
+        finally:
+            CURRENT.reset(token)
+            self._detector.leave(opened)
+        return result
+
+
+class _StateWatch:
+    """Told by a context what its task is about to do."""
+
+    __slots__ = ("_is_strict", "_opened")
+
+    def __init__(self, opened: _Open, is_strict: bool) -> None:
+        self._opened = opened
+        self._is_strict = is_strict
+
+    def __repr__(self) -> str:
+        return f"<_StateWatch of {self._opened.attempt.name}>"
+
+    def statistics(self) -> int:
+        """How many values were handed over."""
+        return len(self._opened.handed)
+
+    def reads(self, what: str) -> None:
+        if self._is_strict:
+            must_be_allowed(self._opened.may, _touch(self._opened, "state", what, False))
+
+    def writes(self, key: str) -> None:
+        if self._is_strict:
+            must_be_allowed(self._opened.may, _touch(self._opened, "state", key, True))
+
+    def acts(self, channel: str, is_now: bool) -> None:
+        del is_now  # Whenever it is done, it is declared or not.
+        if self._is_strict:
+            must_be_allowed(self._opened.may, _touch(self._opened, "effect", channel, True))
+
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        self._opened.is_timed = is_timed
+        self._opened.handed += (one for one in every if one.after != one.before)
+
+
+@dataclass(slots=True)
+class _FileJudge:
+    """Keeps a task from files that it does not declare."""
+
+    opened: _Open
+
+    def __call__(self, path: str, is_write: bool) -> None:
+        must_be_allowed(self.opened.may, _touch(self.opened, "path", path, is_write))
+
+
+def _sees(subject: DetectorSubject, group: int, traces: bool) -> bool:
+    """Whether anything can be known of a group."""
+    if subject.graph.groups[group].touches is not None:
+        return True
+    is_command = traces and group in subject.commands
+    return is_command or (bool(subject.folder) and group in subject.functions)
+
+
+def _is_ours(opened: Mapping[int, _Open], outputs: Collection[str], path: str) -> bool:
+    """Whether a function touches a file now, or headway shows a result there."""
+    logs = (one.files for one in opened.values() if one.files is not None)
+    return path in outputs or any(path in log.read or path in log.written for log in logs)
+
+
+def _must_keep_to(
+    opened: _Open, done: FinishedAccess, written: Collection[str], channels: Channels
+) -> None:
+    """AttemptError if an attempt did what it does not declare, which nobody could prevent."""
+    for touch in touches_of(done, channels):
+        is_own = touch.is_loose and touch.what not in written
+        if not is_own and not is_allowed(opened.may, touch):
+            detail = _complaint(touch, said_of(opened.may, touch)).render()
+            raise AttemptError(Fault("command", detail=detail))
+
+
+def _trace_of(mode: Mode, subject: DetectorSubject) -> FolderTrace | None:
+    """To watch a folder costs something: that is done where it is asked for."""
+    if mode not in ("enforce", "learn") or not subject.folder or not subject.commands:
+        return None
+    return FolderTrace(subject.folder, subject.ignored)
+
+
+def _files(opened: _Open) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files that an attempt has read and written."""
+    if opened.files is not None:
+        return tuple(opened.files.read), tuple(opened.files.written)
+    if opened.trail is None:
+        return (), ()
+    return opened.trail.read, opened.trail.written
+
+
+def _slips(
+    opened: _Open, done: FinishedAccess, result: Result, subject: DetectorSubject
+) -> tuple[DetectorFinding, ...]:
+    """Values of the shared state that an attempt changed in place."""
+    if not opened.handed:
+        return ()
+    puts = [put.data for put in done.access.writes if put.data is not None]
+    acts = [act.data for act in done.access.acts]
+    item = subject.ground.item(done.group, done.member)
+    return aliased(done.name, item, opened.handed, Whereabouts(puts, (*acts, result.body)))
+
+
+def must_be_allowed(may: DeclaredAccess, touch: ObservedTouch) -> None:
+    """UndeclaredError if a task touches what it does not declare."""
+    if not is_allowed(may, touch):
+        raise _complaint(touch, said_of(may, touch))
+
+
+def _complaint(touch: ObservedTouch, said: Sequence[str] | None = None) -> UndeclaredError:
+    key = "writes" if touch.is_write else "reads"
+    verb = "asks for" if touch.room == "effect" else key
+    return UndeclaredError(
+        f"`{touch.name}` {verb} `{touch.shown}` and does not declare it",
+        detail=f"`{key}` has: {', '.join(said)}"[:200] if said else None,
+        hint=f"add `{touch.shown}` to its `{key}`",
+    )
+
+
+def _unclear(written: Mapping[str, tuple[str, ...]]) -> Iterator[DetectorFinding]:
+    """Files that one of several commands has written, none of which declares that."""
+    for path, names in written.items():
+        others = " or ".join(f"`{name}`" for name in names)
+        words = f"{others} writes `{path}`, and none of them declares it"
+        yield DetectorFinding(
+            "undeclared-write", names[0], path, names[1], words, f"writes: {path}"
+        )
+
+
+def _touch(opened: _Open, room: Room, what: str, is_write: bool) -> ObservedTouch:
+    attempt = opened.attempt
+    return ObservedTouch(opened.group, attempt.member, attempt.name, room, what, is_write)
+
+
+def detector_for(mode: Mode, graph: Graph, channels: Channels) -> Detector:
+    """Whoever watches a run of Python functions. BadValueError if there is no such mode."""
+    if mode not in MODES:
+        raise BadValueError(f"`detect` cannot be `{mode}`", hint=did_you_mean(mode, MODES))
+    return Detector(mode, subject_of_graph(graph, channels))
+
+
+def keep_findings(folder: str, found: Sequence[DetectorFinding]) -> None:
+    """Beside the journal; of a run that was clean, nothing."""
+    path = os.path.join(folder, FILE)
+    with suppress(OSError):  # A full disk does not make a run fail that went well.
+        if not found:
+            os.unlink(path)
+            return
+        with open(path, "w", encoding="utf-8", opener=_private) as file:
+            json.dump([asdict(one) for one in found[:KEPT_MAX]], file)
+
+
+def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
+    """What was found in a run."""
+    try:
+        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+            return tuple(DetectorFinding(**one) for one in json.load(file))
+    except (OSError, ValueError, TypeError):
+        return ()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+# The detector of a plan's run: how it is made, and what is asked of it when the run is over.
+
+
+def detector_of(mode: Mode, run: PlanRun, run_folder: str) -> Detector:
+    """Whoever watches a run of a plan's file."""
+    plans, crew = run.plans, run.crew
+    subject = subject_of_plan(
+        lambda: plans.expanded, run.launch.graph, crew.channels, crew.folder, run_folder
+    )
+    return Detector(mode, subject)
+
+
+def findings_of(
+    detector: Detector, run: PlanRun, run_folder: str, environment: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """What was found in a run that is over; it is kept beside its journal too."""
+    if detector.mode == "off":
+        return []
+    stateful = [group.touches is not None for group in run.launch.graph.groups]
+    before: list[FinishedAccess] = []
+    if any(stateful):
+        with JournalReader(run_folder) as reader:
+            header = reader.header
+            _recall(detector, run, reader, stateful)
+        before = earlier(list_runs(folders(environment).state), header)
+    found = detector.findings(before)
+    keep_findings(run_folder, found)
+    return [asdict(one) for one in found]
+
+
+def _recall(
+    detector: Detector, run: PlanRun, reader: JournalReader, stateful: Sequence[bool]
+) -> None:
+    """Tell the detector what tasks touched whose results are from another process."""
+    # Inner levels of reductions stand behind the declared groups, and touch nothing.
+    counts = [
+        group.count or 0 if stateful[group.index] else 0 for group in run.plans.expanded.groups
+    ]
+    if detector.statistics().done >= sum(counts):
+        return  # Everything was done here.
+    for done in recalled(reader, run.works, counts):
+        if not detector.knows(done.group, done.member):
+            is_function = done.group in detector.subject.functions
+            detector.note(replace(done, is_function=is_function))

@@ -1,0 +1,290 @@
+"""Whether this machine is fit for headway: one finding for each thing that runs depend on.
+
+Laws:
+- Looking changes nothing that lasts: no broker is started, no run is touched.
+- The value of a key is never read into a finding, only whether there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from headway.base import locks as owner
+from headway.base.folders import RUNTIME_DIR, XDG_RUNTIME, Folders, folders, prepare
+from headway.base.numbers import short
+from headway.config import CONFIG_HOME, configuration_path, read_configuration
+from headway.errors import HeadwayError
+from headway.journal.folder import list_runs
+from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify, wal_bug
+
+Judgement = Literal["ok", "warn", "fail"]
+
+PYTHON_MIN: Final = (3, 11)
+WAL_SINCE: Final = (3, 7, 0)
+"""The first with a write-ahead log."""
+
+DISK_WARN_BYTES: Final = 1_000_000_000
+DISK_FAIL_BYTES: Final = 100_000_000
+FILES_MIN: Final = 1024
+"""Open files: each call in flight and each command needs a few."""
+
+SKEW_S_MAX: Final = 2.0
+EARLIEST_S: Final = 1_735_689_600.0
+"""2025-01-01: a clock before it was never set."""
+
+JOURNALS_MAX: Final = 20
+"""The newest runs, whose journals are read."""
+
+KEYS: Final = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"))
+"""File systems where a write-ahead log is not safe: two machines do not share memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One thing that was looked at."""
+
+    about: str
+    judgement: Judgement
+    detail: str
+    fix: str = ""
+    path: str = ""
+    chosen_by: str = ""
+    """Of a folder: where it is, and the variable that it was chosen by."""
+
+
+def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
+    """Look at everything; nothing that is wrong keeps the rest from being looked at."""
+    place = folders(environ)
+    looks: tuple[Callable[[], DoctorFinding], ...] = (
+        _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
+        lambda: _runtime_folder(place), lambda: _config_folder(environ),
+        lambda: _folder("state folder", place.state, place.state_by),
+        lambda: _disk(place), lambda: _journals(place), _files_open, lambda: _broker(place),
+        lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
+    )  # fmt: skip
+    return [look() for look in looks]
+
+
+def _python() -> DoctorFinding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON_MIN:
+        return DoctorFinding("Python", "fail", found, "install Python 3.11 or newer")
+    return DoctorFinding("Python", "ok", found)
+
+
+def _sqlite() -> DoctorFinding:
+    found = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info < WAL_SINCE:
+        return DoctorFinding("SQLite", "fail", f"{found} is too old", "install a newer Python")
+    if wal_bug(sqlite3.sqlite_version_info):
+        return DoctorFinding(
+            "SQLite", "warn",
+            f"{found} can lose a commit when several processes write one database; headway writes "
+            "a journal with one",
+            "do not open a journal for writing while its run goes on; SQLite 3.51.3 has it mended",
+        )  # fmt: skip
+    return DoctorFinding("SQLite", "ok", found)
+
+
+def _configuration(environ: Mapping[str, str]) -> DoctorFinding:
+    try:
+        configured = read_configuration(environ)
+    except HeadwayError as error:
+        return DoctorFinding("configuration", "fail", error.message, error.hint or "")
+    there = configured.path if configured.is_there else f"none, defaults ({configured.path})"
+    return DoctorFinding("configuration", "ok", there)
+
+
+def _writable(place: Folders) -> DoctorFinding:
+    try:
+        prepare(place)
+        with tempfile.TemporaryFile(dir=place.state) as file:
+            file.write(b"headway")
+            os.fsync(file.fileno())
+    except HeadwayError as error:
+        return DoctorFinding("folders", "fail", error.message, error.hint or "")
+    except OSError as fault:
+        return DoctorFinding(
+            "folders", "fail", f"{place.state}: {fault.strerror}",
+            "set HEADWAY_STATE_DIR to a folder of your own",
+        )  # fmt: skip
+    kind = _file_system(place.state)
+    if kind in REMOTE:
+        return DoctorFinding(
+            "folders", "warn", f"{place.state} is on {kind}: journals are not safe there",
+            "set HEADWAY_STATE_DIR to a folder on a disk of this machine",
+        )  # fmt: skip
+    return DoctorFinding("folders", "ok", f"{place.state}, {place.runtime}")
+
+
+def _folder(about: str, path: str, chosen_by: str, more: str = "", fix: str = "") -> DoctorFinding:
+    return DoctorFinding(about, "ok", f"{path}, by {chosen_by}{more}", fix, path, chosen_by)
+
+
+def _runtime_folder(place: Folders) -> DoctorFinding:
+    by = place.runtime_by
+    more = f": every HOME with the same {by} shares this folder and its broker"
+    if by not in (RUNTIME_DIR, XDG_RUNTIME):
+        more = (
+            f" and the user id: {XDG_RUNTIME} is not set, so every HOME of this user shares this "
+            "folder and its broker"
+        )
+    fix = f"to keep them apart, set {RUNTIME_DIR} to a folder of its own for each"
+    return _folder("runtime folder", place.runtime, by, more, fix)
+
+
+def _config_folder(environ: Mapping[str, str]) -> DoctorFinding:
+    folder = os.path.dirname(configuration_path(environ))
+    return _folder("config folder", folder, CONFIG_HOME if environ.get(CONFIG_HOME) else "HOME")
+
+
+def _disk(place: Folders) -> DoctorFinding:
+    try:
+        free = shutil.disk_usage(_existing(place.state)).free
+    except OSError as fault:
+        return DoctorFinding("disk", "warn", f"{place.state}: {fault.strerror}")
+    detail = f"{short(free / 1e6)} MB free"
+    fix = "headway doctor --prune 30d, or set HEADWAY_STATE_DIR to a larger disk"
+    if free < DISK_FAIL_BYTES:
+        return DoctorFinding("disk", "fail", detail, fix)
+    return DoctorFinding("disk", "warn", detail, fix) if free < DISK_WARN_BYTES else DoctorFinding(
+        "disk", "ok", detail
+    )  # fmt: skip
+
+
+def _journals(place: Folders) -> DoctorFinding:
+    """Whether the newest runs can be gone on with; large journals and live ones are left out."""
+    try:
+        runs = list_runs(place.state, JOURNALS_MAX)
+    except HeadwayError as error:
+        return DoctorFinding("journals", "fail", error.message, error.hint or "")
+    for run in runs:
+        try:
+            with JournalReader(run.folder) as reader:
+                found = owner.look(run.folder)
+                if not (found and found.is_alive) and size_bytes(run.folder) <= QUICK_BYTES_MAX:
+                    verify(reader)
+        except HeadwayError as error:
+            return DoctorFinding("journals", "fail", error.message, error.hint or "")
+    return DoctorFinding("journals", "ok", f"of {len(runs)} runs, the newest")
+
+
+def _files_open() -> DoctorFinding:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    detail = "as many as wanted" if soft == resource.RLIM_INFINITY else f"{soft:,} at once"
+    if soft != resource.RLIM_INFINITY and soft < FILES_MIN:
+        more = "ulimit -n 4096" if hard == resource.RLIM_INFINITY else f"ulimit -n {hard}"
+        return DoctorFinding("open files", "warn", detail, more)
+    return DoctorFinding("open files", "ok", detail)
+
+
+def _broker(place: Folders) -> DoctorFinding:
+    import socket
+
+    if not os.path.exists(place.socket):
+        return DoctorFinding("broker", "ok", "not running; the first call starts it")
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(1.0)
+    try:
+        line.connect(place.socket)
+    except ConnectionRefusedError:
+        return DoctorFinding(
+            "broker", "ok", "not running (it left its socket); the first call starts it"
+        )
+    except OSError as fault:
+        return DoctorFinding(
+            "broker", "fail", f"{place.socket}: {fault.strerror or fault}",
+            f"end the process that holds {place.lock}",
+        )  # fmt: skip
+    finally:
+        line.close()
+    return DoctorFinding("broker", "ok", f"running at {place.socket}")
+
+
+def _keys(environ: Mapping[str, str]) -> DoctorFinding:
+    there = [name for name in KEYS if environ.get(name)]
+    missing = [name for name in KEYS if not environ.get(name)]
+    if not there:
+        return DoctorFinding(
+            "keys", "warn", f"neither {' nor '.join(KEYS)} is set",
+            "export the key of your provider, if tasks of yours have prompts",
+        )  # fmt: skip
+    absent = f"; not set: {', '.join(missing)}" if missing else ""
+    return DoctorFinding("keys", "ok", f"set: {', '.join(there)}{absent}")
+
+
+def _prices() -> DoctorFinding:
+    try:
+        return DoctorFinding("prices", "ok", f"genai-prices {version('genai-prices')}")
+    except PackageNotFoundError:
+        return DoctorFinding(
+            "prices", "warn", "no price data: budgets in money are refused",
+            "pip install 'headway[prices]'",
+        )  # fmt: skip
+
+
+def _mcp() -> DoctorFinding:
+    try:
+        return DoctorFinding("mcp", "ok", f"mcp {version('mcp')}, for `headway mcp`")
+    except PackageNotFoundError:
+        return DoctorFinding(
+            "mcp",
+            "ok",
+            "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`",
+            "pip install 'headway[mcp]'",
+        )
+
+
+def _clock(place: Folders) -> DoctorFinding:
+    now_s = time.time()
+    fix = "set the clock of this machine (NTP): resets of usage windows are times on the wall"
+    if now_s < EARLIEST_S:
+        return DoctorFinding("clock", "fail", time.strftime("%Y-%m-%d", time.gmtime(now_s)), fix)
+    try:
+        newest = next(iter(list_runs(place.state, 1)), None)
+    except HeadwayError:
+        newest = None  # What is wrong with the folder is a finding of its own.
+    if newest is not None and newest.created_s > now_s + SKEW_S_MAX:
+        ahead = newest.created_s - now_s
+        return DoctorFinding("clock", "warn", f"run {newest.id} began {ahead:.0f} s from now", fix)
+    return DoctorFinding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now_s)))
+
+
+def _existing(path: str) -> str:
+    """The nearest folder above that is there."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _file_system(path: str) -> str:
+    """The kind of file system that a path is on, where the kernel tells."""
+    best, kind = "", ""
+    for point, name in _mounts():
+        under = os.path.join(os.path.realpath(path), "")
+        if under.startswith(os.path.join(point, "")) and len(point) >= len(best):
+            best, kind = point, name
+    return kind
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    try:
+        with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                fields = line.split()
+                if len(fields) > 2:
+                    yield fields[1], fields[2]
+    except OSError:
+        return

@@ -1,0 +1,582 @@
+"""The loop around the engine: performs its effects, and reports to it what happened.
+
+Laws:
+- Whoever has a result makes it durable before anything else: the engine hears of it after.
+- Writing never waits for the limiter, and nothing but durability waits for writing.
+- A task that has not started is a number in the engine; only attempts are asyncio tasks.
+- Inputs are taken one after another, and nothing here recurses into the engine.
+- A run that cannot go on ends with an error; it never hangs, and never goes on in silence.
+- The driver decides nothing: which task, when, whether again are the engine's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Final, Literal, Protocol
+
+from headway.engine.budget import RunBudget
+from headway.engine.engine import Step, advance, begin, step
+from headway.engine.events import (
+    Abandon,
+    Began,
+    Continued,
+    Event,
+    Expanded,
+    Held,
+    Input,
+    LocalRoom,
+    Release,
+    RunFinished,
+    RunStopping,
+    StartAttempt,
+    Stopping,
+    TaskFailed,
+    Ticked,
+    WakeAt,
+)
+from headway.engine.record import JournalEntry
+from headway.engine.state import Rules, State
+from headway.engine.strategy import Fixed, Load, LocalLaw, Resting, Waves
+from headway.errors import HeadwayError, InternalError, JournalError
+from headway.journal.memory import Record
+from headway.plans.graph import Graph
+from headway.plans.ready import DONE, FAILED, LOST
+from headway.run.active import Roster, Supplies
+from headway.run.attempts import Attempts, abandon, call_back
+from headway.run.results import Results
+from headway.run.takeover import Saved, Takeover
+from headway.state.coherence import Coherence
+from headway.state.shared import Act
+from headway.work import Work
+
+# Wakes a driver at a time on the wall, also after the machine was suspended.
+
+SLEEP_S_MAX: Final = 5.0
+"""The longest sleep towards a time on the wall: a machine that was suspended wakes up late."""
+
+
+class Alarm:
+    """Rings once, at the earliest time that it was set to."""
+
+    __slots__ = ("_at_s", "_clock", "_ring", "_timer")
+
+    def __init__(self, clock: Callable[[], float], ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_s = inf
+
+    def __repr__(self) -> str:
+        return f"<Alarm at {self._at_s}>"
+
+    def statistics(self) -> float:
+        """When it rings; infinity if it does not."""
+        return self._at_s
+
+    def set_to(self, at_s: float) -> None:
+        """Ring at this time, or earlier if it was set to an earlier one."""
+        if at_s < self._at_s:
+            self._at_s = at_s
+            if self._timer is not None:
+                self._timer.cancel()
+            self._sleep()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._at_s = None, inf
+
+    def _sleep(self) -> None:
+        # Never rings within `set_to`: whoever sets it to the past is told in the loop's next round.
+        left_s = max(0.0, self._at_s - self._clock())
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(min(left_s, SLEEP_S_MAX), self._look)
+
+    def _look(self) -> None:
+        if self._clock() < self._at_s:
+            self._sleep()
+            return
+        self._timer, self._at_s = None, inf
+        self._ring()
+
+
+# What this machine has, for tasks that use it, and what headway itself takes of it.
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def memory_available() -> float:
+    """The share of all memory that can be had without swapping; all, where nobody tells."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            lines = dict(line.split(b":", 1) for line in file)
+        return float(lines[b"MemAvailable"].split()[0]) / float(lines[b"MemTotal"].split()[0])
+    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What this process has taken of the machine since somebody began to look."""
+
+    cpu_s: float
+    """Of all its threads; programs that it started are not among it."""
+    memory_bytes: int
+    """The most that it held, ever."""
+
+
+def own_overhead() -> Callable[[], Overhead]:
+    """Begin to look; what is returned tells how much it was since."""
+    began_s = time.process_time()
+
+    def look() -> Overhead:
+        return Overhead(time.process_time() - began_s, _memory_most())
+
+    return look
+
+
+def _memory_most() -> int:
+    """Resident memory at its peak; macOS counts bytes, everybody else kibibytes."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+# Groups whose members are found at run time: one for each line or element of another's result.
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadStatistics:
+    """How many groups are not known yet when a run begins."""
+
+    groups: int
+
+
+class GroupDiscovery:
+    """Finds out which groups have become known."""
+
+    __slots__ = ("_after", "_graph", "_works", "lenient")
+
+    def __init__(self, graph: Graph, works: Sequence[Work]) -> None:
+        self._graph = graph
+        self._works = works
+        self._after: dict[int, list[int]] = {}
+        self.lenient: list[int] = []
+        """Those that the end of others may make known, and not their results alone."""
+        for index in reversed(graph.order):
+            if graph.groups[index].count is None:
+                # Whoever is made known with another group may be empty like it, and ends with it.
+                behind = self._after.get(index, [])
+                is_with = {need.group for need in graph.blocks[index]}
+                for source in graph.needs[index]:
+                    found = [index, *(behind if source in is_with else ())]
+                    self._after.setdefault(source, []).extend(found)
+                if graph.lenient[index] - is_with:
+                    self.lenient.append(index)
+
+    def __repr__(self) -> str:
+        return f"<Spread over {len(self._after)} groups>"
+
+    def statistics(self) -> SpreadStatistics:
+        return SpreadStatistics(len({index for some in self._after.values() for index in some}))
+
+    def after(self, group: int) -> Sequence[int]:
+        """Those that a result of this group may make known."""
+        return self._after.get(group, ())
+
+    def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
+        """The sizes of those that have become known."""
+        if not self._after:
+            return
+        for index in groups:
+            if not state.ready_set.numbers.is_known(index):
+                count = self._count(index, state, supplies)
+                if count is not None:
+                    yield Expanded(index, count)
+
+    def _count(self, index: int, state: State, supplies: Supplies) -> int | None:
+        """How many members a group has; None while that cannot be known."""
+        numbers, states = state.ready_set.numbers, state.ready_set.states
+        for need in self._graph.groups[index].needs:
+            # Whoever needs blocks of a group is made known with it, by the engine.
+            if need.block or not numbers.is_known(need.group):
+                return None
+            members = numbers.members(need.group)
+            ends = (DONE, FAILED, LOST) if need.is_lenient else (DONE,)
+            ended = sum(states.count(end, members.start, members.stop) for end in ends)
+            if ended < len(members):
+                return None
+        return self._works[index].count(partial(supplies.needed, state, index, 0))
+
+
+LOOK_S: Final = 0.5
+"""How often the machine is looked at while tasks use it."""
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""A disk takes nothing more."""
+
+RESET_S: Final = 1.0
+"""A usage window is tried this long after its reset: clocks differ."""
+
+Cause = Literal["", "budget", "window", "interrupted", "halt", "journal", "account"]
+"""Why a run ended before everything was done; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """One run: what, how, and who is told."""
+
+    graph: Graph
+    works: Sequence[Work]
+    rules: Rules
+    record: Record
+    clock: Callable[[], float]
+    saved: Saved = Saved()
+    purse: RunBudget | None = None
+    waits_until_s: float = inf
+    """How long the run may wait for a usage window, by the clock: `-inf` is not at all."""
+    watch: Callable[[Sequence[Event]], None] | None = None
+    """Told of every event, after the engine."""
+    resting: Callable[[], Resting] = Resting
+    """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
+    coherence: Coherence | None = None
+    """The shared state and the order of its commits, for plans whose tasks touch it."""
+    outbox: EffectOutbox | None = None
+    """Performs effects on the world; without one they are asked for in vain."""
+    full_disk: Callable[[], str] = str
+    """Which disk of the run is full, in words; while one is, nothing starts."""
+    overhead: Callable[[], Overhead] | None = None
+    """What headway itself takes of the machine, for whoever wants to know when the run ends."""
+
+
+class EffectOutbox(Protocol):
+    """Performs the effects of committed tasks, each channel in the order of their release."""
+
+    def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
+        """Perform these after those that were released before; a task's key is its content key."""
+
+    async def drained(self) -> int | None:
+        """When everything that was released is done, or cannot be: how many are left, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended."""
+
+    finished: RunFinished
+    cause: Cause = ""
+    detail: str = ""
+    until_s: float = 0.0
+    """When the usage window resets that it did not wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatistics:
+    """What is going on."""
+
+    active: int
+    ending: int
+    in_doubt: int
+
+
+class Driver:
+    """One run, from its first start to its last end."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self.state: State = begin(setup.graph, setup.rules, setup.coherence)
+        self.saved = setup.saved
+        self.clock = setup.clock
+        self.resting = setup.resting
+        # Without kept bodies nothing can be fetched: all that is needed stays in memory.
+        fetch = setup.saved.fetch if setup.saved.keeps_bodies else None
+        self.results = Results(setup.graph, fetch)
+        self._roster = Roster(self.state, setup.works, setup.saved)
+        self.failures = self._roster.failures
+        self._attempts = Attempts(self, setup, self._roster)
+        self._spread = GroupDiscovery(setup.graph, setup.works)
+        self.alarm = Alarm(setup.clock, partial(_ticked, self))
+        self._outcome: tuple[Cause, str, float] = ("", "", 0.0)
+        self._is_stopping_now = False
+        self._is_over = False
+        self._is_put_off = False
+        self._done: asyncio.Future[RunFinished] | None = None
+        self._inbox: deque[Input | list[Event]] = deque()
+        """What happened, and facts that are durable."""
+        self._is_feeding = False
+        self.error: Exception | None = None
+        """Why the run ends with an exception, once everything that was started has ended."""
+
+    def __repr__(self) -> str:
+        return f"<Driver {self.statistics()}>"
+
+    def statistics(self) -> DriverStatistics:
+        attempts = self._attempts.statistics()
+        return DriverStatistics(len(self._roster.active), attempts.ending, attempts.in_doubt)
+
+    async def run(self) -> RunOutcome:
+        """Perform everything, or as much as may be."""
+        setup = self._setup
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        # Whoever asks for waves of 4 or a pool of 8 gets them, whatever the machine.
+        is_sized = isinstance(setup.rules.strategy, Waves | Fixed)
+        is_local = not is_sized and any(work.is_local for work in setup.works)
+        looker = loop.create_task(_look(self)) if is_local else None
+        try:
+            takeover = Takeover(setup.graph, setup.works, setup.saved, self.results, self.publish)
+            takeover.apply_to(self.state)
+            if is_local:
+                self.feed(LocalRoom(LocalLaw(cores()).places))
+            self.feed(Began())
+            self._expand(range(len(setup.graph.groups)))
+            finished = await self._done
+        finally:
+            self._is_over = True
+            self.alarm.cancel()
+            if looker is not None:
+                looker.cancel()
+            await self._attempts.end_all()
+        if setup.outbox is not None:
+            left = await setup.outbox.drained() or 0
+            finished = replace(finished, at_s=setup.clock(), effects=left)
+            setup.record.write((JournalEntry(finished),))
+            self.tell((finished,))
+        try:
+            await setup.record.flush()
+        except JournalError:
+            # Closing the journal says what is not on the disk; the user wants to leave now.
+            if self._outcome[0] != "interrupted":
+                raise
+        if self.error is not None:
+            raise self.error
+        return RunOutcome(finished, *self._outcome)
+
+    def stop(
+        self, cause: Cause, detail: str, *, is_now: bool = False, until_s: float = 0.0
+    ) -> None:
+        """Start nothing more; with `is_now` end what is started, but never what has a result.
+
+        For the cause `account`, tasks that do not need the account still start.
+        """
+        before = self._outcome[0]
+        # What stops the whole run replaces what stopped the use of an account.
+        if not before or (before == "account" and cause != "account"):
+            self._outcome = (cause, detail, until_s)
+        if cause == "account":
+            self._is_put_off = True
+            return
+        self._is_stopping_now = self._is_stopping_now or is_now
+        reason = f"{cause}: {detail}" if cause in ("budget", "window") else detail
+        was_over = self.state.over
+        self.feed(Stopping(reason, is_now and not self._attempts.ending))
+        if was_over:
+            # Effects are still being performed: the journal has its end, the user a word.
+            self.tell((RunStopping(self.clock(), reason, is_now),))
+        if not is_now and cause != "budget":
+            # What holds a part of the budget may use it; what waits for a window would wait long.
+            call_back(self._roster, self._setup.works, detail)
+
+    def hold(self, reason: str, until_s: float = inf) -> None:
+        """Start nothing more for now."""
+        self.feed(Held(until_s, reason))
+
+    def go_on(self) -> None:
+        """Start tasks again."""
+        self.feed(Continued())
+
+    def window_empty(self, resets_at_s: float, detail: str) -> bool:
+        """The account is empty for hours: nothing starts before its reset, if it may wait.
+
+        Whether the run waits for that.
+        """
+        until_s = resets_at_s + RESET_S
+        if until_s > self._setup.waits_until_s:
+            self.stop("window", detail, until_s=resets_at_s)
+            return False
+        if until_s > max(self._setup.clock(), self.state.held_until_s):
+            self.feed(Held(until_s, detail))
+        return True
+
+    def feed(self, happened: Input | list[Event]) -> None:
+        """Report what need not be durable before it is acted upon, or facts that are."""
+        if self._is_over:
+            return  # The run ended, or was cancelled: nothing may start any more.
+        self._inbox.append(happened)
+        if self._is_feeding:
+            return  # Whoever feeds now comes to it.
+        self._is_feeding = True
+        state, inbox, clock = self.state, self._inbox, self._setup.clock
+        try:
+            # Attempts in threads look at the shared state, which this may change.
+            with self._attempts.supplies.lock:
+                while inbox:
+                    one = inbox.popleft()
+                    if isinstance(one, list):
+                        self._perform(advance(state, one, clock()))
+                    else:
+                        self._perform(step(state, one, clock()))
+        except Exception as error:
+            # The boundary: most callers are callbacks, whose errors nobody would ever hear of.
+            inbox.clear()
+            self.break_off(error)
+        finally:
+            self._is_feeding = False
+        if self._is_put_off and not state.active and not isinstance(happened, Ticked):
+            # After groups were expanded that have just become known.
+            asyncio.get_running_loop().call_soon(self.feed, Ticked())
+
+    def break_off(self, error: Exception) -> None:
+        """Something is wrong with headway itself: the run ends here, with this error."""
+        if self._done is None:
+            raise error
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    def ended(self, group: int) -> None:
+        """A task of this group has its result."""
+        self._expand(self._spread.after(group))
+        if self._is_stopping_now and not self._attempts.ending:
+            self.feed(Stopping(self._outcome[1], is_now=True))
+
+    def publish(self, group: int, member: int, body: bytes | None) -> str:
+        """Show a result, or look whether it could be shown; why it cannot, if it cannot.
+
+        A full disk is not the task's fault: the run stops, and a resume shows the result.
+        """
+        work = self._setup.works[group]
+        try:
+            if work.publishes:
+                work.publish(member, body)
+        except OSError as fault:
+            if fault.errno not in FULL:
+                return fault.strerror or str(fault)
+            name, why = work.label(member), self._setup.full_disk() or fault.strerror
+            self.stop("journal", f"the output of {name} cannot be written: {why}")
+        except HeadwayError as error:
+            return error.message
+        return ""
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Whoever watches must not be able to break what is being watched in the middle."""
+        if self._setup.watch is None or self.error is not None:
+            return
+        try:
+            self._setup.watch(events)
+        except Exception as error:
+            # The boundary: a view that fails, a pipe that is closed. It is told at the end.
+            _end_with(self, error)
+
+    def _perform(self, taken: Step) -> None:
+        """Write down what happened and do what is asked for."""
+        events = _measured(taken.events, self._setup.overhead)
+        if events:
+            entry = self._roster.entry
+            # A run has not ended before its effects have: a crash in between leaves it open.
+            is_late = isinstance(events[-1], RunFinished) and self._setup.outbox is not None
+            known = events[:-1] if is_late else events
+            self._setup.record.write([entry(event) for event in known])
+            if self._setup.watch is not None and known:
+                self.tell(known)
+            if self.state.coherence is not None:
+                self._attempts.commits.hear(events)
+        for effect in taken.effects:
+            if isinstance(effect, StartAttempt):
+                self._attempts.start(self._roster.active[effect.task])
+            elif isinstance(effect, WakeAt):
+                self.alarm.set_to(effect.at_s)
+            elif isinstance(effect, Abandon):
+                abandon(self._roster, effect.task)
+            elif isinstance(effect, Release):
+                _release(self, self._setup, effect)
+            else:
+                self._attempts.cancel_all()
+        if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
+            asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
+        if self.state.over and self._done is not None and not self._done.done():
+            self._done.set_result(_last(events))
+
+    def _expand(self, groups: Sequence[int]) -> None:
+        """Groups whose size is found at run time, once their needs are there."""
+        later: list[int] = []
+        try:
+            for happened in self._spread.found(groups, self.state, self._attempts.supplies):
+                self.feed(happened)
+                # An empty group has no result that would make others known.
+                later += self._spread.after(happened.group)
+        except HeadwayError as error:
+            _end_with(self, error)
+            return
+        if later:
+            self._expand(later)
+
+
+def _release(driver: Driver, setup: RunSetup, effect: Release) -> None:
+    """Effects of a committed task may be performed."""
+    if setup.outbox is not None:
+        group, member = driver.state.place(effect.task)
+        work = setup.works[group]
+        setup.outbox.release(effect.task, work.key(member), work.label(member), effect.acts)
+
+
+def _end_with(driver: Driver, error: Exception) -> None:
+    """Start nothing more, and raise this when what is started has ended."""
+    if driver.error is None:
+        driver.error = error
+        driver.stop("halt", str(error))
+
+
+def _ticked(driver: Driver) -> None:
+    """A time has come that was asked for; there may be further ones."""
+    driver.feed(Ticked())
+    state = driver.state
+    if state.over:
+        return
+    if state.wakes:
+        driver.alarm.set_to(state.wakes[0][0])
+    if state.held_until_s > driver.clock():
+        driver.alarm.set_to(state.held_until_s)
+
+
+async def _look(driver: Driver) -> None:
+    """Tell the engine what the machine has room for."""
+    law, state = LocalLaw(cores()), driver.state
+    while True:
+        await asyncio.sleep(LOOK_S)
+        load = Load(memory_available(), state.local, state.local_ended, driver.resting())
+        law.observe(load, driver.clock())
+        driver.feed(LocalRoom(law.room))
+
+
+def _measured(
+    events: tuple[Event, ...], overhead: Callable[[], Overhead] | None
+) -> tuple[Event, ...]:
+    """The end of a run says what headway itself has taken."""
+    if overhead is None or not events or not isinstance(events[-1], RunFinished):
+        return events
+    took = overhead()
+    over = replace(events[-1], cpu_s=took.cpu_s, memory_bytes=took.memory_bytes)
+    return (*events[:-1], over)
+
+
+def _last(events: Sequence[Event]) -> RunFinished:
+    for event in reversed(events):
+        if isinstance(event, RunFinished):
+            return event
+    raise InternalError("a run is over without an end")

@@ -1,0 +1,148 @@
+"""The tasks of `headway each` as work: one command for each combination of its inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf
+from typing import Final
+
+from headway.agents.command import Adopted, judged, shim_key
+from headway.agents.metering import CallMeter, metered
+from headway.agents.shell import Command, CommandEnded, ShimClient, ShimGoneError
+from headway.base.records import digest
+from headway.base.values import Fault
+from headway.plans.each import ArgumentPlan, Arrangement
+from headway.work import Attempt, AttemptError, Needed, Result
+
+# What an `each` was asked to do, as its run keeps it: all that a resume needs to know.
+
+
+@dataclass(frozen=True, slots=True)
+class EachSource:
+    """A command, its inputs, and how it is run and shown."""
+
+    template: str
+    axes: tuple[tuple[tuple[str, ...], ...], ...]
+    arguments_max: int | None = None
+    column_separator: str | None = None
+    is_quoted: bool = False
+    jobs: float = inf
+    retries: int = 0
+    timeout_s: float | None = None
+    halt: str = ""
+    keeps_order: bool = False
+    tags: bool = False
+    joblog: str = ""
+    results: str = ""
+    has_gateway: bool = True
+    """Whether the model calls of its commands are seen and paced."""
+
+    def plan(self) -> ArgumentPlan:
+        """Its tasks."""
+        arrangement = Arrangement(self.arguments_max, self.column_separator, self.is_quoted)
+        return ArgumentPlan(self.template, self.axes, arrangement)
+
+    def encoded(self) -> str:
+        told = asdict(self)
+        if self.jobs == inf:
+            del told["jobs"]
+        return json.dumps(told)
+
+    @staticmethod
+    def decoded(text: str) -> EachSource:
+        told = json.loads(text)
+        told["axes"] = tuple(tuple(map(tuple, axis)) for axis in told["axes"])
+        return EachSource(**told)
+
+
+LABEL_CHARS_MAX: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class EachStatistics:
+    """Ended commands that nobody has looked at yet."""
+
+    unseen: int
+
+
+class EachWork:
+    """One group: all commands of an `each`."""
+
+    name = "each"
+    is_local = True
+    is_idle_until_sent = False
+    publishes = False
+
+    def __init__(
+        self,
+        plan: ArgumentPlan,
+        folder: str,
+        shim: ShimClient,
+        timeout_s: float | None = None,
+        adopted: Adopted | None = None,
+        meter: CallMeter | None = None,
+    ) -> None:
+        """`adopted` are ends that an interrupted process did not come to journal."""
+        self.plan = plan
+        self.timeout_s: float | None = None
+        """A command ends itself in time: its output until then is kept."""
+        self.ended: dict[int, CommandEnded] = {}
+        """By member, until somebody takes it to show it."""
+        self._folder = folder
+        self._shim = shim
+        self._command_s = timeout_s
+        self._adopted = adopted
+        self._meter = meter
+        self._salt = b"\0".join((b"each", os.fsencode(folder), os.fsencode(plan.template)))
+
+    def __repr__(self) -> str:
+        return f"<EachWork {self.plan.count()} times {self.plan.template!r}>"
+
+    def statistics(self) -> EachStatistics:
+        return EachStatistics(len(self.ended))
+
+    def label(self, member: int) -> str:
+        words = " ".join(self.plan.arguments(member))
+        shown = "".join(char if char.isprintable() else " " for char in words)
+        short = shown if len(shown) <= LABEL_CHARS_MAX else shown[: LABEL_CHARS_MAX - 1] + "…"
+        return f"each[{member + 1}: {short}]"
+
+    def key(self, member: int) -> bytes:
+        """What is executed with what; the same again at another place is another task."""
+        values = "\0".join(self.plan.arguments(member)).encode("utf-8", "surrogateescape")
+        whole = self._salt + b"\0\0" + values + member.to_bytes(8, "big")
+        return digest(whole)
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:  # noqa: ARG002 - it is known
+        return self.plan.count()
+
+    def publish(self, member: int, body: bytes | None) -> None:
+        """Whoever watches the run shows outputs, in their order."""
+
+    async def perform(self, attempt: Attempt) -> Result:
+        ended = self._adopted.take(attempt) if self._adopted is not None else None
+        if ended is not None:
+            return self._judged(attempt, ended)
+        return await metered(self._meter, attempt, partial(self._execute, attempt))
+
+    async def _execute(self, attempt: Attempt, told: Mapping[str, str]) -> Result:
+        invocation = self.plan.member(attempt.member)
+        command = Command(
+            shim_key(attempt), attempt.number, invocation.argv,
+            {**told, **invocation.environment} if told else invocation.environment,
+            self._folder,
+            timeout_s=self._command_s,
+        )  # fmt: skip
+        try:
+            ended = await self._shim.run(command, attempt.clock)
+        except ShimGoneError as gone:
+            raise AttemptError(Fault("broken", detail=str(gone)), is_in_doubt=True) from None
+        return self._judged(attempt, ended)
+
+    def _judged(self, attempt: Attempt, ended: CommandEnded) -> Result:
+        self.ended[attempt.member] = ended
+        return judged(ended)

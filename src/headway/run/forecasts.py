@@ -1,0 +1,531 @@
+"""What was foreseen of a run when it began, kept beside its journal to be compared with the truth.
+
+Laws:
+- What was kept is read back equal; later versions may add to it.
+- A forecast is never a reason why a run fails: one that cannot be kept or read is told in a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from headway.agents.prompt import endpoint_of
+from headway.base.clock import hour
+from headway.base.codec import decode, encode
+from headway.base.folders import Folders, folders
+from headway.base.values import Amounts
+from headway.broker.store import Store, StoredMemory
+from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
+from headway.engine.record import TaskRow
+from headway.engine.strategy import Fixed, Strategy, parse
+from headway.errors import HeadwayError, WireError
+from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
+from headway.journal.reader import JournalReader
+from headway.pacing.account import Profile
+from headway.pacing.headers import PLAIN
+from headway.pacing.lane import terms_of
+from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, PacingMemory, Spend, model_group
+from headway.plans.expand import ExpandedPlan, prompt_bytes
+from headway.plans.spec import PlanBudget, Prompt
+from headway.report.forecast import (
+    FULL,
+    MONEY,
+    ROUGH,
+    Depth,
+    Footing,
+    Foreseen,
+    Knowledge,
+    Portion,
+    SpreadNumber,
+    foresee,
+)
+from headway.report.history import Story
+from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
+from headway.report.sizes import Answered, SeenCall, seen_of
+from headway.run.each import EachSource
+from headway.run.plan_run import PlanRun, PlanSource
+from headway.run.tasks import Plans
+from headway.wire.prices import price_of
+
+NAME: Final = "forecast.json"
+"""In a run's folder."""
+
+NONE: Final = "none"
+
+ITSELF: Final = 1
+"""A run that begins is among all runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptForecast:
+    """What is known of a run's forecast: what it says, or why there is none."""
+
+    foreseen: Foreseen | None
+    word: str = ""
+    """`none`, `spoilt` or `unreadable`; empty if there is one."""
+
+
+def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
+    """Keep what is foreseen of a run that is about to begin, and what later forecasts need of it.
+
+    None of one that goes on, and of a plan of which nothing was seen: what is usual is no forecast.
+    Nothing that goes wrong here is a reason not to run.
+    """
+    is_new = not os.path.exists(os.path.join(run_folder, CAST_NAME))
+    cast_of(run.plans).keep(run_folder)
+    if not is_new or len(list_runs(folders(run.crew.environment).state, ITSELF + 1)) <= ITSELF:
+        return None
+    # Whoever has nothing to learn from does not load what forecasts are made with.
+    from headway.report.forecast import QUICK
+
+    rules = run.launch.rules
+    is_narrower = rules.ceiling < rules.strategy.room(0)
+    strategy = Fixed(int(rules.ceiling)).name if is_narrower else rules.strategy.name
+    try:
+        found = foreseen_plan(
+            run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
+            QUICK,
+        )  # fmt: skip
+    except HeadwayError:
+        return None
+    if found is None or not found.learned_calls:
+        return None
+    keep_forecast(run_folder, found)
+    return found
+
+
+def keep_forecast(folder: str, foreseen: Foreseen) -> bool:
+    """Keep what was foreseen; whether that worked."""
+    try:
+        keep_file(folder, NAME, encode(foreseen))
+    except OSError:
+        return False
+    return True
+
+
+def kept_forecast(folder: str) -> Foreseen | None:
+    """What was foreseen; None if nothing was, or nobody can read it."""
+    return read_forecast(folder).foreseen
+
+
+def read_forecast(folder: str) -> KeptForecast:
+    """The same, with the reason why there is none."""
+    try:
+        with open(os.path.join(folder, NAME), "rb") as file:
+            return KeptForecast(decode(Foreseen, file.read()))
+    except FileNotFoundError:
+        return KeptForecast(None, NONE)
+    except OSError:
+        return KeptForecast(None, "unreadable")
+    except WireError:
+        return KeptForecast(None, "spoilt")
+
+
+# What earlier runs tell of the next one: sizes and times of their calls, from their journals.
+
+UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
+"""What a journal, or what is kept beside it, may fail with: then another one has to do."""
+
+CAST_NAME: Final = "cast.json"
+EACH: Final = "each"
+"""The one part of a command for each of many inputs."""
+
+SIZES_MAX: Final = 2000
+"""Prompts of a group whose size is kept."""
+
+RUNS_MAX: Final = 30
+"""The latest runs that are looked at."""
+
+SAME_MAX: Final = 5
+OTHERS_MAX: Final = 3
+"""Of these, runs of the same plan, and runs of others, that are read."""
+
+EVENTS_MAX: Final = 20_000
+"""Facts of a run that are read, the latest: a few tenths of a second."""
+
+
+@dataclass(slots=True)
+class Earlier:
+    """What earlier runs have shown, oldest first."""
+
+    seen: dict[str, list[SeenCall]] = field(default_factory=dict)
+    """By part of the plan, and by model."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """By part, what tasks that run on this machine took."""
+    calls: dict[str, list[float]] = field(default_factory=dict)
+    """By part, how many calls these made."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
+    hours: list[int] = field(default_factory=list)
+    """Of the day, at which calls were made."""
+    runs: int = 0
+    active: int = 1
+    """The most tasks that were active at once."""
+
+    @property
+    def words(self) -> str:
+        """Where it is known from, for people."""
+        return f"{self.runs} earlier run{'s' if self.runs != 1 else ''}" if self.runs else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTasks:
+    """What the tasks of a run are, kept beside its journal: files that the plan names change."""
+
+    parts: Mapping[str, tuple[str, int | None]]
+    """By name, the model that is asked, empty if none is, and how many tasks there are."""
+    sizes_bytes: Mapping[str, int]
+    """Of prompts, by the task's key, without results of other tasks."""
+
+    def keep(self, run_folder: str) -> None:
+        """Write it down; a run goes on without, if the disk is full."""
+        told = {"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}
+        with suppress(OSError):
+            keep_file(run_folder, CAST_NAME, json.dumps(told).encode(), is_durable=False)
+
+    @staticmethod
+    def kept(run_folder: str) -> ObservedTasks:
+        """As it was written; OSError or ValueError if it was not, or is spoilt."""
+        with open(os.path.join(run_folder, CAST_NAME), encoding="utf-8") as file:
+            told = json.load(file)
+        parts = {str(name): (str(model), count) for name, (model, count) in told["parts"].items()}
+        return ObservedTasks(
+            parts, {str(key): int(size) for key, size in told["sizes_bytes"].items()}
+        )
+
+
+def cast_of(plans: Plans) -> ObservedTasks:
+    """The tasks of a plan that is about to run."""
+    expanded = plans.expanded
+    parts: dict[str, tuple[str, int | None]] = {}
+    sizes: dict[str, int] = {}
+    for group, keys in zip(expanded.groups, plans.keys, strict=True):
+        work = group.task.work
+        asks = isinstance(work, Prompt) and not group.task.is_command
+        model = (work.model or expanded.spec.model) if isinstance(work, Prompt) and asks else ""
+        parts[group.name] = (model, group.count)
+        if not asks or keys is None:
+            continue
+        members = range(min(group.count or 0, SIZES_MAX))
+        for member, size in zip(members, prompt_bytes(expanded, group, members), strict=True):
+            sizes[keys.key(member).hex()] = round(size)
+    return ObservedTasks(parts, sizes)
+
+
+def earlier_plans(places: Iterable[RunPlace], path: str) -> Earlier:
+    """What runs of the plan at this path have shown, and other runs of the models they asked."""
+    found, same, others = Earlier(), list[RunPlace](), list[RunPlace]()
+    for place in list(places)[:RUNS_MAX]:
+        try:
+            with JournalReader(place.folder) as reader:
+                header = reader.header
+            if header.kind != "plan":
+                continue
+            is_same = PlanSource.kept(place.folder, header.source).path == path
+        except UNREADABLE:
+            continue
+        group, most = (same, SAME_MAX) if is_same else (others, OTHERS_MAX)
+        if len(group) < most:
+            group.append(place)
+    for chosen, is_same in ((others, False), (same, True)):
+        for place in reversed(chosen):
+            with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
+                _hear(found, reader, ObservedTasks.kept(place.folder), is_same)
+    return found
+
+
+def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
+    """What runs of the same command have shown."""
+    found, chosen = Earlier(), list[RunPlace]()
+    for place in list(places)[:RUNS_MAX]:
+        with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
+            source = kept_source(place.folder, reader.header.source)
+            is_same = reader.header.kind == "each" and (
+                EachSource.decoded(source).template == template
+            )
+            if is_same and len(chosen) < SAME_MAX:
+                chosen.append(place)
+    for place in reversed(chosen):
+        with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
+            _hear(found, reader, ObservedTasks({EACH: ("", None)}, {}), True)
+    return found
+
+
+def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool) -> None:
+    """Add what one run has shown."""
+    story = Story()
+    for one in reader.events(max(0, reader.summary().events - EVENTS_MAX)):
+        story.hear(one.key, one.event)
+    answered: list[tuple[Answered, str]] = []
+    measured = 0
+    for row in reader.rows("finished"):
+        part = EACH if EACH in cast.parts else row.name.partition("[")[0]
+        tale = story.tales.get(row.key)
+        if part not in cast.parts or tale is None or tale.state != "finished":
+            continue
+        model, _ = cast.parts[part]
+        if not model and is_same:
+            measured += 1
+            found.seconds.setdefault(part, []).append(max(0.0, row.ended_s - row.started_s))
+            found.calls.setdefault(part, []).append(float(row.ending.calls))
+        spans = [span for span in tale.spans if span[0] == "busy"]
+        if row.ending.calls and spans:
+            found.hours.append(time.localtime(row.started_s).tm_hour)
+            size = float(cast.sizes_bytes.get(row.key.hex(), 0))
+            answered.append((_answered(part, spans[-1], row, size), model or part))
+    if is_same:
+        _add(found, [one for one, _ in answered])
+        found.counts |= {name: count or 0 for name, (_, count) in cast.parts.items()}
+    _add(found, [replace(one, part=model) for one, model in answered])
+    if answered or measured:
+        found.runs += 1
+        found.active = max(found.active, story.statistics().submitted)
+
+
+def _answered(part: str, span: tuple[str, float, float], row: TaskRow, size: float) -> Answered:
+    ending = row.ending
+    return Answered(
+        part, span[1], span[2], ending.input_tokens, ending.output_tokens, ending.calls, size,
+        float(ending.spend_microusd),
+    )  # fmt: skip
+
+
+def _add(found: Earlier, answered: list[Answered]) -> None:
+    for name, seen in seen_of(answered).items():
+        found.seen.setdefault(name, []).extend(seen)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of a few numbers; 0 of none."""
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+# Forecasts of real plans: what the plan says, what earlier runs showed, what the account allows.
+
+RUN_BUDGET: Final = "the run's budget"
+
+BYTES_PER_TOKEN: Final = 4.0
+"""Of English prose. A budget takes each byte of a call for a token before it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A plan with all that is known for its forecast: several strategies can be asked for."""
+
+    outline: Outline
+    knowledge: Knowledge
+    memory: PacingMemory
+    account: str
+    budget: PlanBudget | None = None
+    assumed: tuple[str, ...] = ()
+
+    def foresee(self, strategy: Strategy, depth: Depth = FULL) -> Foreseen:
+        """What it takes, performed like this."""
+        found = foresee(self.outline, self.knowledge, strategy, depth=depth)
+        windows, unsized = self._windows(found)
+        assumed = (*self.assumed, *found.assumed, *unsized)
+        portions = (*self._portions(found), *windows)
+        width = self._width(found, portions)
+        return replace(found, portions=portions, assumed=assumed, budget_width=width)
+
+    def _width(self, found: Foreseen, portions: tuple[Portion, ...]) -> int | None:
+        """How many calls the budgets let be in flight: each is claimed at the most it can cost."""
+        asking = [part for part in self.outline.parts if part.asks]
+        calls = max(1.0, found.calls.mid)
+        tokens_in = BYTES_PER_TOKEN * found.input_tokens.mid / calls
+        most_out = max((part.max_tokens for part in asking), default=0.0)
+        prices = [part.price for part in asking if part.price is not None]
+        cost = max((one.cost_microusd(Amounts(tokens_in, most_out)) for one in prices), default=0)
+        widths = [
+            portion.left
+            / max(1.0, cost if portion.name.startswith(MONEY) else tokens_in + most_out)
+            for portion in portions
+            if portion.resets_s is None
+        ]
+        least = min(widths, default=inf)
+        return None if least >= found.calls.high else int(least)
+
+    def _windows(self, found: Foreseen) -> tuple[list[Portion], list[str]]:
+        """What it takes of every usage window, and a word on those of unknown size."""
+        portions, unsized = list[Portion](), list[str]()
+        footing = self.knowledge.footing
+        for one in footing.lane().quota.belief.allowances.statistics(0.0):
+            name, size = f"{one.word} window of {self.account}", one.size_tokens
+            if size is None:
+                unsized.append(f"the {name}, {one.used:.0%} used, is taken to be large enough")
+                continue
+            tokens, doubt = found.tokens, one.doubt
+            takes = SpreadNumber(tokens.low * (1 - doubt), tokens.mid, tokens.high * (1 + doubt))
+            portion = Portion(
+                name, footing.terms.share * size, one.used * size, takes, one.resets_s
+            )
+            portions.append(portion)
+        return portions, unsized
+
+    def _portions(self, found: Foreseen) -> tuple[Portion, ...]:
+        """What it takes of every budget."""
+        memory, portions = self.memory, list[Portion]()
+        budgets = [
+            (
+                f"{key or 'all accounts'} in {memory.month}",
+                terms.budget,
+                dict(memory.spent).get(key),
+            )
+            for key, terms in memory.terms
+            if key in (EVERY_ACCOUNT, self.account)
+        ]
+        rows = [(name, one.tokens, one.microusd, spent) for name, one, spent in budgets]
+        if self.budget is not None:
+            rows.append((RUN_BUDGET, self.budget.tokens, self.budget.microusd, None))
+        for name, tokens, microusd, spent in rows:
+            used = spent or Spend()
+            if tokens is not None:
+                portions.append(Portion(f"tokens of {name}", tokens, used.tokens, found.tokens))
+            if microusd is not None and found.microusd is not None:
+                portions.append(
+                    Portion(f"{MONEY} of {name}", microusd, used.microusd, found.microusd)
+                )
+        return tuple(portions)
+
+
+def prospect_of(
+    expanded: ExpandedPlan,
+    path: Path,
+    environment: Mapping[str, str],
+    budget: PlanBudget | None = None,
+) -> Prospect:
+    """All that is known of a plan before it runs."""
+    place = folders(environment)
+    earlier = _earlier(place, path)
+    answers = {
+        name: sum(one.output_tokens for one in seen) / len(seen)
+        for name, seen in earlier.seen.items()
+    }
+    facts = OutlineFacts(
+        lambda model: price_of(_name(model, environment)),
+        earlier.seconds, answers, {name: mean(made) for name, made in earlier.calls.items()},
+        earlier.counts,
+    )  # fmt: skip
+    outline, assumed = outline_of(expanded, facts)
+    kept = look(place)
+    asked = max((part for part in outline.parts if part.asks), key=_weight, default=None)
+    others = {part.model for part in outline.parts if part.asks} - {asked.model if asked else ""}
+    if others:
+        assumed = (
+            *assumed,
+            f"all calls are taken to draw on the account of {asked.model if asked else ''}",
+        )
+    footing, account = footing_of(asked.model if asked else "", kept, environment)
+    footing = replace(footing, hour=hour())
+    knowledge = Knowledge(footing, earlier.seen, earlier.words, hours=tuple(earlier.hours))
+    return Prospect(
+        outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
+    )
+
+
+def foreseen_plan(
+    expanded: ExpandedPlan,
+    path: Path,
+    environment: Mapping[str, str],
+    strategy: str,
+    budget: PlanBudget | None = None,
+    depth: Depth = FULL,
+) -> Foreseen | None:
+    """What a plan will take; None if it asks nobody and nothing of it was measured."""
+    prospect = prospect_of(expanded, path, environment, budget)
+    parts = prospect.outline.parts
+    if not any(part.asks or part.seconds for part in parts):
+        return None
+    is_seen = bool(prospect.knowledge.seen) or any(part.seconds for part in parts)
+    return prospect.foresee(parse(strategy), depth if is_seen else ROUGH)
+
+
+def foreseen_each(
+    count: int, template: str, environment: Mapping[str, str], jobs: float
+) -> Foreseen | None:
+    """What a command for each of many inputs will take; None if it was never run before."""
+    place = folders(environment)
+    try:
+        earlier = earlier_each(list_runs(place.state), template)
+    except HeadwayError:
+        return None
+    if not earlier.seconds:
+        return None
+    calls = mean(earlier.calls[EACH])
+    part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
+    footing = Footing(LaneMemory("", "", PLAIN.name, Profile()))
+    width = max(1, int(min(jobs, earlier.active)))
+    known = Knowledge(footing, {}, earlier.words, width)
+    found = foresee(Outline((part,)), known, Fixed(width))
+    seen = earlier.seen.get(EACH, [])
+    tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
+    tokens_out = count * mean(one.output_tokens * one.calls for one in seen)
+    return replace(
+        found,
+        calls=SpreadNumber(*[count * calls] * 3),
+        input_tokens=SpreadNumber(*[tokens_in] * 3),
+        output_tokens=SpreadNumber(*[tokens_out] * 3),
+        microusd=None,
+        learned_calls=len(earlier.seconds[EACH]),
+        assumed=(f"{width} at once, as in the runs before",),
+    )
+
+
+def look(place: Folders) -> StoredMemory:
+    """What the broker last wrote down; nothing if there is none that can be read."""
+    try:
+        return Store(place.memory).look()
+    except (OSError, WireError):
+        return StoredMemory(PacingMemory())
+
+
+def footing_of(
+    model: str, kept: StoredMemory, environment: Mapping[str, str]
+) -> tuple[Footing, str]:
+    """What is known of the account that a model is asked on, and the account's name."""
+    account, group, dialect = "", "", PLAIN.name
+    if model and "{{" not in model:
+        try:
+            endpoint = endpoint_of(model, environment)
+        except HeadwayError:
+            endpoint = None
+        if endpoint is not None:
+            parts = urlsplit(endpoint.url)
+            host = host_name(parts.scheme, parts.hostname or "", parts.port)
+            account = account_name(host, endpoint.headers)
+            group = model_group(endpoint.model)
+            dialect = DIALECT_OF_WIRE[endpoint.wire].name
+    terms = terms_of(dict(kept.memory.terms), account, group)
+    for lane in kept.memory.lanes:
+        if (lane.account, lane.group) == (account, group):
+            return Footing(lane, terms, kept.age_s), account
+    return Footing(LaneMemory(account, group, dialect, Profile()), terms), account
+
+
+def _earlier(place: Folders, path: Path) -> Earlier:
+    try:
+        return earlier_plans(list_runs(place.state), str(path.resolve()))
+    except HeadwayError:
+        return Earlier()
+
+
+def _weight(part: OutlinePart) -> float:
+    return part.count * max(1.0, part.calls)
+
+
+def _name(model: str, environment: Mapping[str, str]) -> str:
+    """A model as its provider calls it."""
+    try:
+        return endpoint_of(model, environment).model
+    except HeadwayError:
+        return model

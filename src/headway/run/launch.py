@@ -1,0 +1,414 @@
+"""Opens a run: journal, purse, signals and driver come together here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from math import inf
+from typing import Final
+from uuid import uuid4
+
+from headway.base.clock import wall_s
+from headway.base.locks import look
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S
+from headway.engine.budget import Cost, RunBudget
+from headway.engine.effects import Asker
+from headway.engine.events import Event, Stopping
+from headway.engine.record import EFFECTS, TaskRow
+from headway.engine.state import Rules
+from headway.engine.strategy import Resting
+from headway.errors import BadValueError
+from headway.interrupts import heeding
+from headway.journal.file import Disks
+from headway.journal.folder import keep_shape
+from headway.journal.journal import Journal
+from headway.journal.memory import NullJournal, Record
+from headway.journal.reader import JournalReader
+from headway.plans.graph import Graph
+from headway.plans.spec import PlanBudget
+from headway.run.driver import Driver, RunOutcome, RunSetup, own_overhead
+from headway.run.takeover import Saved, readable_rows
+from headway.state.coherence import Coherence
+from headway.state.context import Commons, Watch
+from headway.state.outbox import Outbox, Send
+from headway.state.shared import Act
+from headway.work import Attempt, Work
+
+# A word to the process that performs a run: signals, because it listens to nothing else.
+
+SIGNALS: Final = {
+    "stop": signal.SIGINT,
+    "end": signal.SIGTERM,
+    "pause": signal.SIGUSR1,
+    "continue": signal.SIGUSR2,
+}
+"""What each word is for the owner of a run."""
+
+WORDS: Final = {
+    "stop": "stopping {run}: nothing more starts; process {pid} ends when what has started has",
+    "end": "stopping {run} now: process {pid} ends what has started; what is finished is kept",
+    "pause": "pausing {run}: process {pid} starts nothing more; go on with `headway resume {run}`",
+    "continue": "{run} goes on in process {pid}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSent:
+    """Whether somebody was there to be told."""
+
+    was_told: bool
+    pid: int | None
+    words: str
+
+
+def tell(reader: JournalReader, run: str, word: str) -> SignalSent:
+    """Tell the owner of a run; the word is one of `SIGNALS`."""
+    owner = look(reader.folder)
+    if owner is None or not owner.is_alive:
+        return _nobody(run, word)
+    if not _heeds(owner.pid, SIGNALS[word]):
+        return SignalSent(
+            False, owner.pid,
+            f"process {owner.pid} performs {run} but does not listen: only runs that were started "
+            "by a command do",
+        )  # fmt: skip
+    try:
+        os.kill(owner.pid, SIGNALS[word])
+    except ProcessLookupError:
+        # It ended between the look and the word.
+        return _nobody(run, word)
+    except PermissionError:
+        return SignalSent(
+            False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
+        )
+    return SignalSent(True, owner.pid, WORDS[word].format(run=run, pid=owner.pid))
+
+
+def _heeds(pid: int, number: signal.Signals) -> bool:
+    """Whether a process handles a signal that would end it otherwise; believed where unknown."""
+    if number in (signal.SIGINT, signal.SIGTERM):
+        return True
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return bool(int(lines["SigCgt"], 16) >> (number - 1) & 1)
+    except (OSError, KeyError, ValueError):
+        return True
+
+
+def _nobody(run: str, word: str) -> SignalSent:
+    what = "to stop" if word in ("stop", "end") else f"to {word}"
+    return SignalSent(
+        False, None, f"{run} is not running: nothing {what}. See `headway status {run}`"
+    )
+
+
+# How long a run may wait for a usage window: `--wait 6h`, `--until 18:00`, `--no-wait`.
+
+_UNITS: Final = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "s": 1.0}
+_SPAN: Final = re.compile(r"(?:([0-9]+(?:\.[0-9]+)?)([dhms]))+")
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dhms])")
+_TIME: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+
+SPAN_S_MAX: Final = 366 * DAY_S
+
+
+def span_s(text: str) -> float:
+    """`90`, `30s`, `10m`, `6h`, `1h30m`, `2d`: seconds."""
+    plain = text.strip().lower()
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", plain):
+        seconds = float(plain)
+    elif _SPAN.fullmatch(plain):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(plain))
+    else:
+        raise BadValueError(f"`{text}` is not a length of time", hint="write 6h, 90m or 1h30m")
+    if seconds > SPAN_S_MAX:
+        raise BadValueError(f"`{text}` is longer than a year")
+    return seconds
+
+
+def moment_s(text: str, now_s: float) -> float:
+    """`18:00`: the next time that the clock on the wall shows it; or a date with a time."""
+    now = datetime.fromtimestamp(now_s)
+    plain = text.strip()
+    found = _TIME.fullmatch(plain)
+    try:
+        if found is None:
+            # A zone that is written counts; without one, the wall's.
+            return datetime.fromisoformat(plain).timestamp()
+        hour, minute, second = (int(part or 0) for part in found.groups())
+        then = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    except (ValueError, OverflowError):
+        raise BadValueError(
+            f"`{text}` is not a time of day", hint="write 18:00 or 2026-11-16T18:00"
+        ) from None
+    if then <= now:
+        # Through the calendar and not by 86,400 s: days on which clocks change are not as long.
+        then += timedelta(days=1)
+    return then.timestamp()
+
+
+def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float) -> float:
+    """Until when a run may wait, by the wall clock: `inf` is as long as it takes, `-inf` never."""
+    given = [
+        name
+        for name, is_given in (
+            ("--wait", wait is not None),
+            ("--until", until is not None),
+            ("--no-wait", no_wait),
+        )
+        if is_given
+    ]
+    if len(given) > 1:
+        raise BadValueError(f"{' and '.join(given)} contradict each other", hint=f"keep {given[0]}")
+    if no_wait:
+        return -inf
+    if wait is not None:
+        return now_s + span_s(wait)
+    return inf if until is None else moment_s(until, now_s)
+
+
+EXIT_FAILED: Final = 1
+EXITS: Final = {
+    "budget": 4,
+    "window": 75,
+    "interrupted": 130,
+    "halt": 1,
+    "journal": 2,
+    "account": 1,
+}
+"""By why a run ended early. The first three can be resumed as they are."""
+
+WRITE_S: Final = 1.0
+"""How long a stop waits for results that are being written: longer only where the disk is full."""
+LOOK_S: Final = 1.0
+"""How often it is seen whether a full disk has room again."""
+CLOSE_S: Final = 1.0
+"""How long a stop waits for each of those who perform tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The state that the tasks of a run share, and what is done to the world for them."""
+
+    coherence: Coherence
+    find: Callable[[str], Send | None] | None = None
+    """Who performs the effects of a channel."""
+    watch: Callable[[Attempt], Watch | None] | None = None
+    """Who is told what an attempt touches, before it does."""
+    lends: tuple[Callable[[Commons], None], ...] = ()
+    """Who gives tasks their contexts: told what those have in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that is about to begin."""
+
+    graph: Graph
+    works: Sequence[Work]
+    rules: Rules = Rules()
+    budget: PlanBudget | None = None
+    group_budgets: Mapping[str, PlanBudget] = field(default_factory=dict)
+    waits_until_s: float = inf
+    watch: Callable[[Sequence[Event]], None] | None = None
+    meets: tuple[Callable[[Driver], None], ...] = ()
+    """Who wants to know the driver before anything starts."""
+    closes: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """Who performs tasks and must be let go at the end, in this order."""
+    resting: Callable[[], Resting] = Resting
+    """Who of those that use this machine only waits for a model."""
+    heeds_signals: bool = False
+    """Whether an interrupt drains the run instead of ending the process."""
+    sharing: Sharing | None = None
+    """The state that its tasks share, if they share any."""
+
+    @property
+    def sees_calls(self) -> bool:
+        """Whether calls to models go through this process: its own, or those of its commands."""
+        return self.resting is not Resting or any(not work.is_local for work in self.works)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A run that is over, with what it left in this process."""
+
+    outcome: RunOutcome
+    driver: Driver
+    saved: Saved
+    outbox: Outbox | None = None
+    """What was done to the world, if its tasks could ask for that."""
+
+    @property
+    def exit_code(self) -> int:
+        """As the shell is told."""
+        finished, cause = self.outcome.finished, self.outcome.cause
+        if cause:
+            return EXITS[cause]
+        is_whole = not (finished.failed or finished.skipped or finished.left or finished.effects)
+        return 0 if is_whole else EXIT_FAILED
+
+
+async def launch(
+    run: Launch, journal: Journal | None = None, began: Callable[[Driver], None] | None = None
+) -> Launched:
+    """Perform a run to its end. The journal, if there is one, is closed by whoever opened it.
+
+    `began` is told the driver before anything starts.
+    """
+    rows: dict[bytes, TaskRow] = {}
+    saved = Saved()
+    if journal is not None:
+        rows = readable_rows(journal.reader)
+        saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
+    record = journal or NullJournal()
+    outbox = _outbox(run.sharing, journal, record)
+    folder = os.getcwd() if journal is None else journal.header.folder
+    kept = () if journal is None else (journal.folder,)
+    pauses = _Pauses(Disks((*kept, folder, tempfile.gettempdir())))
+    driver = Driver(
+        RunSetup(
+            run.graph, run.works, run.rules, record, wall_s, saved,
+            _purse(run, rows.values()), run.waits_until_s, run.watch, run.resting,
+            None if run.sharing is None else run.sharing.coherence, outbox, pauses.full_disk,
+            None if journal is None else own_overhead(),
+        )
+    )  # fmt: skip
+    pauses.driver = driver
+    if journal is not None:
+        keep_shape(journal.folder, run.graph, run.works, run.rules.ceiling)
+        loop = asyncio.get_running_loop()
+        journal.start(loop, partial(pauses.set, "journal"), driver.break_off)
+    for meet in (*run.meets, *([began] if began is not None else [])):
+        meet(driver)
+    with _signals(_Stopping(driver, outbox), pauses, run.heeds_signals) as stopping:
+        try:
+            return Launched(await driver.run(), driver, saved, outbox)
+        finally:
+            for close in (*run.closes, *([outbox.aclose] if outbox is not None else [])):
+                # After a stop, what hangs (a thread with a user's function) is not waited for.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S if stopping.is_now else None):
+                        await close()
+
+
+def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) -> Outbox | None:
+    """Whoever performs effects for a run, knowing what was done before; contexts are told of it."""
+    if sharing is None:
+        return None
+    outbox: Outbox | None = None
+    if sharing.find is not None:
+        # Without a journal nobody goes on with the run: no other one has its keys.
+        run = uuid4().hex if journal is None else journal.header.run
+        outbox = Outbox(run, sharing.find, record, wall_s)
+        if journal is not None:
+            outbox.recall(journal.reader.events(kinds=EFFECTS))
+    created_s = wall_s() if journal is None else journal.header.created_s
+    perform = None if outbox is None else partial(_now, outbox)
+    for lend in sharing.lends:
+        lend(Commons(created_s, sharing.watch, perform))
+    return outbox
+
+
+def _now(outbox: Outbox, attempt: Attempt, act: Act, number: int) -> None:
+    outbox.now(Asker(attempt.task, attempt.key, attempt.name), number, act)
+
+
+def _purse(run: Launch, rows: Iterable[TaskRow]) -> RunBudget | None:
+    """What may be spent, less what was; what was in flight at an end is charged as if all used."""
+    if run.budget is None and not run.group_budgets:
+        return None
+    purse = RunBudget(run.budget or PlanBudget(), run.group_budgets)
+    for row in rows:
+        spent = Cost(row.spent_microusd, row.spent_tokens)
+        in_doubt = Cost(row.reserved_microusd, row.reserved_tokens)
+        purse.restore(spent, in_doubt, row.name.partition("[")[0])
+    return purse
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Why a run is paused: by its user, or by disks that are full. It goes on when no reason is
+    left: what cannot be kept must not be bought."""
+
+    disks: Disks
+    driver: Driver | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def set(self, who: str, reason: str) -> None:
+        """Pause the run, or take the reason back with an empty one."""
+        self.reasons.pop(who, None)
+        if reason:
+            self.reasons[who] = reason if who == "user" else f"{reason}, and the run goes on"
+        if self.driver is not None:
+            if self.reasons:
+                self.driver.hold([*self.reasons.values()][-1])
+            else:
+                self.driver.go_on()
+
+    def full_disk(self) -> str:
+        """Which disk has become full since the run began; the run is paused until it has room."""
+        words = self.disks.full()
+        if words and "disk" not in self.reasons:
+            self.set("disk", words)
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        return words
+
+    def _look(self) -> None:
+        if self.disks.full():
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        else:
+            self.set("disk", "")
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """How a run is stopped by signals."""
+
+    driver: Driver
+    outbox: Outbox | None
+    is_now: bool = False
+
+    def stop(self, why: str, is_now: bool) -> None:
+        """Start nothing more; with `is_now` end what has started, written down or not."""
+        self.is_now = self.is_now or is_now
+        self.driver.stop("interrupted", why, is_now=is_now)
+        if self.outbox is not None:
+            (self.outbox.end_now if is_now else self.outbox.halt)()
+        if is_now:
+            # Also what has a result that cannot be written.
+            over = partial(self.driver.feed, Stopping(why, is_now=True))
+            asyncio.get_running_loop().call_later(WRITE_S, over)
+
+
+@contextmanager
+def _signals(stopping: _Stopping, pauses: _Pauses, heeds: bool) -> Iterator[_Stopping]:
+    """One interrupt drains, two stop now; a run can be paused from elsewhere."""
+    if not heeds or threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    loop = asyncio.get_running_loop()
+    handlers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGUSR1: partial(pauses.set, "user", "paused by the user"),
+        signal.SIGUSR2: partial(pauses.set, "user", ""),
+    }
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+
+    def heed(why: str, is_now: bool) -> None:
+        loop.call_soon_threadsafe(stopping.stop, why, is_now)
+
+    try:
+        with heeding(heed):
+            yield stopping
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,289 @@
+"""A plan as a run that can be launched: its graph, its works, its budgets, and who performs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import inf
+from typing import Final
+
+from headway.agents.prompt import endpoint_of, must_be_ready
+from headway.base.records import digest
+from headway.engine.state import Rules
+from headway.engine.strategy import Resting, parse
+from headway.errors import SourceError, UsageError
+from headway.journal.folder import keep_source, kept_source
+from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of
+from headway.plans.fan_in import FanInShape, shapes_of, with_levels
+from headway.plans.graph import Graph
+from headway.plans.hazards import where
+from headway.plans.references import check_named
+from headway.plans.sharing import channels_of
+from headway.plans.spec import PlanBudget, PlanSpec, Prompt
+from headway.report.forecast import ModelCalls, PriceGuess, guess_price
+from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
+from headway.run.launch import Launch, Sharing
+from headway.run.reduce import InnerWork, inner_works, reducer
+from headway.run.run_context import Crew
+from headway.run.tasks import Plans, TaskWork, function_of
+from headway.state.coherence import Coherence
+from headway.state.learned_edges import hints_for, recall
+from headway.state.outbox import senders
+from headway.state.shared import Channels, Shared
+from headway.wire.prices import price_of
+
+MAX_TOKENS_GUESS: Final = 4096
+"""How long an answer may be where a plan does not say, for what it may cost."""
+
+UNKNOWN_MEMBERS: Final = 10
+"""Members that a group of unknown size is taken to have, for what it may cost."""
+
+RESULT_TOKENS_GUESS: Final = 1000
+"""How long a result is taken to be that a reduction is given, for what that may cost."""
+
+BYTES_PER_TOKEN: Final = 4
+
+CALLS: Final = "calls.hwr"
+"""In the folder of a run: what its agents were answered, so that it need not be paid again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """All that a resume needs: the plan's text, where it came from, and how it is run."""
+
+    path: str
+    text: str
+    strategy: str = "adaptive"
+    jobs: float | None = None
+    retries: int | None = None
+    budget: PlanBudget | None = None
+    model: str = ""
+    may_leave: bool = False
+    sim: str | None = None
+    """The script of the simulated provider, empty for its default; None if it is a real one."""
+    files: str = ""
+    """A digest of the texts in files that the plan names."""
+    has_gateway: bool = True
+    """Whether the model calls of its commands are seen and paced."""
+    is_foreign: bool = False
+    """Whether somebody else wrote it: whoever opens the files that it names judges it again."""
+
+    def encoded(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> PlanSource:
+        told = json.loads(text)
+        budget = told.pop("budget")
+        return PlanSource(**told, budget=None if budget is None else PlanBudget(**budget))
+
+    def save(self, run_folder: str) -> None:
+        """Replace what is kept beside the journal."""
+        keep_source(run_folder, self.encoded())
+
+    @staticmethod
+    def kept(run_folder: str, first: str) -> PlanSource:
+        """The plan as it was last performed; `first` is as it began."""
+        try:
+            return PlanSource.decoded(kept_source(run_folder, first))
+        except (ValueError, TypeError, KeyError):
+            return PlanSource.decoded(first)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """A plan, ready to be launched."""
+
+    launch: Launch
+    plans: Plans
+    works: tuple[TaskWork | InnerWork, ...]
+    """Of all groups of the graph: the declared ones, then the inner levels of reductions."""
+    crew: Crew
+
+    @property
+    def tasks(self) -> int:
+        """As far as is known; those of inner levels are tasks too."""
+        return sum(group.count or 0 for group in self.launch.graph.groups)
+
+    @property
+    def stale(self) -> int:
+        """Attempts that were for nothing, because what they had read has changed."""
+        sharing = self.launch.sharing
+        return 0 if sharing is None else sharing.coherence.statistics().stale
+
+
+def plan_run(
+    expanded: ExpandedPlan, source: PlanSource, crew: Crew, waits_until_s: float = inf
+) -> PlanRun:
+    """Put a plan together. Nothing is started; what the plan's channels name is imported."""
+    expanded = with_model(expanded, source)
+    spec = expanded.spec
+    plans = Plans.of(expanded)
+    shapes = tuple(plans.shapes.values())
+    works: tuple[TaskWork | InnerWork, ...] = (
+        *(TaskWork(index, plans, crew) for index in range(len(expanded.groups))),
+        *inner_works(plans, crew, shapes),
+    )
+    retries = source.retries if source.retries is not None else spec.retries
+    rules = Rules(
+        parse(spec.strategy or source.strategy),
+        3 if retries is None else retries,
+        ceiling=source.jobs or inf,
+        is_patient=True,
+    )
+    budget = source.budget or spec.budget
+    budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
+    crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
+    crew.must_be_priced = any(
+        one is not None and one.microusd is not None for one in (budget, *budgets.values())
+    )
+    if crew.meter is not None and crew.keeps_results and has_programs(spec):
+        crew.meter.record(os.path.join(crew.run_folder, CALLS))
+    graph = with_levels(graph_of(expanded, lambda: plans.expanded), expanded, shapes)
+    launch = Launch(
+        graph, works, rules, budget, budgets, waits_until_s,
+        meets=(crew.meet,), closes=(crew.aclose,),
+        resting=Resting if crew.meter is None else crew.meter.resting,
+        sharing=_sharing(graph, spec, crew, source.path),
+    )  # fmt: skip
+    return PlanRun(launch, plans, works, crew)
+
+
+def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
+    """The state that the tasks share, if any of them touches one."""
+    if all(group.touches is None for group in graph.groups):
+        return None
+    named, load = channels_of(spec), partial(_of_plan, spec, crew.folder)
+    reducers = {target: reducer(target, load(target)) for target in named.reducers}
+    crew.channels = Channels(named.declared, reducers)
+    for target in named.functions:
+        load(target)  # Whoever cannot be found is missed now, and not after hours.
+    hints = hints_for(graph, recall(crew.environment, path))
+    return Sharing(
+        Coherence(graph, Shared(crew.channels), hints),
+        senders(crew.channels, {}, load, crew.folder),
+        lends=(crew.lend,),
+    )
+
+
+def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
+    """The same; SourceError, with the place in the plan, if it is not there."""
+    try:
+        return loaded(target, folder)
+    except UsageError as error:
+        spots = (one.spot.value for one in spec.state or () if one.channel.target == target)
+        raise SourceError(
+            str(error),
+            where=where(spec.file, next(spots)),
+            hint="name a function as package.module:function, as it is seen from the plan's folder",
+        ) from error
+
+
+def loaded(target: str, folder: str) -> Callable[..., object]:
+    """What a channel names; UsageError if it is not there."""
+    return function_of(target, folder, "state")
+
+
+def has_commands(expanded: ExpandedPlan) -> bool:
+    """Whether a plan runs programs, which may call models by themselves."""
+    return any(g.task.is_command or g.task.verify for g in expanded.groups)
+
+
+def files_digest(expanded: ExpandedPlan) -> str:
+    """Prompts and schemas in files are part of a plan: an edit of one is an edit of the plan."""
+    return digest(json.dumps(sorted(expanded.sources.files.items())).encode()).hex()
+
+
+def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
+    """A plan that names no model for all asks the one of the command line."""
+    if source.model and not expanded.spec.model:
+        return replace(expanded, spec=replace(expanded.spec, model=source.model))
+    return expanded
+
+
+def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
+    """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
+    must_be_there(run.plans.expanded.spec, environment)
+    check_named(run.plans.expanded, run.crew.folder)
+    must_have_providers(run.plans.expanded, environment)
+    models = list(models_of(run.plans.expanded))
+    must_be_ready(models, environment)
+    if run.crew.must_be_priced:
+        from headway.agents.prompt import must_have_ceilings
+
+        must_have_ceilings(models, environment)
+
+
+def models_of(expanded: ExpandedPlan) -> Iterator[str]:
+    """Every model that a plan names."""
+    for group in expanded.groups:
+        work = group.task.work
+        if isinstance(work, Prompt) and not group.task.is_command:
+            model = work.model or expanded.spec.model
+            if not model:
+                raise UsageError(
+                    f"`{group.name}` does not say which model to ask",
+                    hint="add `model: openai/gpt-5-mini` to it or to the plan, or pass --model",
+                )
+            yield from models_in(group, model)
+
+
+def price_guess(expanded: ExpandedPlan, environment: Mapping[str, str]) -> PriceGuess:
+    """What a plan will cost, as far as can be known before it runs."""
+    return guess_price(_askings(expanded, environment))
+
+
+def _askings(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Iterator[ModelCalls]:
+    shapes = {shape.group: shape for shape in shapes_of(expanded)}
+    for group in expanded.groups:
+        work = group.task.work
+        if not isinstance(work, Prompt) or group.task.is_command:
+            continue
+        members = UNKNOWN_MEMBERS if group.count is None else group.count
+        model = endpoint_of(work.model or expanded.spec.model, environment).model
+        prompt_bytes, given = _prompt_bytes(expanded, group), _given(expanded, group)
+        asking = ModelCalls(
+            model, price_of(model), members, prompt_bytes * members + given * BYTES_PER_TOKEN,
+            work.max_tokens or MAX_TOKENS_GUESS, group.task.repairs if group.task.schema else 0,
+        )  # fmt: skip
+        shape = shapes.get(group.index)
+        if shape is not None:
+            calls, read, given = _inner(expanded, shape, given)
+            size = prompt_bytes * calls + read * BYTES_PER_TOKEN
+            inner = replace(asking, members=calls, prompt_bytes=size, max_tokens=shape.fit.answer)
+            yield replace(inner, repairs=0)
+            asking = replace(asking, prompt_bytes=prompt_bytes + given * BYTES_PER_TOKEN)
+        yield asking
+
+
+def _given(expanded: ExpandedPlan, group: GroupPlan) -> int:
+    """Tokens of the results that a reduction is given, if each is as long as is usual."""
+    sources = [edge.group for edge in group.edges if edge.key == "reduce"]
+    found = 0
+    for source in sources:
+        count, work = expanded.groups[source].count, expanded.groups[source].task.work
+        longest = work.max_tokens if isinstance(work, Prompt) else None
+        each = min(longest or RESULT_TOKENS_GUESS, RESULT_TOKENS_GUESS)
+        found += (UNKNOWN_MEMBERS if count is None else count) * each
+    return found
+
+
+def _inner(expanded: ExpandedPlan, shape: FanInShape, given: int) -> tuple[int, int, int]:
+    """Calls of inner levels, tokens that they read, and tokens that are left for the last call."""
+    results = expanded.groups[shape.source].count
+    calls = read = 0
+    for members in shape.sizes(UNKNOWN_MEMBERS if results is None else results):
+        if given > members * shape.fit.share:
+            calls, read, given = calls + members, read + given, members * shape.fit.answer
+    return calls, read, min(given, shape.fit.room)
+
+
+def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
+    work = group.task.work
+    if not isinstance(work, Prompt):
+        return 0
+    files = expanded.sources.files.values() if work.file else ()
+    return len(work.text.encode()) + max((len(one) for one in files), default=0)

@@ -1,0 +1,121 @@
+"""Who performs the tasks of a plan: a shim, models, functions; each is made when first needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headway.agents.command import Adopted, shim_key
+from headway.agents.metering import CallMeter
+from headway.agents.shell import Command, ShimClient
+from headway.state.context import Commons
+from headway.state.folder import VIEWS, sweep
+from headway.state.shared import Channels
+from headway.work import Attempt
+
+if TYPE_CHECKING:
+    from headway.agents.function import FunctionAgent
+    from headway.agents.prompt import PromptAgent
+    from headway.agents.tools_models import LoopModels
+    from headway.run.driver import Driver
+
+
+@dataclass(slots=True)
+class Crew:
+    """Who performs the tasks of one run; each is made when it is first needed."""
+
+    folder: str
+    """Of the plan: where commands run and paths begin."""
+    run_folder: str
+    """Of the run: where commands leave their output."""
+    run: str
+    environment: Mapping[str, str]
+    adopted: Adopted | None = None
+    """Ends of commands that an interrupted process did not come to journal."""
+    must_be_priced: bool = False
+    """Whether there is a budget in money, towards which every call must count."""
+    is_foreign: bool = False
+    """Whether somebody else wrote the plan: it replaces no file."""
+    may_leave: bool = False
+    """Whether links may lead `output` out of the plan's folder."""
+    window: Callable[[float, str], object] | None = None
+    """Told when an answer shows that the account's usage window is empty."""
+    meter: CallMeter | None = None
+    """Sees the calls that commands make."""
+    channels: Channels = field(default_factory=Channels)
+    """Of the state that the tasks share."""
+    commons: Commons = field(default_factory=Commons)
+    """What the contexts of the tasks have in common."""
+    keeps_results: bool = True
+    """Off: what models answered stays in no file of the run, either."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know when the run is over."""
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _shim: ShimClient | None = None
+    _prompts: PromptAgent | None = None
+    _models: LoopModels | None = None
+    _functions: FunctionAgent | None = None
+    _numbers: int = 0
+
+    def command(self, attempt: Attempt, script: str, environment: Mapping[str, str]) -> Command:
+        """A text for a shell, as the shim takes it."""
+        argv = ("/bin/sh", "-c", script)
+        return Command(shim_key(attempt), attempt.number, argv, environment, self.folder)
+
+    def next_number(self) -> int:
+        """Tells commands apart that are part of one attempt."""
+        self._numbers += 1
+        return self._numbers
+
+    def shim(self) -> ShimClient:
+        if self._shim is None:
+            self._shim = ShimClient(self.run_folder)
+            self._stack.push_async_callback(self._shim.close)
+        return self._shim
+
+    async def prompts(self) -> PromptAgent:
+        if self._prompts is None:
+            from headway.agents.prompt import PromptAgent, PromptSettings
+
+            settings = PromptSettings(
+                self.run, self.environment, window=self.window, must_be_priced=self.must_be_priced
+            )
+            self._prompts = await self._stack.enter_async_context(PromptAgent(settings))
+        return self._prompts
+
+    async def models(self) -> LoopModels:
+        """Asks for the loops, through the connections of the prompts."""
+        if self._models is None:
+            from headway.agents.tools_models import LoopModels
+
+            self._models = await self._stack.enter_async_context(LoopModels(await self.prompts()))
+        return self._models
+
+    async def functions(self) -> FunctionAgent:
+        if self._functions is None:
+            from headway.agents.function import FunctionAgent
+
+            self._functions = await self._stack.enter_async_context(FunctionAgent())
+        return self._functions
+
+    def lend(self, commons: Commons) -> None:
+        """Tasks touch the shared state by this from now on."""
+        self.commons = commons
+        sweep(self.run_folder)
+
+    def meet(self, driver: Driver) -> None:
+        """Whoever finds the usage window empty tells the run at once."""
+        self.window = driver.window_empty
+        if self.meter is not None:
+            self.meter.meet(driver.window_empty, self.must_be_priced)
+
+    async def aclose(self) -> None:
+        """End everything that was started; commands first, whose calls are seen to the end."""
+        await self._stack.aclose()
+        with suppress(OSError):
+            os.rmdir(os.path.join(self.run_folder, VIEWS))
+        if self.meter is not None:
+            await self.meter.aclose()

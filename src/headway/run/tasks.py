@@ -1,0 +1,380 @@
+"""The tasks of a plan as work: a command, a model or a function, with the values filled in.
+
+Laws:
+- A result is visible under `output` by one rename, after it is durable, or not at all.
+- A member whose `output` leads out of the plan's folder, is another member's, or cannot be written
+  fails before anything is done for it; no other member is affected.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Final, cast
+
+from headway.agents.metering import metered
+from headway.base.records import digest
+from headway.base.values import Fault
+from headway.errors import HeadwayError, InternalError, UsageError
+from headway.files import within
+from headway.plans.expand import ExpandedPlan, GroupPlan, Keys, found, items_of, keys_of
+from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
+from headway.plans.resources import PATH_CHARS_MAX, inside
+from headway.plans.section import shown
+from headway.plans.spec import CommandSpec, Prompt, Python, has_zero, plain
+from headway.run.agent_tasks import AgentTask, agent_of, perform_agent
+from headway.run.filling import (
+    Filling,
+    filled,
+    lines_of,
+    publish_new,
+    put_within,
+    text_in,
+    value_in,
+)
+from headway.run.reduce import gathered, missing_of
+from headway.run.run_context import Crew
+from headway.state.context import Lent, lent
+from headway.state.folder import in_a_line, share_of
+from headway.work import Attempt, AttemptError, Needed, Result, tell_waits_of
+
+if TYPE_CHECKING:
+    from headway.plans.references import Schema
+
+
+AGAIN: Final = (
+    "{} had ended when headway was killed, and runs again: what it changed in its view of the "
+    "shared state is not there any more"
+)
+
+ZERO: Final = "its item has a zero byte, which no command, variable or name of a file can hold"
+
+COMPLAINT_TOKENS: Final = REPAIR_TOKENS - 64
+"""What `verify` may say of an answer where the context is counted."""
+
+
+@dataclass(slots=True)
+class Plans:
+    """The plan of a run as far as it is expanded: groups become known while it runs."""
+
+    expanded: ExpandedPlan
+    keys: tuple[Keys | None, ...]
+    shapes: Mapping[int, FanInShape] = field(default_factory=dict)
+    """Of its reductions, by index: as they were before anything ran."""
+
+    @classmethod
+    def of(cls, expanded: ExpandedPlan) -> Plans:
+        shapes = {shape.group: shape for shape in shapes_of(expanded)}
+        return cls(expanded, keys_of(expanded), shapes)
+
+    def grow(self, group: int, text: str) -> int:
+        """The result that a group is spread over is known."""
+        self.expanded = found(self.expanded, group, items_of(text))
+        self.keys = keys_of(self.expanded)
+        return self.expanded.groups[group].known.count
+
+
+class TaskWork:
+    """One declared task of a plan."""
+
+    def __init__(self, index: int, plans: Plans, crew: Crew) -> None:
+        self._index = index
+        self._plans = plans
+        self._crew = crew
+        spec, task = plans.expanded.spec, plans.expanded.groups[index].task
+        self.name = task.name
+        self.is_local = task.is_command
+        self.is_idle_until_sent = isinstance(task.work, Prompt) and not self.is_local
+        self.publishes = bool(task.output)
+        self._work_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
+        # Commands and loops with tools end themselves in time: they know what was written and paid.
+        keeps_time = self.is_local or agent_of(task) is not None
+        self.timeout_s = None if keeps_time else self._work_s
+        self._schemas: dict[str, Schema] = {}
+        self._outlets: dict[str, int] = {}
+        """The member that each path belongs to."""
+        self._function: Callable[..., object] | None = None
+
+    def __repr__(self) -> str:
+        return f"<TaskWork {self.name}>"
+
+    @property
+    def group(self) -> GroupPlan:
+        return self._plans.expanded.groups[self._index]
+
+    def statistics(self) -> int | None:
+        """How many tasks it is, as far as is known."""
+        return self.group.count
+
+    def label(self, member: int) -> str:
+        return self.group.label(member)
+
+    def key(self, member: int) -> bytes:
+        keys = self._plans.keys[self._index]
+        if keys is None:
+            raise InternalError(f"the members of `{self.name}` are not known yet")
+        return keys.key(member)
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        each = self.group.task.each
+        if each is None:
+            raise InternalError(f"`{self.name}` is not spread over anything")
+        (source,) = needed(each.source)
+        return self._plans.grow(self.group.leader, text_in(source.body))
+
+    def publish(self, member: int, body: bytes | None) -> None:
+        """Put a durable result under its path; without a body, only look whether that can work."""
+        crew, path = self._crew, output_of(self.group, member, self._outlets)
+        try:
+            if crew.is_foreign and body is not None:
+                publish_new(crew.folder, crew.run_folder, path, body)
+            else:
+                put_within(crew.folder, path, body, crew.may_leave)
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise OSError(fault.errno, f"its output, `{shown(path)}`: {reason}") from None
+
+    async def perform(self, attempt: Attempt) -> Result:
+        with lent(attempt, self._crew.commons) as loan:
+            return await self._performed(attempt, loan)
+
+    async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
+        group, member = self.group, self.group.known.member(attempt.member)
+        asked = Filling(group, member, attempt, self._crew.run_folder)
+        if has_zero(member.item):
+            raise AttemptError(Fault("request", detail=ZERO))
+        try:
+            if group.task.output:
+                self.publish(attempt.member, None)
+        except OSError as fault:
+            raise AttemptError(Fault("request", detail=fault.strerror or str(fault))) from None
+        except HeadwayError as error:
+            raise AttemptError(Fault("request", detail=in_a_line(error))) from None
+        work = group.task.work
+        is_command = group.task.is_command or group.task.verify
+
+        async def perform(told: Mapping[str, str]) -> Result:
+            try:
+                share = None
+                if loan is not None:
+                    fill = partial(filled, group, member=member)
+                    share = share_of(group.task, loan, self._crew.channels, fill)
+                filling = replace(asked, told=told, share=share)
+                if isinstance(work, Prompt):
+                    result = await self._prompt(work, filling)
+                elif isinstance(work, CommandSpec):
+                    given = await executed(
+                        work, filling, self._crew, self._plans.expanded, self._work_s
+                    )
+                    result = await self._examined(given, filling)
+                else:
+                    result = await self._examined(await self._python(work, filling), filling)
+                if share is not None:
+                    value = result.value if isinstance(work, Python) else value_in(result.body)
+                    share.keep(value, result)
+                return result
+            except HeadwayError as error:
+                raise AttemptError(Fault("request", detail=in_a_line(error))) from error
+
+        return await metered(self._crew.meter if is_command else None, attempt, perform)
+
+    async def _prompt(self, work: Prompt, filling: Filling) -> Result:
+        """One call, or whatever an agent makes of it; a reduction may take others before it."""
+        task, expanded = self.group.task, self._plans.expanded
+        if task.reduce:
+            given = await gathered(filling, expanded, self._crew, self._plans.shapes)
+            with given.accounted():
+                result = await self._asked(work, filling, given.prompt, given.max_tokens)
+            return given.stated(result, is_text=not task.schema)
+        source = expanded.sources.files[filling.text(work.file)] if work.file else work.text
+        return await self._asked(work, filling, filling.text(source), work.max_tokens)
+
+    async def _asked(
+        self, work: Prompt, filling: Filling, text: str, max_tokens: int | None
+    ) -> Result:
+        from headway.agents.prompt import PromptCall
+
+        task, expanded = self.group.task, self._plans.expanded
+        model = filling.text(work.model or expanded.spec.model)
+        schema = self._schema_of(filling)
+        verify = verifier(filling, self._crew, self._work_s) if task.verify else None
+        if work.agent is not None:
+            asked = AgentTask(
+                work.agent, text, model, bool(work.model), filling, max_tokens, schema, verify,
+                self._work_s, expanded.spec.permissions_of(task),
+            )  # fmt: skip
+            return await perform_agent(asked, self._crew)
+        call = PromptCall(
+            text, model, max_tokens, schema=schema, repairs=task.repairs, verify=verify
+        )
+        agent = await self._crew.prompts()
+        if filling.share is not None:
+            filling.share.prompted(text)
+        if filling.share is None and not task.reduce:
+            return await agent.perform(call, filling.attempt)
+        return await agent.perform(call, asking(filling.attempt, digest(text.encode())))
+
+    async def _python(self, work: Python, filling: Filling) -> Result:
+        """Given the item, then the results that it needs; matrix values and variables by name."""
+        from headway.agents.function import as_text, takes
+
+        group, groups = self.group, self._plans.expanded.groups
+        if self._function is None:
+            self._function = function_of(work.target, self._crew.folder)
+        given: list[object] = [] if group.known.items is None else [plain(filling.member.item)]
+        for edge in group.edges:
+            if edge.key != "reads":
+                other = groups[edge.group]
+                values = [value_in(one.body) for one in filling.attempt.needed(other.name)]
+                is_one = edge.memberwise or not other.task.is_group
+                given.append(values[0] if is_one else values)
+        named = {name: plain(value) for name, value in filling.member.matrix}
+        if group.task.quorum is not None:
+            missing = missing_of(filling, self._plans.expanded, self._crew)
+            named |= {"missing": missing} if takes_missing(self._function) else {}
+        own = {name for name, _ in group.task.vars}
+        told = {
+            name: value for name, value in filling.variables().items()
+            if name in own or takes(self._function, name)
+        }  # fmt: skip
+        function = partial(self._function, **{**told, **named})
+        tell_waits_of(filling.attempt)
+        agent = await self._crew.functions()
+        lent = None if filling.share is None else filling.share.loan
+        with within(self._crew.folder):
+            result = await agent.perform(function, *given, lent=lent)
+        if not result.is_durable:
+            kind = type(result.value).__name__
+            raise AttemptError(Fault("function", detail=f"JSON cannot hold what it gave: {kind}"))
+        return as_text(result)
+
+    async def _examined(self, result: Result, filling: Filling) -> Result:
+        """What a command or a function gave, if it is what the plan asks for."""
+        from headway.plans.references import Misfit
+
+        problem: str | None = None
+        schema, text = self._schema_of(filling), text_in(result.body)
+        if schema is not None and isinstance(misfit := schema.fit(text), Misfit):
+            problem = misfit.reason
+        elif self.group.task.verify:
+            problem = await verifier(filling, self._crew, self._work_s)(text)
+        if problem is not None:
+            raise AttemptError(Fault("unfit", detail=problem), result)
+        return result
+
+    def _schema_of(self, filling: Filling) -> Schema | None:
+        """Members may have different ones."""
+        task = self.group.task
+        if not task.schema:
+            return None
+        path = filling.text(task.schema)
+        if path not in self._schemas:
+            from headway.plans.references import read_schema
+
+            self._schemas[path] = read_schema(self._plans.expanded.sources.files[path], path)
+        return self._schemas[path]
+
+
+def verifier(
+    filling: Filling, crew: Crew, timeout_s: float | None
+) -> Callable[[str], Awaitable[str | None]]:
+    """Runs the plan's `verify` on an answer: what it says when it is not content."""
+    from headway.agents.command import perform_command
+
+    attempt, task = filling.attempt, filling.group.task
+
+    async def verify(text: str) -> str | None:
+        told = filling.environment(crew.run)
+        told["answer_file"] = filling.as_file("answer", text)
+        command = crew.command(attempt, task.verify, told).given(
+            text.encode("utf-8", "replace"), timeout_s
+        )
+        try:
+            await perform_command(crew.shim(), command.apart(crew.next_number()), attempt.clock)
+        except AttemptError as lost:
+            said = text_in(lost.result.body).strip() if lost.result is not None else ""
+            said = said or lost.fault.detail or "it is not right"
+            # Where the context is counted, what is said of an answer is counted too.
+            return cut_at_tokens(said, COMPLAINT_TOKENS)[0] if task.context_tokens else said
+        return None
+
+    return verify
+
+
+def output_of(group: GroupPlan, member: int, taken: dict[str, int]) -> str:
+    """The path of a member's result, which no other member has; OSError if it cannot be that."""
+    text = filled(group, group.task.output, group.known.member(member))
+    path = inside(text)
+    if not path:
+        problem = "is too long" if len(text) > PATH_CHARS_MAX else "leads out of the plan's folder"
+        raise OSError(errno.EPERM, f"its output, `{shown(text)}`, {problem}")
+    owner = taken.setdefault(path, member)
+    if owner != member:
+        detail = f"its output, `{shown(text)}`, is that of {group.label(owner)}"
+        raise OSError(errno.EEXIST, detail)
+    return path
+
+
+async def executed(
+    work: CommandSpec, filling: Filling, crew: Crew, expanded: ExpandedPlan, timeout_s: float | None
+) -> Result:
+    """A command under the shim; what an interrupted process did not come to journal is not done
+    again, unless it has changed the shared state: nobody knows what it saw."""
+    from headway.agents.command import judged, perform_command
+
+    attempt, task = filling.attempt, filling.group.task
+    ended = crew.adopted.take(attempt) if crew.adopted is not None else None
+    if ended is not None and filling.share is None:
+        return judged(ended)
+    stdin = None
+    if task.reduce:
+        missing = missing_of(filling, expanded, crew) if task.quorum is not None else ()
+        stdin = lines_of(attempt.needed(task.reduce), missing)
+    command = crew.command(attempt, work.command, filling.environment(crew.run))
+    command = command.given(stdin, timeout_s)
+    if filling.share is None:
+        return await perform_command(crew.shim(), command, attempt.clock)
+    if ended is not None and ended.attempt > attempt.journalled:
+        crew.notes.append(AGAIN.format(attempt.name))
+    async with filling.share.shown(crew.run_folder, attempt) as view:
+        result = await perform_command(crew.shim(), command.knowing(view.told), attempt.clock)
+        await view.take(result)
+    return result
+
+
+def asking(attempt: Attempt, prompt: bytes) -> Attempt:
+    """An attempt whose replies are kept for this prompt: with another state it asks another one."""
+    kept = tuple(one.removeprefix(prompt) for one in attempt.kept if one.startswith(prompt))
+    return Attempt(
+        attempt.task, attempt.member, attempt.number, attempt.key, attempt.name, attempt.needed,
+        attempt.waits, attempt.goes, attempt.reserve, lambda reply: attempt.keep(prompt + reply),
+        attempt.inputs, attempt.journalled, kept, attempt.snapshot, attempt.lock, attempt.missing,
+        clock=attempt.clock,
+    )  # fmt: skip
+
+
+def takes_missing(function: Callable[..., object]) -> bool:
+    """Whether a function that reduces wants to know which results are not there."""
+    try:
+        return "missing" in signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # What is written in C may not say what it takes.
+
+
+def function_of(target: str, folder: str, key: str = "python") -> Callable[..., object]:
+    """The function that `module:name` means, as seen from a plan's folder."""
+    module, _, name = target.partition(":")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise UsageError(f"`{key}: {target}` cannot be imported: {error}", where=folder) from error
+    if not callable(function):
+        raise UsageError(f"`{key}: {target}` is no function")
+    return cast("Callable[..., object]", function)

@@ -1,1 +1,0 @@
-"""Performs what the core decides: clocks, sockets, files, transports."""

@@ -1,1 +1,0 @@
-"""Who performs tasks: one file for each kind of agent."""

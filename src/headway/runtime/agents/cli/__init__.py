@@ -1,1 +1,0 @@
-"""Agents that are programs: Claude Code, Codex, opencode, Gemini CLI, any other by a pattern."""

@@ -1,0 +1,247 @@
+"""How calls reach a simulated provider: through headway's quota, or as unpaced clients do it.
+
+A door is knocked at by calls, opens for some of them, and is told what became of each. It says
+whether a call that went wrong stays with the door (it will be sent again) or is given up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Protocol
+
+from headway.base.values import Amounts, Demand, Fault, FaultKind, Permit, Reading, SettledAs, Usage
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Grant, PermitRequest, Quota, Settlement
+from headway.pacing.width import Aimd, Cubic
+from headway.sim.draw import uniform
+
+JITTER_STREAM: Final = 31
+
+SENT_AGAIN: Final[frozenset[FaultKind]] = frozenset(("rate", "concurrency", "overload"))
+"""Refusals: the call did not run, and running it later is the right answer."""
+
+DOUBLINGS_MAX: Final = 64
+"""A delay that doubled so often is longer than any run; 1,024 would overflow a float."""
+
+LOSSES_MAX: Final = 3
+"""A call that was let in and lost on the way is paid for: it is sent again so often, no more. Its
+task need not begin anew for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """A call at the door: its demand as the user knows it, and its urgency."""
+
+    call_id: int
+    demand: Demand
+    key: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPortStatistics:
+    """Calls at the door and calls that are through."""
+
+    waiting: int
+    in_flight: int
+
+
+class ClientPort(Protocol):
+    """What the rehearsal asks of a client."""
+
+    def knock(self, knock: Knock, now: float) -> None:
+        """A call wants to be sent."""
+
+    def open(self, now: float) -> list[int]:
+        """The calls to send now."""
+
+    def next_s(self) -> float:
+        """When to open again if nothing happens before."""
+
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
+        """A call was turned away; True if the door will send it again."""
+
+    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
+        """A response began."""
+
+    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
+        """A stream has produced so much."""
+
+    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
+        """A call is over; True if it failed and the door will send it again."""
+
+
+class PacedDoor:
+    """headway: every call has a permit before it is sent."""
+
+    __slots__ = ("_knocks", "_lengths", "_losses", "_permits", "_places", "_wake_s", "quota")
+
+    def __init__(self, quota: Quota, lengths: OutputLength) -> None:
+        self.quota = quota
+        self._losses: dict[int, int] = {}
+        self._lengths = lengths
+        self._knocks: dict[int, Knock] = {}
+        self._places: dict[int, int] = {}
+        self._permits: dict[int, Permit] = {}
+        self._wake_s = inf
+
+    def __repr__(self) -> str:
+        return f"<PacedDoor {self.quota!r}>"
+
+    def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
+        self._knocks[knock.call_id] = knock
+        known, most = knock.demand.expected, knock.demand.ceiling
+        kind, tokens_in = knock.demand.kind, known.input_tokens
+        output = self._lengths.expect(kind, tokens_in, int(most.output_tokens))
+        demand = Demand(Amounts(tokens_in, output, known.spend_microusd), most, kind)
+        self._places[self.quota.ask(PermitRequest(demand, ("run",), knock.key))] = knock.call_id
+
+    def open(self, now: float) -> list[int]:
+        decision = self.quota.decide(now)
+        self._wake_s = decision.wake_s
+        return [self._let_through(grant) for grant in decision.grants]
+
+    def next_s(self) -> float:
+        return self._wake_s
+
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:
+        again = fault.kind in SENT_AGAIN
+        how: SettledAs = "throttled" if again else "unused"
+        self._lengths.ended(call_id, None)
+        permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
+        self.quota.settle(permit.id, Settlement(how, Usage(Amounts()), fault, reading), now)
+        if again:
+            self.knock(knock, now)
+        return again
+
+    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
+        self.quota.first_byte(self._permits[call_id].id, reading, now)
+
+    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
+        self._lengths.progressed(call_id, output_tokens)
+        self.quota.progress(self._permits[call_id].id, output_tokens, now)
+
+    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:
+        permit, knock = self._permits.pop(call_id), self._knocks.pop(call_id)
+        self._lengths.ended(call_id, round(used.output_tokens) if fault is None else None)
+        self.quota.settle(permit.id, Settlement("used", Usage(used), fault), now)
+        lost = self._losses.pop(call_id, 0)
+        if fault is None or lost >= LOSSES_MAX:
+            return False
+        self._losses[call_id] = lost + 1
+        self.knock(knock, now)
+        return True
+
+    def statistics(self) -> ClientPortStatistics:
+        return ClientPortStatistics(len(self._places), len(self._permits))
+
+    def _let_through(self, grant: Grant) -> int:
+        call_id = self._places.pop(grant.place)
+        self._permits[call_id] = grant.permit
+        demand = grant.permit.demand
+        self._lengths.started(call_id, demand.kind, demand.expected.input_tokens)
+        return call_id
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """When an unpaced client sends a call again."""
+
+    retries: int
+    first_s: float = 0.5
+    growth: float = 2.0
+    most_s: float = 8.0
+    jitter: float = 0.25
+    """Up to this share is taken off each delay at random."""
+    obeys_retry_after: bool = True
+
+    def delay_s(self, attempt: int, fault: Fault, luck: float) -> float:
+        """Delay before try number `attempt + 1`."""
+        if self.obeys_retry_after and fault.retry_after_s is not None:
+            return fault.retry_after_s
+        growth = self.growth ** min(attempt - 1, DOUBLINGS_MAX)
+        delay = min(self.most_s, self.first_s * growth)
+        return delay * (1.0 - self.jitter * luck)
+
+
+SDK: Final = RetryRule(2)
+"""The official SDKs: two retries, half a second doubling to eight, a quarter of jitter."""
+
+PATIENT: Final = RetryRule(1_000_000)
+"""The same delays for as long as it takes: loses no task."""
+
+AGGRESSIVE: Final = RetryRule(
+    1_000_000, first_s=1.0, most_s=inf, jitter=0.0, obeys_retry_after=False
+)
+"""Doubles without end and takes no advice: what hand-written loops do."""
+
+
+class UnpacedDoor:
+    """Sends at once, retries by rule; optionally a law moves how many may be in flight."""
+
+    __slots__ = ("_again", "_gate", "_in_flight", "_queue", "_rule", "_seed", "_tries")
+
+    def __init__(self, rule: RetryRule, seed: int, gate: Aimd | Cubic | None = None) -> None:
+        self._rule = rule
+        self._seed = seed
+        self._gate = gate
+        self._queue: deque[int] = deque()
+        self._again: list[tuple[float, int]] = []
+        self._tries: dict[int, int] = {}
+        self._in_flight = 0
+
+    def __repr__(self) -> str:
+        return f"<UnpacedDoor {self._in_flight} in flight {self._gate!r}>"
+
+    def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
+        self._queue.append(knock.call_id)
+
+    def open(self, now: float) -> list[int]:
+        while self._again and self._again[0][0] <= now:
+            self._queue.append(heapq.heappop(self._again)[1])
+        most = inf if self._gate is None else max(1.0, self._gate.limit)
+        sent = []
+        while self._queue and self._in_flight + 1 <= most:
+            sent.append(self._queue.popleft())
+            self._in_flight += 1
+        return sent
+
+    def next_s(self) -> float:
+        return self._again[0][0] if self._again else inf
+
+    def refused(self, call_id: int, fault: Fault, reading: Reading, now: float) -> bool:  # noqa: ARG002
+        self._in_flight -= 1
+        if self._gate is not None and fault.kind in SENT_AGAIN:
+            self._gate.refused(now)
+        return self._retry(call_id, fault, now)
+
+    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
+        """Unpaced clients learn nothing from a first byte."""
+
+    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
+        """Nor from progress."""
+
+    def ended(self, call_id: int, used: Amounts, fault: Fault | None, now: float) -> bool:  # noqa: ARG002
+        if self._gate is not None and fault is None:
+            self._gate.succeeded(self._in_flight, now)
+        self._in_flight -= 1
+        return fault is not None and self._retry(call_id, fault, now)
+
+    def statistics(self) -> ClientPortStatistics:
+        return ClientPortStatistics(len(self._queue) + len(self._again), self._in_flight)
+
+    def _retry(self, call_id: int, fault: Fault, now: float) -> bool:
+        tries = self._tries.get(call_id, 0) + 1
+        self._tries[call_id] = tries
+        if tries > self._rule.retries or fault.kind in (
+            "request",
+            "access",
+            "spend_cap",
+            "billing",
+        ):
+            return False
+        luck = uniform(self._seed, JITTER_STREAM, call_id * 1009 + tries)
+        heapq.heappush(self._again, (now + self._rule.delay_s(tries, fault, luck), call_id))
+        return True

@@ -1,0 +1,250 @@
+"""Runs the same work with several strategies against the same provider, and sums up each.
+
+Laws:
+- Every strategy meets the same provider, the same work and the same luck, seed by seed.
+- What headway knows beforehand it learned on other seeds than those that are compared.
+- The bound of a seed is computed once, from the provider and the true sizes, for all strategies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final, Literal
+
+from headway.base.values import Reading
+from headway.engine.state import Rules
+from headway.engine.strategy import Adaptive, AllAtOnce, Strategy
+from headway.engine.strategy import parse as parse_start
+from headway.errors import BadValueError, did_you_mean
+from headway.pacing.account import Belief, Profile, QuotaConfig
+from headway.pacing.balance import is_about
+from headway.pacing.headers import DIALECTS
+from headway.pacing.length import OutputLength
+from headway.pacing.quota import Quota
+from headway.pacing.width import Aimd, Cubic
+from headway.report.bound import bound
+from headway.report.tables import StrategyRow, outcome_of, row_of
+from headway.sim.clients import (  # fmt: skip
+    AGGRESSIVE,
+    PATIENT,
+    SDK,
+    PacedDoor,
+    RetryRule,
+    UnpacedDoor,
+)
+from headway.sim.presets import WorkloadPreset
+from headway.sim.provider import Provider, ProviderSpec
+from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, heard
+
+LEARNING_CALLS: Final = 150
+"""Headway learns from earlier runs until it has seen so many calls: seven runs of 22 agents."""
+
+LEARNING_SEED: Final = 1_000_003
+"""Added to the first seed for the runs that headway learns from: no comparison reaches it."""
+
+SWEEP_MAX: Final = 1000
+"""The most strategies that one range may stand for."""
+
+RETRIES: Final[dict[str, RetryRule]] = {"patient": PATIENT, "sdk": SDK, "aggressive": AGGRESSIVE}
+KNOWS: Final = {
+    "profile": frozenset(("profile",)),
+    "limits": frozenset(("limits",)),
+    "known": frozenset(("profile", "limits")),
+    "hidden": frozenset(("hidden",)),
+    "seen": frozenset(("seen",)),
+}
+UNPACED: Final = ("all-at-once", "waves:4", "fixed:5", "aimd", "cubic")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way to run the work: how many tasks start, and how their calls reach the provider."""
+
+    name: str
+    start: Strategy
+    door: Literal["headway", "unpaced", "aimd", "cubic"] = "unpaced"
+    retry: str = "patient"
+    knows: frozenset[str] = frozenset()
+    """Of headway: a `profile` of earlier runs, configured `limits`, what is left of each as `seen`
+    in the response before; or headers are `hidden`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Work, provider and seeds; and what the user asks of headway."""
+
+    provider: ProviderSpec
+    workload: WorkloadPreset
+    seeds: tuple[int, ...]
+    share: float = 1.0
+    """The user's ceiling: at most this share of every limit. The bound keeps to it as well."""
+    pace: Literal["fast", "smooth"] = "fast"
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What headway learned in earlier runs."""
+
+    profile: Profile | None = None
+    lengths: OutputLength | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row per contender, and what the bound comes from in most seeds."""
+
+    rows: tuple[StrategyRow, ...]
+    binding: str
+    first: tuple[Rehearsed, ...]
+    """Of each contender the run of the first seed, to be drawn."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Told the contender that is up, how many rehearsals are over, and how many there are."""
+
+
+def parse_contenders(text: str) -> list[Contender]:
+    """The contenders that a word of the command line stands for; a range stands for several."""
+    found = re.fullmatch(r"(waves|fixed):(\d{1,6})\.\.(\d{1,6})(\+.*)?", text, re.ASCII)
+    if found is None:
+        return [_parse(text)]
+    word, low, high, rest = found[1], int(found[2]), int(found[3]), found[4] or ""
+    if not 1 <= low <= high:
+        raise BadValueError(
+            f"{text!r} is an empty range", hint=f"write the smaller first: `{word}:1..22`"
+        )
+    if high - low >= SWEEP_MAX:
+        raise BadValueError(f"{text!r} is more than {SWEEP_MAX} strategies")
+    return [_parse(f"{word}:{size}{rest}") for size in range(low, high + 1)]
+
+
+def compare(
+    experiment: Experiment, contenders: Sequence[Contender], progress: Progress | None = None
+) -> Comparison:
+    """Rehearse every contender on every seed."""
+    drawn = [experiment.workload.draw(seed) for seed in experiment.seeds]
+    bounds = [
+        bound(experiment.provider, workload.calls, workload.needs, experiment.share)
+        for workload in drawn
+    ]
+    rows: list[StrategyRow] = []
+    first: list[Rehearsed] = []
+    total = len(contenders) * len(experiment.seeds)
+    for contender in contenders:
+        ran = []
+        for rehearsed in _rehearse_all(experiment, contender):
+            ran.append(rehearsed)
+            if progress is not None:
+                progress(contender.name, len(rows) * len(experiment.seeds) + len(ran), total)
+        outcomes = [outcome_of(one, least.time_s) for one, least in zip(ran, bounds, strict=True)]
+        rows.append(row_of(contender.name, outcomes))
+        first.append(ran[0])
+    names = [least.binding for least in bounds]
+    return Comparison(tuple(rows), max(names, key=names.count), tuple(first))
+
+
+def rehearse(
+    experiment: Experiment, contender: Contender, seed: int, before: Experience = Experience()
+) -> tuple[Rehearsed, Experience]:
+    """One run in virtual time, and what headway knows after it."""
+    spec = _as_met(experiment.provider, contender)
+    provider = Provider(spec, seed)
+    # Whatever holds at the start, such as a neighbour's share, holds before the first call.
+    provider.advance(0.0)
+    timeout_s = experiment.workload.client.timeout_s
+    workload = experiment.workload.draw(seed)
+    if contender.door != "headway":
+        # An unpaced client has its own retries and nobody behind it who starts a task again.
+        door = UnpacedDoor(_rule(experiment, contender), seed, _law(contender))
+        setup = RehearsalSetup(
+            workload, provider, door, Rules(contender.start, retries=0), timeout_s
+        )
+        return Rehearsal(setup).run(), before
+    provider.shows_progress = True
+    lengths = deepcopy(before.lengths) or OutputLength()
+    limits = spec.terms.limits if "limits" in contender.knows else ()
+    config = QuotaConfig(
+        DIALECTS[spec.dialect], limits, experiment.share, experiment.pace, before.profile
+    )
+    quota = Quota(config, 0.0)
+    if "seen" in contender.knows:
+        _look(quota.belief, provider)
+    setup = RehearsalSetup(
+        workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s
+    )
+    return Rehearsal(setup).run(), Experience(quota.profile(), lengths)
+
+
+def _look(belief: Belief, provider: Provider) -> None:
+    """A response came a moment ago: what is left of every limit that is told is known."""
+    left = Reading(provider.account().readings(0.0))
+    told = heard(provider.spec.dialect, left, 0.0)
+    belief.observe(told, (), 0.0, 0.0)
+    for mirror in belief.mirrors:
+        for limit in told.limits:
+            if is_about(mirror.balance.limit, limit):
+                mirror.adopt(limit, 0.0, 0.0)
+
+
+def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehearsed]:
+    before = Experience()
+    if "profile" in contender.knows:
+        calls = sum(map(len, experiment.workload.draw(experiment.seeds[0]).calls))
+        for run in range(ceil(LEARNING_CALLS / calls)):
+            seed = experiment.seeds[0] + LEARNING_SEED + run
+            _, before = rehearse(experiment, contender, seed, before)
+    for seed in experiment.seeds:
+        yield rehearse(experiment, contender, seed, before)[0]
+
+
+def _as_met(spec: ProviderSpec, contender: Contender) -> ProviderSpec:
+    """The provider as this contender sees it: hidden means that it tells nothing."""
+    if "hidden" not in contender.knows:
+        return spec
+    return replace(spec, dialect="plain", faults=replace(spec.faults, retry_after="none"))
+
+
+def _rule(experiment: Experiment, contender: Contender) -> RetryRule:
+    rule = RETRIES[contender.retry]
+    if rule is not AGGRESSIVE:
+        return rule
+    client = experiment.workload.client
+    return replace(rule, first_s=client.retry_first_s, growth=client.retry_growth)
+
+
+def _law(contender: Contender) -> Aimd | Cubic | None:
+    if contender.door == "aimd":
+        return Aimd()
+    return Cubic() if contender.door == "cubic" else None
+
+
+def _parse(text: str) -> Contender:
+    word, *marks = text.split("+")
+    if word == "headway":
+        unknown = [mark for mark in marks if mark not in KNOWS]
+        if unknown:
+            raise BadValueError(
+                f"{text!r}: headway has no variant {unknown[0]!r}",
+                hint=did_you_mean(unknown[0], KNOWS),
+            )
+        knows = frozenset[str]().union(*(KNOWS[mark] for mark in marks))
+        return Contender(text, Adaptive(), "headway", knows=knows)
+    unknown = [mark for mark in marks if mark not in RETRIES]
+    if unknown or len(marks) > 1:
+        raise BadValueError(
+            f"{text!r}: {unknown[0] if unknown else '+'.join(marks)!r} is not a way to retry",
+            hint=did_you_mean(unknown[0] if unknown else "", RETRIES),
+        )
+    retry = marks[0] if marks else "patient"
+    if word == "aimd":
+        return Contender(text, AllAtOnce(), "aimd", retry)
+    if word == "cubic":
+        return Contender(text, AllAtOnce(), "cubic", retry)
+    if re.fullmatch(r"all-at-once|(waves|fixed):[1-9]\d{0,5}", word, re.ASCII) is None:
+        hint = did_you_mean(word, (*UNPACED, "headway"))
+        raise BadValueError(f"{text!r} is not a strategy", hint=hint)
+    return Contender(text, parse_start(word), "unpaced", retry)

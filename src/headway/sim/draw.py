@@ -1,0 +1,157 @@
+"""Draws from a seed: the same seed, stream and index give the same number on every machine.
+
+The core has no random module. A draw is a hash of where it is used, so adding a draw in one
+place never shifts the draws of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import cos, exp, inf, log, pi, sqrt
+from typing import Final, Literal
+
+from headway.base.values import Limit, Resource
+from headway.pacing.limits import AnyMeter, Bucket
+
+_MASK: Final = (1 << 64) - 1
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finaliser (Steele, Lea and Flood, 2014): every bit in moves every bit out."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def uniform(seed: int, stream: int, index: int) -> float:
+    """A number in (0, 1), never the ends, so that its logarithm is finite."""
+    bits = _mix(_mix(_mix(seed & _MASK) ^ (stream & _MASK)) ^ (index & _MASK))
+    return ((bits >> 11) + 0.5) / (1 << 53)
+
+
+def normal(seed: int, stream: int, index: int) -> float:
+    """A standard normal draw (Box-Muller)."""
+    radius = sqrt(-2.0 * log(uniform(seed, stream, 2 * index)))
+    return radius * cos(2.0 * pi * uniform(seed, stream, 2 * index + 1))
+
+
+def lognormal(seed: int, stream: int, index: int, sigma: float) -> float:
+    """A factor with median 1 and log-deviation `sigma`."""
+    return exp(sigma * normal(seed, stream, index)) if sigma > 0 else 1.0
+
+
+# Somebody else on the account: what it wants, what it gets, which slots it holds.
+
+BACKLOG_S_MAX: Final = 10.0
+"""A neighbour gives up what it could not place for this long."""
+
+FAIR_SHARE: Final = 0.5
+"""Two users, one account: what a neighbour wants beyond half of a limit is not owed to it."""
+
+Note = Callable[[Resource, float], None]
+"""Writes down that so much of a resource was taken now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Somebody else on the account: what share of each rate it wants, when, and how many slots."""
+
+    share: float = 0.0
+    slots: int = 0
+    shape: Literal["square", "ramp", "burst"] = "square"
+    on_s: float = inf
+    off_s: float = 0.0
+    start_s: float = 0.0
+    tick_s: float = 1.0
+
+    def wants(self, now: float) -> float:
+        """Share of each rate wanted during the tick that begins at `now`."""
+        if now < self.start_s:
+            return 0.0
+        if self.on_s == inf:
+            return self.share
+        phase = (now - self.start_s) % (self.on_s + self.off_s)
+        if phase >= self.on_s:
+            return 0.0
+        if self.shape == "ramp":
+            return self.share * phase / self.on_s
+        if self.shape == "burst":
+            return self.share * self.on_s / self.tick_s if phase < self.tick_s else 0.0
+        return self.share
+
+    def holds(self, now: float) -> int:
+        """Slots wanted at `now`: all of them while it is on."""
+        if now < self.start_s:
+            return 0
+        if self.on_s == inf:
+            return self.slots
+        return self.slots if (now - self.start_s) % (self.on_s + self.off_s) < self.on_s else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceStatistics:
+    """In seconds of the whole limit: what was owed to the neighbour and what it got."""
+
+    wanted: float
+    served: float
+    slots: int
+
+
+class Presence:
+    """A neighbour's life on one account."""
+
+    __slots__ = ("_backlog", "_slots", "neighbour", "next_tick_s", "served", "wanted")
+
+    def __init__(self, neighbour: Neighbour, now: float) -> None:
+        self.neighbour = neighbour
+        self.next_tick_s = now
+        self.wanted = 0.0
+        self.served = 0.0
+        self._backlog = 0.0
+        self._slots = 0
+
+    def __repr__(self) -> str:
+        return f"<Presence {self.served:.1f}s of {self.wanted:.1f}s, {self._slots} slots>"
+
+    def tick(self, meters: Sequence[tuple[Limit, AnyMeter]], note: Note, now: float) -> None:
+        """Place as many whole calls as fit; the rest waits in the backlog."""
+        neighbour = self.neighbour
+        self.next_tick_s = now + neighbour.tick_s
+        rates = [(limit, meter) for limit, meter in meters if limit.kind != "gauge"]
+        fresh = neighbour.wants(now) * neighbour.tick_s
+        self.wanted += min(fresh, FAIR_SHARE * neighbour.tick_s)
+        quantum = neighbour.share * neighbour.tick_s
+        patience = max(neighbour.share * BACKLOG_S_MAX, fresh)
+        self._backlog = min(self._backlog + fresh, patience)
+        while quantum > 0 and self._backlog >= quantum * (1 - 1e-9):
+            asks = [(limit, meter, quantum * rate_of(limit, meter)) for limit, meter in rates]
+            if any(meter.when(ask, now) > now for _, meter, ask in asks):
+                break
+            taken: dict[Resource, float] = {}
+            for limit, meter, ask in asks:
+                meter.charge(ask, now)
+                taken[limit.resource] = max(ask, taken.get(limit.resource, 0.0))
+            for resource, amount in taken.items():
+                note(resource, amount)
+            self._backlog -= quantum
+            self.served += quantum
+        self._hold(meters, now)
+
+    def statistics(self) -> PresenceStatistics:
+        return PresenceStatistics(self.wanted, self.served, self._slots)
+
+    def _hold(self, meters: Sequence[tuple[Limit, AnyMeter]], now: float) -> None:
+        for limit, meter in meters:
+            if limit.resource == "concurrency":
+                change = self.neighbour.holds(now) - self._slots
+                if change > 0:
+                    change = min(change, max(0, int(meter.available(now))))
+                meter.charge(change, now)
+                self._slots += change
+
+
+def rate_of(limit: Limit, meter: AnyMeter) -> float:
+    """The rate at which a limit refills as it stands now."""
+    return meter.rate_per_s if isinstance(meter, Bucket) else meter.limit / limit.period_s

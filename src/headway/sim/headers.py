@@ -1,0 +1,460 @@
+"""What a provider says about its limits and its faults, in its own dialect.
+
+Laws:
+- `decode(headers(...))` gives the readings back within the dialect's rounding, and
+  `classify(error_body(...))` the fault's kind and resource, as far as the dialect has words.
+- A dialect says what its real provider says and no more: a limit without a header is not said.
+- Rounding is the provider's own: Anthropic's tokens go to the nearest 1,000 and its resets lose
+  their fraction. Waits in headers are rounded up, so that nobody who obeys them is early.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import ceil, floor
+from typing import Final, Literal
+
+from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
+from headway.pacing.headers import DIALECTS, WINDOW_5H_S, WINDOW_7D_S
+
+MINUTES_KEPT: Final = 1024
+"""Distinct minutes whose text is kept: a simulated hour with all its resets fits."""
+
+
+def headers(
+    dialect_name: str,
+    readings: Sequence[LimitReading],
+    date_wall_s: float,
+    retry_after_s: float | None,
+) -> tuple[tuple[str, str], ...]:
+    """Response headers that report `readings` at `date_wall_s`.
+
+    A second reading of the same resource and period is the project's share of it, where the
+    dialect has a name for that (OpenAI's `project-tokens`).
+    """
+    voice = _VOICES[dialect_name]
+    lines = [("date", http_date(date_wall_s))]
+    said: set[tuple[Resource, float | None]] = set()
+    for reading in readings:
+        key = (reading.resource, reading.period_s)
+        names = voice.names.get(key) if key not in said else voice.project_names.get(key)
+        if reading.utilization is not None:
+            lines += _window_lines(voice, reading, date_wall_s)
+        elif names is not None:
+            said.add(key)
+            if reading.limit is not None:
+                lines.append((names.limit, str(floor(reading.limit))))
+            if reading.remaining is not None:
+                lines.append((names.remaining, _remaining(voice, reading)))
+            if reading.reset_s is not None:
+                lines.append((names.reset, _reset(voice, reading.reset_s, date_wall_s)))
+    if retry_after_s is not None:
+        if voice.says_milliseconds:
+            lines.append(("retry-after-ms", str(ceil(retry_after_s * 1000.0))))
+        if voice.says_retry_after:
+            lines.append(("retry-after", str(ceil(retry_after_s))))
+    return tuple(lines)
+
+
+def error_body(
+    dialect_name: str, fault: Fault, request_id: str, reading: LimitReading | None = None
+) -> tuple[int, bytes]:
+    """Status and body with which the provider reports `fault`.
+
+    `reading` is the limit that was hit, for the dialects whose text gives it away. Faults of
+    kind `broken` and `connection` are silences: whoever must answer says `server`.
+    """
+    kind: FaultKind = "server" if fault.kind in ("broken", "connection") else fault.kind
+    return _SHAPES[dialect_name](_Refused(dialect_name, kind, fault, request_id, reading))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The three headers of one limit."""
+
+    limit: str
+    remaining: str
+    reset: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Voice:
+    """How one dialect writes headers."""
+
+    names: dict[tuple[Resource, float | None], _Names] = field(default_factory=dict)
+    project_names: dict[tuple[Resource, float | None], _Names] = field(default_factory=dict)
+    windows: dict[float | None, str] = field(default_factory=dict)
+    reset_style: Literal["time", "duration", "seconds"] = "duration"
+    tokens_step: float = 1.0
+    says_retry_after: bool = True
+    says_milliseconds: bool = False
+
+
+def _remaining(voice: _Voice, reading: LimitReading) -> str:
+    """What is left: whole calls; tokens to the nearest step, where the dialect rounds them."""
+    left = max(0.0, reading.remaining or 0.0)
+    if voice.tokens_step == 1.0 or reading.resource == "requests":
+        return str(floor(left))
+    return str(floor(left / voice.tokens_step + 0.5) * floor(voice.tokens_step))
+
+
+def _window_lines(
+    voice: _Voice, reading: LimitReading, date_wall_s: float
+) -> list[tuple[str, str]]:
+    """A usage window: the share used, in whole percent, and the second of the epoch it resets."""
+    name = voice.windows.get(reading.period_s)
+    if name is None or reading.utilization is None:
+        return []
+    prefix = f"anthropic-ratelimit-unified-{name}"
+    full = reading.utilization >= 1.0
+    lines = [
+        (f"{prefix}-status", "rejected" if full else "allowed"),
+        (f"{prefix}-utilization", "1.0" if full else f"{floor(reading.utilization * 100) / 100}"),
+    ]
+    if reading.reset_s is not None:
+        lines.append((f"{prefix}-reset", str(floor(date_wall_s + reading.reset_s))))
+    return lines
+
+
+def _anthropic_names(words: str) -> _Names:
+    prefix = f"anthropic-ratelimit-{words}"
+    return _Names(f"{prefix}-limit", f"{prefix}-remaining", f"{prefix}-reset")
+
+
+def _openai_names(words: str) -> _Names:
+    return _Names(*(f"x-ratelimit-{part}-{words}" for part in ("limit", "remaining", "reset")))
+
+
+def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
+    if voice.reset_style == "time":
+        return rfc3339(date_wall_s + reset_s)
+    return go_duration(reset_s) if voice.reset_style == "duration" else f"{reset_s:.6f}"
+
+
+def go_duration(seconds: float) -> str:
+    """As Go prints a `time.Duration` of whole milliseconds: `6m0s`, `2m59.56s`, `12ms`."""
+    total_ms = round(seconds * 1000.0)
+    if total_ms < 1000:
+        return f"{total_ms}ms" if total_ms else "0s"
+    minutes, rest_ms = divmod(total_ms, 60_000)
+    tail = f"{rest_ms / 1000.0:g}s"
+    if minutes == 0:
+        return tail
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{tail}" if hours else f"{minutes}m{tail}"
+
+
+def http_date(wall_s: float) -> str:
+    """IMF-fixdate (RFC 9110, 5.6.7), cut to the second as RFC 9110 has it."""
+    minute, second = divmod(floor(wall_s), 60)
+    return f"{_imf_minute(minute)}:{second:02d} GMT"
+
+
+def rfc3339(wall_s: float) -> str:
+    """RFC 3339 in UTC, cut to the second."""
+    minute, second = divmod(floor(wall_s), 60)
+    return f"{_rfc3339_minute(minute)}:{second:02d}Z"
+
+
+_DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTH_NAMES: Final = (
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
+)  # fmt: skip
+
+
+@lru_cache(maxsize=MINUTES_KEPT)
+def _imf_minute(minutes: int) -> str:
+    days, minute = divmod(minutes, 1440)
+    year, month, day = civil(days)
+    # 1970-01-01 was a Thursday.
+    date = f"{_DAY_NAMES[(days + 3) % 7]}, {day:02d} {_MONTH_NAMES[month - 1]} {year:04d}"
+    return f"{date} {minute // 60:02d}:{minute % 60:02d}"
+
+
+@lru_cache(maxsize=MINUTES_KEPT)
+def _rfc3339_minute(minutes: int) -> str:
+    days, minute = divmod(minutes, 1440)
+    year, month, day = civil(days)
+    return f"{year:04d}-{month:02d}-{day:02d}T{minute // 60:02d}:{minute % 60:02d}"
+
+
+def civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+
+    Years are counted from March, so that the leap day is the last of its year; 400 such years
+    have 146,097 days, and the months from March on follow (153 m + 2) / 5.
+    """
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    leaps = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
+    year_of_era = (day_of_era - leaps) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    march_month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * march_month + 2) // 5 + 1
+    month = march_month + 3 if march_month < 10 else march_month - 9
+    return era * 400 + year_of_era + (1 if month <= 2 else 0), month, day
+
+
+_UNITS: Final = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
+_CEREBRAS_RESOURCES: Final[tuple[Resource, ...]] = ("requests", "tokens")
+_VOICES: Final[dict[str, _Voice]] = {
+    "anthropic": _Voice(
+        names={
+            ("requests", MINUTE_S): _anthropic_names("requests"),
+            ("input", MINUTE_S): _anthropic_names("input-tokens"),
+            ("output", MINUTE_S): _anthropic_names("output-tokens"),
+            ("tokens", MINUTE_S): _anthropic_names("tokens"),
+        },
+        windows={WINDOW_5H_S: "5h", WINDOW_7D_S: "7d"},
+        reset_style="time",
+        tokens_step=DIALECTS["anthropic"].tokens_step,
+    ),
+    "openai": _Voice(
+        names={
+            ("requests", MINUTE_S): _openai_names("requests"),
+            ("tokens", MINUTE_S): _openai_names("tokens"),
+        },
+        project_names={("tokens", MINUTE_S): _openai_names("project-tokens")},
+        says_milliseconds=True,
+    ),
+    "groq": _Voice(
+        names={
+            ("requests", DAY_S): _openai_names("requests"),
+            ("tokens", MINUTE_S): _openai_names("tokens"),
+        },
+    ),
+    "cerebras": _Voice(
+        names={
+            (resource, period_s): _openai_names(f"{resource}-{unit}")
+            for resource in _CEREBRAS_RESOURCES
+            for period_s, unit in _UNITS.items()
+        },
+        reset_style="seconds",
+    ),
+    "gemini": _Voice(says_retry_after=False),
+    "plain": _Voice(says_retry_after=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """All that an error body can be made of."""
+
+    dialect_name: str
+    kind: FaultKind
+    fault: Fault
+    request_id: str
+    reading: LimitReading | None
+
+    @property
+    def counted(self) -> str | None:
+        """The resource as prose has it: `input tokens`."""
+        return _PROSE.get(self.fault.resource) if self.fault.resource is not None else None
+
+    @property
+    def period_s(self) -> float:
+        """Period of the limit that was hit; the dialect's own where nobody gave the limit."""
+        if self.reading is not None and self.reading.period_s is not None:
+            return self.reading.period_s
+        dialect = DIALECTS[self.dialect_name]
+        requests = self.fault.resource == "requests"
+        return (dialect.requests_period_s if requests else dialect.tokens_period_s) or MINUTE_S
+
+    @property
+    def unit(self) -> str:
+        """The period as prose has it; one that has no name is told as a minute."""
+        return _UNITS.get(self.period_s, "minute")
+
+    @property
+    def limit(self) -> float | None:
+        """The limit that was hit, where it was given."""
+        return None if self.reading is None else self.reading.limit
+
+
+_PROSE: Final[dict[Resource, str]] = {
+    "requests": "requests",
+    "input": "input tokens",
+    "output": "output tokens",
+    "tokens": "tokens",
+}
+
+
+def _json(status: int, body: dict[str, object]) -> tuple[int, bytes]:
+    return status, json.dumps(body).encode()
+
+
+_ANTHROPIC_TYPES: Final[dict[FaultKind, tuple[int, str, str]]] = {
+    "rate": (429, "rate_limit_error", "This request would exceed your account's rate limit."),
+    "concurrency": (
+        429,
+        "rate_limit_error",
+        "Number of concurrent connections has exceeded your rate limit. Please try again later.",
+    ),
+    "spend_cap": (429, "rate_limit_error", "You have reached your monthly spend limit."),
+    "overload": (529, "overloaded_error", "Overloaded"),
+    "billing": (402, "billing_error", "There is an issue with your billing information."),
+    "request": (400, "invalid_request_error", "Invalid request."),
+    "server": (500, "api_error", "Internal server error"),
+    "timeout": (504, "timeout_error", "Request timed out."),
+}
+
+
+def _anthropic_error(said: _Refused) -> tuple[int, bytes]:
+    status, kind, message = _ANTHROPIC_TYPES[said.kind]
+    if said.kind == "rate" and said.counted is not None:
+        amount = "" if said.limit is None else f"{floor(said.limit):,} "
+        message = (
+            f"This request would exceed your organization's rate limit of "
+            f"{amount}{said.counted} per {said.unit}."
+        )
+    error: dict[str, object] = {"type": kind, "message": _own_words(said, message)}
+    if said.kind == "spend_cap":
+        error["details"] = {"error_code": "enforced_spend_limit_reached"}
+    return _json(status, {"type": "error", "error": error, "request_id": said.request_id})
+
+
+_OPENAI_TYPES: Final[dict[FaultKind, tuple[int, str, str | None, str]]] = {
+    "rate": (429, "rate_limit_error", "rate_limit_exceeded", "Rate limit reached."),
+    "concurrency": (
+        429,
+        "requests",
+        "rate_limit_exceeded",
+        "Concurrency limit reached for requests.",
+    ),
+    "spend_cap": (
+        429,
+        "insufficient_quota",
+        "organization_spend_limit_exceeded",
+        "Your organization has reached its spend limit.",
+    ),
+    "billing": (
+        429,
+        "insufficient_quota",
+        "insufficient_quota",
+        "You exceeded your current quota, please check your plan and billing details.",
+    ),
+    "overload": (503, "server_error", "server_is_overloaded", "The engine is overloaded."),
+    "request": (400, "invalid_request_error", None, "Invalid request."),
+    "server": (500, "server_error", None, "The server had an error while processing your request."),
+    "timeout": (504, "server_error", None, "The request timed out."),
+}
+
+
+def _openai_error(said: _Refused) -> tuple[int, bytes]:
+    status, kind, code, message = _OPENAI_TYPES[said.kind]
+    if said.kind == "rate" and said.counted is not None:
+        kind = "requests" if said.fault.resource == "requests" else "tokens"
+        unit = "min" if said.unit == "minute" else said.unit
+        short = "".join(word[0].upper() for word in (*said.counted.split(), "per", unit))
+        message = f"Rate limit reached on {said.counted} per {unit} ({short})"
+        message += f"{_limit_used_requested(said)}."
+    if said.kind in ("rate", "concurrency") and said.fault.retry_after_s is not None:
+        message += f" Please try again in {go_duration(said.fault.retry_after_s)}."
+    if said.kind == "server":
+        message += f" (request ID {said.request_id})"
+    error = {"message": _own_words(said, message), "type": kind, "param": None, "code": code}
+    return _json(status, {"error": error})
+
+
+def _limit_used_requested(said: _Refused) -> str:
+    """`: Limit 10000, Used 8554, Requested 3082`.
+
+    OpenAI asks to wait until used + requested fits: wait = (used + requested - limit) / refill.
+    """
+    reading = said.reading
+    if reading is None or reading.limit is None or reading.remaining is None:
+        return ""
+    short_by = (said.fault.retry_after_s or 0.0) * reading.limit / said.period_s
+    limit, used = floor(reading.limit), ceil(reading.limit - reading.remaining)
+    return f": Limit {limit}, Used {used}, Requested {min(limit, ceil(limit - used + short_by))}"
+
+
+def _cerebras_error(said: _Refused) -> tuple[int, bytes]:
+    """OpenAI's fields without the object around them."""
+    status, kind, code, message = _OPENAI_TYPES[said.kind]
+    param = None
+    if said.kind == "rate" and said.counted is not None:
+        kind, param = "too_many_requests_error", "quota"
+        code = f"{'request' if said.fault.resource == 'requests' else 'token'}_quota_exceeded"
+        message = f"{said.counted.capitalize()} per {said.unit} limit exceeded."
+    body = {"message": _own_words(said, message), "type": kind, "param": param, "code": code}
+    return _json(402 if said.kind == "billing" else status, dict(body))
+
+
+_GEMINI_TYPES: Final[dict[FaultKind, tuple[int, str, str]]] = {
+    "rate": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota)."),
+    "concurrency": (429, "RESOURCE_EXHAUSTED", "Too many concurrent requests."),
+    "spend_cap": (403, "PERMISSION_DENIED", "This project is over its budget."),
+    "billing": (403, "PERMISSION_DENIED", "This API method requires billing to be enabled."),
+    "overload": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
+    "request": (400, "INVALID_ARGUMENT", "Invalid request."),
+    "server": (500, "INTERNAL", "An internal error has occurred."),
+    "timeout": (504, "DEADLINE_EXCEEDED", "The request timed out."),
+}
+_GOOGLE_RPC: Final = "type.googleapis.com/google.rpc"
+
+
+def _gemini_error(said: _Refused) -> tuple[int, bytes]:
+    """Gemini has no headers: quota and wait are in the details."""
+    status, word, message = _GEMINI_TYPES[said.kind]
+    details: list[dict[str, object]] = []
+    if said.kind == "rate" and said.counted is not None:
+        details.append({"@type": f"{_GOOGLE_RPC}.QuotaFailure", "violations": [_violation(said)]})
+    if said.kind in ("rate", "concurrency") and said.fault.retry_after_s is not None:
+        message += f" Please retry in {said.fault.retry_after_s:.6f}s."
+        delay = f"{floor(said.fault.retry_after_s)}s"
+        details.append({"@type": f"{_GOOGLE_RPC}.RetryInfo", "retryDelay": delay})
+    if said.kind in ("spend_cap", "billing"):
+        details.append({"@type": f"{_GOOGLE_RPC}.ErrorInfo", "reason": "BILLING_DISABLED"})
+    error: dict[str, object] = {
+        "code": status,
+        "message": _own_words(said, message),
+        "status": word,
+    }
+    if details:
+        error["details"] = details
+    return _json(status, {"error": error})
+
+
+def _violation(said: _Refused) -> dict[str, object]:
+    period = said.unit.capitalize()
+    side = {"input": "Input", "output": "Output"}.get(said.fault.resource or "", "")
+    quota_id = f"GenerateContent{side}TokensPerModelPer{period}"
+    if said.fault.resource == "requests":
+        quota_id = f"GenerateRequestsPer{period}PerProjectPerModel"
+    violation: dict[str, object] = {"quotaId": quota_id}
+    if said.limit is not None:
+        violation["quotaValue"] = str(floor(said.limit))
+    return violation
+
+
+def _plain_error(said: _Refused) -> tuple[int, bytes]:
+    """A local server behind a proxy: the proxy refuses in text or HTML, the server in JSON."""
+    status, kind, _, message = _OPENAI_TYPES[said.kind]
+    if said.kind in ("rate", "concurrency"):
+        return 429, b"Too Many Requests"
+    if said.kind == "overload":
+        return 503, b"<html><body><h1>503 Service Unavailable</h1></body></html>"
+    if said.kind in ("spend_cap", "billing"):
+        status = 402
+    error = {"message": _own_words(said, message), "type": kind, "param": None, "code": status}
+    return _json(status, {"error": error})
+
+
+def _own_words(said: _Refused, message: str) -> str:
+    """A fault of the call or of the server is told in the fault's own words, if it has any."""
+    return (
+        said.fault.detail if said.kind in ("request", "server") and said.fault.detail else message
+    )
+
+
+_SHAPES: Final[dict[str, Callable[[_Refused], tuple[int, bytes]]]] = {
+    "anthropic": _anthropic_error,
+    "openai": _openai_error,
+    "groq": _openai_error,
+    "cerebras": _cerebras_error,
+    "gemini": _gemini_error,
+    "plain": _plain_error,
+}

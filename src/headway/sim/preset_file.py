@@ -1,0 +1,384 @@
+"""Reads a provider or a workload from a YAML or JSON file, or says in one sentence what is wrong.
+
+Laws:
+- A file has the keys of the record that it becomes and no others: a key that nobody reads is a
+  mistake of the reader or of the writer, so it is refused.
+- What is refused is refused with the file, the line, the path of the value and what is allowed.
+- Nothing in a file is executed, imported or expanded; only as deep as the records go is it read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from json import JSONDecodeError, loads
+from math import inf
+from os.path import isfile
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)  # fmt: skip
+
+from headway.base.numbers import number_of
+from headway.base.values import Limit
+from headway.errors import BadPresetError, PlanError, UnknownPresetError, did_you_mean
+from headway.pacing.headers import DIALECTS
+from headway.sim.presets import (  # fmt: skip
+    PROVIDERS,
+    WORKLOADS,
+    PresetTask,
+    ProviderPreset,
+    UnpacedClient,
+    WorkloadPreset,
+)
+from headway.sim.provider import ProviderSpec
+from headway.sim.rehearsal import WorkloadSpec
+
+if TYPE_CHECKING:
+    from yaml.nodes import Node
+
+T = TypeVar("T")
+
+FILE_BYTES_MAX: Final = 100_000
+"""A preset takes a page; a larger file is something else and would take seconds to refuse."""
+
+NAME_CHARS_MAX: Final = 200
+CALLS_MAX: Final = 1_000_000
+"""More calls than this do not fit into memory as a rehearsal."""
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+NOT_READ: Final = frozenset(("source",))
+"""Fields that a record has for others than the writer of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers that a field may have."""
+
+    least: float = 0.0
+    most: float = 1e12
+    above: bool = False
+    """Whether `least` itself is too small."""
+    endless: bool = False
+    """Whether `inf` is allowed as well."""
+
+    def holds(self, number: float) -> bool:
+        if number == inf:
+            return self.endless
+        return self.least <= number <= self.most and not (self.above and number == self.least)
+
+    def __str__(self) -> str:
+        if self.most < 1e12:
+            return f"from {self.least:g} to {self.most:g}"
+        return f"{'more than' if self.above else 'at least'} {self.least:g}"
+
+
+_POSITIVE: Final = Range(above=True)
+_SPREAD: Final = Range(0.0, 3.0)
+_ONE_OR_MORE: Final = Range(1.0)
+RANGES: Final[Mapping[str, Range]] = {
+    "amount": _POSITIVE,
+    "burst": _POSITIVE,
+    "calls": Range(1, 100_000),
+    "changes": _POSITIVE,
+    "growth": _ONE_OR_MORE,
+    "hang_share": Range(0.0, 1.0),
+    "input_error": Range(0.0, 1.0),
+    "input_spread": _SPREAD,
+    "input_tokens": _ONE_OR_MORE,
+    "luck_spread": _SPREAD,
+    "max_tokens": _ONE_OR_MORE,
+    "off_s": Range(endless=True),
+    "on_s": Range(above=True, endless=True),
+    "output_follows": Range(0.0, 2.0),
+    "output_spread": _SPREAD,
+    "output_tokens": _ONE_OR_MORE,
+    "output_tokens_most": Range(),
+    "per_output_token_s": _POSITIVE,
+    "period_s": _POSITIVE,
+    "retry_first_s": _POSITIVE,
+    "retry_growth": Range(1.0, 100.0),
+    "share": Range(0.0, 1.0),
+    "tasks": Range(1, 100_000),
+    "tick_s": Range(0.01, 3600.0),
+    "timeout_s": Range(above=True, endless=True),
+    "window_s": _POSITIVE,
+}
+"""By field; a number of any other field is at least 0."""
+
+
+def find_provider(name: str) -> ProviderPreset:
+    """The provider preset of this name, or the one in this file."""
+    if name in PROVIDERS:
+        return PROVIDERS[name]
+    _must_be_file(name, "provider", PROVIDERS)
+    reader = _Reader(name)
+    spec = reader.record(reader.root, ProviderSpec, "", ("about",))
+    _check(spec, reader)
+    limits, hidden = _gauged(spec.terms.limits), _gauged(spec.terms.hidden)
+    terms = replace(spec.terms, limits=limits, hidden=hidden)
+    return ProviderPreset(reader.text("about", f"read from {name}"), replace(spec, terms=terms))
+
+
+def find_workload(name: str) -> WorkloadPreset:
+    """The workload preset of this name, or the one in this file."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    _must_be_file(name, "workload", WORKLOADS)
+    reader = _Reader(name)
+    spec = reader.record(reader.root, WorkloadSpec, "", ("about", "agents", "client"))
+    client = reader.part("client", UnpacedClient) or UnpacedClient()
+    agents = reader.part("agents", tuple[PresetTask, ...]) or ()
+    preset = WorkloadPreset(reader.text("about", f"read from {name}"), spec, agents, client)
+    total = sum(agent.calls for agent in agents) if agents else spec.tasks * spec.calls
+    if total > CALLS_MAX:
+        raise reader.wrong(reader.root, f"{total:,} calls are more than {CALLS_MAX:,}")
+    try:
+        if agents:
+            preset.draw(0)
+    except PlanError as error:
+        raise reader.wrong(reader.node_at("agents"), error.message, error.hint) from error
+    return preset
+
+
+def _must_be_file(name: str, what: str, presets: Mapping[str, object]) -> None:
+    path = Path(name)
+    if "/" not in name and path.suffix not in SUFFIXES and not isfile(name):
+        hint = did_you_mean(name, presets)
+        raise UnknownPresetError(f"there is no {what} preset `{_shown(name)}`", hint=hint)
+
+
+def _gauged(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """What is held is counted by a gauge, whatever else was written."""
+    return tuple(
+        replace(limit, kind="gauge", period_s=0.0) if limit.resource == "concurrency" else limit
+        for limit in limits
+    )
+
+
+def _check(spec: ProviderSpec, reader: _Reader) -> None:
+    """What no single field can say."""
+    kinds, outages, limits = "faults.kinds", "faults.outages", "terms.limits"
+    if not spec.faults.kinds:
+        raise reader.wrong(reader.node_at(kinds), f"`{kinds}` is empty: name at least one")
+    for begin, end in spec.faults.outages:
+        if begin >= end:
+            message = f"`{outages}` has one that ends at {end:g}, before it begins at {begin:g}"
+            raise reader.wrong(reader.node_at(outages), message)
+    names = [limit.name for limit in _gauged(spec.terms.limits)]
+    for name in names:
+        if names.count(name) > 1:
+            raise reader.wrong(reader.node_at(limits), f"`{limits}` has `{name}` twice")
+    for limit in spec.terms.limits + spec.terms.hidden:
+        if limit.kind == "gauge" and limit.resource != "concurrency":
+            message = f"`{limit.resource}` cannot be a gauge: only concurrency is given back"
+            raise reader.wrong(reader.node_at("terms"), message)
+
+
+def _content(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadPresetError(f"cannot read the file: {error.strerror}", where=name) from error
+    except ValueError as error:
+        raise BadPresetError("this cannot be the name of a file", where=name) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise BadPresetError(f"the file is larger than {FILE_BYTES_MAX:,} bytes", where=name)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadPresetError("the file is not UTF-8 text", where=name) from error
+
+
+class _Reader:
+    """One file on its way to a record."""
+
+    __slots__ = ("_name", "_path", "root")
+
+    def __init__(self, name: str) -> None:
+        self._name = _shown(name)
+        self._path = Path(name)
+        self.root = self._parsed(_content(self._path, self._name))
+
+    def __repr__(self) -> str:
+        return f"<_Reader {self._name}>"
+
+    def wrong(self, node: Node, message: str, hint: str | None = None) -> BadPresetError:
+        """The one sentence: what, and in which line."""
+        return BadPresetError(message, where=f"{self._name}:{node.start_mark.line + 1}", hint=hint)
+
+    def record(self, node: Node, kind: type[T], path: str, others: tuple[str, ...] = ()) -> T:
+        """A mapping as the record that it stands for; `others` are keys of somebody else."""
+        hints = get_type_hints(kind)
+        known = [field.name for field in fields(cast("type[ProviderSpec]", kind))]
+        known = [name for name in known if name not in NOT_READ]
+        values: dict[str, object] = {}
+        for key, child, place in self._pairs(node, path):
+            if key in known:
+                values[key] = self.value(child, hints[key], _joined(path, key))
+            elif key not in others:
+                hint = did_you_mean(key, (*known, *others))
+                raise self.wrong(place, f"there is no key `{_joined(path, key)}`", hint)
+        if not path:
+            values.setdefault("name", self._path.stem)
+        needed = [name for name in _needed(kind) if name not in values]
+        if needed:
+            raise self.wrong(node, f"`{_joined(path, needed[0])}` is missing")
+        return kind(**values)
+
+    def value(self, node: Node, hint: object, path: str) -> object:
+        """A value of the type that a field has."""
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin is UnionType:
+            hint = next(kind for kind in inner if kind is not NoneType)
+            return self.value(node, hint, path)
+        if origin is tuple:
+            return self._listed(node, inner, path)
+        if isinstance(hint, type) and is_dataclass(hint):
+            return self.record(node, cast("type[object]", hint), path)
+        text = self._scalar(node, path)
+        if origin is Literal:
+            return self._chosen(node, text, inner, path)
+        if hint is bool:
+            return self._chosen(node, text.lower(), ("true", "false"), path) == "true"
+        if path == "dialect":
+            return self._chosen(node, text, tuple(DIALECTS), path)
+        if hint is str:
+            return self._name_of(node, text, path)
+        return self._number(node, text, path, hint is int)
+
+    def part(self, key: str, hint: type[T]) -> T | None:
+        """The value of one top-level key, if it is there."""
+        for name, child, _ in self._pairs(self.root, ""):
+            if name == key:
+                return cast("T", self.value(child, hint, key))
+        return None
+
+    def text(self, key: str, otherwise: str) -> str:
+        """The text of one top-level key."""
+        return self.part(key, str) or _shown(otherwise)
+
+    def node_at(self, path: str) -> Node:
+        """The node that a path leads to, or the last one on the way that is there."""
+        from yaml.nodes import MappingNode
+
+        node = self.root
+        for key in path.split("."):
+            if not isinstance(node, MappingNode):
+                break
+            node = next((child for name, child in node.value if name.value == key), node)
+        return node
+
+    def _parsed(self, content: str) -> Node:
+        import yaml
+
+        try:
+            if self._path.suffix == ".json":
+                loads(content)
+                # Outside of strings, where a tab is white space, YAML does not take it.
+                content = content.replace("\t", " ")
+            root = yaml.compose(content, Loader=yaml.SafeLoader)
+        except JSONDecodeError as error:
+            where = f"{self._name}:{error.lineno}"
+            raise BadPresetError(f"this is not JSON: {error.msg}", where=where) from error
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = self._name if mark is None else f"{self._name}:{mark.line + 1}"
+            raise BadPresetError(f"this is not YAML: {error.problem}", where=where) from error
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise BadPresetError("this is neither YAML nor JSON", where=self._name) from error
+        if root is None:
+            raise BadPresetError("the file is empty", where=self._name)
+        return root
+
+    def _pairs(self, node: Node, path: str) -> Iterator[tuple[str, Node, Node]]:
+        from yaml.nodes import MappingNode
+
+        if not isinstance(node, MappingNode):
+            what = f"`{path}`" if path else "the file"
+            raise self.wrong(node, f"{what} must have keys and values: `key: value`")
+        seen: set[str] = set()
+        for key, child in node.value:
+            name = self._scalar(key, path or "a key")
+            if name in seen:
+                raise self.wrong(key, f"`{_joined(path, name)}` is there twice")
+            seen.add(name)
+            yield name, child, key
+
+    def _listed(self, node: Node, inner: tuple[object, ...], path: str) -> tuple[object, ...]:
+        from yaml.nodes import SequenceNode
+
+        if not isinstance(node, SequenceNode):
+            raise self.wrong(node, f"`{path}` must be a list: `[...]`")
+        if inner[-1] is ...:
+            hints = inner[:1] * len(node.value)
+        elif len(node.value) == len(inner):
+            hints = inner
+        else:
+            raise self.wrong(node, f"`{path}` must have {len(inner)} values, not {len(node.value)}")
+        return tuple(
+            self.value(child, hint, f"{path}[{index}]")
+            for index, (child, hint) in enumerate(zip(node.value, hints, strict=True))
+        )
+
+    def _scalar(self, node: Node, path: str) -> str:
+        from yaml.nodes import ScalarNode
+
+        if not isinstance(node, ScalarNode):
+            raise self.wrong(node, f"`{path}` must be one value, not a list or a mapping")
+        return str(node.value)
+
+    def _chosen(self, node: Node, text: str, choices: tuple[object, ...], path: str) -> str:
+        if text not in choices:
+            hint = did_you_mean(text, [str(choice) for choice in choices])
+            raise self.wrong(node, f"`{path}` is `{_shown(text)}`", hint)
+        return text
+
+    def _name_of(self, node: Node, text: str, path: str) -> str:
+        if not text or not text.isprintable() or len(text) > NAME_CHARS_MAX:
+            message = f"`{path}` must be 1 to {NAME_CHARS_MAX} printable characters"
+            raise self.wrong(node, message)
+        return text
+
+    def _number(self, node: Node, text: str, path: str, is_whole: bool) -> float:
+        number = number_of(text)
+        name = path.rpartition(".")[2].partition("[")[0]
+        allowed = RANGES.get(name, Range())
+        if number is None or not allowed.holds(number):
+            raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be {allowed}")
+        if not is_whole:
+            return number
+        if number != int(number):
+            raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be a whole number")
+        return int(number)
+
+
+def _needed(kind: type) -> list[str]:
+    """The fields without a default, in order."""
+    from dataclasses import MISSING
+
+    return [
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    ]
+
+
+def _joined(path: str, key: str) -> str:
+    return _shown(f"{path}.{key}" if path else key)
+
+
+def _shown(text: str) -> str:
+    """Text of a stranger, cut to length and without what a terminal would obey."""
+    cut = text if len(text) <= NAME_CHARS_MAX else text[: NAME_CHARS_MAX - 1] + "…"
+    return "".join(char if char.isprintable() else "?" for char in cut)

@@ -1,0 +1,362 @@
+"""A model that answers by rules: real computation over the text it was sent, and nothing executed.
+
+Laws:
+- The first rule that matches answers; a text that none matches is answered with filler.
+- A file has the keys below and no others. Names in braces are looked up in a fixed table.
+
+    rules:
+      - contains: count the words            # or `regex:`, or both; neither: always
+        on: last                             # the last turn; or `all` of the conversation;
+                                             # or `result`: what the tools that were used gave
+        within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
+        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once; `{tally}`
+                                             # says how often, `rows` has its named groups
+        answer: '{words} words, {lines} lines, {found}'
+        json: {words: words, names: found}   # instead of `answer`
+        use: {shell: 'wc {found}'}           # beside `answer`: the first of these tools that the
+                                             # client offers; a rule whose tools it does not
+                                             # offer, or has used already, does not match
+        tokens: 120                          # filled up or cut to so many tokens
+        faults: [cut]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from typing import Final
+
+from headway.errors import BadPresetError, BadValueError, did_you_mean
+from headway.sim.delivery import must_be_kind
+from headway.sim.models import (
+    SHELL,
+    TOKENS_MAX,
+    ModelReply,
+    asked,
+    command_of,
+    episode_of,
+    shell_of,
+    use_of,
+)
+from headway.sim.truth import count, filler, pieces_of
+from headway.wire.values import Conversation, ToolUse
+
+FILE_BYTES_MAX: Final = 1_000_000
+RULES_MAX: Final = 1000
+FOUND_MAX: Final = 10_000
+"""The most that `{found}` lists."""
+
+UNMATCHED_TOKENS: Final = 50
+"""How much filler answers a text that no rule matches."""
+
+PLACES: Final = ("last", "all", "result")
+KEYS: Final = (
+    "contains", "regex", "on", "within", "find", "answer", "json", "use", "tokens", "faults",
+)  # fmt: skip
+_FLAGS: Final = re.MULTILINE | re.DOTALL
+_NAME: Final = re.compile(r"\{([a-z]+(?:\.\w+)?)\}")
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+_NAMED: Final = re.compile(r'"(\w+)": *(-?\d+(?:\.\d+)?)')
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptInput:
+    """What a rule computes over."""
+
+    text: str
+    match: re.Match[str] | None
+    tally: Mapping[str, int]
+    """What `find` found, sorted, and how often."""
+    digest: str
+    turns: int
+    shell: str | None = None
+    """The name of the shell that the client offers."""
+    rows: tuple[Mapping[str, object], ...] = ()
+    """The named groups of `find`, wherever the last of them was found, in order."""
+
+
+def _numbers(seen: ScriptInput) -> list[float]:
+    texts = _NUMBER.findall(seen.text)
+    return [_number(text) for text in texts]
+
+
+def _sums(seen: ScriptInput) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for name, text in _NAMED.findall(seen.text):
+        sums[name] = sums.get(name, 0) + _number(text)
+    return dict(sorted(sums.items()))
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
+
+
+VALUES: Final[Mapping[str, Callable[[ScriptInput], object]]] = {
+    "words": lambda seen: len(seen.text.split()),
+    "lines": lambda seen: len(seen.text.splitlines()),
+    "bytes": lambda seen: len(seen.text.encode("utf-8", "replace")),
+    "chars": lambda seen: len(seen.text),
+    "tokens": lambda seen: count(seen.text),
+    "numbers": _numbers,
+    "sum": lambda seen: sum(_numbers(seen)),
+    "sums": _sums,
+    "largest": lambda seen: max(_numbers(seen), default=0),
+    "found": lambda seen: list(seen.tally),
+    "count": lambda seen: len(seen.tally),
+    "tally": lambda seen: dict(seen.tally),
+    "rows": lambda seen: [dict(row) for row in seen.rows],
+    "text": lambda seen: seen.text,
+    "hash": lambda seen: seen.digest,
+    "seal": lambda seen: sha256(seen.text.encode("utf-8", "replace")).hexdigest(),
+    "turns": lambda seen: seen.turns,
+}
+"""What can stand in braces; beside these, `{group.1}` and `{group.name}` of `regex`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRule:
+    """When to answer, and what."""
+
+    contains: str | None = None
+    regex: re.Pattern[str] | None = None
+    on: str = "last"
+    within: re.Pattern[str] | None = None
+    find: re.Pattern[str] | None = None
+    answer: str = ""
+    json: object = None
+    tokens: int | None = None
+    faults: tuple[str, ...] = ()
+    use: Mapping[str, object] = field(default_factory=dict)
+    """What each of the tools is to be given."""
+
+    def reply(self, conversation: Conversation, digest: str) -> ModelReply | None:
+        """The answer, or None if this rule has nothing to say."""
+        tool, text = self._tool(conversation), self._text(conversation)
+        if text is None or (self.use and tool is None):
+            return None
+        if self.contains is not None and self.contains not in text:
+            return None
+        match = self.regex.search(text) if self.regex is not None else None
+        if self.regex is not None and match is None:
+            return None
+        inner = self.within.search(text) if self.within is not None else None
+        if inner is not None:
+            text = inner[1] if inner.re.groups else inner[0]
+        seen = ScriptInput(text, match, _tally(self.find, text), digest, len(conversation.turns),
+                    shell_of(conversation), _rows(self.find, text))  # fmt: skip
+        said = _rendered(self.answer, seen)
+        if self.json is not None:
+            said = dumps(_computed(self.json, seen), ensure_ascii=False)
+        pieces = pieces_of(said)
+        if self.tokens is not None:
+            more = filler(max(0, self.tokens - len(pieces)), int(digest[:8], 16))
+            pieces = (pieces + [f" {word.strip()}" for word in more])[: self.tokens]
+        return ModelReply(pieces, self.faults, self._uses(tool, seen))
+
+    def _text(self, conversation: Conversation) -> str | None:
+        """What the rule looks at; None where it looks at results and there are none."""
+        if self.on == "result":
+            results = episode_of(conversation).results
+            return "\n".join(results) if results else None
+        return conversation.text if self.on == "all" else asked(conversation)
+
+    def _tool(self, conversation: Conversation) -> str | None:
+        """The first of the rule's tools that is offered, under the rule's name for it."""
+        if not self.use or episode_of(conversation).results:
+            return None
+        offered = {*conversation.tools, *((SHELL,) if shell_of(conversation) else ())}
+        return next((name for name in self.use if name in offered), None)
+
+    def _uses(self, tool: str | None, seen: ScriptInput) -> tuple[ToolUse, ...]:
+        if tool is None:
+            return ()
+        given = self.use[tool]
+        if tool == SHELL and isinstance(given, str):
+            return (command_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+        return (use_of(tool, _computed(given, seen), seen.digest),)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Rules, in order."""
+
+    rules: tuple[ScriptRule, ...]
+
+    def reply(self, conversation: Conversation, digest: str) -> ModelReply:
+        for rule in self.rules:
+            found = rule.reply(conversation, digest)
+            if found is not None:
+                return found
+        return ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
+
+
+def read_script(name: str) -> Script:
+    """The script in a file."""
+    import yaml
+
+    try:
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise BadPresetError(f"cannot read the script: {error.strerror}", where=name) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise BadPresetError(f"a script has at most {FILE_BYTES_MAX:,} bytes", where=name)
+    try:
+        found = yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        message = f"this is not YAML: {error.problem}"
+        raise BadPresetError(message, where=f"{name}{line}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise BadPresetError("this is not YAML", where=name) from error
+    return parse_script(found, name)
+
+
+def parse_script(found: object, where: str = "script") -> Script:
+    """The script in what a YAML file holds."""
+    listed = found.get("rules") if isinstance(found, dict) and set(found) == {"rules"} else None
+    if not isinstance(listed, list) or not 0 < len(listed) <= RULES_MAX:
+        hint = "begin the file with `rules:` and a list of rules"
+        raise BadPresetError("a script is a list of rules", where=where, hint=hint)
+    rules = []
+    for number, item in enumerate(listed, start=1):
+        try:
+            rules.append(_rule(item))
+        except BadValueError as error:
+            place = f"{where}, rule {number}"
+            raise BadPresetError(error.message, where=place, hint=error.hint) from error
+    return Script(tuple(rules))
+
+
+def _rule(item: object) -> ScriptRule:
+    if not isinstance(item, dict):
+        raise BadValueError("a rule has keys and values", hint="write `- answer: yes`")
+    # YAML 1.1 reads a bare `on` as true.
+    item = {("on" if key is True else key): value for key, value in item.items()}
+    for key in item:
+        if key not in KEYS:
+            hint = did_you_mean(str(key), KEYS)
+            raise BadValueError(f"a rule has no key `{key}`", hint=hint)
+    texts = {key: item[key] for key in ("contains", "regex", "within", "find", "answer", "on")
+             if key in item}  # fmt: skip
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise BadValueError(f"`{key}` must be text", hint="put it between quotes")
+    if texts.get("on", "last") not in PLACES:
+        raise BadValueError(f"`on` is `{texts['on']}`", hint=f"choose from: {', '.join(PLACES)}")
+    tokens, faults = item.get("tokens"), item.get("faults", [])
+    if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= TOKENS_MAX):
+        raise BadValueError(f"`tokens` must be a whole number from 1 to {TOKENS_MAX:,}")
+    if not isinstance(faults, list):
+        raise BadValueError("`faults` must be a list", hint="write `faults: [cut]`")
+    regex, use = _pattern(texts, "regex"), _tools(item.get("use", {}))
+    for text in _strings((item.get("answer", ""), item.get("json"), use)):
+        _check_names(text, regex)
+    return ScriptRule(
+        texts.get("contains"), regex, texts.get("on", "last"),
+        _pattern(texts, "within"), _pattern(texts, "find"), texts.get("answer", ""),
+        item.get("json"), tokens, tuple(must_be_kind(str(kind)) for kind in faults),
+        use,
+    )  # fmt: skip
+
+
+def _tools(found: object) -> Mapping[str, object]:
+    """What `use` says: names of tools, and for each the object or the command that it is given."""
+    given = found if isinstance(found, dict) else {"": None}
+    for name, value in given.items():
+        is_command = name == SHELL and isinstance(value, str)
+        if not isinstance(name, str) or not (is_command or isinstance(value, dict)):
+            hint = "write `use: {shell: ls}` or `use: {Read: {file_path: a.txt}}`"
+            raise BadValueError("`use` says what each tool is given", hint=hint)
+    return given
+
+
+def _pattern(texts: Mapping[str, str], key: str) -> re.Pattern[str] | None:
+    if key not in texts:
+        return None
+    try:
+        return re.compile(texts[key], _FLAGS)
+    except re.error as error:
+        raise BadValueError(f"`{key}` is not a regular expression: {error}") from error
+
+
+def _strings(value: object) -> list[str]:
+    """All texts in a value, however deep."""
+    if isinstance(value, str):
+        return [value]
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(inner, list | tuple):
+        return [text for part in inner for text in _strings(part)]
+    return []
+
+
+def _check_names(text: str, regex: re.Pattern[str] | None) -> None:
+    for name in _NAME.findall(text):
+        if name in VALUES:
+            continue
+        head, _, group = name.partition(".")
+        if head != "group":
+            hint = did_you_mean(name, VALUES)
+            raise BadValueError(f"nothing is called `{{{name}}}`", hint=hint)
+        groups = regex.groups if regex is not None else 0
+        named = regex.groupindex if regex is not None else {}
+        if group not in named and not (group.isdigit() and int(group) <= groups):
+            raise BadValueError(f"`regex` has no group for `{{{name}}}`")
+
+
+def _tally(pattern: re.Pattern[str] | None, text: str) -> dict[str, int]:
+    if pattern is None:
+        return {}
+    each = Counter(match[1 if pattern.groups else 0] for match in pattern.finditer(text))
+    return dict(sorted((part, times) for part, times in each.items() if part)[:FOUND_MAX])
+
+
+def _rows(pattern: re.Pattern[str] | None, text: str) -> tuple[Mapping[str, object], ...]:
+    """The named groups of a pattern at each place where its last one is found; those that are not
+    found there are what they were before, as under a heading. Digits are a number."""
+    rows: list[Mapping[str, object]] = []
+    groups = list(pattern.groupindex) if pattern is not None else []
+    row: dict[str, object] = {}
+    for match in pattern.finditer(text) if pattern is not None and groups else ():
+        found = {name: value for name, value in match.groupdict().items() if value is not None}
+        row |= {name: int(value) if value.isdecimal() else value for name, value in found.items()}
+        if groups[-1] in found and len(rows) < FOUND_MAX:
+            rows.append(dict(row))
+    return tuple(rows)
+
+
+def _value(name: str, seen: ScriptInput) -> object:
+    compute = VALUES.get(name)
+    if compute is not None:
+        return compute(seen)
+    group = name.partition(".")[2]
+    if seen.match is None:
+        return ""
+    return seen.match[int(group) if group.isdigit() else group] or ""
+
+
+def _rendered(template: str, seen: ScriptInput) -> str:
+    def shown(match: re.Match[str]) -> str:
+        value = _value(match[1], seen)
+        if isinstance(value, dict):
+            value = [f"{name}: {number}" for name, number in value.items()]
+        if match[1] == "rows":
+            return "\n".join(f"- {': '.join(map(str, row.values()))}" for row in seen.rows)
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return _NAME.sub(shown, template)
+
+
+def _computed(value: object, seen: ScriptInput) -> object:
+    """A value of `json`: a name alone is computed, a text with braces is filled in."""
+    if isinstance(value, str):
+        return VALUES[value](seen) if value in VALUES else _rendered(value, seen)
+    if isinstance(value, dict):
+        return {str(key): _computed(inner, seen) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_computed(inner, seen) for inner in value]
+    return value

@@ -1,0 +1,434 @@
+"""The simulated provider behind real HTTP: all wires, any number of accounts, one event loop.
+
+Laws:
+- A call that was accepted ends in the provider exactly once: written to its end, or cancelled
+  when its client has gone.
+- What is reported to a client is what `/truth` says was reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from json import dumps, loads
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
+
+from aiohttp import web
+
+import headway
+from headway.base.values import Reading, Sketch
+from headway.client.http_server import ask_for_body, large_request, served_in_thread
+from headway.errors import BadValueError, ProviderError, WireError
+from headway.sim.delivery import (  # fmt: skip
+    AT_THE_DOOR,
+    HEADER,
+    JSON,
+    NEVER,
+    SLOW_START,
+    TOKENS_MIN,
+    Clockwork,
+    Counter,
+    Mischief,
+    Place,
+    PromptCache,
+    ServedExchange,
+    Speaker,
+    deliver,
+    parse_kinds,
+)
+from headway.sim.models import NAMES, SimulatedModels
+from headway.sim.provider import ProviderSpec, ProviderStatistics, Refused, SimulatedCall
+from headway.sim.truth import (
+    ACCOUNTS_MAX,
+    ARRIVALS_MAX,
+    AccountRecord,
+    Truth,
+    Visit,
+    input_tokens,
+    lines,
+    told,
+)
+from headway.wire import answer as write
+from headway.wire import read
+from headway.wire.values import Answer, Conversation, Route, WireName
+
+OUTPUT_TOKENS_MAX: Final = 8192
+"""What a provider that reserves `max_tokens` reserves for a call that gives none."""
+
+FIRST_BYTE_S_MIN: Final = 1e-4
+PER_TOKEN_S_MIN: Final = 1e-6
+"""The provider divides by both."""
+
+SHUTDOWN_S: Final = 0.2
+"""How long answers under way may go on when the server stops."""
+
+LABEL_CHARS_MAX: Final = 100
+ARRIVALS_SHOWN: Final = 1000
+"""Lines of the arrival log in `/truth` unless more are asked for."""
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be taken up: a client opens a thousand at once."""
+
+GONE: Final = 499
+"""Nobody reads it: the client has closed the connection."""
+
+_ID_PREFIX: Final[dict[WireName, str]] = {
+    "anthropic": "msg_",
+    "openai-chat": "chatcmpl-",
+    "openai-responses": "resp_",
+    "gemini": "",
+}
+_DIALECTS: Final[dict[WireName, str]] = {"anthropic": "anthropic", "gemini": "gemini"}
+"""Those of the wires that are not OpenAI's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve a provider."""
+
+    seed: int = 1
+    dialect: str | None = None
+    """Whose headers and errors; `None`: those of the wire."""
+    models: SimulatedModels = SimulatedModels()
+    mischief: Mischief = Mischief()
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """A call as it was read from the wire."""
+
+    route: Route
+    conversation: Conversation
+    sketch: Sketch
+    kinds: tuple[str, ...]
+    body: str
+    """A digest."""
+
+
+class SimServer:
+    """A provider that listens. Made and used within one event loop."""
+
+    __slots__ = (
+        "_cache", "_clockwork", "_counter", "_ids", "_number", "_options", "_runner", "_spec",
+        "_truth", "port",
+    )  # fmt: skip
+
+    def __init__(self, spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> None:
+        latency = replace(
+            spec.latency,
+            first_byte_s=max(FIRST_BYTE_S_MIN, spec.latency.first_byte_s),
+            per_output_token_s=max(PER_TOKEN_S_MIN, spec.latency.per_output_token_s),
+        )
+        self._spec = replace(spec, latency=latency)
+        self._options = options
+        self._clockwork = Clockwork(self._spec, options.seed)
+        self._truth = Truth()
+        self._cache = PromptCache()
+        self._counter = Counter(self._clockwork, self._truth, self._cache)
+        self._ids = itertools.count(1)
+        self._number = 0
+        self._runner: web.ServerRunner | None = None
+        self.port = options.port
+
+    def __repr__(self) -> str:
+        return f"<SimServer {self._spec.name} at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        host = self._options.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen. The port is known afterwards."""
+        server = web.Server(
+            self._answer,
+            request_factory=large_request,
+            handler_cancellation=True,
+            access_log=None,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._options.host, self._options.port, backlog=BACKLOG)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise BadValueError(
+                f"cannot listen on {self._options.host}:{self._options.port}: {error.strerror}",
+                hint="another port may be free: `--port 0` takes one",
+            ) from error
+        self.port = site.port
+
+    async def stop(self) -> None:
+        """Stop listening; answers under way are cut."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._clockwork.stop()
+
+    def statistics(self) -> ProviderStatistics:
+        return self._clockwork.statistics()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        route = read.route(request.method, request.path)
+        if route is None:
+            return await self._other(request)
+        speaker, key = self._speaker(route), account_of(key_of(request))
+        if not self._truth.has_room(key):
+            return speaker.wrong(401, f"at most {ACCOUNTS_MAX:,} keys are accepted")
+        account = self._truth.account(key)
+        try:
+            await ask_for_body(request)
+            body = await request.read()
+            conversation = read.conversation(route, body)
+            if route.purpose == "count":
+                account.counts += 1
+                counted = write.counted(route.wire, input_tokens(conversation))
+                return web.Response(body=counted, content_type=JSON)
+            kinds = parse_kinds(request.headers.get(HEADER, ""))
+            sketch = read.sketch(route, body)
+            asked = ServedCall(route, conversation, sketch, kinds, sha256(body).hexdigest()[:16])
+        except web.HTTPRequestEntityTooLarge:
+            account.wrong += 1
+            return speaker.wrong(413, "the body is too large")
+        except (WireError, BadValueError) as error:
+            account.wrong += 1
+            return speaker.wrong(400, error.message)
+        return await self._call(request, speaker, asked)
+
+    async def _call(
+        self, request: web.BaseRequest, speaker: Speaker, asked: ServedCall
+    ) -> web.StreamResponse:
+        """One call, from its arrival to its last byte."""
+        exchange = self._exchange(request, speaker, asked)
+        visit, kinds = exchange.visit, exchange.visit.faults
+        account = self._clockwork.provider.account(visit.key)
+        door = next((kind for kind in kinds if kind in AT_THE_DOOR), None)
+        if door is not None:
+            reading = Reading(account.readings(self._clockwork.now()))
+            return self._turned_away(visit, door, speaker.at_the_door(door, reading))
+        verdict = self._clockwork.submit(exchange.call, visit.key, asked.conversation.streams)
+        if isinstance(verdict, Refused):
+            fault = verdict.fault
+            how: str = fault.kind
+            if fault.kind in ("rate", "concurrency", "spend_cap"):
+                how, visit.refused_for = "refused", fault.resource or fault.kind
+            return self._turned_away(visit, how, speaker.refusal(fault, verdict.reading))
+        self._truth.accepted(visit)
+        self._counter.fold(visit.key)
+        try:
+            return await deliver(exchange, verdict, self._counter)
+        except ConnectionError:
+            return web.Response(status=GONE)
+        finally:
+            self._counter.hung_up(exchange, verdict)
+
+    def _turned_away(self, visit: Visit, how: str, response: web.Response) -> web.Response:
+        visit.status = response.status
+        self._truth.over(visit, how, self._clockwork.now())
+        return response
+
+    def _exchange(
+        self, request: web.BaseRequest, speaker: Speaker, asked: ServedCall
+    ) -> ServedExchange:
+        """Everything about a call that is known when it arrives; it is in the log from now on."""
+        self._number += 1
+        number, now, said = self._number, self._clockwork.now(), asked.conversation
+        reply = self._options.models.reply(said)
+        given = asked.kinds or reply.faults
+        kinds = given or self._options.mischief.drawn(self._options.seed, number)
+        headers = request.headers
+        key = account_of(key_of(request))
+        visit = Visit(
+            number, now, key, asked.route.wire, said.model, said.streams,
+            _whole_number(headers.get("x-stainless-retry-count")),
+            _label(headers.get("x-sim-label", "")), faults=kinds, body=asked.body,
+        )  # fmt: skip
+        self._truth.came(visit)
+        most = said.max_output_tokens
+        kept = reply.within(most)
+        place = (key, said.model, asked.sketch.prefix)
+        self._count(visit, asked, place)
+        answer = Answer(
+            f"{_ID_PREFIX[asked.route.wire]}{number:024x}", said.model, "".join(kept.pieces),
+            visit.input_tokens, kept.tokens, visit.cache_read_tokens,
+            kept is not reply, time.time(), kept.tool_uses, visit.cache_write_tokens,
+        )  # fmt: skip
+        visit.output_tokens = kept.tokens
+        free = visit.cache_read_tokens if asked.route.wire == "anthropic" else 0
+        total = visit.input_tokens + visit.cache_read_tokens - free
+        call = SimulatedCall(
+            number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX), _luck(kinds)
+        )
+        return ServedExchange(request, speaker, said, answer, kept.pieces, visit, call, place)
+
+    def _count(self, visit: Visit, asked: ServedCall, place: Place) -> None:
+        """Input tokens, and which of them the prompt cache reads or will have written."""
+        sketch = asked.sketch
+        total = input_tokens(asked.conversation)
+        share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
+        cached = min(total - 1, round(total * share)) if sketch.prefix else 0
+        visit.input_tokens = total
+        if cached < TOKENS_MIN:
+            return
+        if self._cache.read(place, visit.at_s):
+            visit.cache_read_tokens = cached
+            visit.input_tokens = total - cached
+        else:
+            visit.cache_write_tokens = cached
+
+    def _speaker(self, route: Route) -> Speaker:
+        dialect = self._options.dialect
+        if dialect is None and self._spec.dialect not in ("anthropic", "openai"):
+            dialect = self._spec.dialect
+        dialect = dialect or _DIALECTS.get(route.wire, "openai")
+        return Speaker(dialect, route.wire, f"req_{self._options.seed:x}x{next(self._ids):018x}")
+
+    async def _other(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, method = request.path, request.method
+        head, _, name = path.rpartition("/models")
+        if head and method == "GET":
+            return self._models(name.removeprefix("/"), _wire_of_list(request))
+        if path == "/truth" and method == "GET":
+            return await self._tell(request)
+        if path == "/truth/reset" and method == "POST":
+            provider = self._clockwork.provider
+            self._truth.reset(provider.account(key) for key in self._truth.names())
+            self._clockwork.forget()
+            return _json(200, {"is_reset": True})
+        if path == "/" and method == "GET":
+            return _json(200, {"provider": self._spec.name, "truth": f"{self.url}/truth"})
+        error = {"type": "not_found_error", "message": f"there is no {method} {path}"}
+        return _json(404, {"type": "error", "error": error})
+
+    def _models(self, name: str, wire: WireName) -> web.Response:
+        """All models, or the one of this name."""
+        names = [name] if name else dict.fromkeys((*NAMES, self._options.models.default))
+        body = write.models(wire, names)
+        if name:
+            body = dumps(loads(body)["models" if wire == "gemini" else "data"][0]).encode()
+        return web.Response(body=body, content_type=JSON)
+
+    async def _tell(self, request: web.BaseRequest) -> web.Response:
+        """`/truth`, `/truth?key=...`, `/truth?arrivals=all`."""
+        asked = parse_qs(urlsplit(request.path_qs).query)
+        word = asked.get("key", [""])[0]
+        key = (self._truth.find(word) or account_of(word)) if word else None
+        count = _whole_number(asked.get("arrivals", [str(ARRIVALS_SHOWN)])[0], ARRIVALS_MAX)
+        provider, truth = self._clockwork.provider, self._truth
+        accounts = {name: provider.account(name) for name in truth.names() if key in (None, name)}
+        copies = truth.copy(accounts, self._clockwork.crowds_max)
+        visits = [visit for visit in truth.arrivals if key in (None, visit.key)]
+        head = {
+            "provider": self._spec.name,
+            "seed": self._options.seed,
+            "up_s": self._clockwork.now(),
+            "in_flight": self._clockwork.statistics().in_flight,
+            "arrivals_total": len(visits),
+        }
+        shown = visits[-count:] if count else []
+        # An audit of a long log takes seconds; calls go on meanwhile.
+        return await asyncio.to_thread(_truth_response, head, copies, shown)
+
+
+@contextmanager
+def serving(spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> Iterator[str]:
+    """Serve from a thread of this process for as long as the block lasts; gives the URL."""
+    with served_in_thread(lambda: SimServer(spec, options), "headway-sim") as server:
+        yield server.url
+
+
+def truth_of(url: str, query: str = "") -> dict[str, Any]:
+    """What `/truth` of a server says."""
+    with urlopen(f"{url}/truth{query}") as response:
+        found: dict[str, Any] = loads(response.read())
+    return found
+
+
+def account_of(key: str) -> str:
+    """What an account is called: nobody can tell the key from it."""
+    return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def key_of(request: web.BaseRequest) -> str:
+    """The API key of a request; none is an account like any other."""
+    headers = request.headers
+    found = headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key")
+    if found is None:
+        found = headers.get("authorization", "").removeprefix("Bearer ")
+    return found.strip()
+
+
+def _wire_of_list(request: web.BaseRequest) -> WireName:
+    """Whose client wants a list of models: the path is nearly the same for all."""
+    if "anthropic-version" in request.headers:
+        return "anthropic"
+    is_gemini = "/v1beta/" in request.path or "x-goog-api-key" in request.headers
+    return "gemini" if is_gemini or "key" in request.query else "openai-chat"
+
+
+def _truth_response(
+    head: dict[str, object], copies: list[AccountRecord], visits: list[Visit]
+) -> web.Response:
+    return _json(200, {**head, "accounts": told(copies), "arrivals": lines(visits)})
+
+
+def _json(status: int, body: object) -> web.Response:
+    return web.Response(status=status, body=dumps(body).encode(), content_type=JSON)
+
+
+def _luck(kinds: tuple[str, ...]) -> float:
+    """What the faults of a call do to its time to first byte."""
+    if "hang" in kinds:
+        return NEVER
+    return SLOW_START if "slow-start" in kinds else 1.0
+
+
+def _whole_number(text: str | None, otherwise: int = 0) -> int:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 10
+    return int(text) if is_number and text is not None else otherwise
+
+
+def _label(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text[:LABEL_CHARS_MAX])
+
+
+# Starts `headway sim serve` as a process of its own, for benches and tests.
+
+STOP_S_MAX: Final = 10.0
+"""How long a process may take to stop when it is asked to, before it is killed."""
+
+
+@contextmanager
+def launched(*options: str) -> Iterator[str]:
+    """Serve with the options of `headway sim serve` for as long as the block lasts: the URL."""
+    command = [sys.executable, "-m", "headway", "sim", "serve", "--json", *options]
+    command += ["--parent", str(os.getpid())]
+    # The same headway as this one, also where it is not installed.
+    found = [str(Path(headway.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            line = process.stdout.readline() if process.stdout is not None else ""
+            if not line:
+                raise ProviderError("the simulated provider did not start")
+            yield str(loads(line)["url"])
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()

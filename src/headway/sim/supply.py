@@ -1,0 +1,354 @@
+"""The most that a limit can have let through by a time, whatever the schedule.
+
+Laws:
+- A supply is never smaller than what any schedule got: where this file must err, it errs upwards.
+- A bucket lets through what it holds and what flows in; a window its amount, once per period.
+- What a neighbour wants, up to its fair share, is the neighbour's: it is taken off the supply at
+  the pace at which it is wanted. Less than this supply is no fault; more is a neighbour's share.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import floor, inf
+from typing import Final
+
+from headway.base.values import Limit, LimitKind, Resource
+from headway.sim.account import Needs, Terms
+from headway.sim.draw import FAIR_SHARE, Neighbour
+from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
+
+# The calls of a graph laid flat: their lengths alone, their order, and what each limit sees.
+
+FIRST_TOKEN: Final = 1.0
+"""Where output is charged as it is produced, a call is let in if one token of it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Calls in one list. A head is the least time before a call starts, a down after it ended."""
+
+    calls: tuple[SimulatedCall, ...]
+    durations: tuple[float, ...]
+    first_bytes: tuple[float, ...]
+    heads: tuple[float, ...]
+    downs: tuple[float, ...]
+    tails: tuple[float, ...]
+    """The least time from a call's start to the end of everything."""
+    before: tuple[frozenset[int], ...]
+    """The calls that must have ended, without those that follow from them."""
+
+    @property
+    def critical_path_s(self) -> float:
+        """The longest chain of calls, each alone at the provider."""
+        ends = (head + tail for head, tail in zip(self.heads, self.tails, strict=True))
+        return max(ends, default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRule:
+    """One limit as it meets the calls of a layout: a number per call for each way to count."""
+
+    name: str
+    kind: LimitKind
+    amount: float
+    period_s: float
+    capacity: float
+    """The most at one instant: the burst of a bucket, the amount of a window."""
+    needs: tuple[float, ...]
+    """What must be there at admission: never more than the capacity, or it would wait for ever."""
+    charges: tuple[float, ...]
+    """What is taken at admission."""
+    refunds: tuple[float, ...]
+    """What is given back at the end."""
+    flows: tuple[float, ...]
+    """What leaves evenly from the first byte to the end."""
+    debt: float = 0.0
+    """How far the call that needs most goes below zero even if it comes alone to a full limit."""
+    is_ceiling: bool = False
+    """A ceiling counts our own calls only: a neighbour's do not matter to it."""
+
+    @property
+    def rate_per_s(self) -> float:
+        return self.amount / self.period_s
+
+
+def lay_out(
+    latency: Latency, tasks: Sequence[Sequence[SimulatedCall]], needs: Sequence[Sequence[int]]
+) -> Layout:
+    """Lay the calls of all tasks flat. `needs` must have no cycle."""
+    alone = latency.slowdown(1)
+    lengths = [[alone * _work_s(latency, call) for call in calls] for calls in tasks]
+    order = _in_order(needs)
+    begins = [0.0] * len(tasks)
+    afters = [0.0] * len(tasks)
+    for task in order:
+        begins[task] = max((begins[need] + sum(lengths[need]) for need in needs[task]), default=0.0)
+    for task in reversed(order):
+        for need in needs[task]:
+            afters[need] = max(afters[need], sum(lengths[task]) + afters[task])
+    heads: list[float] = []
+    downs: list[float] = []
+    for begin, own, after in zip(begins, lengths, afters, strict=True):
+        heads += [begin + sum(own[:place]) for place in range(len(own))]
+        downs += [sum(own[place + 1 :]) + after for place in range(len(own))]
+    calls = tuple(call for task in tasks for call in task)
+    durations = tuple(length for own in lengths for length in own)
+    return Layout(
+        calls,
+        durations,
+        tuple(alone * latency.first_byte_s * call.luck for call in calls),
+        tuple(heads),
+        tuple(downs),
+        tuple(own + down for own, down in zip(durations, downs, strict=True)),
+        _before(tasks, needs, order),
+    )
+
+
+def rules_of(spec: ProviderSpec, calls: Sequence[SimulatedCall], share: float) -> list[LimitRule]:
+    """Every limit of the provider and, below a share of 1, the user's ceiling beside each."""
+    rules = []
+    for limit in spec.terms.limits + spec.terms.hidden:
+        if limit.kind == "gauge":
+            continue
+        rules.append(_rule(spec, limit, calls, limit.name))
+        if share < 1.0:
+            ceiling = replace(limit, kind="sliding", amount=share * limit.amount, burst=None)
+            rule = _rule(spec, ceiling, calls, f"{limit.name} ceiling")
+            rules.append(replace(rule, is_ceiling=True))
+    return rules
+
+
+def _work_s(latency: Latency, call: SimulatedCall) -> float:
+    return latency.first_byte_s * call.luck + latency.per_output_token_s * call.output_tokens
+
+
+def _in_order(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Tasks, each after those that it needs."""
+    missing = [len(set(of)) for of in needs]
+    users: list[list[int]] = [[] for _ in needs]
+    for task, of in enumerate(needs):
+        for need in set(of):
+            users[need].append(task)
+    order = [task for task, count in enumerate(missing) if count == 0]
+    for task in order:
+        for user in users[task]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                order.append(user)
+    return order
+
+
+def _before(
+    tasks: Sequence[Sequence[SimulatedCall]], needs: Sequence[Sequence[int]], order: Sequence[int]
+) -> tuple[frozenset[int], ...]:
+    """Direct predecessors of each call; a task without calls passes on those of its needs."""
+    first = [0]
+    for calls in tasks:
+        first.append(first[-1] + len(calls))
+    lasts: list[frozenset[int]] = [frozenset()] * len(tasks)
+    before: list[frozenset[int]] = [frozenset()] * first[-1]
+    for task in order:
+        entry = frozenset[int]().union(*(lasts[need] for need in needs[task]))
+        for place in range(first[task], first[task + 1]):
+            before[place] = entry
+            entry = frozenset((place,))
+        lasts[task] = entry
+    return tuple(before)
+
+
+def _rule(spec: ProviderSpec, limit: Limit, calls: Sequence[SimulatedCall], name: str) -> LimitRule:
+    reserved = spec.terms.charging != "produced"
+    counts_output = limit.resource in ("output", "tokens")
+    flowing = counts_output and not reserved
+    room = limit.capacity * least_factor(spec.terms)
+    first_token = FIRST_TOKEN if flowing else 0.0
+    charges = tuple(_taken(call, limit.resource, reserved) for call in calls)
+    needs = tuple(min(charge + first_token, room) for charge in charges)
+    nothing = (0.0,) * len(calls)
+    refunds = flows = nothing
+    if flowing and spec.latency.per_output_token_s > 0:
+        flows = tuple(call.output_tokens for call in calls)
+    elif counts_output and spec.terms.charging != "kept":
+        refunds = tuple(max(0.0, call.max_tokens - call.output_tokens) for call in calls)
+    elif limit.kind != "bucket":
+        # A window forgets an oversized charge as a whole: it counts as one that fills the window.
+        charges = needs
+    rule = LimitRule(name, limit.kind, limit.amount, limit.period_s, limit.capacity,
+                needs, charges, refunds, flows)  # fmt: skip
+    return replace(rule, debt=_debt(rule, spec, room))
+
+
+def _taken(call: SimulatedCall, resource: Resource, reserved: bool) -> float:
+    """What a call is charged at admission."""
+    output = call.max_tokens if reserved else 0.0
+    return Needs(call.input_tokens, output, call.spend_microusd).of(resource)
+
+
+def _debt(rule: LimitRule, spec: ProviderSpec, room: float) -> float:
+    """The deepest debt that a call cannot avoid even alone: no schedule is free of it."""
+    refill = rule.rate_per_s * least_factor(spec.terms) if rule.kind == "bucket" else 0.0
+    if spec.terms.neighbour is not None:
+        refill *= 1.0 - FAIR_SHARE
+    pace = spec.latency.per_output_token_s * spec.latency.slowdown(1)
+    deepest = 0.0
+    for charge, flow in zip(rule.charges, rule.flows, strict=True):
+        deepest = max(deepest, charge - room, charge + flow - room - refill * pace * flow)
+    return deepest
+
+
+def least_factor(terms: Terms) -> float:
+    """The smallest multiple of its first amount that any limit falls to."""
+    return min((1.0, *(factor for _, factor in terms.changes)))
+
+
+TICKS_MAX: Final = 20_000
+"""A neighbour is followed for this many ticks; after that the supply counts it as gone."""
+
+WINDOWS_MAX: Final = 20_000
+"""A window's supply is followed for this many periods; what needs more is said to need these."""
+
+SLACK: Final = 1e-9
+"""Relative rounding slack, always to the side of a larger supply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """How much of every limit is ours, piece by piece: piece i lasts from times[i] to the next."""
+
+    times: tuple[float, ...]
+    factors: tuple[float, ...]
+    """What the limits are multiplied by."""
+    fairs: tuple[float, ...]
+    """The share that a neighbour wants and is owed."""
+    refills: tuple[float, ...]
+    """Seconds of refill at the first rate that were ours by each time."""
+    owed: tuple[float, ...]
+    """The same for the neighbour."""
+
+    def factor_max(self, from_s: float, to_s: float) -> float:
+        """The largest factor in force between two times."""
+        first = bisect_right(self.times, from_s) - 1
+        return max(self.factors[first : max(first + 1, bisect_left(self.times, to_s))])
+
+    def owed_by(self, now: float) -> float:
+        place = bisect_right(self.times, now) - 1
+        pace = self.factors[place] * self.fairs[place]
+        return self.owed[place] + pace * (now - self.times[place])
+
+    def refill_by(self, now: float) -> float:
+        place = bisect_right(self.times, now) - 1
+        pace = self.factors[place] * (1.0 - self.fairs[place])
+        return self.refills[place] + pace * (now - self.times[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """A rising curve: from times[i] on it is totals[i], growing with slopes[i]."""
+
+    times: tuple[float, ...]
+    totals: tuple[float, ...]
+    slopes: tuple[float, ...]
+
+    def by(self, now: float) -> float:
+        """The most that can have been let through by `now`; nothing before the curve begins."""
+        place = bisect_right(self.times, now) - 1
+        if place < 0:
+            return 0.0
+        return self.totals[place] + self.slopes[place] * (now - self.times[place])
+
+    def when(self, amount: float) -> float:
+        """The least time by which `amount` can have been let through."""
+        wanted = amount * (1.0 - SLACK)
+        place = max(0, bisect_left(self.totals, wanted) - 1)
+        if self.totals[place] >= wanted:
+            return self.times[place]
+        slope = self.slopes[place]
+        reached = self.times[place] + (wanted - self.totals[place]) / slope if slope > 0 else inf
+        following = self.times[place + 1] if place + 1 < len(self.times) else inf
+        return min(reached, following)
+
+
+def season_of(terms: Terms, enough_s: float) -> Season:
+    """The season of an account, followed for at least `enough_s` where that needs steps."""
+    factors = [(0.0, 1.0)]
+    for at, factor in sorted(terms.changes):
+        factors.append((max(0.0, at), factor))
+    fairs = _fairs(terms.neighbour, enough_s) if terms.neighbour else [(0.0, 0.0)]
+    times: list[float] = []
+    pieces: list[tuple[float, float]] = []
+    for at in sorted({at for at, _ in factors + fairs}):
+        piece = (_at(factors, at), _at(fairs, at))
+        if not pieces or pieces[-1] != piece:
+            times.append(at)
+            pieces.append(piece)
+    refills, owed = [0.0], [0.0]
+    for place in range(1, len(times)):
+        lasted = times[place] - times[place - 1]
+        factor, fair = pieces[place - 1]
+        refills.append(refills[-1] + factor * (1.0 - fair) * lasted)
+        owed.append(owed[-1] + factor * fair * lasted)
+    return Season(tuple(times), tuple(factor for factor, _ in pieces),
+                  tuple(fair for _, fair in pieces), tuple(refills), tuple(owed))  # fmt: skip
+
+
+def supply_of(rule: LimitRule, season: Season, from_s: float, enough: float) -> Supply:
+    """What a limit can let through from a time on, followed until it is `enough`."""
+    if rule.kind == "bucket":
+        return _bucket_supply(rule, season, from_s)
+    return _window_supply(rule, season, from_s, enough)
+
+
+def _at(steps: Sequence[tuple[float, float]], now: float) -> float:
+    """The value in force at a time; of several that begin at once, the last."""
+    return steps[bisect_right(steps, (now, inf)) - 1][1]
+
+
+def _fairs(neighbour: Neighbour, enough_s: float) -> list[tuple[float, float]]:
+    """What a neighbour is owed, tick by tick: a tick's wish is spread over the tick."""
+    if neighbour.on_s == inf and neighbour.start_s <= 0:
+        return [(0.0, min(neighbour.share, FAIR_SHARE))]
+    ticks = min(TICKS_MAX, int(enough_s / neighbour.tick_s) + 1)
+    fairs = [
+        (tick * neighbour.tick_s, min(neighbour.wants(tick * neighbour.tick_s), FAIR_SHARE))
+        for tick in range(ticks)
+    ]
+    return [*fairs, (ticks * neighbour.tick_s, 0.0)]
+
+
+def _bucket_supply(rule: LimitRule, season: Season, from_s: float) -> Supply:
+    """A bucket holds at most its capacity at `from_s`; from then on only the refill comes."""
+    room = rule.capacity * season.factor_max(from_s, from_s) + rule.debt
+    begun = season.refill_by(from_s)
+    first = bisect_right(season.times, from_s)
+    times = (from_s, *season.times[first:])
+    refills = (begun, *season.refills[first:])
+    paces = [
+        rule.rate_per_s * factor * (1.0 - fair)
+        for factor, fair in zip(season.factors[first - 1 :], season.fairs[first - 1 :], strict=True)
+    ]
+    totals = tuple(room + rule.rate_per_s * (refill - begun) for refill in refills)
+    return Supply(times, totals, tuple(paces))
+
+
+def _window_supply(rule: LimitRule, season: Season, from_s: float, enough: float) -> Supply:
+    """One amount per window begun. In the last one the neighbour may not have come yet."""
+    period = rule.period_s
+    aligned = rule.kind == "fixed"
+    begins = floor(from_s / period + SLACK) * period if aligned else from_s
+    times: list[float] = []
+    totals: list[float] = []
+    spent = 0.0
+    for place in range(WINDOWS_MAX):
+        begin, end = begins + place * period, begins + (place + 1) * period
+        amount = rule.amount * season.factor_max(begin, end) + rule.debt
+        times.append(max(from_s, begin))
+        totals.append(max(spent + amount, totals[-1] if totals else 0.0))
+        if totals[-1] >= enough:
+            break
+        owed_s = 0.0 if rule.is_ceiling else season.owed_by(end) - season.owed_by(begin)
+        spent += amount - rule.rate_per_s * owed_s
+    totals[-1] = max(totals[-1], enough)
+    return Supply(tuple(times), tuple(totals), (0.0,) * len(times))

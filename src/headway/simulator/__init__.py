@@ -1,1 +1,0 @@
-"""Workloads against simulated providers: presets, files, and comparisons of strategies."""

@@ -1,0 +1,4 @@
+"""What do tasks share? `shared` and `coherence` are pure.
+
+Reading order: `shared`, `coherence`, `context`, `folder`, `outbox`, `learned_edges`.
+"""

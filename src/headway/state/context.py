@@ -1,0 +1,482 @@
+"""`ctx`: the shared state in the hands of a task's own code, wherever that runs.
+
+Laws:
+- What is read is a copy, and what is put is copied: nobody holds a part of what another one has.
+- One thing at a time: every use holds the attempt's lock, whichever thread it comes from.
+- A context ends with its attempt. What is done with it later is refused, never half done.
+- Time and chance are those of the run and the task: another attempt meets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from json import JSONDecoder
+from random import Random
+from threading import RLock
+from typing import Final, NoReturn, Protocol
+
+from headway.errors import StateError, did_you_mean
+from headway.plans.resources import is_pattern, is_well_formed
+from headway.report.detect import Handed
+from headway.state.shared import Act, Snapshot, canonical, must_be_key
+from headway.work import TELL_PROMPT, Attempt
+
+# Values that a task's code got from the shared state or gave to it, compared when it ends.
+
+VALUES_MAX: Final = 1_000
+BYTES_MAX: Final = 1024 * 1024
+"""So much of one attempt is compared: what is handed over after that is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandoverStatistics:
+    """How much is held until the attempt ends."""
+
+    values: int
+    bytes: int
+
+
+class StateHandover:
+    """What one attempt holds of the shared state, and what it has given to it."""
+
+    __slots__ = ("_bytes", "_values", "is_timed")
+
+    def __init__(self) -> None:
+        self._values: list[tuple[str, bytes, object, bool]] = []
+        self._bytes = 0
+        self.is_timed = False
+        """Whether the attempt has asked for the time."""
+
+    def __repr__(self) -> str:
+        return f"<Handover {self.statistics()}>"
+
+    def got(self, key: str, data: bytes, value: object) -> None:
+        """The task was given a value."""
+        self._note(key, data, value, False)
+
+    def gave(self, key: str, value: object) -> None:
+        """The task has put a value there, or added it."""
+        if isinstance(value, dict | list):
+            self._note(key, canonical(value, key), value, True)
+
+    def ended(self) -> list[Handed]:
+        """The values as they were and as they are, and no hold on them any more."""
+        values, self._values = self._values, []
+        return [Handed(key, data, _bytes(value), given) for key, data, value, given in values]
+
+    def statistics(self) -> StateHandoverStatistics:
+        return StateHandoverStatistics(len(self._values), self._bytes)
+
+    def _note(self, key: str, data: bytes, value: object, is_given: bool) -> None:
+        if not isinstance(value, dict | list):
+            return  # Nothing else can be changed where it is.
+        self._bytes += len(data)
+        if self._bytes <= BYTES_MAX and len(self._values) < VALUES_MAX:
+            self._values.append((key, data, value, is_given))
+
+
+def _bytes(value: object) -> bytes | None:
+    try:
+        return canonical(value)
+    except StateError:
+        return None
+
+
+SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What one scan may give: more is no working set, and travels through a pipe in one piece."""
+
+KEYS_KNOWN_MAX: Final = 4096
+"""Keys that need not be looked at letter by letter again."""
+
+_parsed: Final = JSONDecoder().raw_decode
+
+Perform = Callable[[Act, int], None]
+
+
+class Watch(Protocol):
+    """Is told what a task touches, before it does; UndeclaredError keeps it from doing so.
+
+    It is told under the attempt's lock, from whatever thread the task's code runs in.
+    """
+
+    def reads(self, what: str) -> None:
+        """A key, or all keys of a pattern."""
+
+    def writes(self, key: str) -> None:
+        """A key is put, added to, or taken away."""
+
+    def acts(self, channel: str, is_now: bool) -> None:
+        """An effect is asked for."""
+
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        """Values that were read and written, as they were and as they are at the end; and whether
+        the task has asked for the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Where a context is used: in which attempt of which task, and from when its run is."""
+
+    name: str
+    attempt: int = 1
+    time_s: float = 0.0
+    seed: bytes = b""
+    is_watched: bool = False
+    """Whether somebody wants to know what becomes of values that are read and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commons:
+    """What the contexts of one run have in common."""
+
+    time_s: float = 0.0
+    """When the run was created."""
+    watch: Callable[[Attempt], Watch | None] | None = None
+    """Who is told what an attempt touches."""
+    perform: Callable[[Attempt, Act, int], None] | None = None
+    """Does an effect that is wanted now, in the thread that asks for it; told the attempt, and the
+    effect's number within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextStatistics:
+    """How often it was used, and whether it still may be."""
+
+    reads: int
+    writes: int
+    acts: int
+    is_over: bool
+
+
+class Reach(Protocol):
+    """What a task's code can reach of the shared state from where it runs; values are bytes."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def scan(self, pattern: str) -> list[tuple[str, bytes]]: ...
+
+    def put(self, key: str, value: object) -> None: ...
+
+    def add(self, key: str, value: object) -> None: ...
+
+    def remove(self, key: str) -> None: ...
+
+    def act(self, channel: str, payload: object, is_now: bool) -> None: ...
+
+    def prompted(self, text: bytes) -> None: ...
+
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None: ...
+
+    def end(self) -> None: ...
+
+    def statistics(self) -> ContextStatistics: ...
+
+
+class LocalReach:
+    """The snapshot of an attempt in this process: one thread at a time, until the attempt ends."""
+
+    __slots__ = (
+        "_acts", "_is_over", "_lock", "_perform", "_reads", "_snapshot", "_watch", "_writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        lock: RLock,
+        watch: Watch | None = None,
+        perform: Perform | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._lock = lock
+        self._watch = watch
+        self._perform = perform
+        self._is_over = False
+        self._reads = self._writes = self._acts = 0
+
+    def __repr__(self) -> str:
+        return f"<LocalReach {self._snapshot!r}>"
+
+    def get(self, key: str) -> bytes | None:
+        must_be_known_key(key)
+        with self._lock:
+            self._looks(key)
+            return self._snapshot.get(key)
+
+    def scan(self, pattern: str) -> list[tuple[str, bytes]]:
+        """All that a pattern gives, in order of the keys; of a plain key itself, if it is there."""
+        must_be_pattern(pattern)
+        with self._lock:
+            self._looks(pattern)
+            if is_pattern(pattern):
+                found = self._snapshot.scan(pattern)
+            else:
+                data = self._snapshot.get(pattern)
+                found = [] if data is None else [(pattern, data)]
+        if sum(len(data) for _, data in found) > SCAN_BYTES_MAX:
+            raise StateError(
+                f"`{pattern}` gives more than {SCAN_BYTES_MAX:,} bytes at once",
+                hint="scan a narrower pattern, or get the keys one by one",
+            )
+        return found
+
+    def put(self, key: str, value: object) -> None:
+        must_be_known_key(key)
+        with self._lock:
+            self._touches(key)
+            self._snapshot.put(key, value)
+
+    def add(self, key: str, value: object) -> None:
+        must_be_known_key(key)
+        with self._lock:
+            self._touches(key)
+            self._snapshot.add(key, value)
+
+    def remove(self, key: str) -> None:
+        must_be_known_key(key)
+        with self._lock:
+            self._touches(key)
+            self._snapshot.remove(key)
+
+    def act(self, channel: str, payload: object, is_now: bool) -> None:
+        """Ask for an effect; one that is wanted now is done when this returns."""
+        act = Act(channel, canonical(payload, channel), is_now)
+        with self._lock:
+            self._must_go_on()
+            must_be_effect(self._snapshot, channel)
+            if is_now and self._perform is None:
+                raise StateError(
+                    "nothing can be done to the world from here",
+                    hint=f'use `ctx.effect("{channel}", ...)`',
+                )
+            if self._watch is not None:
+                self._watch.acts(channel, is_now)
+            self._acts += 1
+            number = self._snapshot.act(act)
+        if is_now and self._perform is not None:
+            self._perform(act, number)
+
+    def prompted(self, text: bytes) -> None:
+        """A prompt is sent; what a task's code sends after the attempt's end counts for nobody."""
+        with self._lock:
+            if not self._is_over:
+                self._snapshot.prompted(text)
+
+    def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
+        """Tell whoever watches what has become of values."""
+        if self._watch is not None:
+            self._watch.handed(every, is_timed)
+
+    def end(self) -> None:
+        """The attempt is over."""
+        with self._lock:
+            self._is_over = True
+
+    def statistics(self) -> ContextStatistics:
+        return ContextStatistics(self._reads, self._writes, self._acts, self._is_over)
+
+    def _looks(self, what: str) -> None:
+        self._must_go_on()
+        if self._watch is not None:
+            self._watch.reads(what)
+        self._reads += 1
+
+    def _touches(self, key: str) -> None:
+        self._must_go_on()
+        if self._watch is not None:
+            self._watch.writes(key)
+        self._writes += 1
+
+    def _must_go_on(self) -> None:
+        if self._is_over:
+            raise over(self._snapshot)
+
+
+class Context:
+    """The shared state of a run, as one task sees it. A function that has a parameter named `ctx`
+    is given one.
+
+        def enrich(name, ctx):
+            record = ctx[f"records/{name}"]
+            ctx.put(f"enriched/{name}", look_up(record))
+            ctx.add("total", 1)
+
+    Reads give what tasks declared before this one have put there, as if everything ran one after
+    another; writes are seen by others when this task is done.
+    """
+
+    __slots__ = ("_handover", "_random", "_reach", "_seed", "_time_s", "attempt", "name")
+
+    def __init__(self, reach: Reach, at: Circumstances) -> None:
+        self._reach = reach
+        self._seed = at.seed
+        self._random: Random | None = None
+        self._handover = StateHandover() if at.is_watched else None
+        self.name = at.name
+        """The task's, as people read it."""
+        self.attempt = at.attempt
+        """Its number, from 1. How often a task runs again depends on who was faster: for a log, and
+        not to be written into the state."""
+        self._time_s = at.time_s
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.name}, attempt {self.attempt}>"
+
+    def get(self, key: str, default: object = None) -> object:
+        """A copy of a key's value; the default if it has none."""
+        data = self._reach.get(key)
+        return default if data is None else _copied(self._handover, key, data)
+
+    def __getitem__(self, key: str) -> object:
+        data = self._reach.get(key)
+        if data is None:
+            raise KeyError(key)
+        return _copied(self._handover, key, data)
+
+    def __contains__(self, key: str) -> bool:
+        return self._reach.get(key) is not None
+
+    def put(self, key: str, value: object) -> None:
+        """Give a key a value that JSON can hold, in place of what it had."""
+        self._reach.put(key, value)
+        if self._handover is not None:
+            self._handover.gave(key, value)
+
+    def add(self, key: str, value: object) -> None:
+        """Add to a key whose channel combines: append, set, counter, max, reduce."""
+        self._reach.add(key, value)
+        if self._handover is not None:
+            self._handover.gave(key, value)
+
+    def remove(self, key: str) -> None:
+        """Take a key away."""
+        self._reach.remove(key)
+
+    def scan(self, pattern: str) -> dict[str, object]:
+        """Copies of all values whose keys match, in order: `*` is within a name, `**` anything."""
+        return {key: _copied(self._handover, key, data) for key, data in self._reach.scan(pattern)}
+
+    def effect(self, channel: str, payload: object = None) -> None:
+        """Ask for an effect on the world: done once this task is, in declared order."""
+        self._reach.act(channel, payload, is_now=False)
+
+    def now(self, channel: str, payload: object = None) -> None:
+        """Do it at once, whatever becomes of the attempt: again with every attempt."""
+        self._reach.act(channel, payload, is_now=True)
+
+    @property
+    def time_s(self) -> float:
+        """When the run was created: the same for every attempt, and after a resume."""
+        if self._handover is not None:
+            self._handover.is_timed = True
+        return self._time_s
+
+    @property
+    def random(self) -> Random:
+        """Chance that every attempt of this task meets again."""
+        if self._random is None:
+            self._random = Random(self._seed)
+        return self._random
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError(
+            "a context stays in the process that it was given to",
+            hint="read what is needed, and pass that on",
+        )
+
+    def statistics(self) -> ContextStatistics:
+        """How often it was used."""
+        return self._reach.statistics()
+
+
+def compare(context: Context | None) -> None:
+    """The task's code has ended: whoever watches is told what has become of its values."""
+    if context is not None and context._handover is not None:
+        handover = context._handover
+        context._reach.handed(handover.ended(), handover.is_timed)
+
+
+def _copied(handover: StateHandover | None, key: str, data: bytes) -> object:
+    value: object = _parsed(data.decode())[0]
+    if handover is not None:
+        handover.got(key, data, value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A context for the time of one attempt, before it is known where its function runs."""
+
+    reach: Reach
+    at: Circumstances
+
+    def context(self) -> Context:
+        return Context(self.reach, self.at)
+
+
+@contextmanager
+def lent(attempt: Attempt, commons: Commons) -> Iterator[Lent | None]:
+    """What the function of an attempt is given; None if it has nothing to do with the state."""
+    if attempt.snapshot is None:
+        yield None
+        return
+    watch = commons.watch(attempt) if commons.watch is not None else None
+    perform = partial(commons.perform, attempt) if commons.perform is not None else None
+    reach = LocalReach(attempt.snapshot, attempt.lock, watch, perform)
+    # Without a journal a task's key is a number, which other groups have too.
+    seed = attempt.key + attempt.name.encode("utf-8", "surrogatepass")
+    TELL_PROMPT.set(reach.prompted)
+    try:
+        is_watched = watch is not None
+        yield Lent(
+            reach, Circumstances(attempt.name, attempt.number, commons.time_s, seed, is_watched)
+        )
+    finally:
+        TELL_PROMPT.set(None)
+        reach.end()
+
+
+def must_be_known_key(key: str) -> None:
+    """StateError if this cannot be a key; what was one before is one."""
+    if type(key) is str:
+        _known(key)
+    else:
+        must_be_key(key)
+
+
+@lru_cache(KEYS_KNOWN_MAX)
+def _known(key: str) -> None:
+    must_be_key(key)
+
+
+def must_be_pattern(pattern: object) -> None:
+    """StateError if nothing can match it."""
+    if not isinstance(pattern, str) or not is_well_formed(pattern):
+        raise StateError(
+            f"`{pattern!s:.80}` cannot be a pattern of keys",
+            hint="use names with slashes between them, `*` and `**`: records/*",
+        )
+
+
+def must_be_effect(snapshot: Snapshot, channel: str) -> None:
+    """StateError if nothing is done to the world there."""
+    declared = snapshot.channels.declared
+    must_be_known_key(channel)
+    if snapshot.channels.of(channel).kind != "effect":
+        known = [name for name, one in declared.items() if one.kind == "effect"]
+        raise StateError(
+            f"there is no effect channel `{channel}`",
+            hint=did_you_mean(channel, known) if known
+            else f"declare `{channel}: effect(module:function)` under `state:`",
+        )  # fmt: skip
+
+
+def over(what: object) -> StateError:
+    """Whoever uses a context after its attempt writes into nowhere, and should know."""
+    return StateError(
+        "the attempt that this context belongs to has ended",
+        detail=f"{what!r}",
+        hint="use `ctx` before the function returns, and let its threads end first",
+    )

@@ -1,0 +1,176 @@
+"""What runs of a plan have taught: who made whom run again, kept for the next run of the plan.
+
+Laws:
+- A lesson is a hint: with it a task waits instead of running twice; without it the result is the
+  same. So what cannot be read is as if it were not there, and what cannot be written is let go.
+- Tasks are known by their names: a lesson about a task that is gone teaches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from headway.base.folders import folders
+from headway.base.records import digest
+from headway.engine.record import Header, TaskRow
+from headway.errors import JournalError
+from headway.journal.folder import RunPlace
+from headway.journal.reader import JournalReader, latest
+from headway.plans.graph import Graph
+from headway.plans.resources import above, prefix_of
+from headway.report.detect import FinishedAccess
+from headway.state.coherence import Coherence, Hints
+from headway.state.shared import decode
+from headway.work import Work
+
+FOLDER: Final = "lessons"
+VERSION: Final = 1
+LESSONS_MAX: Final = 1_000
+APART_MAX: Final = 8
+"""Keys of one pair of tasks that are remembered one by one; of more, the folder they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The tasks of one name made those of another run again, by what they wrote."""
+
+    writer: str
+    reader: str
+    what: tuple[str, ...]
+    """Keys and folders."""
+
+
+def lessons_of(graph: Graph, coherence: Coherence) -> tuple[Lesson, ...]:
+    """What a run has taught."""
+    return tuple(
+        Lesson(graph.groups[writer].name, graph.groups[reader].name, _few(map(prefix_of, what)))
+        for (writer, reader), what in sorted(coherence.learned.items())
+    )
+
+
+def hints_for(graph: Graph, lessons: Iterable[Lesson]) -> Hints:
+    """Lessons as the engine takes them."""
+    numbers = {group.name: index for index, group in enumerate(graph.groups)}
+    reads: dict[int, tuple[str, ...]] = {}
+    writes: dict[int, tuple[str, ...]] = {}
+    for lesson in lessons:
+        writer, reader = numbers.get(lesson.writer), numbers.get(lesson.reader)
+        if writer is not None and reader is not None:
+            reads[reader] = _few((*reads.get(reader, ()), *lesson.what))
+            writes[writer] = _few((*writes.get(writer, ()), *lesson.what))
+    return Hints(reads, writes)
+
+
+def recall(environment: Mapping[str, str], plan: str) -> tuple[Lesson, ...]:
+    """What earlier runs of the plan of this path have taught."""
+    try:
+        with open(_path(environment, plan), encoding="utf-8") as file:
+            said = json.load(file)
+        if said["version"] != VERSION or said["plan"] != plan:
+            return ()
+        return tuple(
+            Lesson(str(one["writer"]), str(one["reader"]), tuple(map(str, one["what"])))
+            for one in said["lessons"][:LESSONS_MAX]
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+def remember(environment: Mapping[str, str], plan: str, lessons: Iterable[Lesson]) -> None:
+    """Keep these beside those that are known."""
+    every: dict[tuple[str, str], tuple[str, ...]] = {}
+    for one in (*recall(environment, plan), *lessons):
+        pair = one.writer, one.reader
+        every[pair] = _few((*every.get(pair, ()), *one.what))
+    told = [
+        {"writer": writer, "reader": reader, "what": what}
+        for (writer, reader), what in list(every.items())[-LESSONS_MAX:]
+    ]
+    path = _path(environment, plan)
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        draft = f"{path}.{os.getpid()}.draft"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"version": VERSION, "plan": plan, "lessons": told}, file)
+        os.replace(draft, path)
+
+
+def _few(what: Iterable[str]) -> tuple[str, ...]:
+    """Each once and none within another; of many, the folder that all of them are in."""
+    every = dict.fromkeys(what)
+    outer = tuple(one for one in every if not any(folder in every for folder in above(one)))
+    if len(outer) <= APART_MAX:
+        return outer
+    return (os.path.commonpath([f"/{one}" for one in outer])[1:],)
+
+
+def _path(environment: Mapping[str, str], plan: str) -> str:
+    name = digest(os.path.abspath(plan).encode("utf-8", "surrogateescape")).hex()
+    return os.path.join(folders(environment).state, FOLDER, f"{name}.json")
+
+
+# What tasks touched before: in the last run of the same plan, as its journal has it.
+
+ROWS_MAX: Final = 20_000
+"""Tasks of an earlier run that are compared: as many as are read in a moment."""
+
+
+def earlier(places: Iterable[RunPlace], header: Header) -> list[FinishedAccess]:
+    """What the tasks of the last run of this plan touched before this one; none if there is none.
+
+    A journal that cannot be read is as good as none: `doctor` tells.
+    """
+    place = latest(
+        places,
+        lambda one: (
+            one.run != header.run
+            and (one.kind, one.name, one.folder) == (header.kind, header.name, header.folder)
+        ),
+    )
+    if place is None:
+        return []
+    try:
+        with JournalReader(place.folder) as reader:
+            return list(touched(reader, islice(reader.rows("finished"), ROWS_MAX)))
+    except JournalError:
+        return []
+
+
+def recalled(
+    reader: JournalReader, works: Sequence[Work], tasks: Sequence[int]
+) -> list[FinishedAccess]:
+    """What tasks of this run touched whose results are from another process; `tasks` are counts.
+
+    Whether they asked for the time was not kept.
+    """
+    places = {
+        works[group].key(member): (group, member)
+        for group, count in enumerate(tasks)
+        for member in range(count)
+    }
+    return [
+        replace(done, group=places[done.key][0], member=places[done.key][1], is_timed=True)
+        for done in touched(reader, reader.rows("finished"))
+        if done.key in places
+    ]
+
+
+def touched(reader: JournalReader, rows: Iterable[TaskRow]) -> Iterator[FinishedAccess]:
+    """What these tasks touched of the shared state, by their content keys."""
+    by_access: dict[bytes, list[TaskRow]] = {}
+    for row in rows:
+        if row.ending.access:
+            by_access.setdefault(row.ending.access, []).append(row)
+    for access_digest, data in reader.bodies(by_access.keys()):
+        access = decode(data)
+        for row in by_access[access_digest]:
+            yield FinishedAccess(
+                -1, -1, row.name, access, key=row.key, inputs=row.ending.inputs,
+                calls=row.ending.calls,
+            )  # fmt: skip

@@ -1,1 +1,0 @@
-"""What people look at: readers of reports, for the terminal."""

@@ -1,0 +1,377 @@
+"""A request of any format, in parts as the model reads them, and what can be seen of it.
+
+Laws:
+- Parts are in the order in which every provider builds its prompt: tools, system, messages.
+- A digest covers what the provider's prompt cache covers, so equal digests are equal beginnings.
+- What is not text has a fixed size: it is not looked into. Text is weighed, see `weight.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Literal
+from unicodedata import normalize
+
+from headway.base.values import Sketch
+from headway.errors import InternalError
+from headway.wire.values import Conversation, Fields, WireName, dumped, parsed, weighed_bytes
+
+# What a text is made of and how large it is: the two things from which its tokens follow.
+
+Content = Literal["english", "code", "korean", "cjk", "other"]
+
+SAMPLE_WINDOWS: Final = 32
+WINDOW_CHARS: Final = 256
+SAMPLE_CHARS: Final = SAMPLE_WINDOWS * WINDOW_CHARS
+"""Longer texts are looked at through so many windows, spread evenly; that takes up to 1 ms."""
+
+SCRIPT_SHARE_MIN: Final = 0.3
+"""From this share of a text's bytes on, a script's own tokens per byte decide its size."""
+
+FOREIGN_SHARE_MIN: Final = 0.015
+"""Accented letters among all letters: about 0.001 in English, 0.02 to 0.05 in French or German."""
+
+DIGITS_SHARE_MIN: Final = 0.25
+"""Tables of numbers take twice the tokens of prose."""
+
+SYMBOLS_CODE: Final = 0.085
+SYMBOLS_MAYBE: Final = 0.045
+"""Symbols among what is not blank: under 0.03 in prose, above 0.1 in most code. In between,
+indented lines and keywords decide; Markdown is there too."""
+
+SIGNS_MIN: Final = 0.2
+"""Lines that are indented or begin with a keyword, of all lines that are not empty."""
+
+_HANGUL: Final = re.compile(r"[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
+_CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_ASCII_LETTER: Final = re.compile(r"[A-Za-z]")
+_FOREIGN: Final = re.compile(r"[^\W\d_A-Za-z]")
+_DIGITS: Final = b"0123456789"
+_SYMBOLS: Final = b'{}()[]<>=;:_/\\+*&|#@$%^~`"'
+_BLANK_RUNS: Final = bytes(byte for byte in range(128) if chr(byte).isspace())
+_BLANK: Final = re.compile(r"\s")
+_LINE: Final = re.compile(r"^.*\S.*$", re.M)
+_SIGN: Final = re.compile(
+    r"^(?:\t| {2,}|(?:def|class|import|from|return|if|for|while|function|const|let|var|public"
+    r"|private|static|void|int|struct|fn|pub|use|impl|package|func|type|#include|SELECT|CREATE)\b)",
+    re.M,
+)
+
+
+def size_bytes(text: str) -> int:
+    """UTF-8 bytes of a text; half a surrogate pair counts as the three that it would take."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def content_kind(texts: Sequence[str]) -> Content:
+    """What most of the texts, taken as one, is made of."""
+    sample = _sample(texts)
+    if not sample.isascii():
+        foreign = _foreign_kind(sample)
+        if foreign is not None:
+            return foreign
+    return _ascii_kind(sample)
+
+
+def _foreign_kind(sample: str) -> Content | None:
+    """The script that decides, if it is not that of English."""
+    total = size_bytes(sample) * SCRIPT_SHARE_MIN
+    hangul, cjk = len(_HANGUL.findall(sample)), len(_CJK.findall(sample))
+    if 3 * (hangul + cjk) >= total:
+        return "korean" if hangul >= cjk else "cjk"
+    foreign = len(_FOREIGN.findall(sample)) - hangul - cjk
+    letters = foreign + len(_ASCII_LETTER.findall(sample))
+    return "other" if foreign > FOREIGN_SHARE_MIN * letters else None
+
+
+def _ascii_kind(sample: str) -> Content:
+    data = sample.encode("utf-8", "surrogatepass")
+    if len(data) == len(sample):
+        inked = len(data.translate(None, _BLANK_RUNS))
+    else:
+        inked = len(sample) - len(_BLANK.findall(sample))
+    symbols = len(data) - len(data.translate(None, _SYMBOLS))
+    if symbols >= SYMBOLS_CODE * inked > 0:
+        return "code"
+    if len(data) - len(data.translate(None, _DIGITS)) >= DIGITS_SHARE_MIN * inked > 0:
+        return "other"
+    if symbols >= SYMBOLS_MAYBE * inked > 0:
+        lines = len(_LINE.findall(sample))
+        return "code" if len(_SIGN.findall(sample)) >= SIGNS_MIN * lines else "english"
+    return "english"
+
+
+def _sample(texts: Sequence[str]) -> str:
+    """All of short texts; of long ones, windows at even distances over all of them."""
+    total = sum(map(len, texts))
+    if total <= SAMPLE_CHARS:
+        return "\n".join(texts)
+    windows: list[str] = []
+    step, place, start = total // SAMPLE_WINDOWS + 1, 0, 0
+    for text in texts:
+        while place < start + len(text):
+            windows.append(text[place - start : place - start + WINDOW_CHARS])
+            place += step
+        start += len(text)
+    return "\n".join(windows)
+
+
+IMAGE_BYTES: Final = 5_000
+"""1,500 tokens at the 0.3 tokens per byte where an unknown content starts. Anthropic scales an
+image down to about 1,600 tokens at most, OpenAI to about 1,100; small ones cost less, and too
+high an estimate costs a wait where too low a one costs a refusal."""
+
+PAGE_BYTES: Final = 8_000
+DATA_PER_PAGE_BYTES: Final = 50_000
+"""A page of a PDF is an image and its text, 1,500 to 3,000 tokens; pages of 50 kB are usual."""
+
+PAGES_MAX: Final = 100
+"""Anthropic's longest document."""
+
+MEDIA_SHARE_MIN: Final = 0.1
+"""From this share on, what is not text has a ratio of its own, and spoils nobody else's."""
+
+CACHEABLE_BYTES_MIN: Final = 4096
+"""1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
+
+OVERHEAD_TOKENS: Final = 64
+"""What a chat template adds to a call beside the turns: up to 70 tokens (gpt-oss). The JSON around
+each turn is longer than the 3 to 8 tokens that mark it."""
+
+TOOLS_TOKENS: Final = 1_000
+"""What providers add about tools and schemas beside their JSON: up to 530 tokens (Anthropic)."""
+
+TOOL: Final = "tool"
+"""The role of what a tool gave, on every wire."""
+
+DIGEST_BYTES: Final = 8
+"""16 hex digits: an account has far fewer than 2^32 prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """One piece of a request: some text, or something else that has a size."""
+
+    role: str
+    """`tools`, `system`, or the role of the message that it is a part of."""
+    text: str = ""
+    media: str = ""
+    """The data or the address of what is not text; only its digest is ever used."""
+    media_bytes: int = 0
+    ends_prefix: bool = False
+    """The provider is asked to keep everything up to here."""
+    message: int = 0
+    """Which message it belongs to, from 1; tools and system belong to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContent:
+    """What a request asks of a model."""
+
+    model: str
+    parts: tuple[RequestPart, ...]
+    max_output_tokens: int | None = None
+    choices: int = 1
+    streams: bool = False
+    wants_usage: bool = True
+    effort: str = ""
+    """Settings that change how long an answer is: thinking, reasoning, verbosity."""
+    cache_key: str = ""
+    caches_by_itself: bool = False
+    """The provider keeps what is said first without being asked to."""
+    is_continued: bool = False
+    """It goes on with a conversation that the provider stores and nobody sees here."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that the model may use."""
+    schema: str = ""
+    """What the answer must follow, as JSON."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are; the system prompt is one."""
+        has_system = any(part.role == "system" and part.message == 0 for part in self.parts)
+        return max((part.message for part in self.parts), default=0) + has_system
+
+
+def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
+    """Sizes and digests; nothing of the text remains."""
+    texts = [part.text for part in asked.parts]
+    media_bytes = sum(part.media_bytes for part in asked.parts)
+    content: str = content_kind(texts)
+    sizes = [part.media_bytes + weighed_bytes(part.text, content) for part in asked.parts]
+    total_bytes = sum(sizes)
+    if media_bytes > MEDIA_SHARE_MIN * total_bytes:
+        content = "media"
+    if asked.is_continued:
+        content = "continued"
+    prefix, prefix_bytes = _prefix(asked, sizes)
+    limit = asked.max_output_tokens
+    return Sketch(
+        model=asked.model,
+        content=content,
+        size_bytes=total_bytes,
+        messages=max(1, asked.messages),
+        most_input_tokens=_most_input(asked, body),
+        max_output_tokens=None if limit is None else limit * asked.choices,
+        kind=_kind(asked),
+        prefix=prefix,
+        prefix_bytes=prefix_bytes,
+        may_write_cache=asked.caches_by_itself or any(part.ends_prefix for part in asked.parts),
+        is_whole=not asked.streams,
+    )
+
+
+def conversation_of(asked: RequestContent) -> Conversation:
+    """The same request as a model reads it. Tools are told before the system prompt.
+
+    What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
+    """
+    turns: dict[tuple[int, bool], tuple[str, list[str]]] = {}
+    system: list[str] = []
+    for part in asked.parts:
+        if part.role in ("tools", "system"):
+            system.append(part.text)
+        else:
+            place = part.message, part.role == TOOL
+            turns.setdefault(place, (part.role, []))[1].append(part.text)
+    return Conversation(
+        model=asked.model,
+        system="\n".join(filter(None, system)),
+        turns=tuple((role, "\n".join(filter(None, texts))) for role, texts in turns.values()),
+        streams=asked.streams,
+        max_output_tokens=asked.max_output_tokens,
+        wants_usage=asked.wants_usage,
+        tools=asked.tools,
+        schema=asked.schema,
+        media_bytes=sum(part.media_bytes for part in asked.parts),
+    )
+
+
+def json_text(value: object) -> str:
+    """A value that the model reads as JSON: tools, their inputs, blocks of an unknown type."""
+    return dumped(value).decode()
+
+
+def without(block: Fields, *names: str) -> Fields:
+    """A block without the fields that the model does not read."""
+    return {name: value for name, value in block.items() if name not in names}
+
+
+def image(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
+    """An image or a sound, by its data or address."""
+    return RequestPart(role, "", data, IMAGE_BYTES, ends_prefix, message)
+
+
+def document(role: str, data: str, message: int, ends_prefix: bool = False) -> RequestPart:
+    """A file, by its data or address."""
+    pages = min(PAGES_MAX, len(data) // DATA_PER_PAGE_BYTES + 1)
+    return RequestPart(role, "", data, PAGE_BYTES * pages, ends_prefix, message)
+
+
+def _most_input(asked: RequestContent, body: bytes) -> int:
+    """The most tokens that the input can be counted as.
+
+    No vocabulary has a token of less than a byte. One that normalises its text (NFKC) may read more
+    bytes than were sent.
+    """
+    text = body.decode("utf-8", "replace")
+    if "\\u" in text:
+        # Escaped characters are longer than what the model reads of them.
+        with suppress(RecursionError):
+            text = json.dumps(parsed(body), ensure_ascii=False, separators=(",", ":"))
+    size = len(text)
+    if not text.isascii():
+        forms = (text, normalize("NFKC", text))
+        size = max(len(form.encode("utf-8", "surrogatepass")) for form in forms)
+    for part in asked.parts:
+        if part.media_bytes:
+            size += part.media_bytes - len(part.media)
+    return max(0, size) + OVERHEAD_TOKENS + (TOOLS_TOKENS if asked.tools or asked.schema else 0)
+
+
+def _kind(asked: RequestContent) -> str:
+    """Calls with the same model, system prompt, tools and settings answer at similar length."""
+    told = (part for part in asked.parts if part.role in ("tools", "system"))
+    digest = _digest([asked.effort, str(asked.choices)], told)
+    return f"{asked.model}#{digest[:8]}"
+
+
+def _prefix(asked: RequestContent, sizes: Sequence[int]) -> tuple[str, int]:
+    """Digest and size of what the provider's prompt cache keeps; nothing if it keeps nothing."""
+    marked = [place for place, part in enumerate(asked.parts, 1) if part.ends_prefix]
+    end = 0
+    if marked:
+        end = marked[-1]
+    elif asked.caches_by_itself:
+        told = [part.role in ("tools", "system") for part in asked.parts]
+        end = told.index(False) if False in told else len(told)
+    size = sum(sizes[:end])
+    if size < CACHEABLE_BYTES_MIN:
+        return "", 0
+    return _digest([asked.model, asked.cache_key], asked.parts[:end]), size
+
+
+def _digest(words: Sequence[str], parts: Iterable[RequestPart]) -> str:
+    """16 hex digits over words and parts, each with its length, so that no two can be confused."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for word in words:
+        _add(digest, word)
+    for part in parts:
+        for word in (part.role, part.text, part.media):
+            _add(digest, word)
+    return digest.hexdigest()
+
+
+def _add(digest: blake2b, word: str) -> None:
+    data = word.encode("utf-8", "surrogatepass")
+    digest.update(len(data).to_bytes(8, "big"))
+    digest.update(data)
+
+
+# Calls as headway makes them itself: the body of a request in its provider's format.
+
+VERSION: Final = "2023-06-01"
+"""Of Anthropic Messages; a call names it in the header `anthropic-version`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelQuestion:
+    """What is asked of a model."""
+
+    model: str
+    turns: tuple[tuple[str, str], ...]
+    """(role, text) in order: `user`, then in turn `assistant` and `user`."""
+    max_tokens: int
+    system: str = ""
+    says_completion: bool = False
+    """Whether the longest answer is called `max_completion_tokens`: OpenAI itself wants that, most
+    others that speak its format know only the older `max_tokens`."""
+
+
+def body_of(wire: WireName, question: ModelQuestion) -> bytes:
+    """The body of a call whose answer streams and ends with its usage."""
+    turns = [{"role": role, "content": text} for role, text in question.turns]
+    if wire == "anthropic":
+        body: Fields = {"model": question.model, "max_tokens": question.max_tokens}
+        if question.system:
+            body["system"] = question.system
+        return dumped({**body, "messages": turns, "stream": True})
+    if wire != "openai-chat":
+        raise InternalError(f"headway makes no calls in the format {wire}")
+    if question.system:
+        turns.insert(0, {"role": "system", "content": question.system})
+    longest = "max_completion_tokens" if question.says_completion else "max_tokens"
+    return dumped(
+        {
+            "model": question.model,
+            longest: question.max_tokens,
+            "messages": turns,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    )

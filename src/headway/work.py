@@ -1,0 +1,349 @@
+"""What a run is made of, for whoever drives it: work to perform, attempts, results.
+
+A driver knows nothing of plans, prompts or commands: it asks a `Work` for names, keys and results.
+Each group of the graph has one `Work`; a task is a member of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import RLock
+from typing import Final, Protocol
+
+from headway.base.records import quick
+from headway.base.values import Fault
+from headway.engine.budget import NOTHING, Cost
+from headway.pacing.quota import waited_for
+from headway.state.shared import Snapshot
+
+AGENT_VARIABLE: Final = "HEADWAY_AGENT"
+"""Set for every program that an agent of a plan starts: the agent's name."""
+
+
+@quick
+class Result:
+    """What an attempt gave, and what it took."""
+
+    body: bytes
+    """What is kept, and what others that need it are given."""
+    value: object = None
+    """The same for callers in this process, where it never was bytes."""
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    spend_microusd: int = 0
+    calls: int = 0
+    exit_code: int | None = None
+    is_durable: bool = True
+    """Whether `body` holds all of it: a value that JSON cannot write lives in this process only."""
+    extra_tokens: int = 0
+    """What it counts towards a budget in tokens on top of input and output (see `Ending`)."""
+    unpriced: int = 0
+    """Calls whose price is unknown: `spend_microusd` does not contain their cost."""
+
+
+def charged(result: Result, taken: Result) -> Result:
+    """The same result, with what something else took on top."""
+    return replace(
+        result,
+        input_tokens=result.input_tokens + taken.input_tokens,
+        output_tokens=result.output_tokens + taken.output_tokens,
+        spend_microusd=result.spend_microusd + taken.spend_microusd,
+        calls=result.calls + taken.calls,
+        extra_tokens=result.extra_tokens + taken.extra_tokens,
+        unpriced=result.unpriced + taken.unpriced,
+    )
+
+
+class AttemptError(Exception):
+    """An attempt is lost: why, and what it took all the same."""
+
+    def __init__(
+        self, fault: Fault, result: Result | None = None, is_in_doubt: bool = False
+    ) -> None:
+        super().__init__(f"{fault.kind}: {fault.detail}")
+        self.fault = fault
+        self.result = result
+        """Output and consumption of the failed attempt, if there were any."""
+        self.is_in_doubt = is_in_doubt
+
+
+class WindowEmptyError(Exception):
+    """The account's usage window is empty: nothing is worth sending."""
+
+    def __init__(self, resets_at_s: float, detail: str, result: Result | None = None) -> None:
+        super().__init__(detail)
+        self.resets_at_s = resets_at_s
+        """By the wall clock."""
+        self.detail = detail
+        self.result = result
+        """What the attempt took before, if anything was sent."""
+
+
+class OverBudgetError(Exception):
+    """The budget has no room for what this attempt may cost, and none will become free."""
+
+    def __init__(self, detail: str, result: Result | None = None) -> None:
+        super().__init__(detail)
+        self.result = result
+        """What the attempt took before, if anything was sent."""
+
+
+@quick
+class Needed:
+    """The result of a task that this one needs."""
+
+    group: str
+    member: int
+    name: str
+    body: bytes
+
+
+class Reserve(Protocol):
+    """Sets aside what an attempt may still cost."""
+
+    def __call__(self, microusd: int, tokens: int = 0, /) -> Awaitable[None]: ...
+
+
+class Say(Protocol):
+    """Tells the run where a call of an attempt is, and why as far as that is known."""
+
+    def __call__(self, why: str = "", /) -> None: ...
+
+
+def _none_missing(_group: str) -> list[str]:
+    """Where no need is lenient, everybody whom a task needs has finished."""
+    return []
+
+
+@dataclass(slots=True, eq=False)
+class _Alarm:
+    """What happens when the attempt's own time reaches `due_s`."""
+
+    due_s: float
+    ring: Callable[[], object]
+    timer: asyncio.TimerHandle | None = None
+
+
+class AttemptClock:
+    """Measures an attempt's own time, which is what `timeout` limits. Used on the run's loop.
+
+    Laws:
+    - It stands still while any call of the attempt waits: for its permit, after a refusal, or for
+      money that other attempts may give back.
+    - The time of a refused call does not count.
+    """
+
+    __slots__ = ("_alarms", "_own_s", "_since_s", "_waiting")
+
+    def __init__(self) -> None:
+        self._own_s = 0.0
+        """The own time when the clock was last started or stopped."""
+        self._since_s: float | None = None
+        """When it was last started, by the loop's clock. It starts when it is first used."""
+        self._waiting = 0
+        self._alarms: list[_Alarm] = []
+
+    def __repr__(self) -> str:
+        return f"<AttemptClock at {self.own_s:.3f} s, {self._waiting} calls wait>"
+
+    @property
+    def own_s(self) -> float:
+        """The attempt's own time so far."""
+        if self._waiting:
+            return self._own_s
+        now_s = asyncio.get_running_loop().time()
+        if self._since_s is None:
+            self._since_s = now_s
+        return self._own_s + now_s - self._since_s
+
+    def stop(self, *, is_refused: bool = False) -> None:
+        """A call begins to wait: before it is sent, or because it was refused."""
+        if not self._waiting and not is_refused:
+            self._own_s = self.own_s
+        self._waiting += 1
+        for alarm in self._alarms:
+            if alarm.timer is not None:
+                alarm.timer.cancel()
+
+    def start(self) -> None:
+        """A call waits no longer. Time counts again if no other call waits."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._since_s = asyncio.get_running_loop().time()
+            for alarm in self._alarms:
+                self._set(alarm)
+
+    @contextmanager
+    def stopped(self, *, is_refused: bool = False) -> Iterator[None]:
+        """Stand still while the block waits."""
+        self.stop(is_refused=is_refused)
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
+    def alarm(self, after_s: float | None, ring: Callable[[], object]) -> Iterator[None]:
+        """Call `ring` if the block takes more of the attempt's own time than this."""
+        if after_s is None:
+            yield
+            return
+        alarm = _Alarm(self.own_s + after_s, ring)
+        self._alarms.append(alarm)
+        if not self._waiting:
+            self._set(alarm)
+        try:
+            yield
+        finally:
+            self._alarms.remove(alarm)
+            if alarm.timer is not None:
+                alarm.timer.cancel()
+
+    @asynccontextmanager
+    async def limit(self, timeout_s: float | None) -> AsyncIterator[None]:
+        """Raise TimeoutError if the block takes more of the attempt's own time than this."""
+        async with asyncio.timeout(None) as limit:
+            with self.alarm(timeout_s, lambda: limit.reschedule(0.0)):
+                yield
+
+    def _set(self, alarm: _Alarm) -> None:
+        after_s = max(0.0, alarm.due_s - self.own_s)
+        alarm.timer = asyncio.get_running_loop().call_later(after_s, alarm.ring)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try of a task, as its work sees it. The driver makes it and provides the verbs."""
+
+    task: int
+    member: int
+    number: int
+    key: bytes
+    name: str
+    needed: Callable[[str], list[Needed]]
+    """The results of a group that this task needs, in declared order; of its own member, or its
+    own block of members, only, where the need says so. Those that have none are left out."""
+    waits: Say
+    """Say that a call asked for a permit; and why it was turned away, if it was."""
+    goes: Say
+    """Say that a call has its permit; and what it waited for."""
+    reserve: Reserve
+    """Set the most aside, in micro-dollars and tokens, that this attempt may cost on top of what is
+    set aside for it; returns when that is durable. Raises OverBudgetError. What was not used comes
+    back when the attempt ends."""
+    keep: Callable[[bytes], Awaitable[None]]
+    """Make a provider's reply durable before anything else is done with it; only needed when more
+    calls follow in this attempt."""
+    inputs: bytes = b""
+    """The digest of the results that it is given."""
+    journalled: int = 0
+    """The last attempt of this task whose end the journal knows."""
+    kept: tuple[bytes, ...] = ()
+    """Replies that an interrupted attempt of this task had kept, in order: not to be paid again."""
+    snapshot: Snapshot | None = None
+    """The shared state as this attempt sees it; None if it has nothing to do with it."""
+    lock: RLock = field(default_factory=RLock)
+    """To be held whenever the snapshot is used: others may be committed meanwhile."""
+    missing: Callable[[str], list[str]] = _none_missing
+    """The labels of those members of a needed group that failed or were skipped, in declared order:
+    of those that this task needs, where a need is lenient."""
+    charged: Cost = NOTHING
+    """What an interrupted attempt of this task had set aside: it is charged already."""
+    is_last: bool = False
+    """Whether the task fails with this attempt, if a fault ends it that may pass."""
+    clock: AttemptClock = field(default_factory=AttemptClock)
+    """Its own time: whoever lets a call of it wait stops the clock meanwhile."""
+
+
+TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(
+    "tell_wait", default=None
+)
+"""Set where a task's own code runs: calls through a paced client tell the task, from any thread,
+whether it waits for a permit, and why."""
+
+
+TELL_PROMPT: Final[ContextVar[Callable[[bytes], None] | None]] = ContextVar(
+    "tell_prompt", default=None
+)
+"""Set where a task's own code runs that touches the shared state: calls through a paced client tell
+it what they ask, from any thread."""
+
+
+@contextmanager
+def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
+    """Around the wait of a call: the task that it is part of, if there is one, knows.
+
+    `refused` is why the call was turned away; what it gives is to be told the permit's reason.
+    """
+    tell, reasons = TELL_WAIT.get(), [""]
+    if tell is None:
+        yield reasons.append
+        return
+    tell(True, refused)
+    try:
+        yield reasons.append
+    finally:
+        tell(False, waited_for(reasons[-1]))
+
+
+def tell_waits_of(attempt: Attempt) -> None:
+    """Let paced clients that are used from here on say when they wait, from any thread."""
+    TELL_WAIT.set(partial(_tell_wait, asyncio.get_running_loop(), attempt))
+
+
+def _tell_wait(loop: asyncio.AbstractEventLoop, attempt: Attempt, waits: bool, why: str) -> None:
+    def tell() -> None:
+        if waits:
+            attempt.clock.stop(is_refused=bool(why))
+            attempt.waits(why)
+        else:
+            attempt.clock.start()
+            attempt.goes(why)
+
+    with suppress(RuntimeError):  # The loop is closed: the run is over.
+        loop.call_soon_threadsafe(tell)
+
+
+class Work(Protocol):
+    """What the tasks of one group are and how one is performed."""
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it uses this machine's processors rather than an account's quota."""
+
+    @property
+    def is_idle_until_sent(self) -> bool:
+        """Whether an attempt that waits for its first permit has done nothing yet."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether `publish` shows results anywhere."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long one attempt may take."""
+
+    def label(self, member: int) -> str:
+        """A task's name as people read it: `review[security]`, or the group's own."""
+
+    def key(self, member: int) -> bytes:
+        """A task's content key: 16 bytes, over everything that it is declared to depend on."""
+
+    def count(self, needed: Callable[[str], list[Needed]]) -> int:
+        """For a group whose size is found at run time: how many members these results give."""
+
+    def publish(self, member: int, body: bytes | None) -> None:
+        """Show a durable result to the world, where the plan says so; again does no harm. Without
+        a body, look whether it could be shown. Raises OSError or HeadwayError if it cannot."""
+
+    async def perform(self, attempt: Attempt) -> Result:
+        """Do it. Raises AttemptError, WindowEmptyError or OverBudgetError; nothing else."""
