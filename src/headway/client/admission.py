@@ -71,14 +71,6 @@ LINGER_S: Final = 1.0
 """The thread that ticks stays for so long after the last one who waited: others come soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeskLineStatistics:
-    """A line within one process at an instant."""
-
-    unheard: int
-    is_ticking: bool
-
-
 class DeskLine:
     """A client's line to a desk in the same process."""
 
@@ -101,9 +93,6 @@ class DeskLine:
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
 
-    def __repr__(self) -> str:
-        return f"<DeskLine to {self._desk!r}>"
-
     @property
     def desk(self) -> Desk:
         return self._desk
@@ -125,9 +114,6 @@ class DeskLine:
 
     def abandon(self) -> None:
         """The desk is the parent's; the child makes its own."""
-
-    def statistics(self) -> DeskLineStatistics:
-        return DeskLineStatistics(len(self._inbox), self._ticker is not None)
 
     def _answer(self, _client: str, message: FromBroker) -> None:
         self._client.receive(message)
@@ -210,9 +196,6 @@ class Admission:
         self._lock = Lock()
         self._client: AdmissionClient | None = None
         _ADMISSIONS.add(self)
-
-    def __repr__(self) -> str:
-        return f"<Admission of {self._client!r}>"
 
     def admit(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
         """Wait, blocking this thread, until the call may be made."""
@@ -426,8 +409,6 @@ def dial_best(client: AdmissionClient) -> MessageLine:
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
-        from headway.broker.election import start
-
         return BrokerLine(client, Search(place, start))
     say_once(
         f"headway paces this process alone, because there can be no broker: {why}."

@@ -143,16 +143,6 @@ class ChronicleMemory:
     hours: tuple[HourRow, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChronicleStatistics:
-    """How much is held."""
-
-    ended: int
-    """Calls since the chronicle was begun, or restored with a minute that went on."""
-    minutes: int
-    hours: int
-
-
 class Chronicle:
     """The recent past of one lane, and its usual day."""
 
@@ -169,9 +159,6 @@ class Chronicle:
         if memory.present:
             self._minute, self._open_hour = at - memory.present[0], memory.present[1]
             self._open = _fit(memory.present[BEFORE:])
-
-    def __repr__(self) -> str:
-        return f"<Chronicle {self.statistics()}>"
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
@@ -212,10 +199,6 @@ class Chronicle:
             (hour, at - minute, *sums) for hour, (minute, sums) in self._hours.items()
         ])  # fmt: skip
         return ChronicleMemory(present, minutes, hours)
-
-    def statistics(self) -> ChronicleStatistics:
-        ended = self._ended + sum(self._open[: _WRONG + 1])
-        return ChronicleStatistics(ended, len(self._minutes), len(self._hours))
 
     def _at(self, now: float) -> list[int]:
         """The sums of this minute; the one before is put away when it is over."""
@@ -418,14 +401,6 @@ DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiaryStatistics:
-    """How much is written down."""
-
-    accounts: int
-    days: int
-
-
 class Diary:
     """Spending by account and day. The date is told from outside."""
 
@@ -434,9 +409,6 @@ class Diary:
     def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
         self.date = ""
         self._days = {key: {one.date: one for one in days} for key, days in kept}
-
-    def __repr__(self) -> str:
-        return f"<Diary {self.statistics()}>"
 
     def spend(self, account: str, spend: Spend) -> None:
         """An account spent this today; less than nothing, where too much was counted."""
@@ -455,6 +427,3 @@ class Diary:
         return tuple([
             (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
         ])  # fmt: skip
-
-    def statistics(self) -> DiaryStatistics:
-        return DiaryStatistics(len(self._days), sum(map(len, self._days.values())))
