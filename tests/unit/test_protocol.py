@@ -210,11 +210,6 @@ def test_infinity_travels() -> None:
     assert message_of(line_of(Progressed(1, -inf))) == Progressed(1, -inf)
 
 
-def test_a_field_that_is_not_known_is_passed_over_and_a_missing_one_takes_its_default() -> None:
-    line = b'["Denied",{"id":["client",1],"code":"HW205","message":"no","mood":"bad"}]'
-    assert message_of(line) == Denied(("client", 1), "HW205", "no", "")
-
-
 @pytest.mark.parametrize("kind", [*get_args(FromClient), *get_args(FromBroker)])
 def test_every_message_has_a_json_form(kind: type[Message]) -> None:
     assert reader(kind) is reader(kind)
