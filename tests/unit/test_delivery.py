@@ -33,7 +33,6 @@ from headway.pacing.width import (
     ROUND_GROWTH,
     ROUND_PIECES,
     Cap,
-    Crowd,
     Width,
 )
 from headway.sim.draw import uniform
@@ -188,12 +187,12 @@ def test_pieces_that_were_held_up_now_and_then_are_regular_all_the_same() -> Non
 def test_where_pieces_are_irregular_the_width_goes_back_to_what_whole_answers_confirmed() -> None:
     width = Width(4.0, Cap())
     for _ in range(ROUND_PIECES):
-        width.moved(Crowd(4.0, 4), ALONE_S)
+        width.moved(4.0, 4, ALONE_S)
     assert width.allowed == 6.0
     width.congestion = _unsteady()
-    assert width.moved(Crowd(6.0, 6), ALONE_S)
+    assert width.moved(6.0, 6, ALONE_S)
     assert width.allowed == 4.0
-    assert not width.moved(Crowd(4.0, 4), ALONE_S)
+    assert not width.moved(4.0, 4, ALONE_S)
     assert width.reason == "pieces of answers come irregularly"
 
 
@@ -251,32 +250,32 @@ def test_pieces_lead_six_times_as_far_as_start_and_twice_as_far_as_a_round_confi
     width = clock.width
     for _ in range(40):
         allowed = width.allowed
-        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
+        width.moved(allowed, round(allowed), ALONE_S)
     assert width.allowed == 4.0 * LEAP
     for _ in range(2):
         clock.pass_one(24.0, 24.0 / ALONE_S)
     for _ in range(40):
         allowed = width.allowed
-        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
+        width.moved(allowed, round(allowed), ALONE_S)
     assert width.allowed == 24.0 * LEAP_LATER
 
 
 def test_pieces_do_not_lead_where_whole_answers_speak_against_it() -> None:
     width = _steady(8.0)
     width.delivery = _delivered((6.0, 8.0), (9.0, 8.0), (13.0, 8.0))
-    assert not any(width.moved(Crowd(8.0, 8), ALONE_S) for _ in range(40))
+    assert not any(width.moved(8.0, 8, ALONE_S) for _ in range(40))
 
 
 def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_confirmed() -> None:
     width = _steady(16.0)
-    assert not width.moved(Crowd(10.0, 16, 6), ALONE_S)
+    assert not width.moved(10.0, 16, ALONE_S, 6)
     width = _steady(4.0)
     for _ in range(3 * ROUND_PIECES):
-        width.moved(Crowd(width.allowed, 100), ALONE_S)
+        width.moved(width.allowed, 100, ALONE_S)
     assert width.allowed == 13.5
-    assert width.moved(Crowd(8.0, 14, 6), ALONE_S)
+    assert width.moved(8.0, 14, ALONE_S, 6)
     assert width.allowed == 8.0
-    assert width.moved(Crowd(2.0, 8, 6), ALONE_S)
+    assert width.moved(2.0, 8, ALONE_S, 6)
     assert width.allowed == 4.0
     assert width.reason == "more wait in line at the provider"
 

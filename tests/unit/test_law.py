@@ -17,7 +17,6 @@ from headway.pacing.width import (
     VENTURE_S,
     WIDTH_AT_START,
     Cap,
-    Crowd,
     Width,
     width_cause,
 )
@@ -285,7 +284,7 @@ def test_less_than_one_in_flight_counts_as_one() -> None:
 
 def test_a_width_that_is_used_and_shows_no_peak_grows_each_round() -> None:
     width = Width(4.0, Cap())
-    moves = [width.moved(Crowd(4.0, 4), ALONE_S) for _ in range(ROUND_PIECES)]
+    moves = [width.moved(4.0, 4, ALONE_S) for _ in range(ROUND_PIECES)]
     assert moves == [False] * (ROUND_PIECES - 1) + [True]
     assert width.limit(0, 100, 0.0) == 4.0 * ROUND_GROWTH
     assert width.reason == "no slower with more at once"
@@ -294,14 +293,14 @@ def test_a_width_that_is_used_and_shows_no_peak_grows_each_round() -> None:
 @pytest.mark.parametrize(("mean", "in_flight"), [(2.0, 4), (4.0, 2)])
 def test_a_width_that_is_not_used_does_not_grow(mean: float, in_flight: int) -> None:
     width = Width(4.0, Cap())
-    assert not any(width.moved(Crowd(mean, in_flight), ALONE_S) for _ in range(100))
+    assert not any(width.moved(mean, in_flight, ALONE_S) for _ in range(100))
 
 
 def test_a_width_explores_until_the_peak_shows_and_then_stays_there() -> None:
     width = Width(4.0, Cap())
     for _ in range(40):
         allowed = width.limit(0, 1000, 0.0)
-        width.moved(Crowd(allowed, int(allowed)), _time_s(allowed, *CROWDED))
+        width.moved(allowed, int(allowed), _time_s(allowed, *CROWDED))
     # One round too many is allowed for; then it is where nearly the peak is.
     assert width.congestion.widest <= 64.0
     assert 10.0 <= width.limit(0, 1000, 0.0) <= 16.0
@@ -311,7 +310,7 @@ def test_a_width_explores_until_the_peak_shows_and_then_stays_there() -> None:
 def test_a_width_is_never_less_than_one() -> None:
     width = Width(1.0, Cap())
     width.congestion = _sampled((1, 2, 4), 0.0, 2.0)
-    assert not width.moved(Crowd(1.0, 1), ALONE_S)
+    assert not width.moved(1.0, 1, ALONE_S)
     width.overloaded(0, 0.0)
     assert width.limit(0, 100, 0.0) == 1.0
 

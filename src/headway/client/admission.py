@@ -65,7 +65,7 @@ from headway.pacing.memory import AccountTerms, PacingMemory
 
 # Admission within one process: a desk of its own, no second process, nothing shared.
 
-_LINE_LOG: Final = logging.getLogger("headway")
+_LOG: Final = logging.getLogger("headway")
 
 LINGER_S: Final = 1.0
 """The thread that ticks stays for so long after the last one who waited: others come soon."""
@@ -92,10 +92,6 @@ class DeskLine:
         self._nap_s = inf
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
-
-    @property
-    def desk(self) -> Desk:
-        return self._desk
 
     def send(self, message: FromClient, _permit: InUse | None = None, /) -> None:
         """Leave the message, and serve the desk unless somebody does."""
@@ -138,7 +134,7 @@ class DeskLine:
         except Exception as fault:
             # The boundary: this runs on whatever thread came first, which has probably nothing
             # to do with it. Those who wait are told.
-            _LINE_LOG.exception("headway cannot admit calls")
+            _LOG.exception("headway cannot admit calls")
             self._client.receive(Error(f"{type(fault).__name__}: {fault}"))
         if self._ticker is not None and self._desk.wake_s < self._nap_s:
             self._bell.put(None)
@@ -400,7 +396,6 @@ if hasattr(os, "register_at_fork"):
 
 # Which way a process reaches admission: the broker if there can be one, else a desk of its own.
 
-_LOG: Final = logging.getLogger("headway")
 _SAID: Final[set[str]] = set()
 
 

@@ -342,7 +342,7 @@ class Lanes:
         self.hour = HOUR_UNKNOWN
         self._lanes: dict[tuple[str, str], Lane] = {}
         for kept in memory.lanes:
-            terms, dialect = self._terms_of(kept.account, kept.group), _dialect(kept.dialect)
+            terms, dialect = terms_of(self._terms, kept.account, kept.group), _dialect(kept.dialect)
             lane = lane_of(kept, terms, dialect, known_s, now)
             self._lanes[kept.account, kept.group] = lane
 
@@ -355,7 +355,7 @@ class Lanes:
         lane = self._lanes.get((account, group))
         if lane is None:
             self._make_room()
-            terms, dialect = self._terms_of(account, group), _dialect(request.dialect)
+            terms, dialect = terms_of(self._terms, account, group), _dialect(request.dialect)
             lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
             lane.chronicle.turn(self.hour, now)
         return lane
@@ -382,7 +382,7 @@ class Lanes:
         """
         self._terms[key] = terms
         for name, lane in self._lanes.items():
-            wanted = self._terms_of(*name)
+            wanted = terms_of(self._terms, *name)
             if replace(wanted, budget=lane.lasting.terms.budget) != lane.lasting.terms:
                 lane.retermed(wanted, now)
 
@@ -392,9 +392,6 @@ class Lanes:
 
     def memory(self, now: float) -> tuple[LaneMemory, ...]:
         return tuple(lane.memory(now) for lane in self)
-
-    def _terms_of(self, account: str, group: str) -> AccountTerms:
-        return terms_of(self._terms, account, group)
 
     def _make_room(self) -> None:
         if len(self._lanes) >= LANES_MAX:

@@ -22,7 +22,7 @@ from headway.pacing.account import Belief, QuotaConfig
 from headway.pacing.limits import HORIZON_S, Bucket, PlannedStream
 from headway.pacing.queue import Blame, FairQueue
 from headway.pacing.streams import Projection
-from headway.pacing.width import WHOLE_GROWTH, Crowd, width_cause
+from headway.pacing.width import WHOLE_GROWTH, width_cause
 
 # Permits in use: what each call was planned to do, and what it has shown of itself so far.
 
@@ -161,9 +161,10 @@ class Permits:
         tempo = self._belief.tempo
         company = tempo.mean_since(held.integral, held.seen_s, now)
         per_token_s = tempo.moved(now - held.seen_s, tokens)
-        crowd = self._crowd(company, per_token_s, now)
+        queued = self._queued(per_token_s, now)
         width, integral = self._belief.width, tempo.integral(now)
-        changed = width.moved(crowd, per_token_s)
+        served = max(1.0, company - queued)
+        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
         # The first piece of an answer brings the work of its first byte with it.
         work = tokens if held.seen_tokens else tempo.work(tokens)
         done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
@@ -188,7 +189,7 @@ class Permits:
             company = tempo.mean_since(held.integral, sent_s, now)
             per_token_s = tempo.arrived(now - sent_s, output_tokens)
             # Answers that began together end together: how many are left says nothing.
-            width.moved(Crowd(company, ceil(company)), per_token_s, WHOLE_GROWTH)
+            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
         else:
             width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
 
@@ -206,14 +207,14 @@ class Permits:
             longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
             self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
 
-    def _crowd(self, company: float, per_token_s: float, now: float) -> Crowd:
-        """Who is in flight now, apart from those who seem to wait in a line at the provider."""
+    def _queued(self, per_token_s: float, now: float) -> int:
+        """How many calls seem to stand in a line at the provider."""
         tempo, queued = self._belief.tempo, 0
         for sent_s in self._silent.values():
             if not tempo.is_overdue(now - sent_s, per_token_s):
                 break
             queued += 1
-        return Crowd(max(1.0, company - queued), tempo.in_flight, queued)
+        return queued
 
     def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)

@@ -10,7 +10,6 @@ Laws of these laws:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
 
@@ -211,17 +210,6 @@ class Ramp:
         return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """Calls in flight while a piece of an answer came."""
-
-    mean: float
-    """How many were being served on average."""
-    in_flight: int
-    queued: int = 0
-    """How many seem to stand in a line at the provider."""
-
-
 class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
 
@@ -275,21 +263,32 @@ class Width:
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
-    def moved(self, crowd: Crowd, per_token_s: float, growth: float = ROUND_GROWTH) -> bool:
-        """A piece of an answer came: learn, then go where the fitted curve says, or explore."""
+    def moved(
+        self,
+        served: float,
+        in_flight: int,
+        per_token_s: float,
+        queued: int = 0,
+        growth: float = ROUND_GROWTH,
+    ) -> bool:
+        """A piece of an answer came: learn, then go where the fitted curve says, or explore.
+
+        `served` calls were being served on average meanwhile; `queued` of those in flight seem to
+        stand in a line at the provider.
+        """
         before = self.allowed
-        self.congestion.sample(crowd.mean, per_token_s)
+        self.congestion.sample(served, per_token_s)
         worth = self.congestion.worth()
         if not self.congestion.is_steady:
             if self.allowed > self._proven:
                 self._move(self._proven, "pieces of answers come irregularly")
         elif worth < inf:
             self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
-        elif crowd.queued > QUEUED * crowd.in_flight:
-            served = max(self._proven, float(crowd.in_flight - crowd.queued))
-            if served < self.allowed:
-                self._move(served, "more wait in line at the provider")
-        elif min(crowd.mean, crowd.in_flight) >= USED * self.allowed:
+        elif queued > QUEUED * in_flight:
+            rest = max(self._proven, float(in_flight - queued))
+            if rest < self.allowed:
+                self._move(rest, "more wait in line at the provider")
+        elif min(served, in_flight) >= USED * self.allowed:
             self._seen += 1
             if self._seen >= ROUND_PIECES:
                 self._seen = 0
