@@ -20,6 +20,7 @@ from headway.pacing.memory import (
     Spell,
     hours_of,
     lately,
+    minutes_seen,
     total,
     without,
 )
@@ -84,6 +85,7 @@ def test_minutes_are_kept_for_an_hour_and_told_by_their_age() -> None:
     assert lately(memory, 1).answered == 1
     assert lately(memory, 10).answered == 10
     assert lately(memory, 20, 10).answered == 10
+    assert minutes_seen(memory, 10) == 10
     assert lately(memory, 10**6).answered == MINUTES_KEPT
     assert len(memory.minutes) == MINUTES_KEPT - 1
     assert lately(chronicle.memory(60.0 * 130), 60).answered == 29
