@@ -40,13 +40,12 @@ class WatchedDoor(PacedDoor):
         self.levels.append(
             tuple(
                 LimitView(
-                    known.limit,
-                    max(0.0, known.capacity - mirror.balance.level(now)),
+                    mirror.balance.limit,
+                    max(0.0, mirror.balance.count.size - mirror.balance.level(now)),
                     spare=mirror.balance.spare(),
                     holds=mirror.balance.holds(),
                 )
                 for mirror in self.quota.belief.mirrors
-                for known in (mirror.statistics(),)
             )
         )
         return sent

@@ -8,7 +8,6 @@ decides; `tests/test_bench_slice.py` proves that none of them calls it.
 from __future__ import annotations
 
 import ast
-import inspect
 import json
 import multiprocessing
 import sys
@@ -23,7 +22,6 @@ from typing import Final
 
 from bench import trial as trial_module
 from bench.trial import Kind, Outcome, Trial, run
-from headway.pacing import width as law
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CORE: Final = ROOT / "src" / "headway" / "core"
@@ -41,8 +39,7 @@ SOURCES: Final[dict[Kind, tuple[str, ...]]] = {
     ),
     "bound": ("values.py", "plan/*.py", "quota/window.py", "foresight/*.py"),
 }  # fmt: skip
-"""The files of the core that trials of a kind can execute. Ways without a quota use two classes of
-`law.py` besides."""
+"""The files of the core that trials of a kind can execute."""
 
 NOT_REHEARSED: Final = (
     "audit.py", "bound.py", "conflict.py", "explore.py", "forecast.py", "layout.py", "optimum.py",
@@ -165,8 +162,6 @@ def _code_hash(kind: Kind) -> str:
     """A hash of the code that trials of a kind can execute; comments and layout do not count."""
     parts = [Path(trial_module.__file__).read_text()]
     parts += [path.read_text() for path in sorted(sources_of(kind))]
-    if kind == "unpaced":
-        parts += [f"{law.WIDTH_AT_START}", *map(inspect.getsource, (law.Aimd, law.Cubic))]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 

@@ -23,9 +23,17 @@ from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
-from headway.pacing.width import Aimd, Cubic
 from headway.report.bound import bound
-from headway.sim.clients import PATIENT, SDK, ClientPort, PacedDoor, RetryRule, UnpacedDoor
+from headway.sim.clients import (
+    PATIENT,
+    SDK,
+    Aimd,
+    ClientPort,
+    Cubic,
+    PacedDoor,
+    RetryRule,
+    UnpacedDoor,
+)
 from headway.sim.provider import Provider, ProviderSpec
 from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
 
@@ -132,7 +140,7 @@ def _paced(trial: Trial) -> Outcome:
     if trial.way == "profile":
         warm_up = Quota(QuotaConfig(DIALECTS[trial.spec.dialect]), 0.0)
         _rehearse(trial, PacedDoor(warm_up, lengths), Rules(Adaptive()), trial.seed + WARM_UP)
-        profile = warm_up.profile()
+        profile = warm_up.belief.profile()
     elif trial.way == "known":
         limits = trial.spec.terms.limits + trial.spec.terms.hidden
     config = QuotaConfig(

@@ -25,9 +25,6 @@ from bench.verdict import Goal, judge, verdicts
 ADMIT_AND_SETTLE_CALLS_MAX = 4_000
 """Empty function calls in the time of one admit + settle: about 1,000, and machines differ."""
 
-YARDSTICKS = ("Aimd", "Cubic")
-"""The part of `law.py` that ways without a quota use."""
-
 STEADY = [name for name in PROVIDERS if is_steady(PRESETS[name])]
 
 
@@ -137,8 +134,7 @@ def test_a_stored_result_is_keyed_by_all_the_code_that_it_ran(
         assert trial.kind == kind
         for code in _executed(trial):
             path, name = Path(code.co_filename), code.co_qualname
-            counted = path in keyed or (path.name == "law.py" and name.split(".")[0] in YARDSTICKS)
-            assert counted, f"{path} {name}"
+            assert path in keyed, f"{path} {name}"
 
 
 def test_a_finished_trial_is_not_run_again(tmp_path: Path) -> None:

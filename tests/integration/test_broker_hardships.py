@@ -25,9 +25,9 @@ from headway.broker.protocol import (
     Describe,
     Error,
     Hello,
+    Left,
     Message,
     MessageSplitter,
-    Welcome,
     line_of,
 )
 from headway.broker.store import Store
@@ -77,7 +77,7 @@ BAD = {
     "no hello": b'["Leave",{"number":1}]\n',
     "another version": line_of(Hello(VERSION + 1, "x", 1, "x")),
     "a call of somebody else": HELLO + line_of(AskMessage(FOREIGN)),
-    "what only a broker says": HELLO + line_of(Welcome(1, 1)),
+    "what only a broker says": HELLO + line_of(Left(1, "")),
 }
 
 
@@ -130,9 +130,9 @@ def test_a_client_that_comes_back_before_its_end_was_seen_is_the_same_client(
     with socket.socket(socket.AF_UNIX) as again:
         again.connect(here.place.socket)
         again.settimeout(SOON_S)
-        again.sendall(HELLO)
-        assert again.recv(1000).startswith(b'["Welcome"')
-        assert len(heard(stranger)) == 1
+        again.sendall(HELLO + line_of(Describe(1)))
+        assert again.recv(1000).startswith(b'["Described"')
+        assert heard(stranger) == []
         until(lambda: len(here.ports[0].describe()[1].clients) == 2)
 
 

@@ -70,6 +70,5 @@ class BookDoor:
         return not self.book.settle(self._ids.pop(call_id), outcome, now)
 
     def statistics(self) -> ClientPortStatistics:
-        lanes = self.book.statistics().lanes.lanes
-        in_flight = sum(lane.quota.in_flight for lane in lanes)
+        in_flight = sum(lane.quota.in_flight for lane in self.book.lanes)
         return ClientPortStatistics(len(self._ids) - in_flight, in_flight)

@@ -168,11 +168,12 @@ class Outside(RuleBasedStateMachine):
         self.nothing_is_left_over()
 
     def nothing_is_left_over(self) -> None:
-        known = self.book.statistics()
-        assert (known.calls, known.parked, known.leaders.led) == (0, 0, 0)
-        assert known.estimates.outputs.in_flight == 0
+        book = self.book
+        assert (book._entries, book._waiting._parked) == ({}, {})
+        assert not book._estimates._outputs._calls
+        assert all(one.leader is None for one in book._leaders._cached.values())
         assert self.book.purse.claims() == ()
-        assert all(ledger.claimed == Spend() for _, ledger in known.purse.ledgers)
+        assert all(ledger.claimed == Spend() for _, ledger in book.purse.ledgers())
         for lane in self.book.lanes:
             assert (lane.queued, lane.in_line, lane.calling, lane._flows) == (0, {}, {}, {})
 
@@ -285,9 +286,8 @@ class Callers(Outside):
 
     @invariant()
     def the_book_knows_as_many_calls_as_there_are(self) -> None:
-        known = self.book.statistics()
-        assert known.calls == len(self.waiting) + len(self.held)
-        assert sum(lane.quota.in_flight for lane in known.lanes.lanes) == len(self.held)
+        assert len(self.book._entries) == len(self.waiting) + len(self.held)
+        assert sum(lane.quota.in_flight for lane in self.book.lanes) == len(self.held)
 
     @invariant()
     def no_budget_is_exceeded_by_what_was_granted_under_it(self) -> None:
@@ -301,7 +301,7 @@ class Callers(Outside):
 
 
 def _taken(book: Book, name: str) -> Spend:
-    ledgers = dict(book.purse.statistics().ledgers)
+    ledgers = dict(book.purse.ledgers())
     if name not in ledgers:
         return Spend()
     spent, claimed = ledgers[name].spent, ledgers[name].claimed

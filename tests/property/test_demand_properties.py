@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.base.values import Amounts, Tally
-from headway.pacing.estimate import InputRatio, Price, right_size
+from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.length import OutputLength
 
 TOKENS = st.floats(0.0, 1e7)
@@ -37,20 +37,7 @@ def test_whatever_happened_an_estimate_is_between_nothing_and_the_ceiling(
 ) -> None:
     lengths = _driven(steps)
     assert 0.0 <= lengths.expect("kind", input_tokens, ceiling) <= ceiling
-    assert isfinite(lengths.expect("kind", input_tokens, inf))
-    quantiles = [lengths.quantile("kind", input_tokens, q, inf) for q in (0.01, 0.5, 0.99)]
-    assert quantiles == sorted(quantiles)
-    assert isfinite(quantiles[-1])
-
-
-@given(STEPS, st.floats(0.0, 1e6), st.floats(1.0, 1e6))
-def test_what_remains_is_within_the_ceiling_and_adds_up(
-    steps: list[tuple[str, int, float]], produced: float, ceiling: float
-) -> None:
-    lengths = _driven(steps)
-    remaining = lengths.remaining("kind", 1000.0, produced, ceiling)
-    assert 0.0 <= remaining <= max(0.0, ceiling - produced)
-    assert lengths.remaining("kind", 1000.0, produced, 2 * ceiling) >= remaining - 1e-6 * ceiling
+    assert isfinite(lengths.expect("kind", input_tokens, 1e30))
 
 
 @settings(max_examples=50)
@@ -62,10 +49,10 @@ def test_a_stream_in_flight_never_lowers_the_typical_length(
     for output in outputs:
         lengths.observe("kind", 1000.0, output)
     lengths.started(1, "kind", 1000.0)
-    before = lengths.quantile("kind", 1000.0, 0.5, inf)
+    before = lengths.expect("kind", 1000.0, 1e30)
     lengths.progressed(1, produced)
     lengths.started(2, "kind", 1000.0)
-    assert lengths.quantile("kind", 1000.0, 0.5, inf) >= 0.99 * before
+    assert lengths.expect("kind", 1000.0, 1e30) >= 0.99 * before
 
 
 @given(
@@ -107,12 +94,3 @@ def test_no_way_to_write_into_the_cache_costs_more_than_the_most(
     price, given = Price(*prices), float(plain + kept)
     tally = Tally(given, 0.0, output, "reported", kept, min(kept, long))
     assert price.cost_of(tally) <= price.most_microusd(Amounts(given, output), kept)
-
-
-@given(st.floats(0.0, 1e6), st.integers(1, 200_000))
-def test_a_declared_size_is_within_the_ceiling_and_above_what_is_expected(
-    expected: float, ceiling: int
-) -> None:
-    declared = right_size(expected, ceiling)
-    assert 1 <= declared <= ceiling
-    assert declared >= min(expected, ceiling)

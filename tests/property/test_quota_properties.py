@@ -45,7 +45,7 @@ def _assert_clean(case: Case, played: Played) -> None:
 def test_known_limits_are_never_exceeded_and_nothing_is_refused(case: Case) -> None:
     played = play(case)
     _assert_clean(case, played)
-    assert played.quota.statistics().in_flight == 0
+    assert played.quota.in_flight == 0
 
 
 @given(cases(share=HALF))

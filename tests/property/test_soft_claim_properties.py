@@ -157,11 +157,11 @@ class Agents(RuleBasedStateMachine):
         assert self.book.decide(self.now).cuts == ()
 
     def _spent(self) -> Spend:
-        ledgers = dict(self.book.purse.statistics().ledgers)
+        ledgers = dict(self.book.purse.ledgers())
         return ledgers[EVERY_ACCOUNT].spent if EVERY_ACCOUNT in ledgers else Spend()
 
     def _taken(self) -> Spend:
-        ledgers = dict(self.book.purse.statistics().ledgers)
+        ledgers = dict(self.book.purse.ledgers())
         if EVERY_ACCOUNT not in ledgers:
             return Spend()
         spent, claimed = ledgers[EVERY_ACCOUNT].spent, ledgers[EVERY_ACCOUNT].claimed

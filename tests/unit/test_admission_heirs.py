@@ -239,4 +239,3 @@ def test_a_client_says_who_it_is() -> None:
     assert isinstance(hello, Hello)
     assert hello.client == client.id
     assert hello.name
-    assert "0 waiting" in repr(client)

@@ -14,7 +14,6 @@ from headway.pacing.balance import (
     FLOOR_SHARE,
     SLIDE_MARGIN,
     Balance,
-    BalanceStatistics,
 )
 from headway.pacing.limits import BIN_S, PlannedStream
 
@@ -54,14 +53,13 @@ def test_settle_corrects_what_was_taken_to_what_was_used(
     balance.charge(_demand(100.0), NO_STREAM, 0.0)
     balance.settle(_demand(100.0), NO_STREAM, 0.0, _used(used), 0.0)
     assert balance.level(0.0) == left
-    assert balance.statistics().in_flight == 0
 
 
 def test_a_request_is_counted_once_and_its_end_changes_nothing() -> None:
     balance = _balance(Limit("requests", 60.0))
     balance.charge(_demand(), NO_STREAM, 0.0)
     balance.settle(_demand(), NO_STREAM, 0.0, _used(5.0), 0.0)
-    assert balance.statistics() == BalanceStatistics(balance.limit, 59.0, 60.0, 0.0, 0)
+    assert balance.level(0.0) == 59.0
 
 
 def test_what_never_ran_comes_back() -> None:
@@ -86,7 +84,6 @@ def test_a_call_from_before_the_limit_was_known_joins_it() -> None:
     assert balance.level(0.0) == 600.0
     balance.join(_demand(100.0), NO_STREAM, True, 0.0)
     assert balance.level(0.0) == 500.0
-    assert balance.statistics().in_flight == 2
 
 
 def test_a_sliding_window_is_corrected_as_of_the_admission() -> None:
@@ -139,7 +136,7 @@ def test_with_one_call_left_in_flight_only_its_share_is_held() -> None:
     balance.charge(_demand(), first, 0.0)
     balance.charge(_demand(), second, 0.0)
     balance.give_back(_demand(), first, 0.0, False, 0.0)
-    assert balance.statistics() == BalanceStatistics(balance.limit, 600.0, 600.0, 30.0, 1)
+    assert (balance.level(0.0), balance.count.planned) == (600.0, 30.0)
 
 
 def test_a_bucket_follows_the_streams_in_flight() -> None:
@@ -148,10 +145,10 @@ def test_a_bucket_follows_the_streams_in_flight() -> None:
     stream = PlannedStream(0.0, 10.0, 300.0)
     assert balance.charge(_demand(), stream, 0.0) == 600.0
     assert balance.level(5.0) == pytest.approx(600.0 - 5.0 * (30.0 - 10.0), abs=ONE_BIN)
-    assert balance.statistics().planned == pytest.approx(150.0)
+    assert balance.count.planned == pytest.approx(150.0)
     balance.settle(_demand(), stream, 0.0, _used(0.0, 180.0), 5.0)
     assert balance.level(5.0) == pytest.approx(600.0 + 50.0 - 180.0, abs=ONE_BIN)
-    assert balance.statistics().planned == pytest.approx(0.0)
+    assert balance.count.planned == pytest.approx(0.0)
 
 
 def test_a_new_plan_moves_the_level_to_what_it_believes_produced() -> None:
@@ -160,7 +157,7 @@ def test_a_new_plan_moves_the_level_to_what_it_believes_produced() -> None:
     balance.charge(_demand(), before, 0.0)
     balance.plan(before, after, 5.0)
     assert balance.level(5.0) == pytest.approx(600.0 + 50.0 - 200.0, abs=ONE_BIN)
-    assert balance.statistics().planned == pytest.approx(200.0)
+    assert balance.count.planned == pytest.approx(200.0)
 
 
 def test_a_new_plan_changes_what_a_window_holds_back() -> None:
@@ -168,15 +165,14 @@ def test_a_new_plan_changes_what_a_window_holds_back() -> None:
     before, after = PlannedStream(0.0, 10.0, 300.0), PlannedStream(0.0, 10.0, 400.0)
     balance.charge(_demand(), before, 0.0)
     balance.plan(before, after, 5.0)
-    assert balance.statistics().planned == 400.0
+    assert balance.count.planned == 400.0
 
 
 def test_a_new_plan_means_nothing_to_a_limit_of_input() -> None:
     balance = _balance(Limit("input", 600.0))
     balance.charge(_demand(100.0), NO_STREAM, 0.0)
-    before = balance.statistics()
     balance.plan(PlannedStream(0.0, 10.0, 300.0), PlannedStream(0.0, 10.0, 400.0), 0.0)
-    assert balance.statistics() == before
+    assert (balance.level(0.0), balance.count.planned) == (500.0, 0.0)
 
 
 def test_money_is_held_at_its_ceiling_until_the_call_ends() -> None:
@@ -324,9 +320,3 @@ def test_what_happens_within_a_bin_is_left_room_for() -> None:
 def test_a_rounded_reading_is_left_room_for() -> None:
     balance = Balance(Limit("input", 600.0), "produced", 1.0, 25.0, 0.0)
     assert balance.floor() == pytest.approx(EXACT_FLOOR * 600.0 + 25.0)
-
-
-def test_a_balance_shows_its_limit_and_its_meter() -> None:
-    balance = _balance(Limit("input", 600.0))
-    assert repr(balance).startswith("<Balance input/60s ")
-    assert repr(balance.meter) in repr(balance)

@@ -64,15 +64,14 @@ def test_what_waiting_does_not_mend_closes_the_account_with_its_reason(kind: Fau
     quota = Quota(QuotaConfig(), 0.0)
     _fail(quota, _granted(quota, 0.0), Fault(kind, detail="no credit"), 1.0)
     assert _held_back(quota, 1e6) == Wait("account", inf, f"{kind}: no credit")
-    assert quota.statistics().belief.held_until_s == inf
 
 
 @pytest.mark.parametrize("kind", ["request", "broken", "server", "connection"])
 def test_a_fault_that_concerns_one_call_pauses_nobody(kind: FaultKind) -> None:
     quota = Quota(QuotaConfig(limits=(REQUESTS,)), 0.0)
-    before = quota.statistics().belief.width
+    before = quota.belief.width.allowed
     _fail(quota, _granted(quota, 0.0), Fault(kind), 1.0)
-    assert quota.statistics().belief.width == before
+    assert quota.belief.width.allowed == before
     _granted(quota, 1.0)
 
 
@@ -81,17 +80,17 @@ def test_an_overload_halves_the_width_and_backs_off() -> None:
     permits = [_granted(quota, 0.0) for _ in range(4)]
     _fail(quota, permits[0], Fault("overload"), 1.0)
     assert _held_back(quota, 1.0) == Wait("account", 2.0, "provider overloaded")
-    width = quota.statistics().belief.width
-    assert (width.limit, width.reason) == (2.0, "overload")
+    width = quota.belief.width
+    assert (width.allowed, width.reason) == (2.0, "overload")
     _fail(quota, permits[1], Fault("overload"), 2.0)
     assert _held_back(quota, 2.0).until_s == 4.0
-    assert quota.statistics().belief.width.cap == inf
+    assert quota.belief.width.cap.limit == inf
 
 
 def test_a_timeout_halves_the_width_and_holds_nobody() -> None:
     quota = Quota(QuotaConfig(), 0.0)
     _fail(quota, _granted(quota, 0.0), Fault("timeout"), 1.0)
-    assert quota.statistics().belief.width.limit == 2.0
+    assert quota.belief.width.allowed == 2.0
     _granted(quota, 1.0)
 
 
@@ -125,7 +124,7 @@ def test_a_usage_window_holds_at_the_users_share_until_its_reset() -> None:
     quota.first_byte(_granted(quota, 0.0).id, Reading((told,)), 1.0)
     assert _held_back(quota, 2.0) == Wait("usage/18000s", 601.0, "usage window is 60% used")
     _granted(quota, 601.0)
-    assert quota.statistics().belief.limits == ()
+    assert quota.belief.mirrors == []
 
 
 def test_an_unnamed_wait_is_tried_once_and_then_believed() -> None:
@@ -152,7 +151,7 @@ def test_a_burst_that_is_refused_although_enough_is_left_makes_calls_leave_slowe
     assert _held_back(quota, 0.4) == Wait("account", 0.5, "a burst was refused")
     assert _held_back(quota, 0.5) == Wait("burst", 1.0, "a burst was refused")
     _granted(quota, 1.0)
-    assert quota.profile().per_second == pytest.approx(9.0)
+    assert quota.belief.profile().per_second == pytest.approx(9.0)
 
 
 def test_the_wait_that_ends_last_is_the_one_that_is_named() -> None:
@@ -167,8 +166,7 @@ def test_a_refusal_that_counts_stays_charged_to_requests_alone() -> None:
     limits = (Limit("requests", 10.0, kind="fixed"), Limit("tokens", 9000.0, kind="fixed"))
     quota = Quota(QuotaConfig(OPENAI, limits), 0.0)
     _fail(quota, _granted(quota, 0.0), Fault("server"), 1.0)
-    requests, tokens = quota.statistics().belief.limits
-    assert (requests.level, tokens.level) == (9.0, 9000.0)
+    assert [one.balance.level(1.0) for one in quota.belief.mirrors] == [9.0, 9000.0]
 
 
 def test_a_silent_account_is_first_suspected_of_minding_the_crowd() -> None:
@@ -178,7 +176,7 @@ def test_a_silent_account_is_first_suspected_of_minding_the_crowd() -> None:
     assert _held_back(quota, 1.0) == Wait("concurrency", 3.0, "5 in flight")
     # A further refusal of the same signal: fewer were let in than thought.
     _fail(quota, permits[4], Fault("rate"), 1.1)
-    assert quota.statistics().belief.width.cap == 4.0
+    assert quota.belief.width.cap.limit == 4.0
 
 
 def test_the_crowd_is_cleared_when_one_more_is_served() -> None:
@@ -188,7 +186,7 @@ def test_the_crowd_is_cleared_when_one_more_is_served() -> None:
     for permit in permits[:5]:
         quota.first_byte(permit.id, Reading(), 1.5)
     quota.first_byte(_granted(quota, 3.0).id, Reading(), 3.5)
-    assert quota.statistics().belief.width.cap == inf
+    assert quota.belief.width.cap.limit == inf
 
 
 def _droughty(now: float) -> Quota:
@@ -205,13 +203,13 @@ def _droughty(now: float) -> Quota:
 
 def test_a_refusal_with_few_in_flight_blames_a_rate_and_the_next_try_is_a_second_later() -> None:
     quota = _droughty(0.8)
-    assert quota.statistics().belief.width.cap == inf
+    assert quota.belief.width.cap.limit == inf
     wait = _held_back(quota, 1.2)
     assert (wait.resource, wait.reason) == ("hidden limit", "rate learned from refusals")
     assert wait.until_s == pytest.approx(1.7)
     assert quota.belief.ramp.most == pytest.approx(7.2)
     # How many may leave at once is not kept where the limit itself is not known.
-    assert quota.profile().per_second == inf
+    assert quota.belief.profile().per_second == inf
 
 
 def test_after_a_drought_it_drives_again() -> None:
@@ -237,8 +235,8 @@ def test_a_limit_that_is_told_replaces_the_guess_while_nothing_was_refused() -> 
     quota = Quota(QuotaConfig(), 0.0)
     permit = _granted(quota, 0.0)
     quota.first_byte(permit.id, _requests(599.0), 0.5)
-    [limit] = quota.statistics().belief.limits
-    assert (limit.limit.name, limit.limit.source) == ("requests/60s", "header")
+    [mirror] = quota.belief.mirrors
+    assert (mirror.balance.limit.name, mirror.balance.limit.source) == ("requests/60s", "header")
     _serve(quota, permit, 1.0)
     _granted(quota, 1.0)
 
@@ -247,14 +245,14 @@ def test_a_limit_that_is_told_does_not_excuse_the_refusals_before() -> None:
     quota = _droughty(0.8)
     permit = _granted(quota, 1.7)
     _fail(quota, permit, Fault("rate"), 1.8, _requests(599.0))
-    assert len(quota.statistics().belief.limits) == 1
+    assert len(quota.belief.mirrors) == 1
     assert _held_back(quota, 3.0).resource == "hidden limit"
 
 
 def test_a_reading_that_says_too_little_discovers_nothing() -> None:
     quota = Quota(QuotaConfig(), 0.0)
     quota.first_byte(_granted(quota, 0.0).id, _requests(None), 0.5)
-    assert quota.statistics().belief.limits == ()
+    assert quota.belief.mirrors == []
 
 
 def test_a_limit_that_was_found_after_the_call_was_sent_still_learns_from_its_answer() -> None:
@@ -262,15 +260,14 @@ def test_a_limit_that_was_found_after_the_call_was_sent_still_learns_from_its_an
     first, second = _granted(quota, 0.0), _granted(quota, 0.1)
     quota.first_byte(first.id, _requests(500.0), 0.5)
     quota.first_byte(second.id, _requests(300.0), 0.6)
-    [limit] = quota.statistics().belief.limits
-    assert limit.level == pytest.approx(305.0, abs=1.0)
+    [mirror] = quota.belief.mirrors
+    assert mirror.balance.level(0.6) == pytest.approx(305.0, abs=1.0)
 
 
 def test_a_reading_corrects_the_limit_that_it_is_about_and_no_other() -> None:
     quota = Quota(QuotaConfig(limits=(Limit("input", 9000.0), REQUESTS)), 0.0)
     quota.first_byte(_granted(quota, 0.0).id, _requests(300.0), 0.0)
-    tokens, requests = quota.statistics().belief.limits
-    assert (tokens.level, requests.level) == (8900.0, 300.0)
+    assert [one.balance.level(0.0) for one in quota.belief.mirrors] == [8900.0, 300.0]
 
 
 def test_a_smooth_flow_bunches_at_most_a_second_of_a_limit() -> None:
@@ -281,13 +278,13 @@ def test_a_smooth_flow_bunches_at_most_a_second_of_a_limit() -> None:
     assert 8 <= granted <= 10
     window = Limit("requests", 600.0, kind="fixed")
     smooth = Quota(QuotaConfig(limits=(window, SLOTS), pace="smooth"), 0.0)
-    assert smooth.statistics().belief.limits[0].limit == window
+    assert smooth.belief.mirrors[0].balance.limit == window
 
 
 def test_what_a_user_configured_is_true_and_the_rest_comes_from_the_profile() -> None:
     learned = (Limit("requests", 50.0, source="profile"), Limit("input", 9.0, source="profile"))
     quota = Quota(QuotaConfig(limits=(REQUESTS,), profile=Profile(learned)), 0.0)
-    limits = [one.limit for one in quota.statistics().belief.limits]
+    limits = [one.balance.limit for one in quota.belief.mirrors]
     assert limits == [learned[1], REQUESTS]
 
 
@@ -308,7 +305,7 @@ def test_a_profile_survives_a_run_in_which_nothing_happened() -> None:
     )  # fmt: skip
     quota = Quota(QuotaConfig(profile=before), 0.0)
     # What was seen of congestion counts half as much in each run that follows.
-    assert quota.profile() == replace(before, curve=((4, 4.0, 0.02),))
+    assert quota.belief.profile() == replace(before, curve=((4, 4.0, 0.02),))
 
 
 def test_a_profile_keeps_the_width_that_was_found_worth_having() -> None:
@@ -317,7 +314,7 @@ def test_a_profile_keeps_the_width_that_was_found_worth_having() -> None:
 
     curve = tuple((width, 10.0, per_token_s(width)) for width in (1, 4, 8, 16, 32))
     quota = Quota(QuotaConfig(profile=Profile(width=4.0, curve=curve)), 0.0)
-    kept = quota.profile()
+    kept = quota.belief.profile()
     assert 10.0 < kept.width < 17.0
     assert kept.cap == inf
 
@@ -338,9 +335,3 @@ def test_a_call_costs_the_seconds_it_takes_of_the_resource_it_needs_most_of() ->
     belief = Quota(QuotaConfig(limits=(REQUESTS, Limit("input", 600.0))), 0.0).belief
     assert belief.cost_s(CALL.expected) == pytest.approx(10.0)
     assert Quota(QuotaConfig(), 0.0).belief.cost_s(CALL.expected) == 1.0
-
-
-def test_a_belief_shows_its_width_and_its_limits() -> None:
-    belief = Quota(QuotaConfig(limits=(REQUESTS,)), 0.0).belief
-    assert repr(belief).startswith("<Belief <Width 4.0 ")
-    assert "requests/60s" in repr(belief)

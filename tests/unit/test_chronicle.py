@@ -8,7 +8,6 @@ from headway.base.values import Fault, FaultKind, Limit, LimitReading, Reading, 
 from headway.pacing.admission import Book, CallOutcome, describe
 from headway.pacing.lane import Request
 from headway.pacing.memory import (
-    COLUMNS,
     HALF_LIFE_MIN,
     HOUR_UNKNOWN,
     KEEP,
@@ -16,12 +15,12 @@ from headway.pacing.memory import (
     AccountTerms,
     Chronicle,
     ChronicleMemory,
-    ChronicleStatistics,
     ObservedAnswer,
     PacingMemory,
     Spell,
     hours_of,
     lately,
+    minutes_seen,
     total,
     without,
 )
@@ -37,7 +36,6 @@ def test_a_new_chronicle_knows_nothing() -> None:
     nothing = Spell()
     assert (nothing.first_byte_s, nothing.per_token_s) == (None, None)
     assert (nothing.company, nothing.neighbours, nothing.share(0.0)) == (0.0, 0.0, 0.0)
-    assert "ended=0" in repr(chronicle)
 
 
 def test_an_answer_is_told_by_its_tokens_its_speed_and_its_company() -> None:
@@ -87,9 +85,9 @@ def test_minutes_are_kept_for_an_hour_and_told_by_their_age() -> None:
     assert lately(memory, 1).answered == 1
     assert lately(memory, 10).answered == 10
     assert lately(memory, 20, 10).answered == 10
+    assert minutes_seen(memory, 10) == 10
     assert lately(memory, 10**6).answered == MINUTES_KEPT
     assert len(memory.minutes) == MINUTES_KEPT - 1
-    assert chronicle.statistics() == ChronicleStatistics(100, MINUTES_KEPT, 0)
     assert lately(chronicle.memory(60.0 * 130), 60).answered == 29
 
 
@@ -144,19 +142,6 @@ def test_the_next_process_goes_on_in_the_same_minute() -> None:
     second.answered(ANSWER, 30.0)
     assert lately(second.memory(30.0), 1).answered == 2
     assert len(second.memory(30.0).minutes) == 0
-    assert second.statistics().ended == 2
-
-
-def test_a_row_of_another_version_is_read_as_far_as_it_goes() -> None:
-    short = ChronicleMemory((0, 9, 3), ((1, 9, 2),), ((9.0, 0.0, 5.0),))
-    long = ChronicleMemory((0, 9, *range(COLUMNS), 77), (), ((9, 0, *range(COLUMNS), 7.0, 7.0),))
-    chronicle = Chronicle(short, 600.0)
-    chronicle.answered(ANSWER, 600.0)
-    assert lately(chronicle.memory(600.0), 60).answered == 6
-    assert lately(short, 60).answered == 5
-    assert hours_of(short)[9].answered == 8
-    assert lately(Chronicle(long, 0.0).memory(0.0), 1) == Spell(*range(COLUMNS))
-    assert hours_of(long)[9].drawn_mille == 2 * (COLUMNS - 1)
 
 
 def test_spells_are_added_and_taken_away() -> None:

@@ -23,7 +23,6 @@ from headway.pacing.latency import (
     STEADY_AGAIN,
     Congestion,
     Delivery,
-    DeliveryStatistics,
     Tempo,
 )
 from headway.pacing.quota import PermitRequest, Quota, Settlement
@@ -34,7 +33,6 @@ from headway.pacing.width import (
     ROUND_GROWTH,
     ROUND_PIECES,
     Cap,
-    Crowd,
     Width,
 )
 from headway.sim.draw import uniform
@@ -73,8 +71,7 @@ def _delivered(*rounds: tuple[float, float]) -> Delivery:
 def test_before_any_round_twice_as_many_are_hoped_to_do_twice_as_much() -> None:
     delivery = Delivery()
     assert delivery.elasticity(4.0) == HOPE
-    assert delivery.statistics() == DeliveryStatistics(HOPE, 0)
-    assert repr(delivery) == "<Delivery in 0 rounds>"
+    assert (delivery.elasticity(1.0), delivery.rounds) == (HOPE, 0)
 
 
 def test_a_round_tells_the_mean_in_flight_and_the_work_per_second() -> None:
@@ -144,7 +141,7 @@ def test_elasticity_is_one_without_congestion_nothing_in_a_line_and_less_beyond_
 ) -> None:
     delivery = _delivered(*rounds)
     assert least <= delivery.elasticity(9.0) <= most
-    assert delivery.statistics().rounds == 3
+    assert delivery.rounds == 3
 
 
 def test_one_width_alone_leaves_hope() -> None:
@@ -190,12 +187,12 @@ def test_pieces_that_were_held_up_now_and_then_are_regular_all_the_same() -> Non
 def test_where_pieces_are_irregular_the_width_goes_back_to_what_whole_answers_confirmed() -> None:
     width = Width(4.0, Cap())
     for _ in range(ROUND_PIECES):
-        width.moved(Crowd(4.0, 4), ALONE_S)
-    assert width.statistics().limit == 6.0
+        width.moved(4.0, 4, ALONE_S)
+    assert width.allowed == 6.0
     width.congestion = _unsteady()
-    assert width.moved(Crowd(6.0, 6), ALONE_S)
-    assert width.statistics().limit == 4.0
-    assert not width.moved(Crowd(4.0, 4), ALONE_S)
+    assert width.moved(6.0, 6, ALONE_S)
+    assert width.allowed == 4.0
+    assert not width.moved(4.0, 4, ALONE_S)
     assert width.reason == "pieces of answers come irregularly"
 
 
@@ -203,19 +200,19 @@ def test_where_pieces_are_irregular_whole_answers_move_the_width() -> None:
     clock = _Rounds(Width(4.0, Cap()))
     clock.width.congestion = _unsteady()
     clock.pass_one(4.0, 4.0)
-    assert clock.width.statistics().limit == 4.0 * ROUND_GROWTH
+    assert clock.width.allowed == 4.0 * ROUND_GROWTH
     assert clock.width.reason == "throughput follows the width by 1.0"
     # The first round after a change does not count; then more at once do no more.
     for _ in range(2):
         clock.pass_one(6.0, 4.0)
-    assert clock.width.statistics().limit < 6.0
+    assert clock.width.allowed < 6.0
 
 
 def test_a_width_that_is_not_used_is_not_moved_by_whole_answers() -> None:
     clock = _Rounds(Width(8.0, Cap()))
     clock.width.congestion = _unsteady()
     clock.pass_one(4.0, 4.0)
-    assert clock.width.statistics().limit == 8.0
+    assert clock.width.allowed == 8.0
 
 
 def _steady(width: float) -> Width:
@@ -230,14 +227,14 @@ def _steady(width: float) -> Width:
 def test_less_served_than_in_flight_is_a_line_and_the_width_falls_to_what_was_served() -> None:
     clock = _Rounds(_steady(16.0))
     clock.pass_one(16.0, 8.0 / ALONE_S)
-    assert clock.width.statistics().limit == pytest.approx(8.0)
+    assert clock.width.allowed == pytest.approx(8.0)
     assert clock.width.reason == "more wait in line at the provider"
 
 
 def test_a_provider_that_is_mostly_idle_has_no_line() -> None:
     clock = _Rounds(_steady(4.0))
     clock.pass_one(0.2, 0.2 / ALONE_S)
-    assert clock.width.statistics().limit == 4.0
+    assert clock.width.allowed == 4.0
 
 
 def test_more_at_once_that_deliver_no_more_are_taken_back_where_pieces_show_nothing() -> None:
@@ -245,41 +242,41 @@ def test_more_at_once_that_deliver_no_more_are_taken_back_where_pieces_show_noth
     for in_flight in (7.0, 8.0, 9.0, 10.0, 10.0):
         clock.pass_one(in_flight, 8.0 / ALONE_S)
     assert clock.width.delivery.elasticity(9.0) < ELASTIC
-    assert clock.width.statistics().limit < 8.0
+    assert clock.width.allowed < 8.0
 
 
 def test_pieces_lead_six_times_as_far_as_start_and_twice_as_far_as_a_round_confirmed() -> None:
     clock = _Rounds(_steady(4.0))
     width = clock.width
     for _ in range(40):
-        allowed = width.statistics().limit
-        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
-    assert width.statistics().limit == 4.0 * LEAP
+        allowed = width.allowed
+        width.moved(allowed, round(allowed), ALONE_S)
+    assert width.allowed == 4.0 * LEAP
     for _ in range(2):
         clock.pass_one(24.0, 24.0 / ALONE_S)
     for _ in range(40):
-        allowed = width.statistics().limit
-        width.moved(Crowd(allowed, round(allowed)), ALONE_S)
-    assert width.statistics().limit == 24.0 * LEAP_LATER
+        allowed = width.allowed
+        width.moved(allowed, round(allowed), ALONE_S)
+    assert width.allowed == 24.0 * LEAP_LATER
 
 
 def test_pieces_do_not_lead_where_whole_answers_speak_against_it() -> None:
     width = _steady(8.0)
     width.delivery = _delivered((6.0, 8.0), (9.0, 8.0), (13.0, 8.0))
-    assert not any(width.moved(Crowd(8.0, 8), ALONE_S) for _ in range(40))
+    assert not any(width.moved(8.0, 8, ALONE_S) for _ in range(40))
 
 
 def test_first_bytes_that_are_overdue_take_the_width_back_but_not_below_what_is_confirmed() -> None:
     width = _steady(16.0)
-    assert not width.moved(Crowd(10.0, 16, 6), ALONE_S)
+    assert not width.moved(10.0, 16, ALONE_S, 6)
     width = _steady(4.0)
     for _ in range(3 * ROUND_PIECES):
-        width.moved(Crowd(width.statistics().limit, 100), ALONE_S)
-    assert width.statistics().limit == 13.5
-    assert width.moved(Crowd(8.0, 14, 6), ALONE_S)
-    assert width.statistics().limit == 8.0
-    assert width.moved(Crowd(2.0, 8, 6), ALONE_S)
-    assert width.statistics().limit == 4.0
+        width.moved(width.allowed, 100, ALONE_S)
+    assert width.allowed == 13.5
+    assert width.moved(8.0, 14, ALONE_S, 6)
+    assert width.allowed == 8.0
+    assert width.moved(2.0, 8, ALONE_S, 6)
+    assert width.allowed == 4.0
     assert width.reason == "more wait in line at the provider"
 
 
@@ -355,7 +352,7 @@ class _Places:
             decision = quota.decide(now)
             for grant in decision.grants:
                 self.take(grant.permit.id, now)
-            most = max(most, quota.statistics().in_flight)
+            most = max(most, quota.in_flight)
             if not self._due or decision.wake_s < self._due[0][0]:
                 now = self._seen_s(decision.wake_s)
                 continue
@@ -367,7 +364,7 @@ class _Places:
                 quota.progress(call, tokens, now)
             else:
                 quota.settle(call, Settlement("used", Usage(Amounts(100, tokens))), now)
-                widths.append(quota.statistics().belief.width.limit)
+                widths.append(quota.belief.width.allowed)
                 self._busy -= 1
                 if self._line:
                     self.take(self._line.pop(0), at_s)
@@ -409,4 +406,4 @@ def test_a_call_that_was_undone_or_ended_waits_for_no_first_byte() -> None:
     permit = quota.admit(Demand(Amounts(100, 200), Amounts(100, 400)), 0.0)
     assert isinstance(permit, Permit)
     quota.settle(permit.id, Settlement("used", Usage(Amounts(100, 0.0))), 3.0)
-    assert quota.statistics().belief.width.limit == 4.0
+    assert quota.belief.width.allowed == 4.0

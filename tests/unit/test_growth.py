@@ -12,14 +12,12 @@ from headway.pacing.budget import (
     CLAIM_S,
     STEP_SHARE,
     STEP_TOKENS,
-    Cut,
-    Growth,
     MonthlyBudgets,
     claim_in,
     named,
     no_room,
 )
-from headway.pacing.estimate import Estimates, Price
+from headway.pacing.estimate import Price
 from headway.pacing.lane import Request
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, MonthlyBudget, PacingMemory, Spend
@@ -51,7 +49,7 @@ def _book(
 
 
 def _money(book: Book) -> tuple[float, float]:
-    ledger = dict(book.purse.statistics().ledgers)[EVERY_ACCOUNT]
+    ledger = dict(book.purse.ledgers())[EVERY_ACCOUNT]
     return ledger.spent.tokens, ledger.claimed.tokens
 
 
@@ -250,14 +248,6 @@ def test_budgets_are_named_by_amount_and_account() -> None:
     purse.turn("2026-12-31")
     assert named(purse, "one") == f"{told}; the month turns on 2027-01-01"
     assert told in (no_room(told, "a call").hint or "")
-
-
-def test_what_is_to_be_cut_can_be_read() -> None:
-    growth = Growth(MonthlyBudgets(PacingMemory(), 0.0), Estimates(lambda *_: None))
-    assert repr(growth) == "<Growth, 0 to cut>"
-    assert growth.statistics().untold == 0
-    assert growth.take() == ()
-    assert Cut(("ann", 1), "no").hint == ""
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from headway.pacing.limits import (
     Bucket,
     FixedWindow,
     Gauge,
-    MeterStatistics,
     SlidingWindow,
     meter_of,
 )
@@ -47,7 +46,6 @@ def test_a_limit_is_counted_by_the_meter_of_its_kind(kind: str, type_: type, sai
     }
     meter = meter_of(kinds[kind], 5.0)
     assert isinstance(meter, type_)
-    assert repr(meter) == said
     assert meter.available(5.0) == kinds[kind].capacity
 
 
@@ -72,10 +70,10 @@ def test_a_call_larger_than_the_limit_waits_for_a_full_limit_and_goes_into_debt(
 )
 def test_a_refund_gives_back_what_was_charged(meter: AnyMeter) -> None:
     meter.charge(500.0, 0.0)
-    assert meter.statistics() == MeterStatistics(600.0, 100.0, 500.0)
+    assert meter.available(0.0) == 100.0
     assert meter.when(200.0, 0.0) > 0.0
     meter.refund(200.0, 0.0)
-    assert meter.statistics() == MeterStatistics(600.0, 300.0, 300.0)
+    assert meter.available(0.0) == 300.0
     assert meter.when(300.0, 0.0) == 0.0
 
 
@@ -174,7 +172,6 @@ def test_a_sliding_window_forgets_each_charge_a_period_later() -> None:
     assert window.available(59.9) == 0.0
     assert window.available(60.0) == 4.0
     assert window.available(80.0) == 10.0
-    assert window.statistics().used == 0.0
 
 
 def test_charges_close_together_are_kept_as_one_with_the_later_time() -> None:
@@ -256,13 +253,12 @@ def test_a_refund_from_an_earlier_fixed_window_makes_no_extra_room() -> None:
 def test_a_fixed_window_adopts_the_remainder_it_is_told() -> None:
     window = FixedWindow(10.0, 60.0, 60.0)
     window.set_level(3.0, 0.0)
-    assert window.statistics() == MeterStatistics(10.0, 3.0, 7.0)
+    assert window.available(0.0) == 3.0
 
 
 def test_time_does_nothing_for_a_gauge() -> None:
     gauge = Gauge(2.0)
     gauge.charge(2.0, 0.0)
     assert gauge.when(1.0, 1000.0) == inf
-    assert repr(gauge) == "<Gauge 2/2>"
     gauge.refund(1.0, 1000.0)
     assert gauge.when(1.0, 1000.0) == 1000.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
@@ -15,7 +14,6 @@ from headway.pacing.balance import (
     WAIT_UNTOLD_S,
     Balance,
     Mirror,
-    MirrorStatistics,
     discover,
     is_about,
 )
@@ -49,7 +47,6 @@ def test_a_bucket_starts_from_its_first_reading_and_what_was_refilled_since() ->
     mirror = _mirror()
     mirror.adopt(_told(200.0), 1.0, 3.0)
     assert mirror.balance.level(3.0) == pytest.approx(220.0)
-    assert mirror.statistics() == MirrorStatistics(LEARNED, 220.0, 600.0, 0.0, 0.0, 1.0)
 
 
 def test_a_reading_that_does_not_say_what_is_left_starts_from_nothing() -> None:
@@ -162,9 +159,9 @@ def test_a_reading_without_a_call_of_ours_can_only_lower_the_level() -> None:
 def test_the_mean_of_several_resets_tells_the_size_of_a_bucket() -> None:
     mirror = _mirror()
     for _ in range(SIZES_MIN):
-        assert mirror.statistics().capacity == 600.0
+        assert mirror.balance.count.size == 600.0
         mirror.observe(_told(200.0, reset_s=10.0), 200.0, 1.0, 1.0)
-    assert mirror.statistics().capacity == pytest.approx(300.0)
+    assert mirror.balance.count.size == pytest.approx(300.0)
     assert mirror.as_profile() == replace(LEARNED, burst=300.0, source="profile")
 
 
@@ -172,14 +169,14 @@ def test_the_size_that_a_user_configured_is_not_learned() -> None:
     mirror = _mirror(replace(LEARNED, source="configured"))
     for _ in range(SIZES_MIN):
         mirror.observe(_told(200.0, reset_s=10.0), 200.0, 1.0, 1.0)
-    assert mirror.statistics().capacity == 600.0
+    assert mirror.balance.count.size == 600.0
 
 
 def test_a_changed_limit_changes_its_burst_in_proportion() -> None:
     mirror = _mirror(replace(LEARNED, burst=60.0))
     mirror.observe(_told(60.0, limit=1200.0), None, 1.0, 1.0)
     assert mirror.balance.limit == replace(LEARNED, amount=1200.0, burst=120.0)
-    assert mirror.statistics().capacity == 120.0
+    assert mirror.balance.count.size == 120.0
 
 
 def test_a_changed_limit_changes_a_users_share_of_it_in_proportion() -> None:
@@ -205,7 +202,7 @@ def test_a_reading_from_before_a_change_was_noticed_can_only_lower_the_level() -
 def test_a_window_takes_over_a_changed_limit() -> None:
     mirror = _window()
     mirror.observe(_told(900.0, limit=1200.0), None, 1.0, 1.0)
-    assert mirror.statistics().capacity == 1200.0
+    assert mirror.balance.count.size == 1200.0
     assert mirror.balance.limit.burst is None
 
 
@@ -243,7 +240,7 @@ def test_a_sliding_window_is_not_corrected_by_readings() -> None:
     snapshot = _charged(mirror, 1.0)
     mirror.observe(_told(100.0), snapshot, 1.0, 1.0)
     assert mirror.balance.level(1.0) == 500.0
-    assert mirror.statistics().read_s == 1.0
+    assert mirror.read_s == 1.0
 
 
 def test_what_is_left_is_what_the_response_says_or_what_we_believe() -> None:
@@ -287,12 +284,6 @@ def test_a_refusal_fills_a_sliding_window() -> None:
 
 def test_a_window_starts_the_next_run_without_a_burst() -> None:
     assert _window().as_profile() == replace(LEARNED, kind="fixed", source="profile")
-
-
-def test_a_mirror_shows_its_balance_and_the_neighbours_draw() -> None:
-    mirror = _mirror()
-    assert repr(mirror) == f"<Mirror {mirror.balance!r} draw 0.0/s>"
-    assert mirror.statistics().read_s == -inf
 
 
 def test_a_reading_is_about_the_limit_of_its_resource_and_period() -> None:

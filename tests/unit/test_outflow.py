@@ -158,13 +158,6 @@ def test_a_candidate_far_ahead_does_not_meet_the_present_plans_again() -> None:
     assert outflow.lowest(1000.0, 0.0, 1000.0, far, 0.0) == pytest.approx(899.0)
 
 
-def test_an_outflow_tells_what_is_planned_and_until_when() -> None:
-    outflow = _flowing(PlannedStream(0.0, 10.0, 100.0), PlannedStream(0.0, 4.0, 20.0))
-    assert outflow.statistics().planned == 120.0
-    assert outflow.statistics().until_s == 10.0
-    assert repr(outflow) == "<Outflow 120 tokens until 10.0s>"
-
-
 def test_a_debt_before_the_call_is_sent_does_not_count_against_it() -> None:
     outflow = Outflow(0.0)
     late = PlannedStream(20.0, 21.0, 10.0)

@@ -65,7 +65,6 @@ def test_the_same_client_comes_back_paced(make: object, kind: type) -> None:
     assert type(paced) is kind
     assert isinstance(paced, PacedTransport | AsyncPacedTransport)
     assert paced.inner is before
-    assert "Paced" in repr(paced) or "Legacy" in repr(paced)
 
 
 def test_pacing_twice_is_pacing_once_in_the_newest_way() -> None:
@@ -174,7 +173,6 @@ def test_a_provider_that_makes_new_clients_makes_paced_ones() -> None:
     headway.pace(headway.pace(provider), wait_s=3.0)
     factory = provider._http_client_factory
     assert factory is not None
-    assert "factory" in repr(factory).lower()
     made = transport_of(factory())
     assert isinstance(made, AsyncPacedTransport)
     assert not isinstance(made.inner, AsyncPacedTransport)
@@ -299,15 +297,13 @@ def test_a_dialect_is_known_by_its_host_then_by_its_headers_then_by_its_format()
     groq = {"x-groq-region": "eu"}
     assert voices.heard("gate.test#1", "openai-chat", 429, groq).name == "groq"
     assert voices.heard("gate.test#1", "openai-chat", 200, {}).name == "groq"
-    assert voices.statistics().known == 1
 
 
 def test_only_so_many_voices_are_remembered() -> None:
     voices = KnownDialects()
     for number in range(VOICES_MAX + 1):
         voices.heard(f"gate.test#{number}", "openai-chat", 200, {})
-    assert voices.statistics().known == 1
-    assert repr(voices) == "<Voices of 1 accounts>"
+    assert len(voices._heard) == 1
 
 
 def test_an_exchange_without_a_permit_ends_quietly() -> None:
@@ -317,4 +313,4 @@ def test_an_exchange_without_a_permit_ends_quietly() -> None:
     exchange.fed(b"data")
     exchange.failed(ValueError())
     assert exchange.refused() is False
-    assert exchange.statistics().resends == 0
+    assert exchange.resends == 0

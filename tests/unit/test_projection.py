@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.pacing.limits import BIN_S, Bucket, PlannedStream
-from headway.pacing.streams import AHEAD_BINS, Projection, ProjectionStatistics
+from headway.pacing.streams import AHEAD_BINS, Projection
 
 RATE = 10.0
 CAPACITY = 100.0
@@ -101,9 +101,3 @@ def test_a_call_that_waited_as_told_passes_then(
         late = PlannedStream(when_s + 0.5, when_s + 4.0, answer)
         # What happens within a bin is not looked at: the floor has room for a bin's refill.
         assert projection.when(need, late, -RATE * BIN_S, when_s) == when_s
-
-
-def test_a_projection_shows_its_level_and_what_is_planned() -> None:
-    projection = _projection(50.0, PlannedStream(0.0, 10.0, 150.0))
-    assert projection.statistics() == ProjectionStatistics(level=50.0, planned=150.0)
-    assert repr(projection) == f"<Projection {projection.bucket!r} {projection.outflow!r}>"

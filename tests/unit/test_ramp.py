@@ -108,13 +108,6 @@ def test_a_ramp_grows_after_a_while_and_waits_longer_after_each_refused_try() ->
     assert ramp.most == RAMP_GROWTH * before
 
 
-def test_a_ramp_tells_its_rate() -> None:
-    ramp = Ramp(5.0)
-    assert ramp.statistics().limit == 5.0
-    assert ramp.statistics().reason == "ramp after 3 refusals"
-    assert repr(ramp) == "<Ramp 5.0/s>"
-
-
 def test_a_ramp_from_a_profile_is_tried_again_too() -> None:
     ramp = Ramp(5.0, now=100.0)
     ramp.when(100.0)

@@ -9,7 +9,7 @@ from headway.pacing.limits import HORIZON_S
 
 
 def test_before_anything_is_measured_there_is_a_guess() -> None:
-    told = Tempo(0.0).statistics()
+    told = Tempo(0.0)
     assert (told.first_byte_s, told.per_token_s, told.in_flight) == (FIRST_BYTE_S, PER_TOKEN_S, 0)
 
 
@@ -89,7 +89,3 @@ def test_a_plan_takes_some_time_and_stays_within_the_horizon(
     stream = tempo.plan(tokens, 50.0)
     assert stream.from_s < stream.to_s <= 50.0 + HORIZON_S
     assert stream.tokens == tokens
-
-
-def test_a_tempo_shows_its_speed() -> None:
-    assert repr(Tempo(0.0)) == "<Tempo 1.00s + 20.0ms/token>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.base.values import Amounts, Charging, Demand, Resource
-from headway.pacing.limits import PlannedStream, Toll, TollStatistics
+from headway.pacing.limits import PlannedStream, Toll
 
 DEMAND = Demand(expected=Amounts(100.0, 40.0, 7), ceiling=Amounts(130.0, 500.0, 90))
 USED = Amounts(110.0, 50.0, 8)
@@ -53,9 +53,8 @@ def test_what_was_used_falls_due_when_what_was_expected_did(
     resource: Resource, charging: Charging, at_admission: float, later: float
 ) -> None:
     toll = Toll(resource, charging)
-    assert toll.used(USED) == at_admission
     assert toll.used_later(USED) == later
-    assert toll.whole(USED) == at_admission + later
+    assert toll.cost_s(USED, 2.0) == (at_admission + later) / 2.0
 
 
 @pytest.mark.parametrize(
@@ -115,11 +114,3 @@ def test_in_a_window_only_the_input_may_be_wrong() -> None:
 
 def test_a_reservation_is_no_estimate() -> None:
     assert Toll("output", "reserved").error(DEMAND, USED, refills=True) == 0.0
-
-
-def test_a_toll_shows_its_weights() -> None:
-    toll = Toll("tokens", "produced")
-    assert toll.statistics() == TollStatistics(
-        requests=0.0, input=1.0, reserved=0.0, produced=1.0, spend=0.0
-    )
-    assert repr(toll) == f"<Toll {toll.statistics()}>"

@@ -415,10 +415,10 @@ def test_a_provider_on_this_wire_is_taken_for_gemini() -> None:
 
 def test_a_call_that_is_not_admitted_is_told_in_googles_form() -> None:
     asked = OutgoingCall(CallRequest("h#1", "gemini", Sketch("m")), "gemini", 3.0)
-    late = explain(QueueDeadlineError(), asked)
-    error = json.loads(late.body)["error"]
-    assert (late.status, error["code"], error["status"]) == (429, 429, "RESOURCE_EXHAUSTED")
+    status, _, body = explain(QueueDeadlineError(), asked)
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["status"]) == (429, 429, "RESOURCE_EXHAUSTED")
     assert error["message"].startswith(f"headway[{QueueDeadlineError.code}]")
     assert error["details"][0]["reason"] == QueueDeadlineError.code
-    spent = json.loads(explain(BudgetReachedError(), asked).body)["error"]
+    spent = json.loads(explain(BudgetReachedError(), asked)[2])["error"]
     assert (spent["code"], spent["status"]) == (402, "PERMISSION_DENIED")

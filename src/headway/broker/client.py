@@ -151,9 +151,6 @@ class Ticket:
         # Taken out by whoever settles first: to pop a list is one step, whatever the thread.
         self._open = [True]
 
-    def __repr__(self) -> str:
-        return f"<Ticket {self._number} {'in use' if self._open else 'settled'}>"
-
     def __del__(self) -> None:
         if self._open:
             self.settle(FORGOTTEN)
@@ -228,9 +225,6 @@ class AdmissionClient:
         self._in_use: dict[int, InUse] = {}
         self._views: dict[int, Callable[[Described], None]] = {}
         self.line = dial(self)
-
-    def __repr__(self) -> str:
-        return f"<Client {self.id}: {len(self._waiting)} waiting, {len(self._in_use)} in use>"
 
     def ask(self, call: CallRequest, ring: Callable[[], None]) -> WaitingCall:
         """Join the line; `ring` is called, on any thread, when there is an answer."""

@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock, Thread
 from time import monotonic
 from typing import Final
@@ -62,20 +61,11 @@ Start = Callable[[Folders], str]
 """Starts a broker unless there is one; what went wrong, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStatistics:
-    """A search at an instant."""
-
-    found: int
-    deaths: int
-    fault: str
-
-
 class Search:
     """One process's search for a broker, again and again if need be."""
 
     __slots__ = (
-        "_deaths", "_fault", "_found", "_give_up_s", "_nobody_s", "_patience_s", "_place",
+        "_deaths", "_fault", "_give_up_s", "_nobody_s", "_patience_s", "_place",
         "_start", "_start_s",
     )  # fmt: skip
 
@@ -85,12 +75,8 @@ class Search:
         self._nobody_s = self._patience_s = nobody_s
         self._give_up_s = 0.0
         self._start_s = 0.0
-        self._found = 0
         self._deaths = 0
         self._fault = ""
-
-    def __repr__(self) -> str:
-        return f"<Search for {self._place.socket}, found {self._found} times>"
 
     def connect(
         self, is_needed: Callable[[], bool], lost: Callable[[HeadwayError], None]
@@ -107,7 +93,6 @@ class Search:
             else:
                 sock = self._dial()
                 if sock is not None:
-                    self._found += 1
                     return sock
             if monotonic() >= self._give_up_s:
                 self._patience_s = min(self._patience_s, NOBODY_AGAIN_S)
@@ -120,9 +105,6 @@ class Search:
         """The broker that was found is gone."""
         self._patience_s = self._nobody_s
         self._deaths = 0 if lived_s > STEADY_S else self._deaths + 1
-
-    def statistics(self) -> SearchStatistics:
-        return SearchStatistics(self._found, self._deaths, self._fault)
 
     def _dial(self) -> socket.socket | None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -166,15 +148,6 @@ CLOSE_S_MAX: Final = 5.0
 Unsent = tuple[bytes, Said]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLineStatistics:
-    """A line to the broker at an instant."""
-
-    is_connected: bool
-    unsent: int
-    brokers: int
-
-
 class BrokerLine:
     """A client's line to the broker."""
 
@@ -197,10 +170,6 @@ class BrokerLine:
         self._bell = socket.socketpair()
         self._bell[1].setblocking(False)
         self._is_closed = False
-
-    def __repr__(self) -> str:
-        state = "connected" if self._sock else "not connected"
-        return f"<BrokerLine {state}, {len(self._outbox)} unsent>"
 
     def send(self, message: FromClient, permit: InUse | None = None, /) -> None:
         """Say something now, or as soon as there is a broker."""
@@ -234,10 +203,6 @@ class BrokerLine:
             sock.close()
         for end in self._bell:
             end.close()
-
-    def statistics(self) -> BrokerLineStatistics:
-        found = self._search.statistics().found
-        return BrokerLineStatistics(self._sock is not None, len(self._outbox), found)
 
     def _flush(self) -> None:
         """Whoever leaves the lock looks again: a message may have come just before."""

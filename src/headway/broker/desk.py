@@ -17,12 +17,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import inf
 from typing import Final, Protocol
 
-from headway.base.values import Reading, Tally
+from headway.base.values import Reading
 from headway.broker.protocol import (
-    VERSION,
     About,
     Adopt,
     Alive,
@@ -38,93 +38,11 @@ from headway.broker.protocol import (
     Message,
     Progressed,
     Settled,
-    Welcome,
 )
 from headway.errors import StateFileError, WireError
 from headway.pacing.admission import AdmissionDecision, BookView, CallOutcome, Denied, Granted
 from headway.pacing.lane import Request
 from headway.pacing.memory import EVERY_ACCOUNT, AccountTerms, CallId, PacingMemory
-
-# Who waits at a desk, and whose calls are in flight: so that nothing is done twice or forgotten.
-
-
-@dataclass(slots=True)
-class _Held:
-    """A call in flight: whose account it draws on, and when it was last heard of."""
-
-    account: str
-    heard_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RollsStatistics:
-    """The rolls at an instant."""
-
-    waiting: int
-    in_flight: int
-
-
-class Rolls:
-    """All calls that a desk knows of."""
-
-    __slots__ = ("_held", "_waiting")
-
-    def __init__(self) -> None:
-        self._waiting: dict[CallId, str] = {}
-        self._held: dict[CallId, _Held] = {}
-
-    def __repr__(self) -> str:
-        return f"<Rolls {len(self._held)} in flight, {len(self._waiting)} waiting>"
-
-    def __contains__(self, call: CallId) -> bool:
-        return call in self._waiting or call in self._held
-
-    def wait(self, call: CallId, account: str) -> None:
-        """A call has asked."""
-        self._waiting[call] = account
-
-    def waits_for(self, call: CallId) -> str | None:
-        """The account that a call waits for, if it does."""
-        return self._waiting.get(call)
-
-    def leave(self, call: CallId) -> None:
-        """A call waits no longer."""
-        self._waiting.pop(call, None)
-
-    def hold(self, call: CallId, account: str, now: float) -> None:
-        """A call is in flight."""
-        self._waiting.pop(call, None)
-        self._held[call] = _Held(account, now)
-
-    def heard(self, call: CallId, now: float) -> str | None:
-        """A call in flight has shown that it lives; whose account it draws on, if it does."""
-        held = self._held.pop(call, None)
-        if held is None:
-            return None
-        held.heard_s = now
-        self._held[call] = held
-        return held.account
-
-    def end(self, call: CallId) -> str | None:
-        """A call ended; whose account it drew on, if it was in flight."""
-        held = self._held.pop(call, None)
-        return None if held is None else held.account
-
-    def quietest(self) -> tuple[CallId | None, float]:
-        """The call that has not been heard of for longest, and since when."""
-        for call, held in self._held.items():
-            return call, held.heard_s
-        return None, inf
-
-    def waiting_of(self, client: str) -> list[CallId]:
-        return [call for call in self._waiting if call[0] == client]
-
-    def held_of(self, client: str) -> list[CallId]:
-        return [call for call in self._held if call[0] == client]
-
-    def statistics(self) -> RollsStatistics:
-        return RollsStatistics(len(self._waiting), len(self._held))
-
 
 STALL_S: Final = 600.0
 """The SDKs' own timeout of a call: a call that shows nothing for longer has been given up."""
@@ -170,35 +88,12 @@ class Ways:
     describe: Callable[[], BookView] = lambda: BookView("", (), (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class DeskStatistics:
-    """A desk at an instant."""
-
-    clients: int
-    waiting: int
-    in_flight: int
-    granted: int
-    denied: int
-    settled: int
-    stalled: int
-    cut: int = 0
-
-
-@dataclass(slots=True)
-class _Counts:
-    granted: int = 0
-    denied: int = 0
-    settled: int = 0
-    stalled: int = 0
-    cut: int = 0
-
-
 class Desk:
     """One book and everybody who draws on it."""
 
     __slots__ = (
-        "_book", "_born_s", "_budgets", "_clients", "_counts", "_must_keep", "_rolls",
-        "_stall_s", "_verdict_s", "_ways", "notices",
+        "_book", "_born_s", "_budgets", "_clients", "_held", "_must_keep", "_stall_s",
+        "_verdict_s", "_waiting", "_ways", "notices",
     )  # fmt: skip
 
     def __init__(self, book: AdmissionBook, ways: Ways, stall_s: float = STALL_S) -> None:
@@ -207,21 +102,22 @@ class Desk:
         self._stall_s = stall_s
         self._born_s = ways.now()
         self._clients: dict[str, Hello] = {}
-        self._rolls = Rolls()
+        self._waiting: dict[CallId, str] = {}
+        """The account of each call that waits."""
+        self._held: dict[CallId, tuple[str, float]] = {}
+        """The account of each call in flight, and when it last showed that it lives; the one
+        that has not for longest comes first."""
         self._budgets = budgets(book.memory(self._born_s).terms)
         self._must_keep = False
         self._verdict_s = inf
-        self._counts = _Counts()
         self.notices: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<Desk for {len(self._clients)} clients: {self._rolls!r}>"
 
     @property
     def wake_s(self) -> float:
         """When to tick again if nothing is heard; inf when nothing can change by itself."""
-        _, heard_s = self._rolls.quietest()
-        return min(self._verdict_s, heard_s + self._stall_s)
+        for _, heard_s in self._held.values():
+            return min(self._verdict_s, heard_s + self._stall_s)
+        return self._verdict_s
 
     def handle(self, client: str, message: Message) -> None:
         """Hear one message; `WireError` if it is not a client's to say."""
@@ -230,24 +126,24 @@ class Desk:
             case AskMessage(request):
                 self._ask(client, request, now)
             case Progressed(number, output_tokens):
-                account = self._rolls.heard((client, number), now)
+                account = self._heard((client, number), now)
                 grew = self._book.progress((client, number), output_tokens, now)
-                self._must_keep |= grew and self.has_budget(account or "")
+                self._must_keep |= grew and self.has_budget(account)
             case BeganMessage(number, reading, dialect):
-                self._rolls.heard((client, number), now)
+                self._heard((client, number), now)
                 self._book.first_byte((client, number), reading, dialect, now)
             case Settled(number, outcome):
                 self._settle((client, number), outcome, now)
             case Alive(number):
-                self._rolls.heard((client, number), now)
+                self._heard((client, number), now)
             case Leave(number):
-                self._rolls.leave((client, number))
+                self._waiting.pop((client, number), None)
                 reason = self._book.leave((client, number), now)
                 self._ways.send(client, Left(number, reason))
             case Adopt(request, age_s):
                 _check(client, request)
-                if request.id not in self._rolls:
-                    self._rolls.hold(request.id, request.account, now)
+                if not self._is_known(request.id):
+                    self._held[request.id] = (request.account, now)
                     self._book.adopt(request, age_s, now)
             case Configure(account, terms):
                 self._configure(account, terms, now)
@@ -255,18 +151,17 @@ class Desk:
                 self._describe(client, number, now)
             case Hello():
                 self._clients[client] = message
-                self._ways.send(client, Welcome(VERSION, os.getpid()))
             case _:
                 raise WireError(f"a client does not say {type(message).__name__}")
 
     def left(self, client: str) -> None:
         """A client is gone: its permits are settled, its waiters leave."""
         self._clients.pop(client, None)
-        held = self._rolls.held_of(client)
+        held = [call for call in self._held if call[0] == client]
         for call in held:
-            self._must_keep |= self.has_budget(self._rolls.end(call) or "")
-        for call in self._rolls.waiting_of(client):
-            self._rolls.leave(call)
+            self._must_keep |= self.has_budget(self._held.pop(call)[0])
+        for call in self._waiting_of(client):
+            del self._waiting[call]
         self._book.gone(client, self._ways.now())
         if held:
             self._ways.say(f"{client} left with {len(held)} calls in flight")
@@ -277,7 +172,7 @@ class Desk:
         self._settle_stalled(now)
         verdict = self._book.decide(now)
         self._verdict_s = verdict.wake_s
-        accounts = [self._rolls.waits_for(grant.id) or "" for grant in verdict.grants]
+        accounts = [self._waiting.pop(grant.id, "") for grant in verdict.grants]
         unkept = ""
         if self._must_keep or any(map(self.has_budget, accounts)):
             unkept = self._ways.keep()
@@ -286,15 +181,12 @@ class Desk:
             if unkept and self.has_budget(account):
                 self._take_back(grant, unkept, now)
             else:
-                self._rolls.hold(grant.id, account, now)
-                self._counts.granted += 1
+                self._held[grant.id] = (account, now)
                 self._ways.send(grant.id[0], grant)
         for denial in verdict.denials:
-            self._rolls.leave(denial.id)
-            self._counts.denied += 1
+            self._waiting.pop(denial.id, None)
             self._ways.send(denial.id[0], denial)
         for cut in verdict.cuts:
-            self._counts.cut += 1
             self._ways.send(cut.id[0], cut)
 
     def has_budget(self, account: str) -> bool:
@@ -307,30 +199,36 @@ class Desk:
             self.notices = (*self.notices, text)[-NOTICES_MAX:]
             self._ways.say(text)
 
-    def statistics(self) -> DeskStatistics:
-        rolls, counts = self._rolls.statistics(), self._counts
-        return DeskStatistics(
-            len(self._clients), rolls.waiting, rolls.in_flight,
-            counts.granted, counts.denied, counts.settled, counts.stalled, counts.cut,
-        )  # fmt: skip
+    def _is_known(self, call: CallId) -> bool:
+        return call in self._waiting or call in self._held
+
+    def _waiting_of(self, client: str) -> list[CallId]:
+        return [call for call in self._waiting if call[0] == client]
+
+    def _heard(self, call: CallId, now: float) -> str:
+        """A call in flight has shown that it lives; its account, if it is in flight."""
+        held = self._held.pop(call, None)
+        if held is None:
+            return ""
+        self._held[call] = (held[0], now)
+        return held[0]
 
     def _ask(self, client: str, request: Request, now: float) -> None:
         _check(client, request)
-        if request.id in self._rolls:
+        if self._is_known(request.id):
             return
         # The whole line is counted first: counting one client's calls is slow, and rarely needed.
-        if self._rolls.statistics().waiting >= WAITING_MAX:
-            mine = len(self._rolls.waiting_of(client))
+        if len(self._waiting) >= WAITING_MAX:
+            mine = len(self._waiting_of(client))
             if mine >= WAITING_MAX:
                 raise WireError(f"{mine:,} calls of one process are waiting: no more can")
-        self._rolls.wait(request.id, request.account)
+        self._waiting[request.id] = request.account
         self._book.ask(request, now)
 
     def _settle(self, call: CallId, outcome: CallOutcome, now: float) -> None:
-        account = self._rolls.end(call)
+        account, _ = self._held.pop(call, ("", now))
         if self._book.settle(call, outcome, now):
-            self._counts.settled += 1
-            self._must_keep |= self.has_budget(account or "")
+            self._must_keep |= self.has_budget(account)
 
     def _configure(self, account: str, terms: AccountTerms, now: float) -> None:
         self._book.configure(account, terms, now)
@@ -346,20 +244,15 @@ class Desk:
         self._ways.send(client, Described(number, about=about))
 
     def _settle_stalled(self, now: float) -> None:
-        while True:
-            call, heard_s = self._rolls.quietest()
-            if call is None or now < heard_s + self._stall_s:
-                return
-            self._settle(call, CallOutcome("used", Tally(known="unknown")), now)
-            self._counts.stalled += 1
+        silent = takewhile(lambda one: now >= one[1][1] + self._stall_s, self._held.items())
+        for call, _ in list(silent):
+            self._settle(call, CallOutcome("used"), now)
             self._ways.say(f"call {call[1]} of {call[0]} was silent for {self._stall_s:g} s")
 
     def _take_back(self, grant: Granted, why: str, now: float) -> None:
         """The grant that nobody has heard of becomes a denial."""
-        self._rolls.leave(grant.id)
         self._book.settle(grant.id, CallOutcome("unused"), now)
         self._verdict_s = now
-        self._counts.denied += 1
         message = f"what this account spends cannot be written down: {why}"
         hint = "make room on the disk, or remove the account's budget"
         self._ways.send(grant.id[0], Denied(grant.id, StateFileError.code, message, hint))

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import headway
@@ -28,14 +27,6 @@ from headway.errors import StateFileError
 
 BACKLOG: Final = 128
 """Clients that connect in the same instant: all of a large run when its broker was killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerSocketStatistics:
-    """A door at an instant."""
-
-    is_found: bool
-    was_left: bool
 
 
 class BrokerSocket:
@@ -57,9 +48,6 @@ class BrokerSocket:
         self.listener.setblocking(False)
         self._inode = os.stat(path).st_ino
 
-    def __repr__(self) -> str:
-        return f"<Door at {self._path}>"
-
     def is_found(self) -> bool:
         """Whether clients that look for the socket find this one."""
         try:
@@ -72,9 +60,6 @@ class BrokerSocket:
         if not is_awaited and self.is_found():
             os.unlink(self._path)
         self.listener.close()
-
-    def statistics(self) -> BrokerSocketStatistics:
-        return BrokerSocketStatistics(self.is_found(), self.was_left)
 
 
 START_S_MAX: Final = 10.0
@@ -179,30 +164,18 @@ LINE_MAX: Final = 1000
 """Characters of one entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogStatistics:
-    """A log at an instant."""
-
-    lines: int
-
-
 class BrokerLog:
     """One line per event, with its time."""
 
-    __slots__ = ("_lines", "_path")
+    __slots__ = ("_path",)
 
     def __init__(self, path: str) -> None:
         """Takes over the standard streams of the process."""
         self._path = path
-        self._lines = 0
         self._open()
-
-    def __repr__(self) -> str:
-        return f"<Log {self._path}, {self._lines} lines>"
 
     def say(self, text: str) -> None:
         """Write it down. A log that cannot be written is no reason to stop."""
-        self._lines += 1
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} [{os.getpid()}] {text}"
         try:
             if os.fstat(1).st_size > BYTES_MAX:
@@ -211,9 +184,6 @@ class BrokerLog:
             os.write(1, line.replace("\n", " ")[:LINE_MAX].encode("utf-8", "replace") + b"\n")
         except OSError:
             return
-
-    def statistics(self) -> LogStatistics:
-        return LogStatistics(self._lines)
 
     def _open(self) -> None:
         try:

@@ -11,7 +11,6 @@ import selectors
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from headway.broker.election import BrokerSocket
@@ -28,14 +27,6 @@ UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
 HELLO_S_MAX: Final = 10.0
 """A client says who it is as soon as it is connected."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerStatistics:
-    """A peer at an instant."""
-
-    client: str
-    unsent_bytes: int
 
 
 class Peer:
@@ -99,43 +90,26 @@ class Peer:
             return False
         return True
 
-    def statistics(self) -> PeerStatistics:
-        return PeerStatistics(self.hello.client if self.hello else "", len(self._unsent))
-
 
 PEERS_MAX: Final = 512
 """Processes of one user at once; more files than that cannot be open on some systems."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeersStatistics:
-    """All connections at an instant."""
-
-    connected: int
-    accepted: int
-    turned_away: int
 
 
 class Peers:
     """Connections to clients, and the door through which more of them come."""
 
     __slots__ = (
-        "_accepted", "_bell", "_door", "_peers", "_selector", "_touched", "_turned_away",
+        "_bell", "_door", "_peers", "_selector", "_touched",
     )  # fmt: skip
 
     def __init__(self, door: BrokerSocket) -> None:
         self._door = door
         self._peers: set[Peer] = set()
         self._touched: set[Peer] = set()
-        self._accepted = 0
-        self._turned_away = 0
         self._bell = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(door.listener, selectors.EVENT_READ)
         self._selector.register(self._bell[0], selectors.EVENT_READ)
-
-    def __repr__(self) -> str:
-        return f"<Peers {len(self._peers)} behind {self._door!r}>"
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -196,9 +170,6 @@ class Peers:
         for end in self._bell:
             end.close()
 
-    def statistics(self) -> PeersStatistics:
-        return PeersStatistics(len(self._peers), self._accepted, self._turned_away)
-
     def _accept(self, now: float) -> None:
         try:
             sock, _ = self._door.listener.accept()
@@ -206,15 +177,12 @@ class Peers:
             return
         sock.setblocking(False)
         if not _is_same_user(sock):
-            self._turned_away += 1
             sock.close()
             return
-        self._accepted += 1
         peer = Peer(sock, now)
         self._peers.add(peer)
         self._selector.register(sock, selectors.EVENT_READ, peer)
         if len(self._peers) > PEERS_MAX:
-            self._turned_away += 1
             peer.refuse(f"{PEERS_MAX} processes are connected: no more can be")
             self._touched.add(peer)
 

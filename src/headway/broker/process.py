@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
     from headway.broker.election import BrokerLog, BrokerSocket
 
     log, door = BrokerLog(place.log), BrokerSocket(place.socket)
-    from headway.broker.server import BrokerServer, settings
+    from headway.broker.server import BrokerServer
 
-    with BrokerServer(place, door, log, settings(os.environ)) as server:
+    with BrokerServer(place, door, log, os.environ) as server:
         # What is loaded by now stays; the collector need not walk it while clients wait.
         gc.freeze()
         gc.set_threshold(GARBAGE_OBJECTS)

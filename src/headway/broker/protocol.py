@@ -2,7 +2,6 @@
 
     client                          broker
     Hello(version, client, ...)  ->
-                                 <- Welcome(version, pid)
     Ask(request)                 ->                          wants a permit
                                  <- Granted | Denied         ...at some later time
     Leave(number)                ->                          no longer wants it
@@ -38,7 +37,7 @@ from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms
 
 VERSION: Final = 1
-"""Raised when a message changes its meaning. Additions do not raise it."""
+"""A broker serves only clients of its own version."""
 
 LINE_BYTES_MAX: Final = 64 * 1024
 """A message is some hundred bytes; what is longer is not one of ours."""
@@ -124,14 +123,6 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
-    """The broker knows the client from now on."""
-
-    version: int
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
 class Left:
     """A call waits no longer; why it still did, in words."""
 
@@ -180,7 +171,7 @@ FromClient = (
 )
 """What a client says."""
 
-FromBroker = Welcome | Granted | Denied | Cut | Left | Described | Error
+FromBroker = Granted | Denied | Cut | Left | Described | Error
 """What a broker says."""
 
 Message = FromClient | FromBroker
@@ -219,9 +210,6 @@ class MessageSplitter:
 
     def __init__(self) -> None:
         self._rest = b""
-
-    def __repr__(self) -> str:
-        return f"<Lines, {len(self._rest)} bytes of the next one>"
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete with these bytes; `WireError` at the first bad one."""

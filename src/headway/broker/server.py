@@ -17,7 +17,6 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Final, Self
 
@@ -47,54 +46,28 @@ LOOK_S: Final = 2.0
 """How often the broker looks at the calendar, at its socket, and at who never said a word."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """What can be set from outside."""
-
-    idle_s: float = IDLE_S
-    stall_s: float = STALL_S
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatistics:
-    """A server at an instant."""
-
-    clients: int
-    rounds: int
-
-
-@dataclass(slots=True)
-class _Times:
-    """When things were last done, or are due."""
-
-    born_s: float
-    alone_s: float
-    looked_s: float
-    save_s: float = 0.0
-    is_changed: bool = False
-    rounds: int = 0
-
-
 class BrokerServer:
     """Everybody who is connected, and the desk behind."""
 
     __slots__ = (
-        "_awaited", "_book", "_clients", "_desk", "_door", "_log", "_peers", "_place", "_settings",
-        "_store", "_times",
+        "_alone_s", "_awaited", "_book", "_born_s", "_clients", "_desk", "_door", "_idle_s",
+        "_is_changed", "_log", "_looked_s", "_peers", "_place", "_save_s", "_store",
     )  # fmt: skip
 
     def __init__(
-        self, place: Folders, door: BrokerSocket, log: BrokerLog, settings: BrokerSettings
+        self, place: Folders, door: BrokerSocket, log: BrokerLog, environ: Mapping[str, str]
     ) -> None:
         """For the holder of the lock, and for nobody else."""
         self._door = door
         self._place = place
         self._log = log
-        self._settings = settings
+        self._idle_s = _number(environ, "HEADWAY_IDLE_S", IDLE_S)
         self._store = Store(place.memory)
         self._clients: dict[str, Peer] = {}
         kept, now = self._store.load(), now_s()
-        self._times = _Times(now, now, now)
+        self._born_s = self._alone_s = self._looked_s = now
+        self._save_s = 0.0
+        self._is_changed = False
         self._book = open_book(kept, now)
         ways = Ways(
             now_s,
@@ -103,15 +76,12 @@ class BrokerServer:
             log.say,
             lambda: describe(self._book, now_s()),
         )
-        self._desk = Desk(self._book, ways, settings.stall_s)
+        self._desk = Desk(self._book, ways, _number(environ, "HEADWAY_STALL_S", STALL_S))
         if kept.notice:
             self._desk.notice(kept.notice)
         self._peers = Peers(door)
         # A socket without anybody behind it: its clients are looking for an heir.
         self._awaited = set(kept.clients) if door.was_left else set()
-
-    def __repr__(self) -> str:
-        return f"<Server at {self._place.socket} for {len(self._clients)} clients>"
 
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._peers.bell(), warn_on_full_buffer=False)
@@ -134,7 +104,6 @@ class BrokerServer:
         """Serve until told to stop, or until nobody needs it."""
         has_rung = False
         while not has_rung and self._keep_house():
-            self._times.rounds += 1
             speaking, has_rung = self._peers.wait(self._nap_s(), now_s)
             for peer in speaking:
                 self._hear(peer)
@@ -143,30 +112,26 @@ class BrokerServer:
             for peer in self._peers.flush():
                 self._gone(peer)
 
-    def statistics(self) -> ServerStatistics:
-        return ServerStatistics(len(self._clients), self._times.rounds)
-
     def _nap_s(self) -> float:
         """Until something is due by itself."""
-        times = self._times
-        due_s = min(self._desk.wake_s, times.looked_s + LOOK_S)
+        due_s = min(self._desk.wake_s, self._looked_s + LOOK_S)
         if self._awaited:
-            due_s = times.born_s + RETURN_S
-        if times.is_changed:
-            due_s = min(due_s, times.save_s)
+            due_s = self._born_s + RETURN_S
+        if self._is_changed:
+            due_s = min(due_s, self._save_s)
         if not len(self._peers):
-            due_s = min(due_s, times.alone_s + self._settings.idle_s)
+            due_s = min(due_s, self._alone_s + self._idle_s)
         return max(0.0, due_s - now_s())
 
     def _is_waiting(self) -> bool:
         """Whether clients of the former broker may still come back."""
         self._awaited -= self._clients.keys()
-        if now_s() >= self._times.born_s + RETURN_S:
+        if now_s() >= self._born_s + RETURN_S:
             self._awaited = set()
         return bool(self._awaited)
 
     def _hear(self, peer: Peer) -> None:
-        self._times.is_changed = True
+        self._is_changed = True
         try:
             for message in peer.read():
                 if peer.hello is None:
@@ -210,8 +175,8 @@ class BrokerServer:
         if hello is not None and self._clients.get(hello.client) is peer:
             del self._clients[hello.client]
             self._desk.left(hello.client)
-            self._times.is_changed = True
-        self._times.alone_s = now_s()
+            self._is_changed = True
+        self._alone_s = now_s()
 
     def _send(self, client: str, message: FromBroker) -> None:
         peer = self._clients.get(client)
@@ -225,36 +190,30 @@ class BrokerServer:
         fault = self._store.save(
             self._book.memory(now), (*self._clients, *self._awaited), is_durable=is_durable
         )
-        self._times.is_changed = bool(fault)
-        self._times.save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
+        self._is_changed = bool(fault)
+        self._save_s = now + (SAVE_AGAIN_S if fault else SAVE_S)
         if fault:
             self._desk.notice(f"what was learned cannot be kept: {fault}")
         return fault
 
     def _keep_house(self) -> bool:
         """What is due by itself; False when the broker is needed no longer."""
-        times, now = self._times, now_s()
-        if times.is_changed and now >= times.save_s:
+        now = now_s()
+        if self._is_changed and now >= self._save_s:
             self._save()
-        if now >= times.looked_s + LOOK_S:
-            times.looked_s = now
+        if now >= self._looked_s + LOOK_S:
+            self._looked_s = now
             turn(self._book, now)
             for peer in self._peers.silent(now):
                 self._gone(peer)
             if not self._door.is_found():
                 self._log.say("the socket was removed or replaced: clients cannot find this one")
                 return False
-        return bool(len(self._peers)) or now < times.alone_s + self._settings.idle_s
-
-
-def settings(environ: Mapping[str, str]) -> BrokerSettings:
-    """From the environment; what is no number is not heeded."""
-    return BrokerSettings(
-        _number(environ, "HEADWAY_IDLE_S", IDLE_S), _number(environ, "HEADWAY_STALL_S", STALL_S)
-    )
+        return bool(len(self._peers)) or now < self._alone_s + self._idle_s
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
+    """From the environment; what is no number does not count."""
     try:
         return float(environ.get(name, otherwise))
     except ValueError:

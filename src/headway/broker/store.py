@@ -49,31 +49,16 @@ class StoredMemory:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """A store at an instant."""
-
-    saved: int
-    failed: int
-    fault: str
-
-
 class Store:
     """One file and the care for it."""
 
-    __slots__ = ("_failed", "_fault", "_path", "_saved", "_stuck", "_wall")
+    __slots__ = ("_path", "_stuck", "_wall")
 
     def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
-        self._saved = 0
-        self._failed = 0
-        self._fault = ""
         self._stuck = ""
         """Why the file must not be replaced: it is spoilt and could not be moved aside."""
-
-    def __repr__(self) -> str:
-        return f"<Store {self._path}, saved {self._saved} times{self._fault and ', failing'}>"
 
     def load(self) -> StoredMemory:
         """What the file says; an empty memory and a notice if it says nothing that we know."""
@@ -103,16 +88,7 @@ class Store:
     ) -> str:
         """Replace the file, and if asked wait for the disk. Why that failed, or nothing."""
         data = encode(Written(self._wall(), memory, clients))
-        fault = self._stuck or self._write(data, is_durable)
-        if fault:
-            self._failed += 1
-        else:
-            self._saved += 1
-        self._fault = fault
-        return fault
-
-    def statistics(self) -> StoreStatistics:
-        return StoreStatistics(self._saved, self._failed, self._fault)
+        return self._stuck or self._write(data, is_durable)
 
     def _write(self, data: bytes, is_durable: bool) -> str:
         draft = f"{self._path}.draft"
@@ -164,7 +140,7 @@ def open_book(kept: StoredMemory, now: float) -> Book:
 
     def price_at(model: str, input_tokens: int) -> Price | None:
         """Prices take half a second to import, and nobody needs them without a money budget."""
-        if all(ledger.budget.microusd is None for _, ledger in book.purse.statistics().ledgers):
+        if all(ledger.budget.microusd is None for _, ledger in book.purse.ledgers()):
             return None
         from headway.wire import prices
 

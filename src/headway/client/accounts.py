@@ -8,7 +8,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import parse_qsl
@@ -95,13 +94,6 @@ def _lasting_part(value: str) -> str:
     return rest.strip() if scheme.lower() in ("bearer", "basic") else value
 
 
-@dataclass(frozen=True, slots=True)
-class VoicesStatistics:
-    """How many accounts have been heard."""
-
-    known: int
-
-
 class KnownDialects:
     """The dialects that providers turned out to speak, where their host does not say it."""
 
@@ -109,9 +101,6 @@ class KnownDialects:
 
     def __init__(self) -> None:
         self._heard: dict[tuple[str, WireName], Dialect] = {}
-
-    def __repr__(self) -> str:
-        return f"<Voices of {len(self._heard)} accounts>"
 
     def expected(self, account: str, wire: WireName) -> Dialect:
         """What a response will probably be written in: before the first, its format's own."""
@@ -134,9 +123,6 @@ class KnownDialects:
                 self._heard.clear()
             self._heard[account, wire] = told
         return self.expected(account, wire)
-
-    def statistics(self) -> VoicesStatistics:
-        return VoicesStatistics(len(self._heard))
 
 
 def _named(account: str) -> Dialect | None:

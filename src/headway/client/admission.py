@@ -65,18 +65,10 @@ from headway.pacing.memory import AccountTerms, PacingMemory
 
 # Admission within one process: a desk of its own, no second process, nothing shared.
 
-_LINE_LOG: Final = logging.getLogger("headway")
+_LOG: Final = logging.getLogger("headway")
 
 LINGER_S: Final = 1.0
 """The thread that ticks stays for so long after the last one who waited: others come soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeskLineStatistics:
-    """A line within one process at an instant."""
-
-    unheard: int
-    is_ticking: bool
 
 
 class DeskLine:
@@ -101,13 +93,6 @@ class DeskLine:
         self._desk = Desk(book, replace(ways, send=self._answer))
         self._desk.handle(client.id, client.hello())
 
-    def __repr__(self) -> str:
-        return f"<DeskLine to {self._desk!r}>"
-
-    @property
-    def desk(self) -> Desk:
-        return self._desk
-
     def send(self, message: FromClient, _permit: InUse | None = None, /) -> None:
         """Leave the message, and serve the desk unless somebody does."""
         self._inbox.append(message)
@@ -125,9 +110,6 @@ class DeskLine:
 
     def abandon(self) -> None:
         """The desk is the parent's; the child makes its own."""
-
-    def statistics(self) -> DeskLineStatistics:
-        return DeskLineStatistics(len(self._inbox), self._ticker is not None)
 
     def _answer(self, _client: str, message: FromBroker) -> None:
         self._client.receive(message)
@@ -152,7 +134,7 @@ class DeskLine:
         except Exception as fault:
             # The boundary: this runs on whatever thread came first, which has probably nothing
             # to do with it. Those who wait are told.
-            _LINE_LOG.exception("headway cannot admit calls")
+            _LOG.exception("headway cannot admit calls")
             self._client.receive(Error(f"{type(fault).__name__}: {fault}"))
         if self._ticker is not None and self._desk.wake_s < self._nap_s:
             self._bell.put(None)
@@ -210,9 +192,6 @@ class Admission:
         self._lock = Lock()
         self._client: AdmissionClient | None = None
         _ADMISSIONS.add(self)
-
-    def __repr__(self) -> str:
-        return f"<Admission of {self._client!r}>"
 
     def admit(self, call: CallRequest, deadline_s: float | None = None) -> Ticket:
         """Wait, blocking this thread, until the call may be made."""
@@ -417,7 +396,6 @@ if hasattr(os, "register_at_fork"):
 
 # Which way a process reaches admission: the broker if there can be one, else a desk of its own.
 
-_LOG: Final = logging.getLogger("headway")
 _SAID: Final[set[str]] = set()
 
 
@@ -426,8 +404,6 @@ def dial_best(client: AdmissionClient) -> MessageLine:
     place = folders(os.environ)
     why = obstacle(place)
     if not why:
-        from headway.broker.election import start
-
         return BrokerLine(client, Search(place, start))
     say_once(
         f"headway paces this process alone, because there can be no broker: {why}."

@@ -124,15 +124,6 @@ def open_exchange(request: httpx2.Request, pacing: Pacing) -> Exchange | None:
     return Exchange(OutgoingCall(call, asked.wire, pacing.wait_s, pacing.voices))
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A response that no provider sent: why a call was not sent, in its provider's format."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 _STATUS_AND_TYPE: Final[tuple[tuple[type[HeadwayError], int, str, str], ...]] = (
     (QueueDeadlineError, 429, "rate_limit_error", "rate_limit_exceeded"),
     (BudgetReachedError, 402, "billing_error", "insufficient_quota"),
@@ -147,8 +138,11 @@ SDKs raise their own typed errors by status. Nobody sends a 402 or a 400 again b
 """
 
 
-def explain(error: HeadwayError, asked: OutgoingCall) -> Explanation:
-    """What to answer when a call is not admitted: SDKs wrap and retry exceptions, not responses."""
+def explain(error: HeadwayError, asked: OutgoingCall) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the answer to a call that is not admitted.
+
+    SDKs wrap and retry exceptions, not responses.
+    """
     status, *types = next(row[1:] for row in _STATUS_AND_TYPE if isinstance(error, row[0]))
     parts = [error.message, error.where, error.detail, error.hint]
     if isinstance(error, QueueDeadlineError) and asked.wait_s is not None:
@@ -168,7 +162,7 @@ def explain(error: HeadwayError, asked: OutgoingCall) -> Explanation:
         "x-should-retry": "false",
         "x-headway-error": error.code,
     }
-    return Explanation(status, headers, json.dumps(told).encode())
+    return status, headers, json.dumps(told).encode()
 
 
 RESENDS_MAX: Final = 50
@@ -252,23 +246,12 @@ class OutgoingCall:
     voices: KnownDialects = VOICES
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeStatistics:
-    """How far a call has come."""
-
-    resends: int
-    is_held: bool
-    output_tokens: float
-    is_finished: bool
-    """Whether all text of the answer was read."""
-
-
 class Exchange:
     """One call. `with exchange:` makes sure that a permit ends when something fails inside."""
 
     __slots__ = (
-        "_clock", "_is_answer", "_reader", "_resends", "_since_s", "_ticket",
-        "_told_s", "_told_tokens", "asked", "refusal",
+        "_clock", "_is_answer", "_reader", "_since_s", "_ticket", "_told_s", "_told_tokens",
+        "asked", "refusal", "resends",
     )  # fmt: skip
 
     def __init__(self, asked: OutgoingCall, clock: Callable[[], float] = time.monotonic) -> None:
@@ -277,24 +260,25 @@ class Exchange:
         """Why the provider turned the call away, when it asks again."""
         self._clock = clock
         self._since_s = clock()
-        self._resends = 0
+        self.resends = 0
         self._ticket: HeldPermit | None = None
         self._reader: AnswerReader | None = None
         self._is_answer = False
         self._told_tokens = 0.0
         self._told_s = self._since_s
 
-    def __repr__(self) -> str:
-        state = "held" if self._ticket is not None else "not held"
-        return f"<Exchange with {self.asked.call.account}, {state}, resent {self._resends} times>"
-
     @property
     def call(self) -> CallRequest:
         """What to ask admission for."""
         call = self.asked.call
         expected = self.asked.voices.expected(call.account, self.asked.wire)
-        is_resent = call.is_resent or self._resends > 0
+        is_resent = call.is_resent or self.resends > 0
         return replace(call, dialect=expected.name, is_resent=is_resent)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all text of the answer was read."""
+        return self._reader is not None and self._reader.is_finished
 
     def left_s(self) -> float | None:
         """How much longer the call may wait for its permit; `None` is as long as it takes."""
@@ -378,10 +362,10 @@ class Exchange:
         self._settle(_how(fault), reader.tally, fault, reading)
         if fault is None or fault.kind not in RESENT_KINDS:
             return False
-        if reading.should_retry is False or self._resends >= RESENDS_MAX:
+        if reading.should_retry is False or self.resends >= RESENDS_MAX:
             return False
         self.refusal = refusal_words(fault)
-        self._resends += 1
+        self.resends += 1
         return True
 
     def failed(self, error: BaseException) -> None:
@@ -396,13 +380,6 @@ class Exchange:
             self._settle("unused", Tally(), fault)
         else:
             self._settle("used", UNKNOWN, fault)
-
-    def statistics(self) -> ExchangeStatistics:
-        reader, is_held = self._reader, self._ticket is not None
-        if reader is None:
-            return ExchangeStatistics(self._resends, is_held, 0.0, False)
-        tokens, is_finished = reader.output_tokens, reader.is_finished
-        return ExchangeStatistics(self._resends, is_held, tokens, is_finished)
 
     def _settle(
         self, how: SettledAs, tally: Tally, fault: Fault | None, reading: Reading = Reading()

@@ -5,7 +5,6 @@ Looking starts no broker and changes nothing.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +24,6 @@ from headway.report.options import AccountGuess, AccountState, remembered_accoun
 
 # What is known of a user's accounts without a call: the broker's memory, read and not changed.
 
-CONNECT_S: Final = 0.2
-"""A broker on this machine answers sooner, or is not there."""
-
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
@@ -45,7 +41,7 @@ def recollect(environ: Mapping[str, str]) -> Recollection:
     except (OSError, WireError):
         kept = StoredMemory(PacingMemory())
     view = describe(open_book(kept, now_s()), now_s())
-    if _answers(place.socket):
+    if is_served(place):
         from headway.client.admission import admission
 
         view, _ = admission().describe()
@@ -117,19 +113,6 @@ def price_in(model: str) -> Price | None:
     from headway.wire.prices import price_of
 
     return price_of(model.rsplit("/", 1)[-1])
-
-
-def _answers(path: str) -> bool:
-    """Whether somebody listens: a socket that was left behind is nobody."""
-    if not os.path.exists(path):
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(CONNECT_S)
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
 
 
 DIAL_S_MAX: Final = 1.0

@@ -90,9 +90,6 @@ class PacedTransport(httpx2.BaseTransport):
         self.inner = inner
         self.pacing = pacing
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} over {self.inner!r}>"
-
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request when it may be sent, and again after a refusal."""
         exchange = open_exchange(request, self.pacing)
@@ -153,9 +150,6 @@ class AsyncPacedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, inner: httpx2.AsyncBaseTransport, pacing: Pacing = Pacing()) -> None:
         self.inner = inner
         self.pacing = pacing
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} over {self.inner!r}>"
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request when it may be sent, and again after a refusal."""
@@ -230,8 +224,8 @@ def _with_stream(
 def _explained(
     kind: type[httpx2.Response], error: HeadwayError, asked: OutgoingCall
 ) -> httpx2.Response:
-    told = explain(error, asked)
-    return kind(told.status, headers=told.headers, content=told.body)
+    status, headers, body = explain(error, asked)
+    return kind(status, headers=headers, content=body)
 
 
 def _bytes_of(response: httpx2.Response) -> Iterator[bytes]:

@@ -293,7 +293,7 @@ class GatewayCall:
                 raise
             finally:
                 payer.goes(waited)
-        is_resent = bool(self._exchange.statistics().resends)
+        is_resent = bool(self._exchange.resends)
         self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
         noted = self._noted = RecordedPermit(ticket, payer)
         self._exchange.granted(noted)
@@ -427,12 +427,12 @@ class GatewayCall:
 
     def _enter_in_books(self) -> None:
         wanted, times, now = self._wanted, self._times, time.monotonic()
-        noted, seen = self._noted, self._exchange.statistics()
+        noted, exchange = self._noted, self._exchange
         outcome = None if noted is None else noted.outcome
         if noted is None or outcome is None:
             tally, outcome = Tally(), CallOutcome("unused")
         else:
-            tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
+            tally = counted(outcome, noted.permit.demand.expected, exchange.is_finished)
         fault = outcome.fault
         if self._payer is not None and outcome.how != "unused":
             self._means.fatal.ended(wanted.use, outcome)
@@ -454,7 +454,7 @@ class GatewayCall:
             key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
             self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
             max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
-            seen.resends, self._reply.is_committed, was_held=self._was_held,
+            exchange.resends, self._reply.is_committed, was_held=self._was_held,
         )  # fmt: skip
         self._means.ledger.ended(self._number, ended, now)
 

@@ -26,16 +26,10 @@ from headway.base.values import (
     Usage,
     Wait,
 )
-from headway.pacing.balance import Balance, Mirror, MirrorStatistics, discover, is_about
+from headway.pacing.balance import Balance, Mirror, discover, is_about
 from headway.pacing.headers import ANTHROPIC, Dialect
 from headway.pacing.hidden_limits import Blind
-from headway.pacing.latency import (
-    FIRST_BYTE_S,
-    PER_TOKEN_S,
-    Tempo,
-    TempoStatistics,
-    WidthStatistics,
-)
+from headway.pacing.latency import FIRST_BYTE_S, PER_TOKEN_S, Tempo
 from headway.pacing.limits import Bucket, FixedWindow, PlannedStream
 from headway.pacing.width import WIDTH_AT_START, Cap, Ramp, Width
 from headway.pacing.windows import Allowances
@@ -55,14 +49,6 @@ AGAIN_S: Final = 1.0
 """A refusal this soon after a hold has ended confirms it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldStatistics:
-    """Until when nobody may call, and why."""
-
-    until_s: float
-    reason: str
-
-
 class Hold:
     """Why nobody may call at all."""
 
@@ -78,10 +64,6 @@ class Hold:
         self._verified = False
         self._overloads = 0
         self._idle_refusals = 0
-
-    def __repr__(self) -> str:
-        held = self.statistics()
-        return f"<Hold until {held.until_s:.1f}s {held.reason}>"
 
     def wait(self, now: float) -> Wait | None:
         """What holds everybody back now."""
@@ -129,11 +111,6 @@ class Hold:
         """A call was let in: neither overloaded nor crowded out."""
         self._overloads = 0
         self._idle_refusals = 0
-
-    def statistics(self) -> HoldStatistics:
-        if self._closed:
-            return HoldStatistics(inf, self._closed)
-        return HoldStatistics(self._until_s, self._reason)
 
 
 # How limits stood when a process last saw them, and how the next one goes on from there.
@@ -218,16 +195,6 @@ class QuotaConfig:
     profile: Profile | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BeliefStatistics:
-    """The account at an instant."""
-
-    limits: tuple[MirrorStatistics, ...]
-    width: WidthStatistics
-    tempo: TempoStatistics
-    held_until_s: float
-
-
 class Belief:
     """One account and model group, as far as it is known."""
 
@@ -254,9 +221,6 @@ class Belief:
         start = profile.width if config.profile or not slots else most
         cap = Cap(profile.cap, profile.cap_probes, now, most)
         self.width = Width(min(start, most), cap, profile.curve)
-
-    def __repr__(self) -> str:
-        return f"<Belief {self.width!r} {self.mirrors!r}>"
 
     def wait(self, demand: Demand, stream: PlannedStream, waiting: int, now: float) -> Wait | None:
         """What holds this call back, or None if it may be sent now."""
@@ -393,7 +357,7 @@ class Belief:
     def profile(self) -> Profile:
         """What is worth keeping for the next run. A cap that nobody named is only a suspicion."""
         worth, cap = self.width.congestion.worth(), self.width.cap
-        width = self.width.statistics().limit if worth == inf else worth
+        width = self.width.allowed if worth == inf else worth
         if width >= cap.most:
             # What the user's own limit held back says nothing of how far it would have gone.
             width = max(width, float(WIDTH_AT_START))
@@ -403,12 +367,6 @@ class Belief:
             self.tempo.first_byte_s, self.tempo.per_token_s,
             self.ramp.most if self.mirrors else inf, self.width.congestion.curve(),
             tuple(one.balance.limit.name for one in self.mirrors if one.balance.toll.keeps),
-        )  # fmt: skip
-
-    def statistics(self) -> BeliefStatistics:
-        return BeliefStatistics(
-            tuple(mirror.statistics() for mirror in self.mirrors), self.width.statistics(),
-            self.tempo.statistics(), self.hold.statistics().until_s,
         )  # fmt: skip
 
     def _throttled(

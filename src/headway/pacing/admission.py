@@ -24,12 +24,11 @@ from headway.pacing.budget import (
     Cut,
     Growth,
     MonthlyBudgets,
-    MonthlyBudgetsStatistics,
     named,
     no_room,
 )
-from headway.pacing.estimate import Estimates, EstimatesStatistics, Prices
-from headway.pacing.lane import CallEntry, Lane, Lanes, LanesStatistics, Request
+from headway.pacing.estimate import Estimates, Prices
+from headway.pacing.lane import CallEntry, Lane, Lanes, Request
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
     AccountTerms,
@@ -40,7 +39,7 @@ from headway.pacing.memory import (
     PacingMemory,
     Spend,
 )
-from headway.pacing.queue import Leaders, LeadersStatistics
+from headway.pacing.queue import Leaders
 from headway.pacing.quota import Decision, Settlement
 from headway.pacing.windows import WindowState
 
@@ -83,13 +82,6 @@ class AdmissionDecision:
     cuts: tuple[Cut, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingStatistics:
-    """Calls that are not in the quota's line yet."""
-
-    parked: int
-
-
 class WaitingCalls:
     """Everybody who has no permit yet."""
 
@@ -104,9 +96,6 @@ class WaitingCalls:
         self._estimates = estimates
         self._parked: dict[Door, OrderedDict[CallId, CallEntry]] = {}
         self._denials: dict[CallId, Denied] = {}
-
-    def __repr__(self) -> str:
-        return f"<Waiting {self.statistics().parked} parked>"
 
     def enter(self, entry: CallEntry, now: float) -> float:
         """Go as far as possible; returns when to try again, inf if only an event helps."""
@@ -172,9 +161,6 @@ class WaitingCalls:
                 break
         denials, self._denials = tuple(self._denials.values()), {}
         return AdmissionDecision(tuple(grants), denials, wake_s)
-
-    def statistics(self) -> WaitingStatistics:
-        return WaitingStatistics(sum(map(len, self._parked.values())))
 
     def _park(self, entry: CallEntry, why: str) -> None:
         """Wait at a door, behind those who do; whoever waits there keeps its place."""
@@ -314,18 +300,6 @@ class CallOutcome:
     dialect: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BookStatistics:
-    """Everything at an instant."""
-
-    calls: int
-    parked: int
-    lanes: LanesStatistics
-    purse: MonthlyBudgetsStatistics
-    leaders: LeadersStatistics
-    estimates: EstimatesStatistics
-
-
 class Book:
     """All that is known of a user's accounts, and everybody who waits or calls."""
 
@@ -345,9 +319,6 @@ class Book:
         self._waiting = WaitingCalls(self.lanes, self.purse, self._leaders, self._estimates)
         self._entries: dict[CallId, CallEntry] = {}
         self._numbers = 0
-
-    def __repr__(self) -> str:
-        return f"<Book {len(self._entries)} calls, {self._waiting!r}, {self.lanes!r}>"
 
     def ask(self, request: Request, now: float) -> None:
         """A call wants a permit. Asking again for the same call changes nothing."""
@@ -461,12 +432,6 @@ class Book:
             spent=self.purse.spent(), claims=claims, days=self.purse.diary.memory(),
         )  # fmt: skip
 
-    def statistics(self) -> BookStatistics:
-        return BookStatistics(
-            len(self._entries), self._waiting.statistics().parked, self.lanes.statistics(),
-            self.purse.statistics(), self._leaders.statistics(), self._estimates.statistics(),
-        )  # fmt: skip
-
     def _open(self, request: Request, now: float) -> CallEntry:
         self._numbers += 1
         prefix, lane = request.sketch.prefix, self.lanes.of(request, now)
@@ -551,39 +516,36 @@ class BookView:
 
 def describe(book: Book, now: float) -> BookView:
     """All accounts of a user, for people."""
-    purse = book.purse.statistics()
     lanes = tuple(_lane(lane, now) for lane in book.lanes)
-    diary = book.purse.diary
+    purse, diary = book.purse, book.purse.diary
     return BookView(
-        purse.month, lanes, purse.ledgers, book.lanes.terms(), diary.date, book.lanes.hour,
+        purse.month, lanes, purse.ledgers(), book.lanes.terms(), diary.date, book.lanes.hour,
         diary.memory(),
     )  # fmt: skip
 
 
 def _lane(lane: Lane, now: float) -> LaneView:
-    told = lane.quota.statistics()
-    belief = lane.quota.belief
+    quota, belief = lane.quota, lane.quota.belief
     limits = []
     for mirror in belief.mirrors:
-        known = mirror.statistics()
-        used = known.capacity - mirror.balance.level(now)
-        age_s = None if known.read_s == -inf else now - known.read_s
         balance = mirror.balance
+        used = balance.count.size - balance.level(now)
+        age_s = None if mirror.read_s == -inf else now - mirror.read_s
         each = balance.mean_need if balance.toll.keeps else 0.0
         limits.append(
             LimitView(
-                known.limit, max(0.0, used), age_s, known.draw_per_s, each, balance.spare(),
+                balance.limit, max(0.0, used), age_s, mirror.draw_per_s, each, balance.spare(),
                 balance.holds(),
             )
         )  # fmt: skip
-    width = told.belief.width
     flying = Counter(call[0] for call in lane.calling)
     waiting = Counter(entry.request.id[0] for entry in lane.waiting)
     callers = [CallerView(who, flying[who], waiting[who]) for who in sorted(flying | waiting)]
     wait, terms = lane.wait, lane.lasting.terms
     return LaneView(
         lane.account, lane.group, lane.dialect.name, terms.share, terms.pace, tuple(limits),
-        min(width.limit, width.cap), told.in_flight, told.granted, told.refused,
+        min(belief.width.allowed, belief.width.cap.limit), quota.in_flight, quota.granted,
+        quota.refused,
         "" if wait is None else f"{wait.resource}: {wait.reason}", tuple(callers),
         lane.chronicle.memory(now), belief.allowances.statistics(now),
     )  # fmt: skip

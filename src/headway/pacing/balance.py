@@ -76,20 +76,6 @@ rounds differently, not quite over."""
 MEMORY: Final = 0.1
 """How much the newest call moves the mean need and the variance of our errors."""
 
-AnyCount = ReserveMeter | Projection | Rolling
-"""Three ways to foresee what calls in flight will take, one set of verbs."""
-
-
-@dataclass(frozen=True, slots=True)
-class BalanceStatistics:
-    """One limit at an instant. `planned` is what streams in flight will still take."""
-
-    limit: Limit
-    level: float
-    capacity: float
-    planned: float
-    in_flight: int
-
 
 class Balance:
     """A limit, counted from this side."""
@@ -123,9 +109,6 @@ class Balance:
         self._in_flight = 0
         self.mean_need = self.mean_unused = 0.0
         self._variance = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Balance {self.limit.name} {self.count!r}>"
 
     def level(self, now: float) -> float:
         """What is left now, after what the streams in flight are believed to have produced."""
@@ -258,11 +241,6 @@ class Balance:
             count.correct(extra, sent_s, now)
             count.end(stream, later, took, now)
 
-    def statistics(self) -> BalanceStatistics:
-        count = self.count
-        level = count.statistics().level
-        return BalanceStatistics(self.limit, level, count.size, count.planned, self._in_flight)
-
 
 def _meter_of(limit: Limit, now: float) -> AnyMeter:
     if limit.kind == "sliding":
@@ -368,24 +346,12 @@ WINDOW_RESETS: Final = 2.0
 """A limit whose reset lies this many times later than refilling would take is a window."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorStatistics:
-    """One limit as it is believed to stand."""
-
-    limit: Limit
-    level: float
-    capacity: float
-    draw_per_s: float
-    planned: float
-    read_s: float
-
-
 class Mirror:
     """A provider's limit, followed from this side."""
 
     __slots__ = (
-        "_burst_s", "_drawn", "_missing", "_read_s", "_resized_s", "_returns", "_since_s", "_size",
-        "_sizes", "balance", "draw_per_s",
+        "_burst_s", "_drawn", "_missing", "_resized_s", "_returns", "_since_s", "_size",
+        "_sizes", "balance", "draw_per_s", "read_s",
     )  # fmt: skip
 
     def __init__(self, balance: Balance, burst_s: float = inf) -> None:
@@ -396,13 +362,10 @@ class Mirror:
         self._missing = 0.0
         self._returns = Returns()
         self._since_s = -inf
-        self._read_s = -inf
+        self.read_s = -inf
         self._resized_s = -inf
         self._sizes = 0
         self._size = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Mirror {self.balance!r} draw {self.draw_per_s:.1f}/s>"
 
     def adopt(self, reading: LimitReading, at_s: float, now: float) -> None:
         """Start from the first reading: level and window edge."""
@@ -415,13 +378,13 @@ class Mirror:
             meter.set_level(remaining + meter.rate_per_s * (now - at_s), now)
         else:
             meter.charge(meter.limit - remaining, at_s)
-        self._read_s = at_s
+        self.read_s = at_s
 
     def observe(
         self, reading: LimitReading, snapshot: float | None, at_s: float, now: float
     ) -> None:
         """Learn from one response; `snapshot` is what `charge` returned for its call."""
-        if reading.remaining is None or at_s < self._read_s:
+        if reading.remaining is None or at_s < self.read_s:
             return
         balance = self.balance
         known = balance.limit.amount
@@ -437,7 +400,7 @@ class Mirror:
         elif isinstance(meter, Bucket):
             since = reading.remaining + meter.rate_per_s * (now - at_s)
             self._shift_by(meter, max(0.0, level - since), now)
-        self._read_s = at_s
+        self.read_s = at_s
 
     def left(self, reading: Reading, now: float) -> float:
         """What is left by a response's account or, where it does not say, by ours."""
@@ -472,12 +435,6 @@ class Mirror:
         burst = meter.capacity if isinstance(meter, Bucket) else None
         return replace(self.balance.limit, burst=burst, source="profile")
 
-    def statistics(self) -> MirrorStatistics:
-        now = self.balance.statistics()
-        return MirrorStatistics(
-            now.limit, now.level, now.capacity, self.draw_per_s, now.planned, self._read_s
-        )
-
     def _observe_bucket(
         self, bucket: Bucket, reading: LimitReading, predicted: float, at_s: float
     ) -> None:
@@ -503,7 +460,7 @@ class Mirror:
         if delta:
             self._shift_by(bucket, delta, at_s)
         # What was taken for a neighbour's draw is missing as well.
-        drawn = self.draw_per_s * (at_s - self._read_s) if self.draw_per_s else 0.0
+        drawn = self.draw_per_s * (at_s - self.read_s) if self.draw_per_s else 0.0
         if self._returns.weigh(balance, delta + drawn):
             self._drawn = self.draw_per_s = self._missing = 0.0
             bucket.rate_per_s = rate

@@ -55,9 +55,6 @@ class BudgetLedger:
         self.claimed = Spend()
         self._claims: dict[CallId, Spend] = {}
 
-    def __repr__(self) -> str:
-        return f"<Ledger {self.statistics()}>"
-
     def room(self, need: Spend) -> Room:
         """Whether so much more may be claimed."""
         alone = self.spent.plus(need)
@@ -88,9 +85,6 @@ class BudgetLedger:
         """A new month: nothing is spent; what is in flight will be."""
         self.spent = Spend()
 
-    def statistics(self) -> BudgetLedgerStatistics:
-        return BudgetLedgerStatistics(self.budget, self.spent, self.claimed)
-
 
 def _exceeds(spend: Spend, budget: MonthlyBudget) -> bool:
     too_many = budget.tokens is not None and spend.tokens > budget.tokens
@@ -99,14 +93,6 @@ def _exceeds(spend: Spend, budget: MonthlyBudget) -> bool:
 
 CLAIM_S: Final = 10.0
 """Clients of a broker that was killed are back within a second; after this long they are gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class MonthlyBudgetsStatistics:
-    """Every ledger by its account."""
-
-    month: str
-    ledgers: tuple[tuple[str, BudgetLedgerStatistics], ...]
 
 
 class MonthlyBudgets:
@@ -129,9 +115,6 @@ class MonthlyBudgets:
         for claim in memory.claims:
             self.claim(claim)
         self._orphans = {claim.id: claim for claim in memory.claims}
-
-    def __repr__(self) -> str:
-        return f"<Purse {self.month} of {len(self._ledgers)} accounts>"
 
     def budget(self, key: str, budget: MonthlyBudget) -> bool:
         """The user set a budget for an account, or for all; True if that changes it."""
@@ -210,9 +193,12 @@ class MonthlyBudgets:
         """What calls in flight may still cost."""
         return tuple(self._claims.values())
 
-    def statistics(self) -> MonthlyBudgetsStatistics:
-        ledgers = tuple((key, ledger.statistics()) for key, ledger in self._ledgers.items())
-        return MonthlyBudgetsStatistics(self.month, ledgers)
+    def ledgers(self) -> tuple[tuple[str, BudgetLedgerStatistics], ...]:
+        """Every budget, or account without one, as it stands."""
+        return tuple([
+            (key, BudgetLedgerStatistics(one.budget, one.spent, one.claimed))
+            for key, one in self._ledgers.items()
+        ])  # fmt: skip
 
     def _ledger(self, key: str) -> BudgetLedger:
         if key not in self._ledgers:
@@ -226,7 +212,7 @@ class MonthlyBudgets:
 def named(purse: MonthlyBudgets, account: str) -> str:
     """The budgets that a call of this account counts towards, for people: what is left of each, and
     when there is more."""
-    ledgers = dict(purse.statistics().ledgers)
+    ledgers = dict(purse.ledgers())
     told = _amounts(ledgers.get(account), account)
     told += _amounts(ledgers.get(EVERY_ACCOUNT), "all accounts")
     turns = f"; the month turns on {next_month(purse.month)}" if told and purse.month else ""
@@ -266,13 +252,6 @@ class Cut:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthStatistics:
-    """Calls that are to be cut and whose callers have not been told."""
-
-    untold: int
-
-
 class Growth:
     """What is kept for calls in flight that claim softly."""
 
@@ -282,9 +261,6 @@ class Growth:
         self._purse = purse
         self._estimates = estimates
         self._cuts: dict[CallId, Cut] = {}
-
-    def __repr__(self) -> str:
-        return f"<Growth, {len(self._cuts)} to cut>"
 
     def grew(self, entry: CallEntry, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
@@ -313,9 +289,6 @@ class Growth:
         """The calls to cut whose callers are yet to be told."""
         cuts, self._cuts = tuple(self._cuts.values()), {}
         return cuts
-
-    def statistics(self) -> GrowthStatistics:
-        return GrowthStatistics(len(self._cuts))
 
     def _with_room(self, entry: CallEntry, output_tokens: float) -> Spend | None:
         """What to keep for a longer answer: a large step ahead, or else a small one; or none."""

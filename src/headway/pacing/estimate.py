@@ -13,7 +13,7 @@ from typing import Final
 
 from headway.base.values import Amounts, Demand, Sketch, Tally, Usage
 from headway.pacing.headers import Dialect
-from headway.pacing.length import OutputLength, OutputLengthStatistics, remember
+from headway.pacing.length import OutputLength, remember
 from headway.pacing.memory import Spend
 
 # What a call will consume: tokens in, tokens out and money, learned from what calls consumed.
@@ -40,12 +40,6 @@ DEVIATION_START: Final = 0.5
 DEVIATION_MIN: Final = 0.02
 CLIP_DEVIATIONS: Final = 4.0
 """An input stranger than four mean deviations counts as if it were at four."""
-
-RIGHT_SIZE_FACTOR: Final = 2.5
-"""Found by experiment: few replies are truncated and asked for again, and little is reserved."""
-
-RIGHT_SIZE_MIN: Final = 16
-"""OpenAI's Responses API refuses a smaller `max_output_tokens`."""
 
 TOKENS_PER_PRICE: Final = 1_000_000
 
@@ -99,19 +93,6 @@ class Price:
             for kept, long in ways
         )
 
-    def spend(self, expected: Amounts, ceiling: Amounts, kind: str = "") -> Demand:
-        """The demand of a call whose tokens are known, with what they will and can cost."""
-        return Demand(
-            expected=replace(expected, spend_microusd=self.cost_microusd(expected)),
-            ceiling=replace(ceiling, spend_microusd=self.cost_microusd(ceiling)),
-            kind=kind,
-        )
-
-
-def right_size(expected_output: float, ceiling: int, factor: float = RIGHT_SIZE_FACTOR) -> int:
-    """The `max_tokens` to declare to a provider that reserves it, at most what the user allows."""
-    return min(ceiling, max(RIGHT_SIZE_MIN, ceil(expected_output * factor)))
-
 
 @dataclass(slots=True)
 class _Ratio:
@@ -161,25 +142,6 @@ class _Ratio:
         self.per_message = (right_c * a - right_a * b) / determinant
 
 
-@dataclass(frozen=True, slots=True)
-class RatioStatistics:
-    """What is known of the inputs of one model and content kind."""
-
-    model: str
-    kind: str
-    calls: int
-    tokens_per_byte: float
-    tokens_per_message: float
-    deviation: float
-
-
-@dataclass(frozen=True, slots=True)
-class InputRatioStatistics:
-    """Every ratio that was learned, least recently used first."""
-
-    ratios: tuple[RatioStatistics, ...]
-
-
 class InputRatio:
     """Tokens of an input from its size: bytes x ratio + messages x constant, both learned.
 
@@ -191,9 +153,6 @@ class InputRatio:
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], _Ratio] = {}
-
-    def __repr__(self) -> str:
-        return f"<InputRatio of {len(self._ratios)} models and kinds>"
 
     def estimate(self, model: str, kind: str, size_bytes: int, messages: int = 1) -> float:
         """The tokens that an input of this size will probably be counted as."""
@@ -207,17 +166,6 @@ class InputRatio:
         if size_bytes > 0 and input_tokens >= 1.0:
             ratio = remember(self._ratios, (model, kind), lambda: _prior_ratio(kind))
             ratio.learn(size_bytes, messages, input_tokens)
-
-    def statistics(self) -> InputRatioStatistics:
-        """What was learned so far."""
-        return InputRatioStatistics(
-            tuple(
-                RatioStatistics(
-                    model, kind, ratio.calls, ratio.per_byte, ratio.per_message, ratio.deviation
-                )
-                for (model, kind), ratio in self._ratios.items()
-            )
-        )
 
 
 def _prior_ratio(kind: str) -> _Ratio:
@@ -239,14 +187,6 @@ Prices = Callable[[str, int], Price | None]
 """The price of a model's tokens for a given number of input tokens, if it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatesStatistics:
-    """Everything that was learned about sizes."""
-
-    inputs: InputRatioStatistics
-    outputs: OutputLengthStatistics
-
-
 class Estimates:
     """Sizes of calls, learned from all of them."""
 
@@ -256,9 +196,6 @@ class Estimates:
         self._prices = prices
         self._inputs = InputRatio()
         self._outputs = OutputLength()
-
-    def __repr__(self) -> str:
-        return f"<Estimates {self._inputs!r} {self._outputs!r}>"
 
     def demand(self, sketch: Sketch, dialect: Dialect, is_warm: bool) -> Demand:
         """What the call will probably and at most consume."""
@@ -335,9 +272,6 @@ class Estimates:
             tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
             tally = replace(tally, input_tokens=tokens_in, known="reported")
         return spend_of(sketch.model, claim, tally, self._prices)
-
-    def statistics(self) -> EstimatesStatistics:
-        return EstimatesStatistics(self._inputs.statistics(), self._outputs.statistics())
 
     def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from headway.base.numbers import date_of, day_of
 from headway.base.values import (
     DAY_S,
     HOUR_S,
@@ -55,8 +56,6 @@ class Dialect:
     """Period of an `x-ratelimit-*-requests` header, which does not say it: Groq's is a day."""
     tokens_period_s: float | None = MINUTE_S
     charging: Charging = "reserved"
-    reservation: Literal["sum", "larger"] = "sum"
-    """What is reserved: input plus `max_tokens`, or the larger of the two (OpenAI)."""
     input_charge: Literal["all", "uncached"] = "all"
     """Whether tokens read from the prompt cache count towards the limits."""
     limit_kind: LimitKind | None = None
@@ -74,7 +73,7 @@ ANTHROPIC: Final = Dialect(
     limit_kind="bucket",
     tokens_step=1000.0,
 )
-OPENAI: Final = Dialect("openai", reservation="larger", refusals_count=True)
+OPENAI: Final = Dialect("openai", refusals_count=True)
 GROQ: Final = Dialect("groq", requests_period_s=DAY_S, input_charge="uncached")
 CEREBRAS: Final = Dialect("cerebras")
 GEMINI: Final = Dialect("gemini", charging="produced", limit_kind="fixed")
@@ -364,11 +363,6 @@ _MONTHS: Final = {
     "Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6,
     "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12,
 }  # fmt: skip
-_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_DAYS_BEFORE: Final = tuple(sum(_MONTH_DAYS[:month]) for month in range(12))
-_EPOCH_ORDINAL: Final = 719163
-"""Days from 0000-12-31 to 1970-01-01."""
-
 _SIXTY: Final = {f"{value:02d}": value for value in range(61)}
 """Two digits to a second of a minute; 60 is a leap second (RFC 3339, 5.7)."""
 _IMF_MINUTE: Final = re.compile(r"([0-9]{2}) ([A-Z][a-z]{2}) ([0-9]{4}) ([0-9]{2}):([0-9]{2})")
@@ -430,12 +424,6 @@ def _minute_s(year: int, month: int, day: int, hour: str, minute: str) -> int | 
 
 def epoch_days(year: int, month: int, day: int) -> int | None:
     """Days from 1970-01-01 in the Gregorian calendar; `None` for a date that does not exist."""
-    leap_day = 1 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 0
-    if not 1 <= month <= 12:
-        return None
-    if not 1 <= day <= _MONTH_DAYS[month - 1] + (leap_day if month == 2 else 0):
-        return None
-    past = year - 1
-    ordinal = past * 365 + past // 4 - past // 100 + past // 400
-    ordinal += _DAYS_BEFORE[month - 1] + (leap_day if month > 2 else 0) + day
-    return ordinal - _EPOCH_ORDINAL
+    date = f"{year:04}-{month:02}-{day:02}"
+    days = day_of(date)
+    return days if date_of(days) == date else None

@@ -15,7 +15,6 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
 
@@ -54,16 +53,6 @@ Blame = Literal["rate", "crowd", "same"]
 """A rate was short; too many were in flight; or the refusal belongs to the signal before."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlindStatistics:
-    """What is believed of a silent account: who is blamed, and its rate per second."""
-
-    blamed: str
-    low_per_s: float
-    high_per_s: float
-    refusals: int
-
-
 class Bracket:
     """One resource's rate, between what was let in and what was refused."""
 
@@ -80,9 +69,6 @@ class Bracket:
         self._slack = 0.0
         self._spent = 0.0
         self._confirmed = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Bracket {self.low:.2f}..{self.high:.2f}/s>"
 
     def spend(self, amount: float) -> None:
         """Sent, and not known yet whether it was let in."""
@@ -139,9 +125,6 @@ class Bracket:
         """How little this resource looks like the limited one: contradictions, then width."""
         return (round(self.contradictions, 1), self.high / self.low if self.low > 0 else inf)
 
-    def statistics(self) -> BlindStatistics:
-        return BlindStatistics("", self.low, self.high, 0)
-
 
 class Blind:
     """All brackets of an account whose limits are hidden, and whom to blame."""
@@ -163,9 +146,6 @@ class Blind:
         self._alarm_s = -inf
         self._crowded = False
         self.refusals = 0
-
-    def __repr__(self) -> str:
-        return f"<Blind blames {self._blamed} {self._brackets[self._blamed]!r}>"
 
     def when(self, demand: Demand, now: float) -> float:
         """The earliest time at which the call should be tried."""
@@ -241,10 +221,6 @@ class Blind:
         """What the call really took replaces what was expected."""
         self._brackets["output"].spend(used.output_tokens - demand.expected.output_tokens)
         self._brackets["reserved"].spend(used.output_tokens - demand.ceiling.output_tokens)
-
-    def statistics(self) -> BlindStatistics:
-        bracket = self._brackets[self._blamed]
-        return BlindStatistics(self._blamed, bracket.low, bracket.high, self.refusals)
 
 
 def _need(name: str, demand: Demand) -> float:

@@ -30,7 +30,6 @@ from headway.pacing.quota import (
     Decision,
     PermitRequest,
     Quota,
-    QuotaStatistics,
     Settlement,
 )
 
@@ -107,16 +106,6 @@ Sizer = Callable[[CallEntry], None]
 """Estimates what a call will consume, by all that is known at that moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneStatistics:
-    """A lane at an instant."""
-
-    account: str
-    group: str
-    dialect: str
-    quota: QuotaStatistics
-
-
 @dataclass(slots=True)
 class _Lasting:
     """What stays when the quota is made anew."""
@@ -156,9 +145,6 @@ class Lane:
     """Flows of which somebody may have come near: the others need not be looked at."""
     _behind: int = 0
     """Calls that are not in the quota's line yet."""
-
-    def __repr__(self) -> str:
-        return f"<Lane {self.key} {self.quota!r}>"
 
     @property
     def key(self) -> str:
@@ -240,7 +226,7 @@ class Lane:
     def retermed(self, terms: AccountTerms, now: float) -> None:
         """The user changed the terms: the quota is made anew, and nobody in it notices."""
         known_s = self.lasting.known_s
-        is_new = self.lasting.is_new and self.quota.statistics().granted == 0
+        is_new = self.lasting.is_new and self.quota.granted == 0
         fresh = lane_of(self.memory(now), terms, self.dialect, now, now)
         if is_new:
             fresh = new_lane(self.account, self.group, terms, self.dialect, now)
@@ -269,9 +255,6 @@ class Lane:
             self.account, self.group, self.dialect.name, profile, levels,
             self.chronicle.memory(now), self.quota.belief.allowances.statistics(now),
         )  # fmt: skip
-
-    def statistics(self) -> LaneStatistics:
-        return LaneStatistics(self.account, self.group, self.dialect.name, self.quota.statistics())
 
     def _feed(self, size: Sizer) -> bool:
         """Let each flow send its next ones into the line, sized by what is known now."""
@@ -349,13 +332,6 @@ LANES_MAX: Final = 1024
 """Lanes that are kept; beyond this, the idle one that was made first makes room."""
 
 
-@dataclass(frozen=True, slots=True)
-class LanesStatistics:
-    """Every lane at an instant."""
-
-    lanes: tuple[LaneStatistics, ...]
-
-
 class Lanes:
     """Lanes by account and model group, made when first asked for."""
 
@@ -366,12 +342,9 @@ class Lanes:
         self.hour = HOUR_UNKNOWN
         self._lanes: dict[tuple[str, str], Lane] = {}
         for kept in memory.lanes:
-            terms, dialect = self._terms_of(kept.account, kept.group), _dialect(kept.dialect)
+            terms, dialect = terms_of(self._terms, kept.account, kept.group), _dialect(kept.dialect)
             lane = lane_of(kept, terms, dialect, known_s, now)
             self._lanes[kept.account, kept.group] = lane
-
-    def __repr__(self) -> str:
-        return f"<Lanes {list(self._lanes)}>"
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -382,7 +355,7 @@ class Lanes:
         lane = self._lanes.get((account, group))
         if lane is None:
             self._make_room()
-            terms, dialect = self._terms_of(account, group), _dialect(request.dialect)
+            terms, dialect = terms_of(self._terms, account, group), _dialect(request.dialect)
             lane = self._lanes[account, group] = new_lane(account, group, terms, dialect, now)
             lane.chronicle.turn(self.hour, now)
         return lane
@@ -409,7 +382,7 @@ class Lanes:
         """
         self._terms[key] = terms
         for name, lane in self._lanes.items():
-            wanted = self._terms_of(*name)
+            wanted = terms_of(self._terms, *name)
             if replace(wanted, budget=lane.lasting.terms.budget) != lane.lasting.terms:
                 lane.retermed(wanted, now)
 
@@ -419,12 +392,6 @@ class Lanes:
 
     def memory(self, now: float) -> tuple[LaneMemory, ...]:
         return tuple(lane.memory(now) for lane in self)
-
-    def statistics(self) -> LanesStatistics:
-        return LanesStatistics(tuple(lane.statistics() for lane in self))
-
-    def _terms_of(self, account: str, group: str) -> AccountTerms:
-        return terms_of(self._terms, account, group)
 
     def _make_room(self) -> None:
         if len(self._lanes) >= LANES_MAX:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import inf, log, sqrt
 from typing import Final
 
 from headway.pacing.limits import HORIZON_S, PlannedStream
@@ -38,23 +38,6 @@ TOKENS_TYPICAL: Final = 100.0
 """A piece of this many tokens moves the learned pace by `MEMORY`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TempoStatistics:
-    """Current speed of answers and calls in flight."""
-
-    first_byte_s: float
-    per_token_s: float
-    in_flight: int
-
-
-@dataclass(frozen=True, slots=True)
-class LengthLineStatistics:
-    """How many answers count, and their mean length."""
-
-    answers: float
-    tokens_mean: float
-
-
 class LengthLine:
     """Time of whole answers against their length: where it begins, and how steeply it rises."""
 
@@ -62,9 +45,6 @@ class LengthLine:
 
     def __init__(self) -> None:
         self._count = self._x = self._y = self._xx = self._xy = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Line through {self._count:.0f} answers>"
 
     def fit(self, tokens: float, elapsed_s: float, ahead: float) -> tuple[float, float]:
         """Count one answer; returns seconds to the first byte and per token, both above 0.
@@ -87,9 +67,6 @@ class LengthLine:
         slope = min(max(slope, 0.1 * mean_y / mean_x), mean_y / mean_x)
         return max(mean_y - slope * mean_x, 1e-3), slope
 
-    def statistics(self) -> LengthLineStatistics:
-        return LengthLineStatistics(self._count, self._x / max(1.0, self._count))
-
 
 class Tempo:
     """Learned speed, and the clock of calls in flight."""
@@ -108,9 +85,6 @@ class Tempo:
         self._known = 0
         self._whole = LengthLine()
         self._ahead = inf
-
-    def __repr__(self) -> str:
-        return f"<Tempo {self.first_byte_s:.2f}s + {self.per_token_s * 1000:.1f}ms/token>"
 
     def enter(self, now: float) -> float:
         """One more in flight; returns the integral for `mean_since`."""
@@ -176,9 +150,6 @@ class Tempo:
         ends = min(begins_s + max(1e-3, tokens * self.per_token_s), now + HORIZON_S)
         return PlannedStream(min(begins_s, ends - 1e-3), ends, tokens)
 
-    def statistics(self) -> TempoStatistics:
-        return TempoStatistics(self.first_byte_s, self.per_token_s, self.in_flight)
-
 
 NEARLY_PEAK: Final = 0.98
 """The smallest width with this share of the peak throughput: the rest only adds latency."""
@@ -238,16 +209,6 @@ NOISE_MIN: Final = 0.01
 """Variance of the logarithm of a round's throughput, at least: ten per cent are nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class WidthStatistics:
-    """How many calls may be in flight, and which law said so."""
-
-    limit: float
-    cap: float
-    worth: float
-    reason: str
-
-
 class Congestion:
     """Fits time per unit of work against calls in flight and finds the width worth having.
 
@@ -277,9 +238,6 @@ class Congestion:
         self.samples = round(sum(weight for _, weight, _ in curve))
         self.widest = float(max(self._bins, default=1))
         self._refit()
-
-    def __repr__(self) -> str:
-        return f"<Congestion {self.samples} samples, worth {self.worth():.1f}>"
 
     def curve(self) -> tuple[tuple[int, float, float], ...]:
         """What was seen, for the profile: it counts half when the next run begins."""
@@ -363,9 +321,6 @@ class Congestion:
         """Time per unit of work at a width, by the fitted curve."""
         return (self._fit or _FLAT).at(width)
 
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self.worth(), inf, self.worth(), f"{self.samples} samples")
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -373,14 +328,6 @@ class Round:
 
     in_flight: float
     work_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryStatistics:
-    """How much of a greater width comes back as throughput, by so many rounds."""
-
-    elasticity: float
-    rounds: int
 
 
 class Delivery:
@@ -406,9 +353,6 @@ class Delivery:
         self._last_s = -inf
         self._from_s = self._integral = self._work = 0.0
         self._ends = self._moves = 0
-
-    def __repr__(self) -> str:
-        return f"<Delivery in {len(self._rounds)} rounds>"
 
     @property
     def rounds(self) -> int:
@@ -469,10 +413,6 @@ class Delivery:
         yy = sum((y - mean_y) ** 2 for _, y in near)
         noise = max(NOISE_MIN, (yy - xy * xy / max(xx, 1e-9)) / count)
         return (xy / noise + HOPE / HOPE_VARIANCE) / (xx / noise + 1.0 / HOPE_VARIANCE)
-
-    def statistics(self) -> DeliveryStatistics:
-        newest = exp(self._rounds[-1][0]) if self._rounds else 1.0
-        return DeliveryStatistics(self.elasticity(newest), len(self._rounds))
 
     def _begin(self, integral: float, now: float) -> None:
         self._from_s, self._integral = now, integral

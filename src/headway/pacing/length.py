@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from math import erfc, exp, inf, log, pi, sqrt
 from typing import Final, TypeVar
 
-from headway.errors import BadValueError
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -84,17 +82,6 @@ def _hazard(z: float) -> float:
     if z > FAR_TAIL:
         return z + 1.0 / z
     return exp(-0.5 * z * z) / (sqrt(2.0 * pi) * _above(z))
-
-
-def _normal_quantile(q: float) -> float:
-    """Inverse of the normal distribution: a rational start, then Newton to full precision."""
-    t = sqrt(-2.0 * log(min(q, 1.0 - q)))
-    # Abramowitz and Stegun, 26.2.23: within 0.00045.
-    top = 2.515517 + t * (0.802853 + t * 0.010328)
-    z = t - top / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
-    for _ in range(2):
-        z -= (min(q, 1.0 - q) / _above(z) - 1.0) / _hazard(z)
-    return z if q > 0.5 else -z
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,55 +257,20 @@ def _x(input_tokens: float) -> float:
     return log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
 
 
-def _between(mean: float, spread: float, low: float, high: float) -> float:
-    """The tokens that a call of lognormal length is expected to produce from `low` to `high`.
-
-    Given that it reaches `low`: the integral of the share that is longer, over that share.
-    """
-    if high <= low:
+def _mean_below(mean: float, spread: float, ceiling: float) -> float:
+    """The mean length of a reply of lognormal length that is cut at `ceiling`."""
+    if ceiling <= 0.0:
         return 0.0
-    z_low = (log(low) - mean) / spread if low > 0.0 else -inf
-    z_high = (log(high) - mean) / spread
-    if z_low > FAR_TAIL:
-        # So far out the mean residual of a lognormal is low x spread / z.
-        return min(high - low, low * spread / z_low)
-    # Of two differences that are equal, the one between small numbers keeps its digits.
-    if z_low > spread:
-        share = _above(z_low - spread) - _above(z_high - spread)
-    else:
-        share = _above(spread - z_high) - _above(spread - z_low)
-    whole = exp(mean + 0.5 * spread * spread) * share
-    rest = high * _above(z_high) if high < inf else 0.0
-    expected = (whole + rest) / _above(z_low) - low
-    return max(0.0, min(high - low, expected))
-
-
-@dataclass(frozen=True, slots=True)
-class LengthStatistics:
-    """What is known of one kind of call; the lengths are those after 1,000 tokens of input."""
-
-    kind: str
-    calls: float
-    in_flight: int
-    median_tokens: float
-    mean_tokens: float
-    spread: float
-    slope: float
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLengthStatistics:
-    """Every kind that was seen, least recently used first."""
-
-    in_flight: int
-    kinds: tuple[LengthStatistics, ...]
+    z = (log(ceiling) - mean) / spread
+    whole = exp(mean + 0.5 * spread * spread) * _above(spread - z)
+    return min(ceiling, whole + ceiling * _above(z))
 
 
 class OutputLength:
     """How long replies will be, by kind of call, learned from those that ended and those that run.
 
-    `expect`, `quantile` and `remaining` cost a few microseconds: the fit behind them is kept
-    until a 16th of the calls in flight have changed.
+    `expect` costs a few microseconds: the fit behind it is kept until a 16th of the calls in flight
+    have changed.
     """
 
     __slots__ = ("_calls", "_kinds")
@@ -326,9 +278,6 @@ class OutputLength:
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
         self._calls: dict[int, _Kind] = {}
-
-    def __repr__(self) -> str:
-        return f"<OutputLength of {len(self._kinds)} kinds, {len(self._calls)} in flight>"
 
     def observe(self, kind: str, input_tokens: float, output_tokens: float) -> None:
         """Learn from a call that was not followed from its start."""
@@ -362,38 +311,4 @@ class OutputLength:
         known = self._kinds.get(kind)
         if known is None:
             return min(ceiling, OUTPUT_TOKENS_PRIOR)
-        return _between(*known.current().at(_x(input_tokens)), 0.0, ceiling)
-
-    def quantile(self, kind: str, input_tokens: float, q: float, ceiling: float) -> float:
-        """The length that a share `q` of replies does not exceed."""
-        if not 0.0 < q < 1.0:
-            raise BadValueError(f"a share of replies is between 0 and 1, not {q}")
-        mean, spread = self._fit(kind).at(_x(input_tokens))
-        return min(ceiling, exp(mean + spread * _normal_quantile(q)))
-
-    def remaining(self, kind: str, input_tokens: float, produced: float, ceiling: float) -> float:
-        """The mean of what is still to come of a reply that has produced so much and not ended."""
-        return _between(*self._fit(kind).at(_x(input_tokens)), produced, ceiling)
-
-    def statistics(self) -> OutputLengthStatistics:
-        """What was learned so far."""
-        kinds = tuple(_described(kind, known) for kind, known in self._kinds.items())
-        return OutputLengthStatistics(len(self._calls), kinds)
-
-    def _fit(self, kind: str) -> _Fit:
-        known = self._kinds.get(kind)
-        return _PRIOR if known is None else known.current()
-
-
-def _described(kind: str, known: _Kind) -> LengthStatistics:
-    fit = known.current()
-    mean, spread = fit.at(0.0)
-    return LengthStatistics(
-        kind=kind,
-        calls=known.sums.n,
-        in_flight=len(known.flights),
-        median_tokens=exp(mean),
-        mean_tokens=exp(mean + 0.5 * spread**2),
-        spread=spread,
-        slope=fit.slope / fit.precision,
-    )
+        return _mean_below(*known.current().at(_x(input_tokens)), ceiling)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from headway.base.values import Amounts, Charging, Demand, Limit, Resource
 
@@ -44,14 +44,6 @@ class PlannedStream:
         return self.tokens * (now - self.from_s) / (self.to_s - self.from_s)
 
 
-@dataclass(frozen=True, slots=True)
-class OutflowStatistics:
-    """Tokens that are still to come from streams in flight, and until when."""
-
-    planned: float
-    until_s: float
-
-
 class Outflow:
     """A ring of half-second bins, kept as changes: a stream costs the same however long it is.
 
@@ -71,9 +63,6 @@ class Outflow:
         self._at_s = now
         self.planned = 0.0
         self.until_s = now
-
-    def __repr__(self) -> str:
-        return f"<Outflow {self.planned:.0f} tokens until {self.until_s:.1f}s>"
 
     def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
         """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
@@ -159,9 +148,6 @@ class Outflow:
                 lost = flow + parts[(i + 1) % BINS]
         return lowest
 
-    def statistics(self) -> OutflowStatistics:
-        return OutflowStatistics(self.planned, self.until_s)
-
     def _put(self, index: int, amount: float) -> None:
         """So much within one bin; of the present one it is still to come."""
         if index == self._bin:
@@ -178,34 +164,6 @@ SLACK: Final = 1e-9
 """Relative rounding slack: a level that misses a need by less has reached it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeterStatistics:
-    """What one limit looks like at an instant."""
-
-    limit: float
-    available: float
-    used: float
-
-
-class LimitMeter(Protocol):
-    """What every kind of limit can be asked."""
-
-    def available(self, now: float) -> float:
-        """How much can be taken at `now`; negative while in debt."""
-
-    def charge(self, amount: float, now: float) -> None:
-        """Take `amount`, whether or not there is enough."""
-
-    def refund(self, amount: float, now: float) -> None:
-        """Give back part of an earlier charge."""
-
-    def when(self, amount: float, now: float) -> float:
-        """The earliest time at which `amount` is available; `inf` if never."""
-
-    def statistics(self) -> MeterStatistics:
-        """The state as of the last charge."""
-
-
 class Bucket:
     """A level that refills at `rate_per_s` up to `capacity`."""
 
@@ -220,9 +178,6 @@ class Bucket:
         """Since when it is full, if it is."""
         self._level = capacity
         self._at_s = now
-
-    def __repr__(self) -> str:
-        return f"<Bucket {self._level:.0f}/{self.capacity:.0f} +{self.rate_per_s:.2f}/s>"
 
     def available(self, now: float) -> float:
         level = self._level
@@ -270,9 +225,6 @@ class Bucket:
             return now
         return max(now, self._at_s) + missing / self.rate_per_s if self.rate_per_s > 0 else inf
 
-    def statistics(self) -> MeterStatistics:
-        return MeterStatistics(self.capacity, self._level, self.capacity - self._level)
-
 
 class SlidingWindow:
     """At most `limit` in any `period_s` seconds."""
@@ -287,9 +239,6 @@ class SlidingWindow:
         """When the newest entry was begun: without it, entries that follow each other closely
         would become one that is renewed for ever."""
         self._used = 0.0
-
-    def __repr__(self) -> str:
-        return f"<SlidingWindow {self._used:.0f}/{self.limit:.0f} per {self.period_s:g}s>"
 
     def available(self, now: float) -> float:
         charges = self._charges
@@ -365,51 +314,42 @@ class SlidingWindow:
             now = at + self.period_s
         return now
 
-    def statistics(self) -> MeterStatistics:
-        return MeterStatistics(self.limit, self.limit - self._used, self._used)
-
 
 class FixedWindow:
     """At most `limit` between one aligned boundary and the next, `period_s` later."""
 
-    __slots__ = ("_used", "boundary_s", "limit", "period_s")
+    __slots__ = ("boundary_s", "limit", "period_s", "used")
 
     def __init__(self, limit: float, period_s: float, boundary_s: float) -> None:
         self.limit = limit
         self.period_s = period_s
         self.boundary_s = boundary_s
         """When the current window ends."""
-        self._used = 0.0
-
-    def __repr__(self) -> str:
-        return f"<FixedWindow {self._used:.0f}/{self.limit:.0f} until {self.boundary_s:.1f}>"
+        self.used = 0.0
 
     def available(self, now: float) -> float:
         if now >= self.boundary_s:
             periods = int((now - self.boundary_s) // self.period_s) + 1
             self.boundary_s += periods * self.period_s
-            self._used = 0.0
-        return self.limit - self._used
+            self.used = 0.0
+        return self.limit - self.used
 
     def charge(self, amount: float, now: float) -> None:
         self.available(now)
-        self._used += amount
+        self.used += amount
 
     def refund(self, amount: float, now: float) -> None:
         self.available(now)
-        self._used = max(0.0, self._used - amount)
+        self.used = max(0.0, self.used - amount)
 
     def set_level(self, level: float, now: float) -> None:
         """Adopt the remainder that somebody who knows better has reported."""
         self.available(now)
-        self._used = self.limit - level
+        self.used = self.limit - level
 
     def when(self, amount: float, now: float) -> float:
         missing = min(amount, self.limit) - self.available(now)
         return now if missing <= SLACK * max(1.0, amount) else self.boundary_s
-
-    def statistics(self) -> MeterStatistics:
-        return MeterStatistics(self.limit, self.limit - self._used, self._used)
 
 
 class Gauge:
@@ -420,9 +360,6 @@ class Gauge:
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self.held = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Gauge {self.held:g}/{self.limit:g}>"
 
     def available(self, now: float) -> float:  # noqa: ARG002 - the verb is the meters' own
         return self.limit - self.held
@@ -435,9 +372,6 @@ class Gauge:
 
     def when(self, amount: float, now: float) -> float:
         return now if self.available(now) >= amount else inf
-
-    def statistics(self) -> MeterStatistics:
-        return MeterStatistics(self.limit, self.limit - self.held, self.held)
 
 
 AnyMeter = Bucket | SlidingWindow | FixedWindow | Gauge
@@ -457,14 +391,6 @@ def meter_of(limit: Limit, now: float) -> AnyMeter:
 # A limit, and what calls in flight hold back of it until they end.
 
 
-@dataclass(frozen=True, slots=True)
-class ReserveStatistics:
-    """What is left of a limit, and what calls in flight will still take of it."""
-
-    level: float
-    planned: float
-
-
 class ReserveMeter:
     """One meter, counted as if everything in flight had ended."""
 
@@ -478,9 +404,6 @@ class ReserveMeter:
         """Whether what is held back is produced along a stream."""
         self._held = 0.0
         self._in_flight = 0
-
-    def __repr__(self) -> str:
-        return f"<Reserve {self._held:.0f} of {self.meter!r}>"
 
     @property
     def size(self) -> float:
@@ -551,9 +474,6 @@ class ReserveMeter:
         if not isinstance(self.meter, Bucket):
             self.meter.limit *= factor
 
-    def statistics(self) -> ReserveStatistics:
-        return ReserveStatistics(self.meter.statistics().available, self._held)
-
 
 def _share_inside(window: FixedWindow, from_s: float, now: float) -> float:
     """How much of what was produced evenly since a time falls into the present window."""
@@ -571,17 +491,6 @@ def _when_full(bucket: Bucket, margin: float, now: float) -> float:
 
 
 # What one call takes of one limit: at its admission, and later on.
-
-
-@dataclass(frozen=True, slots=True)
-class TollStatistics:
-    """The weights of a charging rule: what each thing counts for in one limit."""
-
-    requests: float
-    input: float
-    reserved: float
-    produced: float
-    spend: float
 
 
 class Toll:
@@ -604,9 +513,6 @@ class Toll:
         self._reserved = 0.0 if self.flows else output
         self._produced = output if self.flows else 0.0
         self._spend = 1.0 if resource == "spend" else 0.0
-
-    def __repr__(self) -> str:
-        return f"<Toll {self.statistics()}>"
 
     @property
     def counts_input(self) -> bool:
@@ -634,25 +540,20 @@ class Toll:
         extra = self._input * (used.input_tokens - demand.expected.input_tokens)
         return extra if self.keeps else extra - self.unused(demand, used)
 
-    def used(self, amounts: Amounts) -> float:
-        """What admission should have taken of a call that really used so much."""
-        return (
-            self._requests
-            + self._input * amounts.input_tokens
-            + self._reserved * amounts.output_tokens
-        )
-
     def used_later(self, amounts: Amounts) -> float:
         """What such a call took after that."""
         return self._produced * amounts.output_tokens + self._spend * amounts.spend_microusd
 
-    def whole(self, amounts: Amounts) -> float:
-        """All that such a call takes, sooner or later."""
-        return self.used(amounts) + self.used_later(amounts)
-
     def cost_s(self, amounts: Amounts, rate_per_s: float) -> float:
         """Seconds for which such a call takes all of the limit; 0 where nothing refills it."""
-        return self.whole(amounts) / rate_per_s if rate_per_s > 0 else 0.0
+        if rate_per_s <= 0:
+            return 0.0
+        whole = (
+            self._requests
+            + self._input * amounts.input_tokens
+            + self._reserved * amounts.output_tokens
+        )
+        return (whole + self.used_later(amounts)) / rate_per_s
 
     def error(self, demand: Demand, used: Amounts, refills: bool) -> float:
         """By how much a call took more than was expected of it; a reservation is no estimate.
@@ -665,8 +566,3 @@ class Toll:
         if refills:
             error += self._produced * (used.output_tokens - expected.output_tokens)
         return error
-
-    def statistics(self) -> TollStatistics:
-        return TollStatistics(
-            self._requests, self._input, self._reserved, self._produced, self._spend
-        )

@@ -6,20 +6,19 @@ Laws:
 - A minute that is over is added to the hour of the day in which it began; hours forget half of
   what they hold every `HALF_LIFE_MIN`.
 - At most `MINUTES_KEPT` minutes and 24 hours are held, however much is called.
-- The hour on the wall is told from outside; before it is, nothing is learned of hours.
+- The hour of the day is an argument of `turn`; before the first, nothing is learned of hours.
 
-Speed is told as seconds to the first byte and seconds per output token after it. An answer that
-came whole has its time divided between the two as answers of that account usually have: long
-answers do not look slow, and an empty line does not look quick.
+An answer that came whole has its time divided between the first byte and the tokens after it as
+answers of that account usually have.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from headway.base.values import DAY_S, MINUTE_S, FaultKind, Limit, LimitReading
 from headway.pacing.account import Profile
@@ -41,8 +40,6 @@ HOUR_UNKNOWN: Final = -1
 
 Row = tuple[int, ...]
 """A minute: how many minutes ago, the hour of the day, then the sums in the order of `Spell`."""
-
-N = TypeVar("N", int, float)
 
 HourRow = tuple[float, ...]
 """An hour of the day: which, how many minutes ago it was last added to, then the sums."""
@@ -110,10 +107,6 @@ class Spell:
 
 
 NAMES: Final = tuple(field.name for field in fields(Spell))
-COLUMNS: Final = len(NAMES)
-BEFORE: Final = 2
-"""Columns of a row in front of its sums."""
-
 _COLUMN: Final[dict[FaultKind, int]] = {
     "rate": 1, "concurrency": 2, "overload": 3, "server": 4, "timeout": 4, "broken": 4,
     "connection": 4,
@@ -143,35 +136,21 @@ class ChronicleMemory:
     hours: tuple[HourRow, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChronicleStatistics:
-    """How much is held."""
-
-    ended: int
-    """Calls since the chronicle was begun, or restored with a minute that went on."""
-    minutes: int
-    hours: int
-
-
 class Chronicle:
     """The recent past of one lane, and its usual day."""
 
-    __slots__ = ("_ended", "_hour", "_hours", "_minute", "_minutes", "_open", "_open_hour")
+    __slots__ = ("_hour", "_hours", "_minute", "_minutes", "_open", "_open_hour")
 
     def __init__(self, memory: ChronicleMemory = ChronicleMemory(), known_s: float = 0.0) -> None:
         """Go on from a memory that was made at `known_s`."""
         at = int(known_s // MINUTE_S)
-        self._ended = 0
         self._hour = HOUR_UNKNOWN
-        self._hours = {int(row[0]): (at - int(row[1]), _fit(row[BEFORE:])) for row in memory.hours}
-        self._minutes = [(at - row[0], row[1], tuple(_fit(row[BEFORE:]))) for row in memory.minutes]
-        self._minute, self._open_hour, self._open = at, HOUR_UNKNOWN, [0] * COLUMNS
+        self._hours = {int(row[0]): (at - int(row[1]), list(row[2:])) for row in memory.hours}
+        self._minutes = [(at - row[0], row[1], row[2:]) for row in memory.minutes]
+        self._minute, self._open_hour, self._open = at, HOUR_UNKNOWN, [0] * len(NAMES)
         if memory.present:
             self._minute, self._open_hour = at - memory.present[0], memory.present[1]
-            self._open = _fit(memory.present[BEFORE:])
-
-    def __repr__(self) -> str:
-        return f"<Chronicle {self.statistics()}>"
+            self._open = list(memory.present[2:])
 
     def turn(self, hour: int, now: float) -> None:
         """It is this hour of the day now."""
@@ -213,83 +192,63 @@ class Chronicle:
         ])  # fmt: skip
         return ChronicleMemory(present, minutes, hours)
 
-    def statistics(self) -> ChronicleStatistics:
-        ended = self._ended + sum(self._open[: _WRONG + 1])
-        return ChronicleStatistics(ended, len(self._minutes), len(self._hours))
-
     def _at(self, now: float) -> list[int]:
         """The sums of this minute; the one before is put away when it is over."""
-        minute = int(now // MINUTE_S)
-        if minute != self._minute:
-            self._put_away()
-            self._minute, self._open_hour, self._open = minute, self._hour, [0] * COLUMNS
-        return self._open
-
-    def _put_away(self) -> None:
-        sums = self._open
-        if not any(sums):
-            return
-        self._ended += sum(sums[: _WRONG + 1])
-        self._minutes.append((self._minute, self._open_hour, tuple(sums)))
-        oldest = self._minute - MINUTES_KEPT
-        self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
-        if self._open_hour != HOUR_UNKNOWN:
-            since, held = self._hours.get(self._open_hour, (self._minute, [0.0] * COLUMNS))
+        minute, sums = int(now // MINUTE_S), self._open
+        if minute == self._minute:
+            return sums
+        if any(sums):
+            self._minutes.append((self._minute, self._open_hour, tuple(sums)))
+            oldest = self._minute - MINUTES_KEPT
+            self._minutes = [one for one in self._minutes[-MINUTES_KEPT:] if one[0] > oldest]
+        if any(sums) and self._open_hour != HOUR_UNKNOWN:
+            nothing = [0.0] * len(NAMES)
+            since, held = self._hours.get(self._open_hour, (self._minute, nothing))
             keep = KEEP ** (self._minute - since)
             added = [keep * old + new for old, new in zip(held, sums, strict=True)]
             self._hours[self._open_hour] = (self._minute, added)
+        self._minute, self._open_hour, self._open = minute, self._hour, [0] * len(NAMES)
+        return self._open
 
 
 def lately(memory: ChronicleMemory, from_min: int, to_min: int = 0) -> Spell:
     """What happened from so many minutes ago, until so many ago."""
-    rows = (*memory.minutes, memory.present) if memory.present else memory.minutes
-    return _summed([_fit(row[BEFORE:]) for row in rows if to_min <= row[0] < from_min])
+    return _summed([row[2:] for row in _rows(memory) if to_min <= row[0] < from_min])
 
 
 def minutes_seen(memory: ChronicleMemory, from_min: int) -> int:
     """Minutes since so many ago in which a call was answered."""
-    rows = (*memory.minutes, memory.present) if memory.present else memory.minutes
-    return sum(row[0] < from_min and _fit(row[BEFORE:])[0] > 0 for row in rows)
+    return sum(row[0] < from_min and row[2] > 0 for row in _rows(memory))
 
 
 def hours_of(memory: ChronicleMemory) -> dict[int, Spell]:
     """The hours of the day of which something is known, as much of each as is remembered now."""
-    held = {int(row[0]): [_faded(row)] for row in memory.hours}
+    held: dict[int, list[Sequence[float]]] = {}
+    for hour, age_min, *sums in memory.hours:
+        held[int(hour)] = [[KEEP**age_min * one for one in sums]]
     present = memory.present
     if present and present[1] != HOUR_UNKNOWN:
-        held.setdefault(present[1], []).append([float(one) for one in _fit(present[BEFORE:])])
+        held.setdefault(present[1], []).append([float(one) for one in present[2:]])
     return {hour: _summed(rows) for hour, rows in held.items()}
 
 
 def total(spells: Iterable[Spell]) -> Spell:
     """All of them together."""
-    return _summed([_sums(spell) for spell in spells])
+    return _summed([astuple(spell) for spell in spells])
 
 
 def without(whole: Spell, part: Spell) -> Spell:
     """What is left of a stretch of time without a part of it."""
-    pairs = zip(_sums(whole), _sums(part), strict=True)
+    pairs = zip(astuple(whole), astuple(part), strict=True)
     return Spell(*(max(0.0, one - other) for one, other in pairs))
 
 
-def _sums(spell: Spell) -> list[float]:
-    return [getattr(spell, name) for name in NAMES]
+def _rows(memory: ChronicleMemory) -> tuple[Row, ...]:
+    return (*memory.minutes, memory.present) if memory.present else memory.minutes
 
 
 def _summed(rows: Sequence[Sequence[float]]) -> Spell:
     return Spell(*map(sum, zip(*rows, strict=True)))
-
-
-def _faded(row: HourRow) -> list[float]:
-    keep = KEEP ** row[1]
-    return [keep * one for one in _fit(row[BEFORE:])]
-
-
-def _fit(sums: Sequence[N]) -> list[N]:
-    """As many columns as there are: another version may have written more, or fewer."""
-    row = list(sums[:COLUMNS])
-    row.extend([0] * (COLUMNS - len(row)))
-    return row
 
 
 # What a user sets for an account, what is learned of it, and all of both that outlives a process.
@@ -298,6 +257,7 @@ EVERY_ACCOUNT: Final = ""
 """The name under which terms for all accounts together are kept."""
 
 MEMORY_VERSION: Final = 1
+"""Of the file; one of another version, with other columns, is moved aside."""
 
 CallId = tuple[str, int]
 """(client, number). The client chooses it, so that a permit outlives the broker that gave it."""
@@ -418,14 +378,6 @@ DAYS_KEPT: Final = 40
 """Days with spending: the whole of this month, and a week before it for the pace."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiaryStatistics:
-    """How much is written down."""
-
-    accounts: int
-    days: int
-
-
 class Diary:
     """Spending by account and day. The date is told from outside."""
 
@@ -434,9 +386,6 @@ class Diary:
     def __init__(self, kept: Iterable[tuple[str, tuple[DaySpend, ...]]] = ()) -> None:
         self.date = ""
         self._days = {key: {one.date: one for one in days} for key, days in kept}
-
-    def __repr__(self) -> str:
-        return f"<Diary {self.statistics()}>"
 
     def spend(self, account: str, spend: Spend) -> None:
         """An account spent this today; less than nothing, where too much was counted."""
@@ -455,6 +404,3 @@ class Diary:
         return tuple([
             (key, tuple([days[date] for date in sorted(days)])) for key, days in self._days.items()
         ])  # fmt: skip
-
-    def statistics(self) -> DiaryStatistics:
-        return DiaryStatistics(len(self._days), sum(map(len, self._days.values())))

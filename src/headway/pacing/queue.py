@@ -3,8 +3,8 @@
 Laws:
 - Order. A branch serves its backlogged child with the lowest start tag, a leaf its waiter with
   the lowest key; equal tags take turns, equal keys go in order of arrival.
-- Charge. A service moves the start tag of every flow on its path by `cost_s / weight`. So two
-  flows that stay backlogged never differ by more than one call of each, whatever the costs.
+- Charge. A service moves the start tag of every flow on its path by `cost_s`. So two flows
+  that stay backlogged never differ by more than one call of each, whatever the costs.
 - No credit for idleness. A flow that returns starts at the virtual time of its branch, or where
   its past services end if that is later. A refund never takes it back before its return.
 - No debt without contention. A branch in which nobody waits forgets who was served last.
@@ -34,9 +34,6 @@ T = TypeVar("T")
 DEPTH_MAX: Final = 8
 """Levels of a path that are told apart: every service costs one heap operation per level."""
 
-PEEK_MAX: Final = 16
-"""Waiters that back-filling looks at: more of them hardly ever find one more that fits."""
-
 LOOK_MAX: Final = 128
 """Entries of one branch that `peek` looks at: many may belong to flows that rest."""
 
@@ -63,7 +60,6 @@ class _Flow(Generic[T]):
 
     name: str
     parent: _Branch[T] | None
-    weight: float
     start: float
     entered: float
     turn: int
@@ -97,26 +93,24 @@ class _Branch(_Flow[T]):
     children: dict[str, _Leaf[T] | _Branch[T]] = field(default_factory=dict)
     line: list[tuple[float, int, _Leaf[T] | _Branch[T]]] = field(default_factory=list)
 
-    def leaf(self, name: str, weight: float) -> _Leaf[T]:
+    def leaf(self, name: str) -> _Leaf[T]:
         """The child that holds waiters, or the one that holds a branch's own waiters."""
         child = self.children.get(name)
         if isinstance(child, _Branch):
-            return child.leaf("", 1.0)
+            return child.leaf("")
         if child is not None:
             return child
-        leaf: _Leaf[T] = _Leaf(name, self, weight, self.virtual, self.virtual, 0)
+        leaf: _Leaf[T] = _Leaf(name, self, self.virtual, self.virtual, 0)
         self.children[name] = leaf
         self.requeue(leaf)
         return leaf
 
-    def branch(self, name: str, weight: float) -> _Branch[T]:
+    def branch(self, name: str) -> _Branch[T]:
         """The child that holds flows. A leaf of this name becomes the first of them."""
         child = self.children.get(name)
         if isinstance(child, _Branch):
             return child
-        branch: _Branch[T] = _Branch(
-            name, self, weight, self.virtual, self.virtual, 0, turns=self.turns
-        )
+        branch: _Branch[T] = _Branch(name, self, self.virtual, self.virtual, 0, turns=self.turns)
         self.children[name] = branch
         if child is None:
             self.requeue(branch)
@@ -132,7 +126,7 @@ class _Branch(_Flow[T]):
         # The entry that the leaf had in the parent's line is dead now.
         leaf.turn = 0
         if leaf.waiting:
-            leaf.name, leaf.parent, leaf.weight = "", self, 1.0
+            leaf.name, leaf.parent = "", self
             leaf.start = leaf.entered = self.virtual
             self.children[""] = leaf
             self.requeue(leaf)
@@ -166,18 +160,6 @@ class _Branch(_Flow[T]):
                 self.virtual = max(self.virtual, tag)
 
 
-@dataclass(frozen=True, slots=True)
-class FairQueueStatistics:
-    """How many wait, in how many flows, and what became of the others."""
-
-    waiting: int
-    backlogged_flows: int
-    resting_flows: int
-    served: int
-    left: int
-    virtual_s: float
-
-
 class FairQueue(Generic[T]):
     """Waiters of many flows in fair order. A flow is a path such as `("run-1", "session-2")`.
 
@@ -185,20 +167,14 @@ class FairQueue(Generic[T]):
     Levels below `DEPTH_MAX` are not told apart.
     """
 
-    __slots__ = ("_left", "_root", "_served", "_waiters", "_weights")
+    __slots__ = ("_root", "_waiters")
 
     def __init__(self) -> None:
-        self._root: _Branch[T] = _Branch("", None, 1.0, 0.0, 0.0, 0)
+        self._root: _Branch[T] = _Branch("", None, 0.0, 0.0, 0)
         self._waiters: dict[int, _Waiter[T]] = {}
-        self._weights: dict[tuple[str, ...], float] = {}
-        self._served = 0
-        self._left = 0
 
     def __len__(self) -> int:
         return len(self._waiters)
-
-    def __repr__(self) -> str:
-        return f"<FairQueue {len(self)} waiting, next {self.head()!r}>"
 
     def push(self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T) -> int:
         """Add a waiter to a flow and return its place, by which it can be removed or taken."""
@@ -238,7 +214,6 @@ class FairQueue(Generic[T]):
         waiter = self._waiters.pop(place, None)
         if waiter is None:
             raise InternalError(f"nobody waits at place {place}")
-        self._served += 1
         self._settle(waiter.leaf, 1, waiter.cost_s)
         return waiter.item
 
@@ -247,19 +222,18 @@ class FairQueue(Generic[T]):
         waiter = self._waiters.pop(place, None)
         if waiter is None:
             return None
-        self._left += 1
         self._settle(waiter.leaf, 1, None)
         return waiter.item
 
     def peek(self, n: int) -> list[T]:
         """The next waiters in exactly the order in which `pop` would give them.
 
-        At most `PEEK_MAX`, and fewer than asked for when more than `LOOK_MAX` entries of one
-        branch would have to be looked at; the head is always among them.
+        Fewer than asked for when more than `LOOK_MAX` entries of one branch would have to be
+        looked at; the head is always among them.
         """
         held: list[_Waiter[T]] = []
         upcoming = _upcoming(self._root, self._waiters, held)
-        items = [waiter.item for waiter in islice(upcoming, min(n, PEEK_MAX))]
+        items = [waiter.item for waiter in islice(upcoming, n)]
         for waiter in held:
             heappush(waiter.leaf.waiters, waiter)
         return items
@@ -274,40 +248,6 @@ class FairQueue(Generic[T]):
             raise BadValueError(f"a correction is {delta_cost_s} s, which no flow can be charged")
         self._settle(self._leaf(path), 0, delta_cost_s)
 
-    def reweigh(self, path: tuple[str, ...], weight: float) -> None:
-        """Set a flow's share against its siblings from now on; remembered until it is 1 again."""
-        if not 0.0 < weight < inf:
-            raise BadValueError(f"the weight of {'/'.join(path)} is {weight}, not a number above 0")
-        self._weights[path] = weight
-        if weight == 1.0:
-            del self._weights[path]
-        flow: _Leaf[T] | _Branch[T] | None = self._root
-        for name in path:
-            flow = flow.children.get(name) if isinstance(flow, _Branch) else None
-        if flow is not None:
-            flow.weight = weight
-
-    def statistics(self) -> FairQueueStatistics:
-        """Counts as of now; walks all flows that are known."""
-        backlogged = resting = 0
-        branches = [self._root]
-        while branches:
-            for child in branches.pop().children.values():
-                if isinstance(child, _Branch):
-                    branches.append(child)
-                elif child.waiting:
-                    backlogged += 1
-                else:
-                    resting += 1
-        return FairQueueStatistics(
-            waiting=len(self._waiters),
-            backlogged_flows=backlogged,
-            resting_flows=resting,
-            served=self._served,
-            left=self._left,
-            virtual_s=self._root.virtual,
-        )
-
     def _first(self) -> _Waiter[T] | None:
         if not self._waiters:
             return None
@@ -320,10 +260,9 @@ class FairQueue(Generic[T]):
         """The leaf of a path, made at the virtual time where there is none."""
         names = path[:DEPTH_MAX] or ("",)
         branch = self._root
-        for depth in range(1, len(names)):
-            weight = self._weights.get(names[:depth], 1.0) if self._weights else 1.0
-            branch = branch.branch(names[depth - 1], weight)
-        return branch.leaf(names[-1], self._weights.get(names, 1.0))
+        for name in names[:-1]:
+            branch = branch.branch(name)
+        return branch.leaf(names[-1])
 
     def _settle(self, leaf: _Leaf[T], departures: int, cost_s: float | None) -> None:
         """Take departures off a path, bottom up, and charge or refund every flow on it."""
@@ -334,7 +273,7 @@ class FairQueue(Generic[T]):
             if cost_s is not None:
                 if departures:
                     branch.virtual = max(branch.virtual, branch.line[0][0])
-                flow.start = max(flow.entered, flow.start + cost_s / flow.weight)
+                flow.start = max(flow.entered, flow.start + cost_s)
                 branch.requeue(flow)
             branch.tidy()
             flow = branch
@@ -382,7 +321,7 @@ def _upcoming_of_branch(
         if waiter is not None:
             yield waiter
             # Whoever was served takes the next turn, after all who have the same tag.
-            heappush(ahead, (tag + waiter.cost_s / flow.weight, LATER + len(held), index))
+            heappush(ahead, (tag + waiter.cost_s, LATER + len(held), index))
 
 
 # What the first in line has waited for, and for how long: by it everybody in line is told why.
@@ -428,9 +367,6 @@ class Blame:
         self._since_s = -inf
         self._spells: dict[str, _Spells] = {}
 
-    def __repr__(self) -> str:
-        return f"<Blame {self._cause or 'nothing'} since {self._since_s:.1f}s>"
-
     def note(self, cause: str, now: float) -> None:
         """From now on the line waits for this; for nothing, if it is empty."""
         if cause == self._cause:
@@ -447,10 +383,6 @@ class Blame:
             waited[self._cause] = waited.get(self._cause, 0.0) + here_s
         cause = max(waited, key=waited.__getitem__, default="")
         return cause if cause and waited[cause] > 0.0 else ""
-
-    def statistics(self) -> dict[str, float]:
-        """Seconds for which the line waited, by what for, without the present spell."""
-        return {cause: spells.total_s for cause, spells in self._spells.items()}
 
 
 # Who writes a shared beginning into the provider's prompt cache, and who waits to read it.
@@ -477,14 +409,6 @@ class _Cached:
     sent_s: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class LeadersStatistics:
-    """Beginnings that are remembered, and those that somebody is about to write."""
-
-    beginnings: int
-    led: int
-
-
 class Leaders:
     """Every beginning that was seen lately; the one used least recently is forgotten first."""
 
@@ -492,9 +416,6 @@ class Leaders:
 
     def __init__(self) -> None:
         self._cached: dict[Beginning, _Cached] = {}
-
-    def __repr__(self) -> str:
-        return f"<Leaders of {len(self._cached)} beginnings>"
 
     def is_warm(self, beginning: Beginning, now: float) -> bool:
         """Whether the provider can read this beginning from its cache."""
@@ -530,7 +451,3 @@ class Leaders:
             return False
         cached.leader, cached.sent_s = None, inf
         return True
-
-    def statistics(self) -> LeadersStatistics:
-        led = sum(cached.leader is not None for cached in self._cached.values())
-        return LeadersStatistics(len(self._cached), led)

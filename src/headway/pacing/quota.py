@@ -18,11 +18,11 @@ from math import ceil, inf
 from typing import Final
 
 from headway.base.values import Demand, Fault, Permit, Reading, SettledAs, Usage, Wait
-from headway.pacing.account import Belief, BeliefStatistics, Profile, QuotaConfig
+from headway.pacing.account import Belief, QuotaConfig
 from headway.pacing.limits import HORIZON_S, Bucket, PlannedStream
 from headway.pacing.queue import Blame, FairQueue
 from headway.pacing.streams import Projection
-from headway.pacing.width import WHOLE_GROWTH, Crowd, width_cause
+from headway.pacing.width import WHOLE_GROWTH, width_cause
 
 # Permits in use: what each call was planned to do, and what it has shown of itself so far.
 
@@ -58,29 +58,22 @@ class PermitInUse:
     seen_tokens: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PermitsStatistics:
-    """Permits given, and those of them that have not ended."""
-
-    granted: int
-    in_flight: int
-
-
 class Permits:
     """Every permit between its grant and its end, and the plans that all limits count on."""
 
-    __slots__ = ("_belief", "_ends", "_granted", "_held", "_silent")
+    __slots__ = ("_belief", "_ends", "_held", "_silent", "granted")
 
     def __init__(self, belief: Belief) -> None:
         self._belief = belief
         self._held: dict[int, PermitInUse] = {}
         self._ends: list[tuple[float, int]] = []
-        self._granted = 0
+        self.granted = 0
         self._silent: dict[int, float] = {}
         """When calls were sent that have not begun to answer, the oldest first."""
 
-    def __repr__(self) -> str:
-        return f"<Permits {len(self._held)} in flight of {self._granted}>"
+    def __len__(self) -> int:
+        """Permits that have not ended."""
+        return len(self._held)
 
     def get(self, permit_id: int) -> PermitInUse | None:
         """A permit that has not ended."""
@@ -90,8 +83,8 @@ class Permits:
         self, demand: Demand, path: tuple[str, ...], stream: PlannedStream, reason: str, now: float
     ) -> Permit:
         """Charge every limit and begin."""
-        self._granted += 1
-        permit = Permit(self._granted, path[0], demand, now, reason)
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, now, reason)
         belief = self._belief
         levels = belief.charge(demand, stream, now)
         integral = belief.tempo.enter(now)
@@ -111,8 +104,8 @@ class Permits:
         What was known of the limits at `known_s` contains what calls before it were charged, and
         what their answers had produced by then: its stream is planned from when it was sent.
         """
-        self._granted += 1
-        permit = Permit(self._granted, path[0], demand, sent_s, ADOPTED)
+        self.granted += 1
+        permit = Permit(self.granted, path[0], demand, sent_s, ADOPTED)
         belief = self._belief
         stream = belief.tempo.plan(demand.expected.output_tokens, sent_s)
         flowed = stream.produced(now) - stream.produced(known_s)
@@ -133,7 +126,7 @@ class Permits:
         self._silent.pop(permit.id, None)
         self._belief.tempo.leave(now)
         self._belief.give_back(permit.demand, held.stream, now, "unused", now)
-        self._granted -= 1
+        self.granted -= 1
 
     def end(self, permit_id: int) -> PermitInUse | None:
         """A permit ends, once: None if it has ended already."""
@@ -168,9 +161,10 @@ class Permits:
         tempo = self._belief.tempo
         company = tempo.mean_since(held.integral, held.seen_s, now)
         per_token_s = tempo.moved(now - held.seen_s, tokens)
-        crowd = self._crowd(company, per_token_s, now)
+        queued = self._queued(per_token_s, now)
         width, integral = self._belief.width, tempo.integral(now)
-        changed = width.moved(crowd, per_token_s)
+        served = max(1.0, company - queued)
+        changed = width.moved(served, tempo.in_flight, per_token_s, queued)
         # The first piece of an answer brings the work of its first byte with it.
         work = tokens if held.seen_tokens else tempo.work(tokens)
         done = width.delivery.moved(work, integral, now, FIRST_BYTES * tempo.first_byte_s)
@@ -195,7 +189,7 @@ class Permits:
             company = tempo.mean_since(held.integral, sent_s, now)
             per_token_s = tempo.arrived(now - sent_s, output_tokens)
             # Answers that began together end together: how many are left says nothing.
-            width.moved(Crowd(company, ceil(company)), per_token_s, WHOLE_GROWTH)
+            width.moved(company, ceil(company), per_token_s, growth=WHOLE_GROWTH)
         else:
             width.congestion.answered(tempo.first_byte_s, output_tokens * tempo.per_token_s)
 
@@ -213,17 +207,14 @@ class Permits:
             longer_s = min(HORIZON_S, max(OVERRUN_S_MIN, (tokens - stream.tokens) * pace))
             self._replan(held, PlannedStream(stream.from_s, now + longer_s, tokens), now)
 
-    def statistics(self) -> PermitsStatistics:
-        return PermitsStatistics(self._granted, len(self._held))
-
-    def _crowd(self, company: float, per_token_s: float, now: float) -> Crowd:
-        """Who is in flight now, apart from those who seem to wait in a line at the provider."""
+    def _queued(self, per_token_s: float, now: float) -> int:
+        """How many calls seem to stand in a line at the provider."""
         tempo, queued = self._belief.tempo, 0
         for sent_s in self._silent.values():
             if not tempo.is_overdue(now - sent_s, per_token_s):
                 break
             queued += 1
-        return Crowd(max(1.0, company - queued), tempo.in_flight, queued)
+        return queued
 
     def _replan(self, held: PermitInUse, stream: PlannedStream, now: float) -> None:
         self._belief.replan(held.stream, stream, now)
@@ -285,18 +276,6 @@ class Settlement:
     reading: Reading = Reading()
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaStatistics:
-    """Everything a person may want to know about an account at an instant."""
-
-    waiting: int
-    in_flight: int
-    granted: int
-    settled: int
-    refused: int
-    belief: BeliefStatistics
-
-
 @dataclass(slots=True)
 class _Waiter:
     """An ask in line, and how often anybody had been held back when it came."""
@@ -311,24 +290,33 @@ class Quota:
     """Admission for one account and model group."""
 
     __slots__ = (
-        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_refused", "_stands",
-        "_waited", "belief",
+        "_blame", "_decided_s", "_held_back", "_permits", "_queue", "_stands", "_waited", "belief",
+        "refused",
     )  # fmt: skip
 
     def __init__(self, config: QuotaConfig, now: float) -> None:
         self.belief = Belief(config, now)
         self._permits = Permits(self.belief)
         self._queue: FairQueue[_Waiter] = FairQueue()
-        self._refused = 0
+        self.refused = 0
         self._stands: Decision | None = None
         self._held_back = 0
         self._waited = ""
         self._blame = Blame()
         self._decided_s = now
 
-    def __repr__(self) -> str:
-        in_flight = self._permits.statistics().in_flight
-        return f"<Quota {in_flight} in flight, {len(self._queue)} waiting, {self.belief!r}>"
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._permits)
+
+    @property
+    def granted(self) -> int:
+        """Permits given so far."""
+        return self._permits.granted
 
     def ask(self, ask: PermitRequest) -> int:
         """Join the queue; the place returned names the ask in grants and to `leave`."""
@@ -343,11 +331,6 @@ class Quota:
         """Give up a place in the queue; False if it was granted or left before."""
         self._stands = None
         return self._queue.remove(place) is not None
-
-    def weigh(self, path: tuple[str, ...], weight: float) -> None:
-        """Give a flow so many times the share of its siblings from now on."""
-        self._stands = None
-        self._queue.reweigh(path, weight)
 
     def decide(self, now: float) -> Decision:
         """Grant all that may be granted now, in fair order; say what the next one waits for.
@@ -430,21 +413,10 @@ class Quota:
             cost_s = belief.cost_s(usage.amounts) if settlement.how == "used" else 0.0
             self._queue.correct(held.path, cost_s - belief.cost_s(demand.expected))
         if settlement.fault is not None:
-            self._refused += settlement.how == "throttled"
+            self.refused += settlement.how == "throttled"
             self._permits.observe(held, settlement.reading, now, now)
             belief.failed(demand, sent_s, settlement.fault, settlement.reading, now)
         return True
-
-    def profile(self) -> Profile:
-        """What is worth keeping for the next run."""
-        return self.belief.profile()
-
-    def statistics(self) -> QuotaStatistics:
-        permits = self._permits.statistics()
-        return QuotaStatistics(
-            len(self._queue), permits.in_flight, permits.granted,
-            permits.granted - permits.in_flight, self._refused, self.belief.statistics(),
-        )  # fmt: skip
 
     def _why(self, waiter: _Waiter, now: float) -> str:
         """Why a call goes now and not when it came: what those before it waited for longest."""

@@ -11,7 +11,6 @@ Invariant: the bins that a period touches sum up to at least what was charged an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from math import floor
 from typing import Final
@@ -30,14 +29,6 @@ IDLE: Final = 1e-6
 """Less than this share of a stream still to come is nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionStatistics:
-    """What is left, and what the streams in flight will still take of it."""
-
-    level: float
-    planned: float
-
-
 class Projection:
     """One bucket, followed into the future along the plans of the streams in flight."""
 
@@ -46,9 +37,6 @@ class Projection:
     def __init__(self, bucket: Bucket, now: float) -> None:
         self.bucket = bucket
         self.outflow = Outflow(now)
-
-    def __repr__(self) -> str:
-        return f"<Projection {self.bucket!r} {self.outflow!r}>"
 
     def level(self, now: float) -> float:
         """What is left after what the streams are believed to have produced.
@@ -125,9 +113,6 @@ class Projection:
                 low = middle
         return min(now + high * BIN_S, alone_s)
 
-    def statistics(self) -> ProjectionStatistics:
-        return ProjectionStatistics(self.bucket.statistics().available, self.outflow.planned)
-
     def _alone_s(self, stream: PlannedStream, level: float, now: float) -> float:
         """When all that flows now has ended and the bucket is full."""
         bucket, outflow = self.bucket, self.outflow
@@ -166,14 +151,6 @@ EDGE: Final = 1e-6
 """A bin is entered by this share of it: its beginning may round into the one before."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineStatistics:
-    """How many bins hold something, and how much in all."""
-
-    bins: int
-    total: float
-
-
 class Timeline:
     """Amounts by the bin of time into which they fall."""
 
@@ -187,9 +164,6 @@ class Timeline:
         self._bins: list[float] = []
         self._base = self.now
         """The bin that the first entry stands for."""
-
-    def __repr__(self) -> str:
-        return f"<Timeline {len(self._bins)} bins of {self.grain_s:g}s>"
 
     @property
     def last(self) -> int:
@@ -230,23 +204,12 @@ class Timeline:
             later - earlier for earlier, later in zip(totals, totals[self._span :], strict=False)
         ]
 
-    def statistics(self) -> TimelineStatistics:
-        return TimelineStatistics(len(self._bins), sum(self._bins))
-
     def _sweep(self) -> None:
         """Forget bins that no period reaches any more, if there are many."""
         old = self.now - self._span - self._base
         if old > SWEEP:
             del self._bins[:old]
             self._base += old
-
-
-@dataclass(frozen=True, slots=True)
-class RollingStatistics:
-    """What the present period has left, and what streams in flight will still take."""
-
-    level: float
-    planned: float
 
 
 class Rolling:
@@ -263,9 +226,6 @@ class Rolling:
         # A period touches one bin more than it is long, and its ends may be rounded.
         self._span = floor(period_s / grain_s + SLACK) + 2
         self._timeline = Timeline(grain_s, self._span, now)
-
-    def __repr__(self) -> str:
-        return f"<Rolling {self.limit:.0f} per {self.period_s:g}s, {self._timeline!r}>"
 
     @property
     def size(self) -> float:
@@ -330,11 +290,6 @@ class Rolling:
     def rescale(self, factor: float) -> None:
         """The limit behind this window has changed."""
         self.limit *= factor
-
-    def statistics(self) -> RollingStatistics:
-        return RollingStatistics(
-            self.level(self._timeline.now * self._timeline.grain_s), self.planned
-        )
 
     def _own(self, need: float, stream: PlannedStream, begins_s: float, length: int) -> list[float]:
         """What the spans that end with the coming bins hold of a call that is admitted now."""

@@ -5,17 +5,15 @@ Laws of these laws:
 - Outcomes say how many are allowed (`Cap`); latency per unit of work says how many are worth it
   (`Congestion`), and what is delivered has the last word (`Delivery`); `Width` takes the smallest.
   Raw latency is never used: a long answer is not a slow one.
-- `Aimd` and `Cubic` are what others use. They are here as the fallback and as the yardstick.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
 
-from headway.pacing.latency import Congestion, Delivery, Round, WidthStatistics
+from headway.pacing.latency import Congestion, Delivery, Round
 
 WIDTH_AT_START: Final = 4
 """Cold, nothing known: as many as the smallest accounts allow."""
@@ -91,69 +89,6 @@ RAMP_MEMORY: Final = 4096
 """Departures that are remembered: more than leave in any second."""
 
 
-class Aimd:
-    """Additive increase, multiplicative decrease: one more per full window, half on a refusal."""
-
-    __slots__ = ("_held_until_s", "limit")
-
-    def __init__(self, limit: float = WIDTH_AT_START) -> None:
-        self.limit = limit
-        self._held_until_s = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Aimd {self.limit:.1f}>"
-
-    def succeeded(self, in_flight: int, now: float) -> None:  # noqa: ARG002 - the laws' verb
-        if in_flight + 1 >= self.limit:
-            self.limit += 1.0 / self.limit
-
-    def refused(self, now: float) -> None:
-        """A burst of refusals is one signal: the limit is halved at most once a second."""
-        if now >= self._held_until_s:
-            self.limit = max(1.0, self.limit / 2)
-            self._held_until_s = now + 1.0
-
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self.limit, self.limit, inf, "aimd")
-
-
-class Cubic:
-    """TCP CUBIC (RFC 9438): back quickly to where it last failed, stay there, then probe beyond."""
-
-    __slots__ = ("_epoch_s", "_held_until_s", "_top", "limit")
-    C: Final = 0.4
-    BETA: Final = 0.7
-
-    def __init__(self, limit: float = WIDTH_AT_START) -> None:
-        self.limit = limit
-        self._top = limit
-        self._epoch_s: float | None = None
-        self._held_until_s = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Cubic {self.limit:.1f}>"
-
-    def succeeded(self, in_flight: int, now: float) -> None:
-        if in_flight + 1 < self.limit:
-            return
-        if self._epoch_s is None:
-            self.limit += 1.0
-            return
-        flat_s = (self._top * (1 - self.BETA) / self.C) ** (1 / 3)
-        target = self.C * (now - self._epoch_s - flat_s) ** 3 + self._top
-        self.limit = max(self.limit, min(target, self.limit + 1.0))
-
-    def refused(self, now: float) -> None:
-        if now >= self._held_until_s:
-            self._top = self.limit
-            self._epoch_s = now
-            self.limit = max(1.0, self.limit * self.BETA)
-            self._held_until_s = now + 1.0
-
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self.limit, self._top, inf, "cubic")
-
-
 WidthCause = Literal["concurrency", "peak", "untried"]
 """The account takes no more at once; more at once are slower in all; so many were never tried."""
 
@@ -173,9 +108,6 @@ class Cap:
         self.limit = min(limit, most)
         self._probes = probes
         self._probe_at_s = now + self._delay_s() if self.limit < most else inf
-
-    def __repr__(self) -> str:
-        return f"<Cap {self.limit:g} next try at {self._probe_at_s:.0f}s>"
 
     @property
     def probes(self) -> int:
@@ -219,9 +151,6 @@ class Cap:
     def next_probe_s(self) -> float:
         return self._probe_at_s
 
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self.limit, self.limit, inf, f"cap after {self._probes} tries")
-
     def _delay_s(self) -> float:
         return PROBE_FIRST_S * PROBE_GROWTH**self._probes
 
@@ -241,9 +170,6 @@ class Ramp:
         self._sent: deque[float] = deque(maxlen=RAMP_MEMORY)
         self._refusals = 0 if most == inf else RAMP_KNOWN
         self._grow_s = inf if most == inf else now + self._patience_s()
-
-    def __repr__(self) -> str:
-        return f"<Ramp {self._most:.1f}/s>"
 
     @property
     def most(self) -> float:
@@ -283,20 +209,6 @@ class Ramp:
     def _patience_s(self) -> float:
         return RAMP_GROW_S * RAMP_PATIENCE ** (self._refusals - 1)
 
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self._most, self._most, inf, f"ramp after {self._refusals} refusals")
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """Calls in flight while a piece of an answer came."""
-
-    mean: float
-    """How many were being served on average."""
-    in_flight: int
-    queued: int = 0
-    """How many seem to stand in a line at the provider."""
-
 
 class Width:
     """How many calls may be in flight: what the account allows, and what congestion makes worth it.
@@ -309,14 +221,14 @@ class Width:
     """
 
     __slots__ = (
-        "_allowed", "_proven", "_seen", "_tried", "_ventured_s", "cap", "congestion", "delivery",
+        "_proven", "_seen", "_tried", "_ventured_s", "allowed", "cap", "congestion", "delivery",
         "reason", "strain",
     )  # fmt: skip
 
     def __init__(
         self, start: float, cap: Cap, curve: tuple[tuple[int, float, float], ...] = ()
     ) -> None:
-        self._allowed = start
+        self.allowed = start
         self._proven = start
         """The width by whole answers, to which it falls back where pieces cannot be trusted."""
         self._tried = start
@@ -329,21 +241,18 @@ class Width:
         self.delivery = Delivery()
         self.reason = "start"
 
-    def __repr__(self) -> str:
-        return f"<Width {self._allowed:.1f} {self.cap!r} {self.congestion!r}>"
-
     def limit(self, in_flight: int, waiting: int, now: float) -> float:
         """How many may be in flight. The last few go together: a thin tail is slow."""
         cap = min(self.cap.allow(now), self.strain.allow(now))
         all_of_them = in_flight + waiting
         is_tail = waiting <= TAIL_WAITING and self.congestion.is_steady
-        if is_tail and self._allowed < all_of_them <= cap:
+        if is_tail and self.allowed < all_of_them <= cap:
             peak = self.congestion.peak()
             if all_of_them <= 2.0 * peak < inf:
                 crowd = self.congestion.throughput(all_of_them)
                 if crowd >= TAIL_SHARE * self.congestion.throughput(peak):
                     return float(all_of_them)
-        return min(self._allowed, cap)
+        return min(self.allowed, cap)
 
     def departs_s(self, in_flight: int, now: float) -> float:
         """When one more may leave, as far as it is more than ever were in flight."""
@@ -354,26 +263,37 @@ class Width:
         if in_flight > self._tried:
             self._tried, self._ventured_s = float(in_flight), now
 
-    def moved(self, crowd: Crowd, per_token_s: float, growth: float = ROUND_GROWTH) -> bool:
-        """A piece of an answer came: learn, then go where the fitted curve says, or explore."""
-        before = self._allowed
-        self.congestion.sample(crowd.mean, per_token_s)
+    def moved(
+        self,
+        served: float,
+        in_flight: int,
+        per_token_s: float,
+        queued: int = 0,
+        growth: float = ROUND_GROWTH,
+    ) -> bool:
+        """A piece of an answer came: learn, then go where the fitted curve says, or explore.
+
+        `served` calls were being served on average meanwhile; `queued` of those in flight seem to
+        stand in a line at the provider.
+        """
+        before = self.allowed
+        self.congestion.sample(served, per_token_s)
         worth = self.congestion.worth()
         if not self.congestion.is_steady:
-            if self._allowed > self._proven:
+            if self.allowed > self._proven:
                 self._move(self._proven, "pieces of answers come irregularly")
         elif worth < inf:
             self._move(max(1.0, float(round(worth))), f"throughput peaks near {worth:.0f}")
-        elif crowd.queued > QUEUED * crowd.in_flight:
-            served = max(self._proven, float(crowd.in_flight - crowd.queued))
-            if served < self._allowed:
-                self._move(served, "more wait in line at the provider")
-        elif min(crowd.mean, crowd.in_flight) >= USED * self._allowed:
+        elif queued > QUEUED * in_flight:
+            rest = max(self._proven, float(in_flight - queued))
+            if rest < self.allowed:
+                self._move(rest, "more wait in line at the provider")
+        elif min(served, in_flight) >= USED * self.allowed:
             self._seen += 1
             if self._seen >= ROUND_PIECES:
                 self._seen = 0
                 self._move(self._grown(growth), "no slower with more at once")
-        return self._allowed != before
+        return self.allowed != before
 
     def ended(self, work: float, integral: float, now: float) -> None:
         """An answer is complete, and so much of it was not counted before."""
@@ -383,9 +303,9 @@ class Width:
 
     def delivered(self, done: Round) -> bool:
         """A round is complete: follow what was delivered. True if the width changed."""
-        before = self._allowed
+        before = self.allowed
         company, worth = done.in_flight, self.congestion.worth()
-        is_used, is_full = company >= USED * self._allowed, company >= FULL * self._allowed
+        is_used, is_full = company >= USED * self.allowed, company >= FULL * self.allowed
         served = done.work_per_s * self.congestion.time_s(max(1.0, company))
         if not self.congestion.tells or not self.congestion.is_steady:
             if is_used:
@@ -402,33 +322,33 @@ class Width:
         else:
             # Pieces lead, what is delivered confirms.
             self._proven = max(self._proven, company)
-        return self._allowed != before
+        return self.allowed != before
 
     def _follow(self, company: float, growth_max: float, least: float = STEP_LEAST) -> None:
         """Go where throughput grows."""
         elastic = self.delivery.elasticity(company)
         step = min(growth_max, max(least, 1.0 + STEP * (elastic - ELASTIC)))
-        self._proven = max(1.0, self._allowed * step)
+        self._proven = max(1.0, self.allowed * step)
         self._move(self._proven, f"throughput follows the width by {elastic:.1f}")
 
     def _grown(self, growth: float) -> float:
         """The next width to explore, unless whole answers speak against it, or have yet to speak
         for what is explored already."""
-        if self.delivery.elasticity(self._allowed) < ELASTIC:
-            return self._allowed
+        if self.delivery.elasticity(self.allowed) < ELASTIC:
+            return self.allowed
         is_early = self.delivery.rounds == 0 or growth >= WHOLE_GROWTH
         leap = LEAP if is_early else LEAP_LATER
-        return max(self._allowed, min(self._allowed * growth, leap * self._proven))
+        return max(self.allowed, min(self.allowed * growth, leap * self._proven))
 
     def _move(self, width: float, reason: str) -> None:
-        if abs(width - self._allowed) > CHANGE * self._allowed:
+        if abs(width - self.allowed) > CHANGE * self.allowed:
             self.delivery.changed()
-        self._allowed = width
+        self.allowed = width
         self.reason = reason
 
     def overloaded(self, in_flight: int, now: float) -> None:
         """A timeout or an overload: half as many, until tries show that more are served again."""
-        self._allowed = max(1.0, self._allowed / 2)
+        self.allowed = max(1.0, self.allowed / 2)
         self.strain.refused(max(1, in_flight // 2), now)
         self.reason = "overload"
 
@@ -441,9 +361,6 @@ class Width:
         """When one more than `width` is tried, if a cap holds it there."""
         holding = [cap for cap in (self.cap, self.strain) if cap.limit <= width]
         return max((cap.next_probe_s() for cap in holding), default=inf)
-
-    def statistics(self) -> WidthStatistics:
-        return WidthStatistics(self._allowed, self.cap.limit, self.congestion.worth(), self.reason)
 
 
 def width_cause(width: Width, in_flight: int) -> WidthCause:

@@ -104,9 +104,6 @@ class Allowances:
         self._total = 0.0
         self._windows: dict[float, _Window] = {}
 
-    def __repr__(self) -> str:
-        return f"<Allowances {self.statistics(0.0)}>"
-
     def wait(self, now: float) -> Wait | None:
         """The window that holds everybody back now."""
         for period_s, window in self._windows.items():

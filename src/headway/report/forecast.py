@@ -424,7 +424,7 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     lane = knowledge.footing.lane()
     sizes = {name: sizes_of(seen) for name, seen in knowledge.seen.items() if seen}
     every = max(knowledge.seen.values(), key=len, default=())
-    profile = lane.quota.profile()
+    profile = lane.quota.belief.profile()
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
@@ -432,8 +432,9 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     speed = replace(speed, latency=_times_slower(speed.latency, slower))
     others = _others(knowledge.footing.memory.chronicle)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
-    width = lane.quota.statistics().belief.width
-    slots = min(width.cap, *(one.amount for one in _gauges(knowledge.footing)), inf)
+    slots = min(
+        lane.quota.belief.width.cap.limit, *(one.amount for one in _gauges(knowledge.footing)), inf
+    )
     limits = tuple(room.limit for room in rooms)
     if slots < inf:
         limits = (*limits, Limit("concurrency", slots, 0.0, "gauge"))
@@ -606,11 +607,10 @@ def _rooms(
     rooms: list[LimitRoom] = []
     used: list[tuple[str, float]] = []
     for mirror in lane.quota.belief.mirrors:
-        known = mirror.statistics()
-        limit = known.limit
-        taken = max(0.0, known.capacity - max(0.0, mirror.balance.level(0.0)))
+        limit, capacity = mirror.balance.limit, mirror.balance.count.size
+        taken = max(0.0, capacity - max(0.0, mirror.balance.level(0.0)))
         used.append((limit.name, taken))
-        free = max(0.0, share * known.capacity - taken)
+        free = max(0.0, share * capacity - taken)
         rooms.append(LimitRoom(limit, free, min(share, 1.0 - others) * limit.rate_per_s))
     return tuple(rooms), tuple(used)
 

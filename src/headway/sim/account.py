@@ -82,7 +82,7 @@ def _left_s(meter: FixedWindow, now: float) -> float:
 
 
 def _share(meter: FixedWindow) -> float:
-    return min(1.0, meter.statistics().used / meter.limit)
+    return min(1.0, meter.used / meter.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +359,7 @@ def _reset_s(meter: AnyMeter, left: float, now: float) -> float:
         return max(0.0, meter.capacity - left) / meter.rate_per_s
     if isinstance(meter, FixedWindow):
         return meter.boundary_s - now
-    return max(0.0, meter.when(meter.statistics().limit, now) - now)
+    return max(0.0, meter.when(meter.limit, now) - now)
 
 
 def _part_since_boundary(meter: AnyMeter, from_s: float, now: float) -> float:

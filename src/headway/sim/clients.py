@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from headway.base.values import Amounts, Demand, Fault, FaultKind, Permit, Reading, SettledAs, Usage
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Grant, PermitRequest, Quota, Settlement
-from headway.pacing.width import Aimd, Cubic
 from headway.sim.draw import uniform
 
 JITTER_STREAM: Final = 31
@@ -176,6 +175,60 @@ AGGRESSIVE: Final = RetryRule(
     1_000_000, first_s=1.0, most_s=inf, jitter=0.0, obeys_retry_after=False
 )
 """Doubles without end and takes no advice: what hand-written loops do."""
+
+
+PEERS_START: Final = 4
+"""Calls that a peer's law allows in flight at first: as many as the smallest accounts allow."""
+
+
+class Aimd:
+    """Additive increase, multiplicative decrease: one more per full window, half on a refusal."""
+
+    __slots__ = ("_held_until_s", "limit")
+
+    def __init__(self, limit: float = PEERS_START) -> None:
+        self.limit = limit
+        self._held_until_s = 0.0
+
+    def succeeded(self, in_flight: int, now: float) -> None:  # noqa: ARG002 - the laws' verb
+        if in_flight + 1 >= self.limit:
+            self.limit += 1.0 / self.limit
+
+    def refused(self, now: float) -> None:
+        """A burst of refusals is one signal: the limit is halved at most once a second."""
+        if now >= self._held_until_s:
+            self.limit = max(1.0, self.limit / 2)
+            self._held_until_s = now + 1.0
+
+
+class Cubic:
+    """TCP CUBIC (RFC 9438): back quickly to where it last failed, stay there, then probe beyond."""
+
+    __slots__ = ("_epoch_s", "_held_until_s", "_top", "limit")
+    C: Final = 0.4
+    BETA: Final = 0.7
+
+    def __init__(self, limit: float = PEERS_START) -> None:
+        self.limit = self._top = limit
+        self._epoch_s: float | None = None
+        self._held_until_s = 0.0
+
+    def succeeded(self, in_flight: int, now: float) -> None:
+        if in_flight + 1 < self.limit:
+            return
+        if self._epoch_s is None:
+            self.limit += 1.0
+            return
+        flat_s = (self._top * (1 - self.BETA) / self.C) ** (1 / 3)
+        target = self.C * (now - self._epoch_s - flat_s) ** 3 + self._top
+        self.limit = max(self.limit, min(target, self.limit + 1.0))
+
+    def refused(self, now: float) -> None:
+        if now >= self._held_until_s:
+            self._top = self.limit
+            self._epoch_s = now
+            self.limit = max(1.0, self.limit * self.BETA)
+            self._held_until_s = now + 1.0
 
 
 class UnpacedDoor:

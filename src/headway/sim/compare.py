@@ -25,13 +25,14 @@ from headway.pacing.balance import is_about
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
 from headway.pacing.quota import Quota
-from headway.pacing.width import Aimd, Cubic
 from headway.report.bound import bound
 from headway.report.tables import StrategyRow, outcome_of, row_of
 from headway.sim.clients import (  # fmt: skip
     AGGRESSIVE,
     PATIENT,
     SDK,
+    Aimd,
+    Cubic,
     PacedDoor,
     RetryRule,
     UnpacedDoor,
@@ -176,7 +177,7 @@ def rehearse(
     setup = RehearsalSetup(
         workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s
     )
-    return Rehearsal(setup).run(), Experience(quota.profile(), lengths)
+    return Rehearsal(setup).run(), Experience(quota.belief.profile(), lengths)
 
 
 def _look(belief: Belief, provider: Provider) -> None:
