@@ -37,8 +37,6 @@ from headway.sim.rehearsal import (
     Rehearsal,
     RehearsalSetup,
     Rehearsed,
-    Scores,
-    ScoresStatistics,
     Workload,
     WorkloadSpec,
     draw_workload,
@@ -209,7 +207,6 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     assert result.refused > 0
     assert result.failed == 0
     assert result.in_flight_most == 2
-    assert result.refused == setup.provider.statistics().refused
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai", "gemini", "plain"])
@@ -333,9 +330,9 @@ def test_a_run_that_outlasts_the_horizon_is_cut_off() -> None:
 def test_a_run_without_progress_is_cut_off() -> None:
     spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
     hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    loop = Rehearsal(replace(_setup(spec, door=hasty), steps_max=100))
-    assert loop.run().makespan_s == inf
-    assert loop.statistics().steps == 100
+    setup = replace(_setup(spec, door=hasty), steps_max=100)
+    assert Rehearsal(setup).run().makespan_s == inf
+    assert len(setup.provider.arrivals) <= 600
 
 
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
@@ -403,19 +400,6 @@ def test_reasons_are_recorded_with_every_start() -> None:
     result = _run(_setup(strategy=Waves(2)))
     reasons = [event.reason for event in result.events if isinstance(event, TaskStarted)]
     assert reasons == ["wave of 2"] * 6
-
-
-def test_a_rehearsal_tells_how_far_it_is() -> None:
-    loop = Rehearsal(_setup())
-    assert repr(loop) == "<Rehearsal at 0.0s, 0 calls>"
-    loop.run()
-    assert loop.statistics().at_s == pytest.approx(CALL_S)
-
-
-def test_a_tally_begins_with_nothing() -> None:
-    scores = Scores(keeps_events=False)
-    assert scores.statistics() == ScoresStatistics(tasks=0, calls=0, refused=0, timeouts=0)
-    assert repr(scores) == "<Scores 0 tasks, 0 calls>"
 
 
 def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = AllAtOnce()) -> Rehearsed:

@@ -104,7 +104,6 @@ def test_the_oldest_beginning_is_forgotten_first() -> None:
     cache = PromptCache()
     for number in range(ENTRIES_MAX + 1):
         cache.write(("k", "m", str(number)), 0.0)
-    assert cache.statistics().entries == ENTRIES_MAX
     assert not cache.read(("k", "m", "0"), 1.0)
     assert cache.read(("k", "m", "1"), 1.0)
 

@@ -29,7 +29,6 @@ from headway.sim.provider import (
     FirstByte,
     Provider,
     ProviderSpec,
-    ProviderStatistics,
     Refused,
     SimulatedCall,
     SimulatedEnd,
@@ -65,10 +64,6 @@ class Live:
         self.ended: SimulatedEnd | None = None
         self._from_work = inf
         self._waiter: Future[None] | None = None
-
-    def __repr__(self) -> str:
-        state = "over" if self.ended else f"{self.reached} tokens"
-        return f"<Live call {self.call.id}: {state}>"
 
     async def changed(self) -> None:
         """Wait until there is something new to look at."""
@@ -122,9 +117,6 @@ class Clockwork:
         self._flush_s = inf
         self._work = self._work_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Clockwork {self.provider!r}>"
-
     def now(self) -> float:
         """Seconds since the start."""
         return self._loop.time() - self._zero_s
@@ -165,9 +157,6 @@ class Clockwork:
             self._timer.cancel()
             self._timer = None
 
-    def statistics(self) -> ProviderStatistics:
-        return self.provider.statistics()
-
     def _advance(self, now: float) -> None:
         """Let everything up to `now` happen, one thing at a time.
 
@@ -186,8 +175,8 @@ class Clockwork:
     def _follow(self, now: float) -> None:
         elapsed = now - self._work_s
         if elapsed > 0:
-            in_flight = self.provider.statistics().in_flight
-            self._work += elapsed / self.provider.spec.latency.slowdown(in_flight)
+            slowdown = self.provider.spec.latency.slowdown(self.provider.in_flight)
+            self._work += elapsed / slowdown
             self._work_s = now
 
     def _began(self, happening: FirstByte) -> None:
@@ -242,13 +231,6 @@ Place = tuple[str, str, str]
 """Account, model, digest of the beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """What is kept now."""
-
-    entries: int
-
-
 class PromptCache:
     """Beginnings that were read before, by account and model."""
 
@@ -256,9 +238,6 @@ class PromptCache:
 
     def __init__(self) -> None:
         self._until: OrderedDict[Place, float] = OrderedDict()
-
-    def __repr__(self) -> str:
-        return f"<PromptCache {len(self._until)} entries>"
 
     def read(self, place: Place, now: float) -> bool:
         """Whether a beginning is there; if so it stays for longer."""
@@ -273,9 +252,6 @@ class PromptCache:
         self._until.move_to_end(place)
         if len(self._until) > ENTRIES_MAX:
             self._until.popitem(last=False)
-
-    def statistics(self) -> CacheStatistics:
-        return CacheStatistics(len(self._until))
 
 
 # Faults that the simulated provider commits on request, by share, or by a rule of its script.
@@ -547,9 +523,6 @@ class ResponseWriter:
         self._request = exchange.request
         self.response = web.StreamResponse(status=200, headers=headers)
         exchange.visit.status = 200
-
-    def __repr__(self) -> str:
-        return f"<Outlet {self.response!r}>"
 
     async def open(self, length: int | None = None) -> None:
         """Send the head; with a length, the body is announced to be so long."""

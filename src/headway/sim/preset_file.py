@@ -210,9 +210,6 @@ class _Reader:
         self._path = Path(name)
         self.root = self._parsed(_content(self._path, self._name))
 
-    def __repr__(self) -> str:
-        return f"<_Reader {self._name}>"
-
     def wrong(self, node: Node, message: str, hint: str | None = None) -> BadPresetError:
         """The one sentence: what, and in which line."""
         return BadPresetError(message, where=f"{self._name}:{node.start_mark.line + 1}", hint=hint)

@@ -48,7 +48,7 @@ from headway.sim.delivery import (  # fmt: skip
     parse_kinds,
 )
 from headway.sim.models import NAMES, SimulatedModels
-from headway.sim.provider import ProviderSpec, ProviderStatistics, Refused, SimulatedCall
+from headway.sim.provider import ProviderSpec, Refused, SimulatedCall
 from headway.sim.truth import (
     ACCOUNTS_MAX,
     ARRIVALS_MAX,
@@ -143,9 +143,6 @@ class SimServer:
         self._runner: web.ServerRunner | None = None
         self.port = options.port
 
-    def __repr__(self) -> str:
-        return f"<SimServer {self._spec.name} at {self.url}>"
-
     @property
     def url(self) -> str:
         """Where it listens, without a path."""
@@ -178,9 +175,6 @@ class SimServer:
         if self._runner is not None:
             await self._runner.cleanup()
         self._clockwork.stop()
-
-    def statistics(self) -> ProviderStatistics:
-        return self._clockwork.statistics()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         route = read.route(request.method, request.path)
@@ -336,7 +330,7 @@ class SimServer:
             "provider": self._spec.name,
             "seed": self._options.seed,
             "up_s": self._clockwork.now(),
-            "in_flight": self._clockwork.statistics().in_flight,
+            "in_flight": self._clockwork.provider.in_flight,
             "arrivals_total": len(visits),
         }
         shown = visits[-count:] if count else []

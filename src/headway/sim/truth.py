@@ -198,27 +198,15 @@ class AccountRecord:
     log: ChargeLog
 
 
-@dataclass(frozen=True, slots=True)
-class TruthStatistics:
-    """Size of the record."""
-
-    accounts: int
-    arrivals: int
-
-
 class Truth:
     """The record of all accounts."""
 
-    __slots__ = ("_accounts", "_came", "_fold_at", "arrivals")
+    __slots__ = ("_accounts", "_fold_at", "arrivals")
 
     def __init__(self) -> None:
         self.arrivals: deque[Visit] = deque(maxlen=ARRIVALS_MAX)
         self._accounts: dict[str, AccountTruth] = {}
-        self._came = 0
         self._fold_at: dict[str, int] = {}
-
-    def __repr__(self) -> str:
-        return f"<Truth {len(self._accounts)} accounts, {self._came} calls>"
 
     def account(self, key: str, label: str = "") -> AccountTruth:
         """The record of one account, opened on first use."""
@@ -231,7 +219,6 @@ class Truth:
 
     def came(self, visit: Visit) -> None:
         """A call arrived."""
-        self._came += 1
         self.arrivals.append(visit)
         account = self.account(visit.key, visit.label)
         account.calls += 1
@@ -323,9 +310,6 @@ class Truth:
     def names(self) -> list[str]:
         """All accounts so far."""
         return list(self._accounts)
-
-    def statistics(self) -> TruthStatistics:
-        return TruthStatistics(len(self._accounts), len(self.arrivals))
 
 
 def told(copies: Iterable[AccountRecord]) -> dict[str, object]:
