@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import BadValueError
-from headway.sim.delivery import KINDS, Mischief, parse_kinds, parse_shares
+from headway.sim.delivery import KINDS, draw_faults, parse_kinds, parse_shares
 
 
 def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:
-    mischief = parse_shares(["cut=10%", "500=0.2", "gzip=0.5"])
-    drawn = [mischief.drawn(7, number) for number in range(4000)]
-    assert drawn == [mischief.drawn(7, number) for number in range(4000)]
-    assert drawn != [mischief.drawn(8, number) for number in range(4000)]
+    shares = parse_shares(["cut=10%", "500=0.2", "gzip=0.5"])
+    drawn = [draw_faults(shares, 7, number) for number in range(4000)]
+    assert drawn == [draw_faults(shares, 7, number) for number in range(4000)]
+    assert drawn != [draw_faults(shares, 8, number) for number in range(4000)]
     for kind, share in (("cut", 0.1), ("500", 0.2), ("gzip", 0.5)):
         found = sum(kind in kinds for kinds in drawn) / len(drawn)
         assert found == pytest.approx(share, abs=0.03)
@@ -20,8 +20,8 @@ def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:
 
 
 def test_no_share_draws_nothing_and_a_whole_share_draws_always() -> None:
-    assert Mischief().drawn(1, 1) == ()
-    assert all(parse_shares(["hang=1"]).drawn(1, number) == ("hang",) for number in range(100))
+    assert draw_faults({}, 1, 1) == ()
+    assert all(draw_faults({"hang": 1.0}, 1, number) == ("hang",) for number in range(100))
 
 
 @pytest.mark.parametrize("word", ["cut", "cut=", "cut=x", "cut=1.5", "cut=-1", "bang=0.1", "=1"])

@@ -60,7 +60,7 @@ def test_a_long_log_is_folded_and_nothing_of_the_truth_is_lost(
         account.admit(Needs(1.0, 0.0), number / 10 if number < 100 else float(number), "1")
         log = truth.folded("k", account)
         if log is not None:
-            truth.adopt("k", audit(log))
+            truth.adopt("k", audit(account.terms, log))
     assert len(account.log) < 250
     found = told(truth.copy({"k": account}, {}))["k"]
     assert isinstance(found, dict)

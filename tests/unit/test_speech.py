@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading
 from headway.pacing.headers import ANTHROPIC, CEREBRAS, DIALECTS, GEMINI, OPENAI
 from headway.pacing.refusal import classify, reading_of_refusal
-from headway.sim.headers import civil, error_body, go_duration, headers, http_date, rfc3339
+from headway.sim.headers import error_body, go_duration, headers, http_date, rfc3339
 
 NOW_S = datetime(2026, 11, 3, 12, 0, 0, 250_000, tzinfo=UTC).timestamp()
 DATE = ("date", "Tue, 03 Nov 2026 12:00:00 GMT")
@@ -38,8 +38,7 @@ def test_anthropic_rounds_tokens_to_a_thousand_and_resets_to_the_second() -> Non
 
 
 def test_openai_says_durations_and_waits_in_milliseconds_first() -> None:
-    project = LimitReading("tokens", MINUTE_S, 50_000.0, None, None)
-    assert headers("openai", (REQUESTS, TOKENS, project), NOW_S, 41.7) == (
+    assert headers("openai", (REQUESTS, TOKENS), NOW_S, 41.7) == (
         DATE,
         ("x-ratelimit-limit-requests", "1000"),
         ("x-ratelimit-remaining-requests", "998"),
@@ -47,7 +46,6 @@ def test_openai_says_durations_and_waits_in_milliseconds_first() -> None:
         ("x-ratelimit-limit-tokens", "100000"),
         ("x-ratelimit-remaining-tokens", "1446"),
         ("x-ratelimit-reset-tokens", "59.13s"),
-        ("x-ratelimit-limit-project-tokens", "50000"),
         ("retry-after-ms", "41700"),
         ("retry-after", "42"),
     )
@@ -248,10 +246,3 @@ def test_dates_are_printed_as_the_rfcs_have_them() -> None:
         moment = start + timedelta(hours=step * 11, seconds=step)
         assert http_date(moment.timestamp()) == moment.strftime("%a, %d %b %Y %H:%M:%S GMT")
         assert rfc3339(moment.timestamp() + 0.9) == moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def test_every_number_has_its_day_of_the_calendar() -> None:
-    epoch = date(1970, 1, 1).toordinal()
-    for ordinal in range(date(1, 1, 1).toordinal(), date(2800, 12, 31).toordinal(), 11):
-        day = date.fromordinal(ordinal)
-        assert civil(ordinal - epoch) == (day.year, day.month, day.day)

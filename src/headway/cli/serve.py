@@ -262,10 +262,9 @@ def _options(parsed: argparse.Namespace) -> ServeOptions:
         raise BadValueError(
             f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECTS)
         )
-    script = read_script(parsed.script) if parsed.script else None
-    default = "script" if script is not None else DEFAULT_MODEL
-    name = must_be_model(parsed.model or default)
-    if name == "script" and script is None:
+    script = read_script(parsed.script) if parsed.script else ()
+    name = must_be_model(parsed.model or ("script" if script else DEFAULT_MODEL))
+    if name == "script" and not script:
         raise BadValueError("the model `script` needs rules", hint="add `--script rules.yaml`")
     return ServeOptions(
         _whole("--seed", parsed.seed, SEED_MAX), parsed.dialect, SimulatedModels(name, script),

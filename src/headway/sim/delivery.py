@@ -270,52 +270,32 @@ NEVER: Final = 1e12
 MISCHIEF_STREAM: Final = 89
 """The stream of draws that decides faults by share; distinct from the provider's own."""
 
-KINDS: Final[Mapping[str, str]] = {
-    "429-bare": "at the door: a 429 without any header about limits",
-    "429-misleading": "at the door: a 429 that asks to wait a minute for nothing",
-    "429-text": "at the door: a 429 in plain text, as a proxy says it",
-    "500": "at the door: the provider's own 500",
-    "503-html": "at the door: a 503 in HTML, as a proxy says it",
-    "529": "at the door: overloaded, in the provider's own words",
-    "billing": "at the door: no credit; waiting does not help",
-    "spend-cap": "at the door: the account's spend limit; waiting does not help",
-    "error-event": "half of the stream, then an error event; without a stream: a 500, later",
-    "cut": "half of the answer, then the connection closes",
-    "hang": "accepted and never answered",
-    "stall": "half of the answer, then silence",
-    "malformed": "JSON that is not JSON, in the middle of the stream or as the whole body",
-    "slow-start": f"{SLOW_START:.0f} times as long to the first byte",
-    "gzip": "not a fault: the answer is compressed for whoever accepts that",
-}
-
-AT_THE_DOOR: Final = frozenset(kind for kind, about in KINDS.items() if about.startswith("at the"))
+AT_THE_DOOR: Final = frozenset(
+    ("429-bare", "429-misleading", "429-text", "500", "503-html", "529", "billing", "spend-cap")
+)
+"""Faults that refuse a call; `docs/simulator.md` describes every kind."""
 HARMLESS: Final = frozenset(("gzip", "slow-start"))
 """They may come together with another fault, and the answer is whole."""
+KINDS: Final = AT_THE_DOOR | HARMLESS | {"error-event", "cut", "hang", "stall", "malformed"}
 
 
-@dataclass(frozen=True, slots=True)
-class Mischief:
-    """Which share of all calls goes wrong in which way."""
-
-    shares: tuple[tuple[str, float], ...] = ()
-
-    def drawn(self, seed: int, number: int) -> tuple[str, ...]:
-        """The faults of one call, by its number: at most one that harms, and those that do not."""
-        found = []
-        draw = uniform(seed, MISCHIEF_STREAM, number)
-        for place, (kind, share) in enumerate(self.shares, start=1):
-            if kind in HARMLESS:
-                if uniform(seed, MISCHIEF_STREAM + place, number) < share:
-                    found.append(kind)
-                continue
-            if 0.0 <= draw < share:
+def draw_faults(shares: Mapping[str, float], seed: int, number: int) -> tuple[str, ...]:
+    """The faults of one call, by its number: at most one that harms, and harmless ones."""
+    found = []
+    draw = uniform(seed, MISCHIEF_STREAM, number)
+    for place, (kind, share) in enumerate(shares.items(), start=1):
+        if kind in HARMLESS:
+            if uniform(seed, MISCHIEF_STREAM + place, number) < share:
                 found.append(kind)
-            draw -= share
-        return tuple(found)
+            continue
+        if 0.0 <= draw < share:
+            found.append(kind)
+        draw -= share
+    return tuple(found)
 
 
-def parse_shares(words: Iterable[str]) -> Mischief:
-    """`cut=0.1`, `500=5%`."""
+def parse_shares(words: Iterable[str]) -> dict[str, float]:
+    """`cut=0.1`, `500=5%`: the share of all calls that goes wrong, by kind."""
     shares: dict[str, float] = {}
     for word in words:
         kind, equals, text = word.partition("=")
@@ -328,7 +308,7 @@ def parse_shares(words: Iterable[str]) -> Mischief:
         shares[kind] = share
     if sum(share for kind, share in shares.items() if kind not in HARMLESS) > 1.0 + 1e-9:
         raise BadValueError("the shares of `--fault` add up to more than 1")
-    return Mischief(tuple(shares.items()))
+    return shares
 
 
 def must_be_kind(kind: str) -> str:
@@ -496,7 +476,8 @@ class Counter:
         """Audit an account's log that has become long, aside, and forget most of it."""
         log = self.truth.folded(key, self.clockwork.provider.account(key))
         if log is not None:
-            audited = asyncio.get_running_loop().run_in_executor(None, audit, log)
+            terms = self.clockwork.provider.spec.terms
+            audited = asyncio.get_running_loop().run_in_executor(None, audit, terms, log)
             audited.add_done_callback(lambda found: self.truth.adopt(key, found.result()))
 
     def hung_up(self, exchange: ServedExchange, live: Live) -> None:

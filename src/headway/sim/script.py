@@ -51,9 +51,6 @@ RULES_MAX: Final = 1000
 FOUND_MAX: Final = 10_000
 """The most that `{found}` lists."""
 
-UNMATCHED_TOKENS: Final = 50
-"""How much filler answers a text that no rule matches."""
-
 PLACES: Final = ("last", "all", "result")
 KEYS: Final = (
     "contains", "regex", "on", "within", "find", "answer", "json", "use", "tokens", "faults",
@@ -161,13 +158,13 @@ class ScriptRule:
     def _text(self, conversation: Conversation) -> str | None:
         """What the rule looks at; None where it looks at results and there are none."""
         if self.on == "result":
-            results = episode_of(conversation).results
+            _, results = episode_of(conversation)
             return "\n".join(results) if results else None
         return conversation.text if self.on == "all" else asked(conversation)
 
     def _tool(self, conversation: Conversation) -> str | None:
         """The first of the rule's tools that is offered, under the rule's name for it."""
-        if not self.use or episode_of(conversation).results:
+        if not self.use or episode_of(conversation)[1]:
             return None
         offered = {*conversation.tools, *((SHELL,) if shell_of(conversation) else ())}
         return next((name for name in self.use if name in offered), None)
@@ -181,22 +178,8 @@ class ScriptRule:
         return (use_of(tool, _computed(given, seen), seen.digest),)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Rules, in order."""
-
-    rules: tuple[ScriptRule, ...]
-
-    def reply(self, conversation: Conversation, digest: str) -> ModelReply:
-        for rule in self.rules:
-            found = rule.reply(conversation, digest)
-            if found is not None:
-                return found
-        return ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
-
-
-def read_script(name: str) -> Script:
-    """The script in a file."""
+def read_script(name: str) -> tuple[ScriptRule, ...]:
+    """The rules in a file."""
     import yaml
 
     try:
@@ -216,8 +199,8 @@ def read_script(name: str) -> Script:
     return parse_script(found, name)
 
 
-def parse_script(found: object, where: str = "script") -> Script:
-    """The script in what a YAML file holds."""
+def parse_script(found: object, where: str = "script") -> tuple[ScriptRule, ...]:
+    """The rules in the content of a YAML file."""
     listed = found.get("rules") if isinstance(found, dict) and set(found) == {"rules"} else None
     if not isinstance(listed, list) or not 0 < len(listed) <= RULES_MAX:
         hint = "begin the file with `rules:` and a list of rules"
@@ -229,7 +212,7 @@ def parse_script(found: object, where: str = "script") -> Script:
         except BadValueError as error:
             place = f"{where}, rule {number}"
             raise BadPresetError(error.message, where=place, hint=error.hint) from error
-    return Script(tuple(rules))
+    return tuple(rules)
 
 
 def _rule(item: object) -> ScriptRule:
