@@ -11,20 +11,16 @@ from json import dumps
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.serve import add_serve
+from headway.base.numbers import share_of
+from headway.cli.serve import SEED_MAX, add_serve, whole_number
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
     from headway.report.tables import StrategyRow
     from headway.sim.compare import Comparison, Contender, Experiment
-    from headway.sim.presets import WorkloadPreset
-    from headway.sim.provider import ProviderSpec
 
 
 VIRTUAL: Final = "Virtual time, simulated provider: no key, nothing is sent."
-
-SEEDS_MAX: Final = 1000
-SEED_MAX: Final = 2**62
 
 DEMO: Final = (
     ("all at once, aggressive retries", "all-at-once+aggressive"),
@@ -122,11 +118,11 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    from headway.sim.compare import parse_contenders
+    from headway.sim.compare import Experiment, parse_contenders
     from headway.sim.preset_file import find_provider, find_workload
 
     provider = find_provider(parsed.preset)
-    experiment = _experiment(parsed, provider.spec, find_workload(provider.workload))
+    experiment = Experiment(provider.spec, find_workload(provider.workload), _seeds(parsed))
     contenders = [replace(parse_contenders(strategy)[0], name=name) for name, strategy in DEMO]
     compared = _run(experiment, contenders)
     if parsed.json:
@@ -136,15 +132,20 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    from headway.sim.compare import parse_contenders
+    from headway.sim.compare import Experiment, parse_contenders
     from headway.sim.preset_file import find_provider, find_workload
 
     words = parsed.strategy or [strategy for _, strategy in DEMO]
     contenders = [contender for word in words for contender in parse_contenders(word)]
     provider = find_provider(parsed.provider)
     workload = find_workload(parsed.workload or provider.workload)
-    experiment = _experiment(parsed, provider.spec, workload)
-    experiment = replace(experiment, share=_share(parsed.share), pace=parsed.pace)
+    share = share_of(parsed.share)
+    if share is None:
+        raise BadValueError(
+            f"`--share` is {parsed.share!r}: it must be more than 0 and at most 100%",
+            hint="write `--share 50%`",
+        )
+    experiment = Experiment(provider.spec, workload, _seeds(parsed), share, parsed.pace)
     compared = _run(experiment, contenders)
     if parsed.json:
         return _print_json(compared.rows)
@@ -161,7 +162,8 @@ def _presets(parsed: argparse.Namespace) -> int:
     ]
     if parsed.json:
         keys = ("kind", "name", "about")
-        return _print_text([dict(zip(keys, preset, strict=True)) for preset in found])
+        print(dumps([dict(zip(keys, preset, strict=True)) for preset in found], indent=2))
+        return 0
     above = ""
     for kind, name, about in found:
         if kind != above:
@@ -171,22 +173,14 @@ def _presets(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _experiment(
-    parsed: argparse.Namespace, provider: ProviderSpec, workload: WorkloadPreset
-) -> Experiment:
-    from headway.sim.compare import Experiment
-
-    return Experiment(provider, workload, _seeds(parsed))
-
-
 def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
-    first = _whole("--seed", parsed.seed, 0, SEED_MAX)
-    count = _whole("--seeds", parsed.seeds, 1, SEEDS_MAX)
+    first = whole_number("--seed", parsed.seed, SEED_MAX)
+    count = whole_number("--seeds", parsed.seeds, 1000, least=1)
     return tuple(range(first, first + count))
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    """Compare, with a line of progress for whoever watches."""
+    """Compare, with a line of progress on a terminal."""
     from headway.report.text.terminal import redraw_line
     from headway.sim.compare import compare
 
@@ -235,33 +229,5 @@ def _print_json(rows: Sequence[StrategyRow]) -> int:
         }
         for row in rows
     ]
-    return _print_text(plain)
-
-
-def _print_text(found: object) -> int:
-
-    print(dumps(found, indent=2, allow_nan=False))
+    print(dumps(plain, indent=2, allow_nan=False))
     return 0
-
-
-def _whole(option: str, text: str, least: int, most: int) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(most)):
-        number = int(text)
-        if least <= number <= most:
-            return number
-    raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from {least} to {most}")
-
-
-def _share(text: str) -> float:
-    """`50%` or `0.5`."""
-    digits, scale = (text[:-1], 100.0) if text.endswith("%") else (text, 1.0)
-    try:
-        share = float(digits) / scale
-    except ValueError:
-        share = 0.0
-    if not 0.0 < share <= 1.0:
-        raise BadValueError(
-            f"`--share` is {text!r}: it must be more than 0 and at most 100%",
-            hint="write `--share 50%`",
-        )
-    return share

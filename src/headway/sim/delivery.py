@@ -38,16 +38,11 @@ from headway.wire import answer as write
 from headway.wire.gemini import ElementWriter
 from headway.wire.values import Answer, Conversation, WireName
 
-# Runs the pure provider in real time: the one place where its clock meets the event loop's.
-
 FLUSH_S: Final = 0.05
 """Streams show what they have written at most this often..."""
 
 FLUSH_PER_STREAM_S: Final = 0.0005
 """...and when there are many, so much later for each: at most 2,000 writes a second in all."""
-
-DELAY_MAX_S: Final = 3600.0
-"""The longest timer; the clock is then asked again."""
 
 
 class Live:
@@ -104,11 +99,10 @@ class Clockwork:
         self._loop: AbstractEventLoop = get_running_loop()
         self._zero_s = self._loop.time()
         self.provider = Provider(spec, seed)
-        """For whoever reads its accounts; calls go through this clockwork only."""
         self._lives: dict[int, Live] = {}
         self._keys: dict[int, str] = {}
         self._streams: dict[Live, None] = {}
-        """In the order in which they began: so the same calls wake in the same order every time."""
+        """In the order of their begin, so that the same calls wake in the same order."""
         self._crowds: dict[str, int] = {}
         self.crowds_max: dict[str, int] = {}
         """The most calls of each account that were in service at once."""
@@ -158,11 +152,8 @@ class Clockwork:
             self._timer = None
 
     def _advance(self, now: float) -> None:
-        """Let everything up to `now` happen, one thing at a time.
-
-        Between two things the number of calls in flight is constant, so that the provider's work
-        clock can be followed from outside.
-        """
+        """Let everything up to `now` happen, one thing at a time: between two the slowdown is
+        constant, so that `_work` follows the provider's work clock."""
         while (at := self.provider.next_s()) <= now:
             self._follow(at)
             for happening in self.provider.advance(at):
@@ -210,14 +201,12 @@ class Clockwork:
     def _arm(self) -> None:
         """One timer, for whatever comes first. One that is early is left to find nothing to do."""
         now = self.now()
-        at = min(self.provider.next_s(), self._flush_s, now + DELAY_MAX_S)
+        at = min(self.provider.next_s(), self._flush_s, now + 3600.0)
         if at < self._armed_s:
             self.stop()
             self._armed_s = at
             self._timer = self._loop.call_at(self._zero_s + at, self._wake)
 
-
-# The prompt cache of the simulated provider: which beginnings it has read before.
 
 TTL_S: Final = 300.0
 
@@ -253,8 +242,6 @@ class PromptCache:
         if len(self._until) > ENTRIES_MAX:
             self._until.popitem(last=False)
 
-
-# Faults that the simulated provider commits on request, by share, or by a rule of its script.
 
 HEADER: Final = "x-sim-fault"
 
@@ -323,11 +310,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return tuple(must_be_kind(word.strip()) for word in text.split(",") if word.strip())
 
 
-# What the simulated provider says when it does not answer: errors in any dialect, as HTTP.
-
 JSON: Final = "application/json"
-GOOGLE: Final = "scaffolding on HTTPServer2"
-"""What Gemini's front server calls itself; there is no other trace of it in the headers."""
 
 _FAULTS: Final[dict[str, FaultKind]] = {
     "429-bare": "rate",
@@ -337,8 +320,6 @@ _FAULTS: Final[dict[str, FaultKind]] = {
     "billing": "billing",
     "spend-cap": "spend_cap",
 }
-_OVERLOADED: Final = 529
-"""OpenAI says 503 for it; the fault of this name is this status on every wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +334,8 @@ class Speaker:
         """What comes with every answer and refusal."""
         lines = dict(speech.headers(self.dialect, reading.limits, time.time(), retry_after_s))
         if self.wire == "gemini":
-            lines["server"] = GOOGLE
+            # The only trace of Gemini in its headers.
+            lines["server"] = "scaffolding on HTTPServer2"
         else:
             lines["request-id" if self.wire == "anthropic" else "x-request-id"] = self.request_id
         return lines
@@ -384,7 +366,8 @@ class Speaker:
         elif kind == "429-misleading":
             waits = {"retry-after": f"{MISLEADING_S:.0f}"}
             return _response(status, body, self.headers(reading) | waits)
-        status = _OVERLOADED if kind == "529" else status
+        # OpenAI says 503 for it; the fault of this name has this status on every wire.
+        status = 529 if kind == "529" else status
         return _response(status, body, self.headers(reading))
 
     def wrong(self, status: int, message: str) -> web.Response:

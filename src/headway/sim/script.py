@@ -1,23 +1,9 @@
-"""A model that answers by rules: real computation over the text it was sent, and nothing executed.
+"""A model that answers by rules, computed from the text that it was sent.
 
 Laws:
 - The first rule that matches answers; a text that none matches is answered with filler.
-- A file has the keys below and no others. Names in braces are looked up in a fixed table.
-
-    rules:
-      - contains: count the words            # or `regex:`, or both; neither: always
-        on: last                             # the last turn; or `all` of the conversation;
-                                             # or `result`: what the tools that were used gave
-        within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
-        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once; `{tally}`
-                                             # says how often, `rows` has its named groups
-        answer: '{words} words, {lines} lines, {found}'
-        json: {words: words, names: found}   # instead of `answer`
-        use: {shell: 'wc {found}'}           # beside `answer`: the first of these tools that the
-                                             # client offers; a rule whose tools it does not
-                                             # offer, or has used already, does not match
-        tokens: 120                          # filled up or cut to so many tokens
-        faults: [cut]
+- A file has the keys `KEYS` and no others. Names in braces are looked up in `VALUES`.
+- Nothing is executed. `docs/simulator.md` describes the keys of a rule.
 """
 
 from __future__ import annotations

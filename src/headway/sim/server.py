@@ -65,14 +65,6 @@ from headway.wire.values import Answer, Conversation, Route, WireName
 OUTPUT_TOKENS_MAX: Final = 8192
 """What a provider that reserves `max_tokens` reserves for a call that gives none."""
 
-FIRST_BYTE_S_MIN: Final = 1e-4
-PER_TOKEN_S_MIN: Final = 1e-6
-"""The provider divides by both."""
-
-SHUTDOWN_S: Final = 0.2
-"""How long answers under way may go on when the server stops."""
-
-LABEL_CHARS_MAX: Final = 100
 ARRIVALS_SHOWN: Final = 1000
 """Lines of the arrival log in `/truth` unless more are asked for."""
 
@@ -114,8 +106,9 @@ class SimServer:
     def __init__(self, spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> None:
         latency = replace(
             spec.latency,
-            first_byte_s=max(FIRST_BYTE_S_MIN, spec.latency.first_byte_s),
-            per_output_token_s=max(PER_TOKEN_S_MIN, spec.latency.per_output_token_s),
+            # The provider divides by both.
+            first_byte_s=max(1e-4, spec.latency.first_byte_s),
+            per_output_token_s=max(1e-6, spec.latency.per_output_token_s),
         )
         self._spec = replace(spec, latency=latency)
         self._options = options
@@ -142,7 +135,7 @@ class SimServer:
             handler_cancellation=True,
             access_log=None,
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._options.host, self._options.port, backlog=BACKLOG)
         try:
@@ -381,7 +374,7 @@ def _whole_number(text: str | None, otherwise: int = 0) -> int:
 
 
 def _label(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text[:LABEL_CHARS_MAX])
+    return "".join(char if char.isprintable() else "?" for char in text[:100])
 
 
 @contextmanager
