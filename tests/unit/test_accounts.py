@@ -6,16 +6,14 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Charging, Limit, LimitReading
+from headway.base.values import Limit, LimitReading
 from headway.sim.account import (
     Acceleration,
     Charge,
     Needs,
     SimulatedAccount,
-    Steepness,
     Terms,
 )
-from headway.sim.draw import Neighbour
 
 SLOTS = Limit("concurrency", 2.0, 0.0, "gauge")
 
@@ -42,16 +40,6 @@ def test_a_hidden_limit_is_enforced_and_never_reported() -> None:
     found = account.shortage(Needs(50.0, 1.0), 0.0)
     assert found is not None
     assert found[0] == "input"
-
-
-def test_a_slot_is_free_again_when_its_call_ends() -> None:
-    account = SimulatedAccount(Terms((SLOTS,)), 0.0)
-    needs = Needs(1.0, 1.0)
-    account.admit(needs, 0.0, "1")
-    account.admit(needs, 0.0, "2")
-    assert account.shortage(needs, 0.0) == ("concurrency", inf)
-    account.finish(needs, 1.0, 3.0)
-    assert account.shortage(needs, 3.0) is None
 
 
 def test_output_that_is_kept_does_not_come_back() -> None:
@@ -112,17 +100,6 @@ def test_where_output_is_charged_as_produced_a_call_needs_room_for_one_token_of_
     assert account.shortage(Needs(0.0, 4000.0), 6.0) == ("tokens", 6.1)
 
 
-@pytest.mark.parametrize(("charged", "left"), [(False, 60.0), (True, 58.0)])
-def test_refusals_are_charged_as_requests_where_failed_calls_count(
-    charged: bool, left: float
-) -> None:
-    limits = (Limit("requests", 60.0), Limit("input", 600.0))
-    account = SimulatedAccount(Terms(limits, refusals_charged=charged), 0.0)
-    account.refuse(0.0)
-    account.refuse(0.0)
-    assert _left(account, 0.0) == [left, 600.0]
-
-
 def test_a_charged_refusal_never_makes_a_debt() -> None:
     account = SimulatedAccount(Terms((Limit("requests", 60.0),), refusals_charged=True), 0.0)
     for _ in range(100):
@@ -145,12 +122,6 @@ def test_a_reading_says_when_the_limit_is_whole_again(limit: Limit, reset_s: flo
     at_s = 10.0
     left = 60.0 if limit.kind == "bucket" else 460.0
     assert account.readings(at_s) == (LimitReading("input", 60.0, 600.0, left, reset_s),)
-
-
-def test_a_debt_is_reported_as_nothing_left() -> None:
-    account = SimulatedAccount(Terms((Limit("input", 60.0),)), 0.0)
-    account.admit(Needs(90.0, 0.0), 0.0, "1")
-    assert account.readings(0.0) == (LimitReading("input", 60.0, 60.0, 0.0, 90.0),)
 
 
 @pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
@@ -178,21 +149,6 @@ def test_a_changed_limit_holds_from_its_time_on(kind: str) -> None:
     assert account.shortage(needs, 30.0) == ("concurrency", inf)
 
 
-def test_a_neighbour_lives_on_the_account_at_its_own_ticks() -> None:
-    account = SimulatedAccount(Terms((Limit("input", 600.0),), neighbour=Neighbour(share=0.4)), 0.0)
-    assert account.next_change_s(0.0) == 0.0
-    account.advance(0.0)
-    assert account.next_change_s(0.0) == 1.0
-    account.advance(0.5)
-    account.advance(1.0)
-    assert account.log == [
-        Charge("input", 0.0, 0.0, 4.0, "neighbour"),
-        Charge("input", 1.0, 1.0, 4.0, "neighbour"),
-    ]
-    assert account.presence is not None
-    assert (account.presence.wanted, account.presence.served) == (0.8, 0.8)
-
-
 def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
     rule = Acceleration("input", floor=100.0, window_s=10.0, growth=2.0)
     account = SimulatedAccount(Terms((Limit("requests", 2.0),), acceleration=rule), 0.0)
@@ -208,45 +164,12 @@ def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
     assert full[1] == pytest.approx(30.0)
 
 
-def test_a_window_may_take_twice_the_best_before_it() -> None:
-    steepness = Steepness(Acceleration("input", floor=10.0), 0.0)
-    first = Needs(50.0, 0.0)
-    assert steepness.shortage(first, 0.0) is None
-    steepness.admit(first, 0.0)
-    steepness.admit(first, 12.0)
-    assert steepness.shortage(first, 13.0) is None
-    assert steepness.shortage(Needs(51.0, 0.0), 13.0) == ("input", 22.0)
-
-
-@pytest.mark.parametrize("charging", ["reserved", "produced"])
-def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
-    account = SimulatedAccount(Terms(charging=charging), 0.0)
-    needs = Needs(1e9, 1e9)
-    assert account.shortage(needs, 0.0) is None
-    account.admit(needs, 0.0, "1")
-    account.produce(5.0, 0.0, 1.0)
-    account.finish(needs, 5.0, 1.0)
-    assert account.readings(1.0) == ()
-    assert sum(line.amount for line in account.log if line.resource == "output") == 5.0
-
-
 def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -> None:
     account = SimulatedAccount(Terms((Limit("output", 600.0, 60.0, "fixed"),)), 0.0)
     account.produce(100.0, 55.0, 65.0)
     assert _left(account, 65.0) == [550.0]
     account.produce(50.0, 65.0, 70.0)
     assert _left(account, 70.0) == [500.0]
-
-
-def test_spend_and_charged_refusals_are_written_to_the_log() -> None:
-    limits = (Limit("spend", 100.0), Limit("requests", 60.0))
-    account = SimulatedAccount(Terms(limits, refusals_charged=True), 0.0)
-    account.admit(Needs(0.0, 0.0, 40.0), 0.0, "1")
-    account.refuse(1.0)
-    assert account.log[-2:] == [
-        Charge("spend", 0.0, 0.0, 40.0, "1"),
-        Charge("requests", 1.0, 1.0, 1.0, "refusal"),
-    ]
 
 
 @pytest.mark.parametrize(("opened_s", "limit"), [(0.0, 1200.0), (10.0, 300.0), (20.0, 300.0)])

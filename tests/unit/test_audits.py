@@ -62,11 +62,6 @@ def test_the_worst_window_is_shorter_than_the_period_and_counts_refunds_when_giv
     assert worst_window(log, "input", 60.0) == worst
 
 
-def test_a_window_shorter_than_a_stream_sees_its_part_of_it() -> None:
-    log = [Charge("output", 0.0, 60.0, 60.0, "stream")]
-    assert worst_window(log, "output", 30.0)[0] == pytest.approx(30.0)
-
-
 @pytest.mark.parametrize(
     ("kind", "log", "excess"),
     [

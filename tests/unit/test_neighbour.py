@@ -83,13 +83,6 @@ def test_one_full_limit_refuses_the_neighbour_everywhere_and_the_backlog_is_boun
     )
 
 
-def test_a_burst_larger_than_the_backlog_is_not_forgotten_at_once() -> None:
-    meters = _meters(Limit("input", 6000.0))
-    presence = Presence(Neighbour(share=0.5, shape="burst", on_s=40.0, off_s=20.0), 0.0)
-    _live(presence, meters, 1)
-    assert presence.served == pytest.approx(20.0)
-
-
 def test_a_neighbour_takes_only_free_slots_and_leaves_when_it_is_off() -> None:
     limit = Limit("concurrency", 4.0, 0.0, "gauge")
     meters = _meters(limit, Limit("input", 6000.0))
@@ -105,12 +98,3 @@ def test_a_neighbour_takes_only_free_slots_and_leaves_when_it_is_off() -> None:
     _live(presence, meters, 1)
     assert presence.slots == 0
     assert slots.available(2.0) == 4.0
-
-
-def test_an_overfull_gauge_gives_a_neighbour_nothing_and_takes_nothing_from_it() -> None:
-    meters = _meters(Limit("concurrency", 2.0, 0.0, "gauge"))
-    meters[0][1].charge(5.0, 0.0)
-    presence = Presence(Neighbour(slots=2), 0.0)
-    _live(presence, meters, 1)
-    assert presence.slots == 0
-    assert meters[0][1].available(0.0) == -3.0

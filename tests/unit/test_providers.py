@@ -84,13 +84,6 @@ def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
     assert _ends(_live(provider)) == pytest.approx({1: 3.4, 2: 3.4})
 
 
-def test_a_call_left_alone_goes_on_at_its_full_speed() -> None:
-    provider = _provider(latency=Latency(1.0, 0.1, sigma=1.0))
-    provider.submit(_call(1, 0.0), 0.0)
-    provider.submit(_call(2, 10.0), 0.0)
-    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 2: 3.0})
-
-
 def test_other_customers_congest_and_use_none_of_our_limits() -> None:
     provider = _provider(
         Limit("requests", 60.0), latency=Latency(1.0, 0.1, sigma=0.5, background=2)
@@ -98,12 +91,6 @@ def test_other_customers_congest_and_use_none_of_our_limits() -> None:
     provider.submit(_call(1), 0.0)
     assert provider.account().readings(0.0)[0].remaining == 59.0
     assert _ends(_live(provider)) == pytest.approx({1: 4.0})
-
-
-def test_luck_stretches_the_first_byte_and_not_the_stream() -> None:
-    provider = _provider()
-    provider.submit(SimulatedCall(1, 100.0, 10.0, 50.0, luck=3.0), 0.0)
-    assert [at for at, _ in _live(provider)] == pytest.approx([3.0, 4.0])
 
 
 def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double() -> None:
@@ -132,27 +119,6 @@ def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
     assert fault == Fault("concurrency", "concurrency", None, "concurrency limit")
     _live(provider)
     assert provider.submit(_call(2), 2.0) is None
-
-
-def test_spend_is_refused_as_a_cap() -> None:
-    provider = _provider(Limit("spend", 100.0, 3600.0, "fixed"))
-    provider.submit(SimulatedCall(1, 1.0, 1.0, 1.0, spend_microusd=100.0), 0.0)
-    fault = _refusal(provider.submit(SimulatedCall(2, 1.0, 1.0, 1.0, spend_microusd=1.0), 0.0))
-    assert (fault.kind, fault.retry_after_s) == ("spend_cap", 3600.0)
-
-
-def test_a_misleading_provider_says_a_minute_for_everything() -> None:
-    slots = Limit("concurrency", 1.0, 0.0, "gauge")
-    provider = _provider(slots, faults=FaultModel(retry_after="misleading"))
-    provider.submit(_call(1), 0.0)
-    assert _refusal(provider.submit(_call(2), 0.0)).retry_after_s == 60.0
-
-
-def test_a_silent_provider_says_neither_which_limit_nor_how_long() -> None:
-    provider = _provider(Limit("input", 100.0), faults=FaultModel(retry_after="none"))
-    provider.submit(_call(1), 0.0)
-    fault = _refusal(provider.submit(_call(2), 0.0))
-    assert fault == Fault("rate", None, None, "too many requests")
 
 
 def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None:
@@ -209,44 +175,6 @@ def test_what_a_cancelled_stream_produced_stays_charged() -> None:
     assert provider.cancel(1, 3.0) is None
     assert provider.next_s() == inf
     assert provider.account().readings(30.0)[0].remaining == pytest.approx(580.0)
-
-
-def test_a_cancelled_reservation_comes_back_but_for_what_was_produced() -> None:
-    provider = _provider(Limit("output", 600.0, 60.0, "sliding"), charging="reserved")
-    provider.submit(_call(1, 40.0), 0.0)
-    assert provider.account().readings(0.0)[0].remaining == 550.0
-    _live(provider, 3.0)
-    provider.cancel(1, 3.0)
-    assert provider.account().readings(3.0)[0].remaining == pytest.approx(580.0)
-
-
-def test_a_call_cancelled_before_its_first_byte_produced_nothing_and_disturbs_nobody() -> None:
-    provider = _provider()
-    for number in (1, 2, 3):
-        provider.submit(_call(number), 0.0)
-    assert provider.cancel(2, 0.5) == SimulatedEnd(2, 100.0, 0.0, Fault("timeout"))
-    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 3: 2.0})
-
-
-def test_a_call_sent_again_under_its_own_id_is_served_from_its_new_start() -> None:
-    provider = _provider()
-    provider.submit(_call(1), 0.0)
-    provider.cancel(1, 0.5)
-    provider.submit(_call(1), 0.6)
-    assert [at for at, _ in _live(provider)] == pytest.approx([1.6, 2.6])
-
-
-def test_output_drains_from_the_bucket_while_streams_flow() -> None:
-    provider = _provider(Limit("output", 300.0))
-    provider.submit(_call(1, 20.0), 0.0)
-    provider.submit(_call(2, 20.0), 0.0)
-    provider.advance(1.0)
-    provider.advance(2.0)
-    assert provider.account().readings(2.0)[0].remaining == pytest.approx(285.0)
-    provider.advance(3.0)
-    assert provider.account().readings(3.0)[0].remaining == pytest.approx(270.0)
-    provider.advance(5.0)
-    assert provider.account().readings(5.0)[0].remaining == pytest.approx(280.0)
 
 
 def test_each_key_has_its_own_account_and_all_share_one_speed() -> None:

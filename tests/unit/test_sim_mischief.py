@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import BadValueError
-from headway.sim.delivery import KINDS, draw_faults, parse_kinds, parse_shares
+from headway.sim.delivery import draw_faults, parse_shares
 
 
 def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:
@@ -19,11 +19,6 @@ def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:
     assert not any("cut" in kinds and "500" in kinds for kinds in drawn)
 
 
-def test_no_share_draws_nothing_and_a_whole_share_draws_always() -> None:
-    assert draw_faults({}, 1, 1) == ()
-    assert all(draw_faults({"hang": 1.0}, 1, number) == ("hang",) for number in range(100))
-
-
 @pytest.mark.parametrize("word", ["cut", "cut=", "cut=x", "cut=1.5", "cut=-1", "bang=0.1", "=1"])
 def test_a_wrong_share_is_refused(word: str) -> None:
     with pytest.raises(BadValueError):
@@ -33,9 +28,3 @@ def test_a_wrong_share_is_refused(word: str) -> None:
 def test_shares_of_more_than_everything_are_refused() -> None:
     with pytest.raises(BadValueError, match="more than 1"):
         parse_shares(["cut=0.6", "500=0.6"])
-
-
-def test_a_header_may_name_several_kinds() -> None:
-    assert parse_kinds("") == ()
-    assert parse_kinds("gzip, cut") == ("gzip", "cut")
-    assert all(parse_kinds(kind) == (kind,) for kind in KINDS)

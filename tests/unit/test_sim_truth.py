@@ -8,7 +8,7 @@ from headway.base.values import Limit
 from headway.sim import truth as record
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.delivery import ENTRIES_MAX, TTL_S, PromptCache
-from headway.sim.truth import ACCOUNTS_MAX, Truth, Visit, audit, lines, told
+from headway.sim.truth import Truth, Visit, audit, told
 
 
 def visit(number: int, key: str = "k", at_s: float = 0.0) -> Visit:
@@ -82,14 +82,6 @@ def test_forgetting_keeps_the_calls_in_flight() -> None:
     assert (truth.account("k").whole, truth.account("k").in_flight) == (1, 0)
 
 
-def test_an_account_is_found_by_its_name_or_label() -> None:
-    truth = Truth()
-    truth.account("abcd", "agent 3")
-    assert (truth.find("abcd"), truth.find("agent 3"), truth.find("x")) == ("abcd", "abcd", None)
-    assert truth.names() == ["abcd"]
-    assert lines([visit(7)])[0]["number"] == 7
-
-
 def test_a_beginning_is_read_for_five_minutes_after_its_last_use() -> None:
     cache, place = PromptCache(), ("k", "m", "digest")
     assert not cache.read(place, 0.0)
@@ -106,12 +98,3 @@ def test_the_oldest_beginning_is_forgotten_first() -> None:
         cache.write(("k", "m", str(number)), 0.0)
     assert not cache.read(("k", "m", "0"), 1.0)
     assert cache.read(("k", "m", "1"), 1.0)
-
-
-def test_there_are_at_most_so_many_accounts() -> None:
-    truth = Truth()
-    for number in range(ACCOUNTS_MAX):
-        assert truth.has_room(str(number))
-        truth.account(str(number))
-    assert truth.has_room("7")
-    assert not truth.has_room("one more")
