@@ -90,11 +90,6 @@ class Live:
 class Clockwork:
     """One provider on the clock of the running event loop; its time 0 is when this was made."""
 
-    __slots__ = (
-        "_armed_s", "_crowds", "_flush_s", "_keys", "_lives", "_loop", "_streams",
-        "_timer", "_work", "_work_s", "_zero_s", "crowds_max", "provider",
-    )  # fmt: skip
-
     def __init__(self, spec: ProviderSpec, seed: int) -> None:
         self._loop: AbstractEventLoop = get_running_loop()
         self._zero_s = self._loop.time()
@@ -222,8 +217,6 @@ Place = tuple[str, str, str]
 
 class PromptCache:
     """Beginnings that were read before, by account and model."""
-
-    __slots__ = ("_until",)
 
     def __init__(self) -> None:
         self._until: OrderedDict[Place, float] = OrderedDict()
@@ -473,8 +466,6 @@ class Counter:
 
 class ResponseWriter:
     """A response under way, as an array and compressed if need be."""
-
-    __slots__ = ("_array", "_packer", "_request", "response")
 
     def __init__(self, exchange: ServedExchange, reading: Reading, content_type: str) -> None:
         headers = exchange.speaker.headers(reading)

@@ -250,11 +250,6 @@ class _Flight:
 class Rehearsal:
     """The loop: passes what happens to client and engine, and what they do to the provider."""
 
-    __slots__ = (
-        "_began", "_flights", "_keeps_events", "_next_id", "_prepared", "_result", "_setup",
-        "_shut_until_s", "_state", "_steps", "_timers", "_wakes", "now",
-    )  # fmt: skip
-
     def __init__(self, setup: RehearsalSetup, keep_events: bool = False) -> None:
         self._setup = setup
         self._state: State = begin(setup.workload.graph, setup.rules)

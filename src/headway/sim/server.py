@@ -98,11 +98,6 @@ class ServeOptions:
 class SimServer:
     """A provider that listens. Made and used within one event loop."""
 
-    __slots__ = (
-        "_cache", "_clockwork", "_counter", "_ids", "_number", "_options", "_runner", "_spec",
-        "_truth", "port",
-    )  # fmt: skip
-
     def __init__(self, spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> None:
         latency = replace(
             spec.latency,

@@ -171,8 +171,6 @@ AccountCopy = tuple[str, AccountTruth, Terms, list[Charge]]
 class Truth:
     """The record of all accounts."""
 
-    __slots__ = ("_accounts", "_fold_at", "arrivals")
-
     def __init__(self) -> None:
         self.arrivals: deque[Visit] = deque(maxlen=ARRIVALS_MAX)
         self._accounts: dict[str, AccountTruth] = {}
