@@ -114,22 +114,11 @@ def shell_of(conversation: Conversation) -> str | None:
     return next((name for name in conversation.tools if name in SHELLS), None)
 
 
-def named_use(conversation: Conversation, command: str, digest: str) -> ToolUse | None:
-    """A wish to use a tool that is called by its name, with JSON behind it, if it is offered."""
-    found = _NAMED.fullmatch(command)
-    if found is None or found[1] not in conversation.tools:
-        return None
-    return ToolUse(f"call_{digest[:24]}", found[1], found[2])
-
-
 def use_of(name: str, given: object, digest: str) -> ToolUse:
-    """A wish to use a tool. Its id follows from the conversation, as everything else does."""
+    """A wish to use a tool; a shell is given a command. Its id follows from the conversation."""
+    if name in SHELLS and isinstance(given, str):
+        given = SHELLS[name](given)
     return ToolUse(f"call_{digest[:24]}", name, dumps(given, ensure_ascii=False))
-
-
-def command_of(name: str, command: str, digest: str) -> ToolUse:
-    """A wish to run a command in a shell."""
-    return use_of(name, SHELLS[name](command), digest)
 
 
 DEFAULT_MODEL: Final = "tokens-200"
@@ -239,11 +228,13 @@ def _agent(conversation: Conversation, digest: str) -> ModelReply:
     if len(results) >= len(commands):
         return ModelReply(pieces_of("\n".join(("The commands gave:", *results))))
     command = commands[len(results)]
-    use = named_use(conversation, command, digest)
-    if use is None:
-        if shell is None:
-            return ModelReply(pieces_of(ASIDE))
-        use = command_of(shell, command, digest)
+    named = _NAMED.fullmatch(command)
+    if named is not None and named[1] in conversation.tools:
+        use = ToolUse(f"call_{digest[:24]}", named[1], named[2])
+    elif shell is not None:
+        use = use_of(shell, command, digest)
+    else:
+        return ModelReply(pieces_of(ASIDE))
     return ModelReply(pieces_of(f"I run {command}."), tool_uses=(use,))
 
 

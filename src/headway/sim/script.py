@@ -24,7 +24,6 @@ from headway.sim.models import (
     TOKENS_MAX,
     ModelReply,
     asked,
-    command_of,
     episode_of,
     shell_of,
     use_of,
@@ -160,7 +159,7 @@ class ScriptRule:
             return ()
         given = self.use[tool]
         if tool == SHELL and isinstance(given, str):
-            return (command_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+            return (use_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
         return (use_of(tool, _computed(given, seen), seen.digest),)
 
 
