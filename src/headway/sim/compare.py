@@ -176,7 +176,7 @@ def rehearse(
     setup = RehearsalSetup(
         workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s
     )
-    return Rehearsal(setup).run(), (quota.profile(), lengths)
+    return Rehearsal(setup).run(), (quota.belief.profile(), lengths)
 
 
 def _look(belief: Belief, provider: Provider) -> None:
