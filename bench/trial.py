@@ -167,16 +167,16 @@ def _rehearse(trial: Trial, door: ClientPort, rules: Rules, seed: int) -> Outcom
     provider = Provider(trial.spec, seed)
     provider.shows_progress = isinstance(door, PacedDoor)
     found = Rehearsal(RehearsalSetup(draw_workload(trial.work, seed), provider, door, rules)).run()
-    account = provider.account().statistics()
-    wanted = account.neighbour_wanted
+    presence = provider.account().presence
+    wanted = presence.wanted if presence else 0.0
     return Outcome(
         found.makespan_s,
-        provider.refused,
+        found.refused,
         found.failed,
-        min(1.0, account.neighbour_served / wanted) if wanted else 1.0,
+        min(1.0, presence.served / wanted) if presence and wanted else 1.0,
         _percentile(found.latencies_s, 0.95),
         found.in_flight_most,
-        _most_within([arrival.at_s for arrival in provider.arrivals], 1.0),
+        _most_within(provider.arrivals, 1.0),
     )
 
 

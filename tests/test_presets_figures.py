@@ -201,15 +201,6 @@ def test_the_stages_take_as_many_tokens_as_the_document_says() -> None:
     assert 66_000 < max(totals) <= 69_000
 
 
-def test_the_stages_are_drawn_anew_for_every_seed_and_their_user_knows_the_middle() -> None:
-    preset = WORKLOADS["stages"]
-    drawn = [preset.draw(seed) for seed in (1, 2)]
-    assert drawn[0].calls != drawn[1].calls
-    assert drawn[0].graph.tasks == drawn[1].graph.tasks
-    expected = [task.calls[0].expected.output_tokens for task in drawn[0].graph.tasks]
-    assert expected == [1120, 480, 480, 1080]
-
-
 def test_at_peak_headway_that_has_learned_is_faster_than_one_by_one_and_than_four_at_once() -> None:
     ours = _row("peak", "headway+known")
     assert ours.makespan_s < 0.9 * _row("peak", "fixed:1").makespan_s
@@ -327,9 +318,3 @@ def test_who_has_seen_the_account_is_refused_nothing_and_no_slower(provider: str
 )  # fmt: skip
 def test_who_knows_nothing_cannot_know_what_others_took_before(provider: str, refused: int) -> None:
     assert _row(provider, "headway", (1,)).refused == refused
-
-
-def test_what_is_seen_is_what_is_left_and_not_what_is_configured() -> None:
-    """Half of the limit is gone: who is only told the limit runs into it."""
-    assert _row("launch-tokens", "headway+limits", (1,)).refused == 2
-    assert _row("launch-tokens", "headway+limits+seen", (1,)).refused == 0

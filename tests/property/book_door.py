@@ -8,7 +8,7 @@ from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.pacing.admission import Book, CallOutcome
 from headway.pacing.lane import Request
 from headway.pacing.memory import CallId
-from headway.sim.clients import SENT_AGAIN, ClientPortStatistics, Knock
+from headway.sim.clients import SENT_AGAIN, Knock
 from headway.sim.draw import uniform
 
 BYTES_PER_TOKEN = 4.3
@@ -68,7 +68,3 @@ class BookDoor:
         tally = Tally(round(used.input_tokens), 0.0, round(used.output_tokens))
         outcome = CallOutcome("used", tally, None, Reading(), self._dialect)
         return not self.book.settle(self._ids.pop(call_id), outcome, now)
-
-    def statistics(self) -> ClientPortStatistics:
-        in_flight = sum(lane.quota.in_flight for lane in self.book.lanes)
-        return ClientPortStatistics(len(self._ids) - in_flight, in_flight)

@@ -19,7 +19,7 @@ from headway.base.values import Limit, Resource
 from headway.report.bound import bound, held_end, reserved_end
 from headway.sim.account import Terms
 from headway.sim.audit import violations
-from headway.sim.provider import Accepted, Latency, Provider, ProviderSpec, SimulatedEnd
+from headway.sim.provider import Latency, Provider, ProviderSpec, SimulatedEnd
 from headway.sim.supply import lay_out, rules_of, season_of
 from tests.property.second_search import (
     Dice,
@@ -86,11 +86,11 @@ def play(one: Instance, starts: dict[int, float]) -> None:
     for step, call in enumerate(sorted(starts, key=lambda call: starts[call])):
         now = starts[call] + (step + 1) * STEP_S
         provider.advance(now)
-        assert isinstance(provider.submit(one.calls[call], now), Accepted)
+        assert provider.submit(one.calls[call], now) is None
         ends[call] = now + one.lengths[call]
     happened = provider.advance(max(ends.values()) + STEP_S)
     assert sum(isinstance(happening, SimulatedEnd) for happening in happened) > 0
-    assert provider.statistics().in_flight == 0
+    assert provider.in_flight == 0
     if not any(is_oversized(one, limit) for limit in one.limits):
         spans = [(ends[call] - one.lengths[call], ends[call]) for call in starts]
         assert violations(one.spec.terms, provider.account().log, 1e-6, spans) == []
@@ -153,7 +153,7 @@ def run(one: Instance) -> float:
         for place, call in enumerate(one.calls):
             if place not in sent and one.before[place] <= ended:
                 answer = provider.submit(call, now)
-                if isinstance(answer, Accepted):
+                if answer is None:
                     sent.add(place)
                 else:
                     soonest = min(soonest, answer.fault.retry_after_s or inf)

@@ -37,7 +37,8 @@ KNOWN_NAMES = [
     *(name for name, _ in headers("anthropic", [LimitReading("tokens", p, 1, 1, 1, 0.5)
       for p in (5 * HOUR_S, 7 * DAY_S)], 0.0, None)),
     *(name for name, _ in headers("openai", [LimitReading(r, MINUTE_S, 1, 1, 1)
-      for r in ("requests", "tokens", "tokens")], 0.0, 1.0)),
+      for r in ("requests", "tokens")], 0.0, 1.0)),
+    "x-ratelimit-limit-project-tokens", "x-ratelimit-remaining-project-tokens",
     *(name for name, _ in headers("cerebras", [LimitReading(r, p, 1, 1, 1)
       for r in ("requests", "tokens") for p in (MINUTE_S, HOUR_S, DAY_S)], 0.0, None)),
     "ratelimit", "ratelimit-policy", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",

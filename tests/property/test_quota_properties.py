@@ -101,7 +101,7 @@ def test_the_audit_sees_a_log_in_which_more_was_taken(resource: str) -> None:
         for line in log
     ]
     found = violations(BUSY.spec.terms, tampered, TOLERANCE, calls)
-    assert [violation.limit.resource for violation in found] == [resource]
+    assert [limit.resource for limit, _, _ in found] == [resource]
 
 
 def test_without_a_ceiling_more_than_half_is_used() -> None:

@@ -6,19 +6,14 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Charging, Limit, LimitReading
+from headway.base.values import Limit, LimitReading
 from headway.sim.account import (
     Acceleration,
-    AccountStatistics,
     Charge,
     Needs,
-    Shortage,
     SimulatedAccount,
-    Steepness,
-    SteepnessStatistics,
     Terms,
 )
-from headway.sim.draw import Neighbour
 
 SLOTS = Limit("concurrency", 2.0, 0.0, "gauge")
 
@@ -27,22 +22,14 @@ def _left(account: SimulatedAccount, now: float) -> list[float | None]:
     return [reading.remaining for reading in account.readings(now)]
 
 
-def test_a_call_needs_what_it_sends_and_one_of_everything_else() -> None:
-    needs = Needs(100.0, 20.0, 7.0)
-    assert [
-        needs.of("input"), needs.of("output"), needs.of("tokens"),
-        needs.of("spend"), needs.of("requests"), needs.of("concurrency"),
-    ] == [100.0, 20.0, 120.0, 7.0, 1.0, 1.0]  # fmt: skip
-
-
 def test_the_shortage_is_the_limit_that_holds_a_call_back_the_longest() -> None:
     account = SimulatedAccount(
         Terms((Limit("requests", 60.0), Limit("input", 600.0)), (Limit("spend", 60.0),)), 0.0
     )
     assert account.shortage(Needs(600.0, 1.0), 0.0) is None
     account.admit(Needs(600.0, 1.0, 60.0), 0.0, "1")
-    assert account.shortage(Needs(100.0, 1.0, 5.0), 0.0) == Shortage("input", 10.0)
-    assert account.shortage(Needs(100.0, 1.0, 30.0), 0.0) == Shortage("spend", 30.0)
+    assert account.shortage(Needs(100.0, 1.0, 5.0), 0.0) == ("input", 10.0)
+    assert account.shortage(Needs(100.0, 1.0, 30.0), 0.0) == ("spend", 30.0)
     assert account.shortage(Needs(0.0, 1.0), 0.0) is None
 
 
@@ -52,17 +39,7 @@ def test_a_hidden_limit_is_enforced_and_never_reported() -> None:
     account.admit(Needs(100.0, 1.0), 0.0, "1")
     found = account.shortage(Needs(50.0, 1.0), 0.0)
     assert found is not None
-    assert found.resource == "input"
-
-
-def test_a_slot_is_free_again_when_its_call_ends() -> None:
-    account = SimulatedAccount(Terms((SLOTS,)), 0.0)
-    needs = Needs(1.0, 1.0)
-    account.admit(needs, 0.0, "1")
-    account.admit(needs, 0.0, "2")
-    assert account.shortage(needs, 0.0) == Shortage("concurrency", inf)
-    account.finish(needs, 1.0, 3.0)
-    assert account.shortage(needs, 3.0) is None
+    assert found[0] == "input"
 
 
 def test_output_that_is_kept_does_not_come_back() -> None:
@@ -93,7 +70,6 @@ def test_reserved_output_is_charged_at_admission_and_what_was_not_used_comes_bac
         Charge("output", 0.0, 0.0, 400.0, "1"),
         Charge("output", 0.0, 0.0, -350.0, "refund"),
     ]
-    assert account.statistics() == AccountStatistics(4, 0.0, 0.0)
 
 
 def test_produced_output_is_charged_as_it_flows_and_nothing_comes_back() -> None:
@@ -118,28 +94,17 @@ def test_produced_output_is_charged_as_it_flows_and_nothing_comes_back() -> None
 def test_where_output_is_charged_as_produced_a_call_needs_room_for_one_token_of_it() -> None:
     account = SimulatedAccount(Terms((Limit("output", 60.0), Limit("tokens", 600.0))), 0.0)
     account.produce(60.0, 0.0, 0.0)
-    assert account.shortage(Needs(100.0, 4000.0), 0.0) == Shortage("output", 1.0)
+    assert account.shortage(Needs(100.0, 4000.0), 0.0) == ("output", 1.0)
     assert account.shortage(Needs(100.0, 4000.0), 1.0) is None
     account.admit(Needs(600.0, 4000.0), 6.0, "1")
-    assert account.shortage(Needs(0.0, 4000.0), 6.0) == Shortage("tokens", 6.1)
-
-
-@pytest.mark.parametrize(("charged", "left"), [(False, 60.0), (True, 58.0)])
-def test_refusals_are_charged_as_requests_where_failed_calls_count(
-    charged: bool, left: float
-) -> None:
-    limits = (Limit("requests", 60.0), Limit("input", 600.0))
-    account = SimulatedAccount(Terms(limits, refusals_charged=charged), 0.0)
-    account.refuse(0.0)
-    account.refuse(0.0)
-    assert _left(account, 0.0) == [left, 600.0]
+    assert account.shortage(Needs(0.0, 4000.0), 6.0) == ("tokens", 6.1)
 
 
 def test_a_charged_refusal_never_makes_a_debt() -> None:
     account = SimulatedAccount(Terms((Limit("requests", 60.0),), refusals_charged=True), 0.0)
     for _ in range(100):
         account.refuse(0.0)
-    assert account.shortage(Needs(0.0, 0.0), 0.0) == Shortage("requests", 1.0)
+    assert account.shortage(Needs(0.0, 0.0), 0.0) == ("requests", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +122,6 @@ def test_a_reading_says_when_the_limit_is_whole_again(limit: Limit, reset_s: flo
     at_s = 10.0
     left = 60.0 if limit.kind == "bucket" else 460.0
     assert account.readings(at_s) == (LimitReading("input", 60.0, 600.0, left, reset_s),)
-
-
-def test_a_debt_is_reported_as_nothing_left() -> None:
-    account = SimulatedAccount(Terms((Limit("input", 60.0),)), 0.0)
-    account.admit(Needs(90.0, 0.0), 0.0, "1")
-    assert account.readings(0.0) == (LimitReading("input", 60.0, 60.0, 0.0, 90.0),)
 
 
 @pytest.mark.parametrize("kind", ["bucket", "sliding", "fixed"])
@@ -187,21 +146,7 @@ def test_a_changed_limit_holds_from_its_time_on(kind: str) -> None:
     needs = Needs(0.0, 0.0)
     account.admit(needs, 30.0, "1")
     account.admit(needs, 30.0, "2")
-    assert account.shortage(needs, 30.0) == Shortage("concurrency", inf)
-
-
-def test_a_neighbour_lives_on_the_account_at_its_own_ticks() -> None:
-    account = SimulatedAccount(Terms((Limit("input", 600.0),), neighbour=Neighbour(share=0.4)), 0.0)
-    assert account.next_change_s(0.0) == 0.0
-    account.advance(0.0)
-    assert account.next_change_s(0.0) == 1.0
-    account.advance(0.5)
-    account.advance(1.0)
-    assert account.log == [
-        Charge("input", 0.0, 0.0, 4.0, "neighbour"),
-        Charge("input", 1.0, 1.0, 4.0, "neighbour"),
-    ]
-    assert account.statistics() == AccountStatistics(2, 0.8, 0.8)
+    assert account.shortage(needs, 30.0) == ("concurrency", inf)
 
 
 def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
@@ -209,43 +154,14 @@ def test_too_sharp_a_rise_is_refused_until_the_window_ends() -> None:
     account = SimulatedAccount(Terms((Limit("requests", 2.0),), acceleration=rule), 0.0)
     needs = Needs(80.0, 0.0)
     account.admit(needs, 0.0, "1")
-    assert account.shortage(needs, 1.0) == Shortage("input", 10.0)
+    assert account.shortage(needs, 1.0) == ("input", 10.0)
     assert account.shortage(Needs(20.0, 0.0), 1.0) is None
     assert account.shortage(needs, 10.0) is None
     account.admit(needs, 10.0, "2")
     full = account.shortage(needs, 11.0)
     assert full is not None
-    assert full.resource == "requests"
-    assert full.until_s == pytest.approx(30.0)
-
-
-def test_a_window_may_take_twice_the_best_before_it() -> None:
-    steepness = Steepness(Acceleration("input", floor=10.0), 0.0)
-    first = Needs(50.0, 0.0)
-    assert steepness.shortage(first, 0.0) is None
-    steepness.admit(first, 0.0)
-    steepness.admit(first, 12.0)
-    assert steepness.statistics() == SteepnessStatistics(50.0, 50.0)
-    assert steepness.shortage(first, 13.0) is None
-    assert steepness.shortage(Needs(51.0, 0.0), 13.0) == Shortage("input", 22.0)
-    assert repr(steepness) == "<Steepness 50 after 50>"
-
-
-@pytest.mark.parametrize("charging", ["reserved", "produced"])
-def test_an_account_without_limits_takes_everything(charging: Charging) -> None:
-    account = SimulatedAccount(Terms(charging=charging), 0.0)
-    needs = Needs(1e9, 1e9)
-    assert account.shortage(needs, 0.0) is None
-    account.admit(needs, 0.0, "1")
-    account.produce(5.0, 0.0, 1.0)
-    account.finish(needs, 5.0, 1.0)
-    assert account.readings(1.0) == ()
-    assert sum(line.amount for line in account.log if line.resource == "output") == 5.0
-
-
-def test_an_account_shows_its_limits() -> None:
-    account = SimulatedAccount(Terms((Limit("input", 60.0), SLOTS)), 0.0)
-    assert repr(account) == "<Account input/60s <Bucket 60/60 +1.00/s>, concurrency <Gauge 0/2>>"
+    assert full[0] == "requests"
+    assert full[1] == pytest.approx(30.0)
 
 
 def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -> None:
@@ -254,17 +170,6 @@ def test_a_stream_across_a_boundary_counts_in_each_fixed_window_for_its_part() -
     assert _left(account, 65.0) == [550.0]
     account.produce(50.0, 65.0, 70.0)
     assert _left(account, 70.0) == [500.0]
-
-
-def test_spend_and_charged_refusals_are_written_to_the_log() -> None:
-    limits = (Limit("spend", 100.0), Limit("requests", 60.0))
-    account = SimulatedAccount(Terms(limits, refusals_charged=True), 0.0)
-    account.admit(Needs(0.0, 0.0, 40.0), 0.0, "1")
-    account.refuse(1.0)
-    assert account.log[-2:] == [
-        Charge("spend", 0.0, 0.0, 40.0, "1"),
-        Charge("requests", 1.0, 1.0, 1.0, "refusal"),
-    ]
 
 
 @pytest.mark.parametrize(("opened_s", "limit"), [(0.0, 1200.0), (10.0, 300.0), (20.0, 300.0)])

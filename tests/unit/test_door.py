@@ -20,7 +20,6 @@ from headway.sim.clients import (
     Cubic,
     Knock,
     PacedDoor,
-    RetryRule,
     UnpacedDoor,
 )
 
@@ -67,7 +66,6 @@ def test_a_paced_door_keeps_what_was_turned_away(kind: FaultKind) -> None:
     _knocked(door, 1)
     door.open(0.0)
     assert door.refused(1, Fault(kind), Reading(), 0.0)
-    assert (door.statistics().waiting, door.statistics().in_flight) == (1, 0)
     now, sent = 0.0, door.open(0.0)
     while not sent:
         now = door.next_s()
@@ -82,44 +80,7 @@ def test_a_paced_door_gives_up_what_waiting_does_not_mend(kind: FaultKind) -> No
     _knocked(door, 1)
     door.open(0.0)
     assert not door.refused(1, Fault(kind), Reading(), 0.0)
-    assert (door.statistics().waiting, door.statistics().in_flight) == (0, 0)
-
-
-def test_a_paced_door_settles_what_ended_and_learns_its_length() -> None:
-    door = _paced()
-    _knocked(door, 1)
-    door.open(0.0)
-    door.first_byte(1, Reading(), 1.0)
-    door.progress(1, 25.0, 1.5)
-    assert door.statistics().in_flight == 1
-    assert not door.ended(1, USED, None, 2.0)
-    assert door.statistics().in_flight == 0
-    door.knock(_knock(2), 2.0)
-    assert door.open(2.0) == [2]
-
-
-def test_a_paced_door_hands_on_what_it_sees_of_an_answer() -> None:
-    lengths = OutputLength()
-    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
-    _knocked(door, 1)
-    door.open(0.0)
-    door.first_byte(1, Reading(), 1.5)
-    door.progress(1, 5000.0, 6.5)
-    tempo = door.quota.belief.tempo
-    assert (tempo.first_byte_s, tempo.per_token_s) == pytest.approx((1.5, 0.001))
-    unseen = OutputLength()
-    unseen.started(1, "kind", 100.0)
-    assert lengths.expect("kind", 100.0, 1e4) > unseen.expect("kind", 100.0, 1e4)
-
-
-def test_a_paced_door_expects_what_earlier_answers_were_like() -> None:
-    lengths = OutputLength()
-    door = PacedDoor(Quota(QuotaConfig(), 0.0), lengths)
-    for call_id in range(1, 40):
-        door.knock(_knock(call_id), 0.0)
-        assert door.open(0.0) == [call_id]
-        door.ended(call_id, USED, None, 0.0)
-    assert lengths.expect("kind", 100.0, 200.0) == pytest.approx(50.0, rel=0.2)
+    assert door.open(1e6) == []
 
 
 def test_a_paced_door_learns_no_length_from_a_broken_answer() -> None:
@@ -140,15 +101,7 @@ def test_a_paced_door_sends_a_lost_call_again_so_often_and_no_more() -> None:
         assert door.open(float(now)) == [1]
         kept.append(door.ended(1, USED, Fault("broken"), now + 0.5))
     assert kept == [True] * LOSSES_MAX + [False]
-    assert (door.statistics().waiting, door.statistics().in_flight) == (0, 0)
-
-
-def test_an_unpaced_door_opens_for_everybody() -> None:
-    door = UnpacedDoor(SDK, 1)
-    _knocked(door, 100)
-    assert door.open(0.0) == list(range(1, 101))
-    assert door.next_s() == inf
-    assert door.statistics().in_flight == 100
+    assert door.open(1e6) == []
 
 
 def test_an_unpaced_client_waits_as_long_as_it_is_told() -> None:
@@ -156,7 +109,6 @@ def test_an_unpaced_client_waits_as_long_as_it_is_told() -> None:
     _knocked(door, 1)
     door.open(0.0)
     assert door.refused(1, RATE, Reading(), 10.0)
-    assert door.statistics().waiting == 1
     assert door.next_s() == 13.0
     assert door.open(12.9) == []
     assert door.open(13.0) == [1]
@@ -170,7 +122,7 @@ def test_an_unpaced_client_gives_up_after_its_retries() -> None:
         assert door.open(now) == [1]
         kept.append(door.refused(1, Fault("server"), Reading(), now))
     assert kept == [True, True, False]
-    assert door.statistics().waiting == door.statistics().in_flight == 0
+    assert door.next_s() == inf
 
 
 @pytest.mark.parametrize("kind", ["request", "spend_cap", "billing"])
@@ -179,17 +131,6 @@ def test_an_unpaced_client_does_not_repeat_what_stays_wrong(kind: FaultKind) -> 
     _knocked(door, 1)
     door.open(0.0)
     assert not door.refused(1, Fault(kind), Reading(), 0.0)
-
-
-def test_an_unpaced_client_repeats_what_broke_off_and_not_what_is_whole() -> None:
-    door = UnpacedDoor(SDK, 1)
-    _knocked(door, 2)
-    door.open(0.0)
-    door.first_byte(1, Reading(), 1.0)
-    door.progress(1, 10.0, 1.2)
-    assert door.ended(1, USED, Fault("broken"), 2.0)
-    assert not door.ended(2, USED, None, 2.0)
-    assert door.open(60.0) == [1]
 
 
 def test_delays_double_up_to_a_maximum_and_jitter_takes_a_part_off() -> None:
@@ -202,23 +143,6 @@ def test_delays_double_up_to_a_maximum_and_jitter_takes_a_part_off() -> None:
 def test_an_aggressive_client_takes_no_advice_and_doubles_without_end() -> None:
     assert [AGGRESSIVE.delay_s(tries, RATE, 0.9) for tries in (1, 2, 11)] == [1.0, 2.0, 1024.0]
     assert AGGRESSIVE.delay_s(1_000_000, RATE, 0.9) < inf
-
-
-def test_jitter_differs_between_calls_and_not_between_rehearsals() -> None:
-    def delays(seed: int) -> list[float]:
-        door = UnpacedDoor(RetryRule(5), seed)
-        _knocked(door, 3)
-        at: list[float] = []
-        for call_id in door.open(0.0):
-            door.refused(call_id, Fault("server"), Reading(), 0.0)
-        while door.statistics().waiting:
-            at.append(door.next_s())
-            door.open(at[-1])
-        return at
-
-    assert delays(1) == delays(1)
-    assert delays(1) != delays(2)
-    assert len(set(delays(1))) == 3
 
 
 @pytest.mark.parametrize("gate", [Aimd(2.0), Cubic(2.0)])
@@ -245,9 +169,3 @@ def test_a_gate_learns_from_refusals_and_not_from_other_faults() -> None:
     assert gate.limit == 4.0
     door.refused(3, Fault("overload"), Reading(), 0.0)
     assert gate.limit == 2.0
-
-
-def test_a_gate_never_shuts() -> None:
-    door = UnpacedDoor(SDK, 1, Aimd(0.5))
-    _knocked(door, 2)
-    assert door.open(0.0) == [1]

@@ -15,8 +15,6 @@ from headway.base.values import Limit
 from headway.errors import BadPresetError, HeadwayError, UnknownPresetError
 from headway.sim.preset_file import NOT_READ, find_provider, find_workload
 from headway.sim.presets import PROVIDERS, WORKLOADS
-from headway.sim.provider import ProviderSpec
-from headway.sim.rehearsal import WorkloadSpec
 
 Write = Callable[..., str]
 
@@ -72,14 +70,6 @@ def test_presets_fit_together() -> None:
         assert len(about) <= 100
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_every_workload_can_be_drawn(name: str) -> None:
-    preset = WORKLOADS[name]
-    drawn = preset.draw(1)
-    assert len(drawn.calls) == len(preset.labels) == len(drawn.graph.tasks)
-    assert preset.draw(1).calls == drawn.calls
-
-
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_provider_can_be_written_as_a_file(name: str, write: Write) -> None:
     spec = PROVIDERS[name].spec
@@ -132,19 +122,6 @@ def test_concurrency_is_a_gauge_without_saying_so(write: Write) -> None:
     assert find_provider(write(content)).spec.terms.limits == (
         Limit("concurrency", 4, 0.0, "gauge"),
     )
-
-
-def test_a_file_needs_no_suffix_if_it_is_there(write: Write) -> None:
-    assert find_workload(write("tasks: 3", "work")).spec == WorkloadSpec("work", 3)
-
-
-def test_a_byte_order_mark_is_no_content(write: Write) -> None:
-    assert find_provider(write("\N{BOM}name: x")).spec == ProviderSpec("x")
-
-
-def test_names_of_agents_may_be_in_any_script(write: Write) -> None:
-    content = "agents: [{name: レビュー}, {name: 結合, needs: [レビュー]}]"
-    assert find_workload(write(content)).labels == ("レビュー", "結合")
 
 
 def test_an_unknown_preset_names_the_nearest_one() -> None:

@@ -12,15 +12,12 @@ from headway.base.values import Charging, Fault, Limit
 from headway.sim.account import Needs, SimulatedAccount, Terms
 from headway.sim.draw import Neighbour
 from headway.sim.provider import (
-    Accepted,
-    Arrival,
     FaultModel,
     FirstByte,
     Happening,
     Latency,
     Provider,
     ProviderSpec,
-    ProviderStatistics,
     Refused,
     SimulatedCall,
     SimulatedEnd,
@@ -58,7 +55,7 @@ def _ends(lived: list[tuple[float, Happening]]) -> dict[int, float]:
     return {it.call_id: at for at, it in lived if isinstance(it, SimulatedEnd)}
 
 
-def _refusal(answer: Accepted | Refused) -> Fault:
+def _refusal(answer: Refused | None) -> Fault:
     assert isinstance(answer, Refused)
     assert answer.reading.retry_after_s == answer.fault.retry_after_s
     return answer.fault
@@ -66,16 +63,15 @@ def _refusal(answer: Accepted | Refused) -> Fault:
 
 def test_a_call_alone_answers_and_ends_at_the_providers_pace() -> None:
     provider = _provider(Limit("input", 600.0))
-    assert provider.submit(_call(1), 0.0) == Accepted()
-    assert repr(provider) == "<Provider fake 1 in flight at 0.0s>"
+    assert provider.submit(_call(1), 0.0) is None
+    assert provider.in_flight == 1
     (begun_s, first), (ended_s, ended) = _live(provider)
     assert isinstance(first, FirstByte)
     assert first.reading.limits[0].remaining == 500.0
     assert ended == SimulatedEnd(1, 100.0, 10.0)
     assert (begun_s, ended_s) == pytest.approx((1.0, 2.0))
     assert BRISK.work_s(10.0) == pytest.approx(2.0)
-    assert provider.statistics() == ProviderStatistics(0, 1, 0)
-    assert provider.arrivals == [Arrival(0.0, "", 1, None)]
+    assert (provider.in_flight, provider.arrivals) == (0, [0.0])
 
 
 def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
@@ -88,13 +84,6 @@ def test_two_calls_take_as_long_as_the_scalability_law_says() -> None:
     assert _ends(_live(provider)) == pytest.approx({1: 3.4, 2: 3.4})
 
 
-def test_a_call_left_alone_goes_on_at_its_full_speed() -> None:
-    provider = _provider(latency=Latency(1.0, 0.1, sigma=1.0))
-    provider.submit(_call(1, 0.0), 0.0)
-    provider.submit(_call(2, 10.0), 0.0)
-    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 2: 3.0})
-
-
 def test_other_customers_congest_and_use_none_of_our_limits() -> None:
     provider = _provider(
         Limit("requests", 60.0), latency=Latency(1.0, 0.1, sigma=0.5, background=2)
@@ -102,12 +91,6 @@ def test_other_customers_congest_and_use_none_of_our_limits() -> None:
     provider.submit(_call(1), 0.0)
     assert provider.account().readings(0.0)[0].remaining == 59.0
     assert _ends(_live(provider)) == pytest.approx({1: 4.0})
-
-
-def test_luck_stretches_the_first_byte_and_not_the_stream() -> None:
-    provider = _provider()
-    provider.submit(SimulatedCall(1, 100.0, 10.0, 50.0, luck=3.0), 0.0)
-    assert [at for at, _ in _live(provider)] == pytest.approx([3.0, 4.0])
 
 
 def test_streams_show_every_tenth_token_to_the_hundredth_and_then_as_they_double() -> None:
@@ -125,10 +108,8 @@ def test_a_refusal_names_its_limit_and_how_long_it_holds() -> None:
     provider.advance(4.0)
     fault = _refusal(provider.submit(_call(2), 4.0))
     assert fault == Fault("rate", "requests", 6.0, "rate limit")
-    assert provider.arrivals[-1] == Arrival(4.0, "", 2, "requests")
-    assert provider.statistics() == ProviderStatistics(0, 1, 1)
     provider.advance(10.0)
-    assert provider.submit(_call(2), 10.0) == Accepted()
+    assert provider.submit(_call(2), 10.0) is None
 
 
 def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
@@ -137,29 +118,7 @@ def test_a_full_gauge_cannot_say_when_there_is_a_slot() -> None:
     fault = _refusal(provider.submit(_call(2), 0.0))
     assert fault == Fault("concurrency", "concurrency", None, "concurrency limit")
     _live(provider)
-    assert provider.submit(_call(2), 2.0) == Accepted()
-
-
-def test_spend_is_refused_as_a_cap() -> None:
-    provider = _provider(Limit("spend", 100.0, 3600.0, "fixed"))
-    provider.submit(SimulatedCall(1, 1.0, 1.0, 1.0, spend_microusd=100.0), 0.0)
-    fault = _refusal(provider.submit(SimulatedCall(2, 1.0, 1.0, 1.0, spend_microusd=1.0), 0.0))
-    assert (fault.kind, fault.retry_after_s) == ("spend_cap", 3600.0)
-
-
-def test_a_misleading_provider_says_a_minute_for_everything() -> None:
-    slots = Limit("concurrency", 1.0, 0.0, "gauge")
-    provider = _provider(slots, faults=FaultModel(retry_after="misleading"))
-    provider.submit(_call(1), 0.0)
-    assert _refusal(provider.submit(_call(2), 0.0)).retry_after_s == 60.0
-
-
-def test_a_silent_provider_says_neither_which_limit_nor_how_long() -> None:
-    provider = _provider(Limit("input", 100.0), faults=FaultModel(retry_after="none"))
-    provider.submit(_call(1), 0.0)
-    fault = _refusal(provider.submit(_call(2), 0.0))
-    assert fault == Fault("rate", None, None, "too many requests")
-    assert provider.arrivals[-1].refused_for == "rate"
+    assert provider.submit(_call(2), 2.0) is None
 
 
 def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None:
@@ -168,7 +127,7 @@ def test_an_outage_refuses_every_call_from_its_begin_to_before_its_end() -> None
     for number, now in enumerate((4.9, 5.0, 9.9, 10.0)):
         provider.advance(now)
         answers.append(provider.submit(_call(number), now))
-    assert [type(answer) for answer in answers] == [Accepted, Refused, Refused, Accepted]
+    assert [answer is None for answer in answers] == [True, False, False, True]
     assert _refusal(answers[1]).kind == "overload"
 
 
@@ -185,7 +144,7 @@ def test_a_share_of_calls_fails_and_a_limit_comes_first() -> None:
 
 def test_a_broken_stream_begins_and_ends_early_with_a_fault() -> None:
     provider = _provider(faults=FaultModel(share=1.0, kinds=("broken",)))
-    assert provider.submit(_call(1, 1000.0), 0.0) == Accepted()
+    assert provider.submit(_call(1, 1000.0), 0.0) is None
     (_, first), (ended_s, ended) = _live(provider)
     assert isinstance(first, FirstByte)
     assert isinstance(ended, SimulatedEnd)
@@ -197,12 +156,12 @@ def test_a_broken_stream_begins_and_ends_early_with_a_fault() -> None:
 def test_a_call_that_hangs_keeps_its_slot_until_the_caller_hangs_up() -> None:
     slots = Limit("concurrency", 1.0, 0.0, "gauge")
     provider = _provider(slots, faults=FaultModel(hang_share=1.0))
-    assert provider.submit(_call(1), 0.0) == Accepted()
+    assert provider.submit(_call(1), 0.0) is None
     assert provider.next_s() == inf
     assert provider.advance(1000.0) == []
     assert _refusal(provider.submit(_call(2), 1000.0)).kind == "concurrency"
     assert provider.cancel(1, 1000.0) == SimulatedEnd(1, 100.0, 0.0, Fault("timeout"))
-    assert provider.submit(_call(2), 1000.0) == Accepted()
+    assert provider.submit(_call(2), 1000.0) is None
 
 
 def test_what_a_cancelled_stream_produced_stays_charged() -> None:
@@ -218,50 +177,11 @@ def test_what_a_cancelled_stream_produced_stays_charged() -> None:
     assert provider.account().readings(30.0)[0].remaining == pytest.approx(580.0)
 
 
-def test_a_cancelled_reservation_comes_back_but_for_what_was_produced() -> None:
-    provider = _provider(Limit("output", 600.0, 60.0, "sliding"), charging="reserved")
-    provider.submit(_call(1, 40.0), 0.0)
-    assert provider.account().readings(0.0)[0].remaining == 550.0
-    _live(provider, 3.0)
-    provider.cancel(1, 3.0)
-    assert provider.account().readings(3.0)[0].remaining == pytest.approx(580.0)
-
-
-def test_a_call_cancelled_before_its_first_byte_produced_nothing_and_disturbs_nobody() -> None:
-    provider = _provider()
-    for number in (1, 2, 3):
-        provider.submit(_call(number), 0.0)
-    assert provider.cancel(2, 0.5) == SimulatedEnd(2, 100.0, 0.0, Fault("timeout"))
-    assert _ends(_live(provider)) == pytest.approx({1: 2.0, 3: 2.0})
-
-
-def test_a_call_sent_again_under_its_own_id_is_served_from_its_new_start() -> None:
-    provider = _provider()
-    provider.submit(_call(1), 0.0)
-    provider.cancel(1, 0.5)
-    provider.submit(_call(1), 0.6)
-    assert [at for at, _ in _live(provider)] == pytest.approx([1.6, 2.6])
-
-
-def test_output_drains_from_the_bucket_while_streams_flow() -> None:
-    provider = _provider(Limit("output", 300.0))
-    provider.submit(_call(1, 20.0), 0.0)
-    provider.submit(_call(2, 20.0), 0.0)
-    provider.advance(1.0)
-    provider.advance(2.0)
-    assert provider.account().readings(2.0)[0].remaining == pytest.approx(285.0)
-    provider.advance(3.0)
-    assert provider.account().readings(3.0)[0].remaining == pytest.approx(270.0)
-    provider.advance(5.0)
-    assert provider.account().readings(5.0)[0].remaining == pytest.approx(280.0)
-
-
 def test_each_key_has_its_own_account_and_all_share_one_speed() -> None:
     provider = _provider(Limit("requests", 1.0), latency=Latency(1.0, 0.1, sigma=1.0))
-    assert provider.submit(_call(1), 0.0, "a") == Accepted()
-    assert provider.submit(_call(2), 0.0, "b") == Accepted()
+    assert provider.submit(_call(1), 0.0, "a") is None
+    assert provider.submit(_call(2), 0.0, "b") is None
     assert isinstance(provider.submit(_call(3), 0.0, "a"), Refused)
-    assert [arrival.key for arrival in provider.arrivals] == ["a", "b", "a"]
     assert _ends(_live(provider)) == pytest.approx({1: 4.0, 2: 4.0})
     assert provider.account("a") is not provider.account("b")
     produced = [line for line in provider.account("a").log if line.resource == "output"]
@@ -310,14 +230,9 @@ def test_what_was_used_of_a_limit_before_the_start_is_missing_from_it() -> None:
     account = SimulatedAccount(Terms(limits, used=used), 0.0)
     told = {one.resource: one.remaining for one in account.readings(0.0)}
     assert told == {"requests": 60.0, "input": 100.0}
-    short = account.shortage(Needs(200.0, 0.0), 0.0)
-    assert short is not None
     # Ten tokens a second flow in: 100 more are there after ten seconds.
-    assert short.resource == "input"
-    assert short.until_s == pytest.approx(10.0)
+    assert account.shortage(Needs(200.0, 0.0), 0.0) == ("input", 10.0)
     account.admit(Needs(50.0, 0.0), 0.0, "us")
-    full = account.shortage(Needs(1.0, 0.0), 0.0)
-    assert full is not None
-    assert full.resource == "concurrency"
-    # It is no charge of this log: nobody made it since the start.
+    assert account.shortage(Needs(1.0, 0.0), 0.0) == ("concurrency", inf)
+    # It is no charge of this log: it was made before the start.
     assert all(charge.amount != 500.0 for charge in account.log)

@@ -8,17 +8,12 @@ from math import inf
 
 import pytest
 
-from headway.base.values import Amounts, Demand, Limit, Reading
+from headway.base.values import Amounts, Demand, Limit
 from headway.engine.events import (
-    CallAdmitted,
-    CallWaited,
-    RunBegan,
     RunFinished,
     TaskDelayed,
     TaskFailed,
-    TaskFinished,
     TaskSkipped,
-    TaskStarted,
 )
 from headway.engine.state import Rules
 from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
@@ -29,16 +24,13 @@ from headway.pacing.quota import Quota
 from headway.plans.graph import Graph, Task
 from headway.sim import rehearsal
 from headway.sim.account import Terms
-from headway.sim.clients import PATIENT, SDK, ClientPort, Knock, PacedDoor, RetryRule, UnpacedDoor
+from headway.sim.clients import PATIENT, SDK, ClientPort, PacedDoor, RetryRule, UnpacedDoor
 from headway.sim.draw import Neighbour
-from headway.sim.provider import FaultModel, Latency, Provider, ProviderSpec, SimulatedCall
+from headway.sim.provider import FaultModel, Provider, ProviderSpec, SimulatedCall
 from headway.sim.rehearsal import (
-    HORIZON_S,
     Rehearsal,
     RehearsalSetup,
     Rehearsed,
-    Scores,
-    ScoresStatistics,
     Workload,
     WorkloadSpec,
     draw_workload,
@@ -97,89 +89,6 @@ def test_a_paced_run_against_an_idle_provider_is_not_slower_than_its_width() -> 
     assert result.makespan_s <= 2 * CALL_S + 1e-6
 
 
-class ListeningDoor(UnpacedDoor):
-    """An unpaced door that keeps what it is told."""
-
-    __slots__ = ("heard", "keys")
-
-    def __init__(self) -> None:
-        super().__init__(PATIENT, 1)
-        self.heard: list[tuple[float, float, Reading | None]] = []
-        self.keys: list[tuple[float, ...]] = []
-
-    def knock(self, knock: Knock, now: float) -> None:
-        self.keys.append(knock.key)
-        super().knock(knock, now)
-
-    def first_byte(self, call_id: int, reading: Reading, now: float) -> None:
-        self.heard.append((now, 0.0, reading))
-
-    def progress(self, call_id: int, output_tokens: float, now: float) -> None:
-        self.heard.append((now, output_tokens, None))
-
-
-def test_first_bytes_and_progress_reach_the_door_when_they_come() -> None:
-    spec = ProviderSpec("spoken", Terms((Limit("requests", 60.0),)))
-    door = ListeningDoor()
-    _run(_setup(spec, workload=replace(PLAIN, tasks=1), door=door))
-    (first_s, _, reading), *pieces = door.heard
-    assert first_s == pytest.approx(1.0)
-    assert reading is not None
-    assert [(told.limit, told.remaining) for told in reading.limits] == [(60.0, 59.0)]
-    assert pieces[0][:2] == pytest.approx((1.2, 10.0))
-    assert [tokens for _, tokens, _ in pieces] == sorted({tokens for _, tokens, _ in pieces})
-
-
-def test_calls_of_started_tasks_are_more_urgent_than_those_of_new_ones() -> None:
-    door = ListeningDoor()
-    _run(_setup(strategy=Fixed(1), workload=replace(PLAIN, tasks=2, calls=3), door=door))
-    assert [key[0] for key in door.keys] == [1.0, 0.0, 0.0] * 2
-
-
-def test_the_longest_way_to_the_end_is_the_most_urgent() -> None:
-    door = ListeningDoor()
-    shape = WorkloadSpec("diamond", 9, shape="diamond")
-    _run(_setup(strategy=Adaptive(), workload=shape, door=door))
-    first, *leaves = door.keys[:6]
-    assert all(first < leaf for leaf in leaves)
-
-
-def test_the_engine_is_told_when_a_call_waits_and_when_it_is_admitted() -> None:
-    result = _run(_setup(workload=replace(PLAIN, tasks=1, calls=2)))
-    assert [type(event) for event in result.events] == [
-        RunBegan, TaskStarted, CallAdmitted, CallWaited, CallAdmitted, TaskFinished, RunFinished,
-    ]  # fmt: skip
-
-
-def test_after_a_broken_answer_a_call_waits_to_be_sent_again() -> None:
-    spec = ProviderSpec("breaking", faults=FaultModel(share=1.0, kinds=("broken",)))
-    result = _run(_setup(spec, workload=replace(PLAIN, tasks=1), door=UnpacedDoor(SDK, 1)))
-    kinds = [span.kind for span in result.spans]
-    assert kinds[:5] == ["busy", "provider", "busy", "provider", "busy"]
-
-
-def test_what_is_used_is_counted_at_the_providers_side() -> None:
-    result = _run(_setup())
-    assert result.used_tokens == 6 * 2400.0
-    assert result.wasted_tokens == 0.0
-    assert [call for call in result.calls if call != pytest.approx((0.0, CALL_S))] == []
-    assert len(result.calls) == 6
-
-
-def test_a_task_makes_its_calls_one_after_another() -> None:
-    setup = _setup(workload=replace(PLAIN, tasks=2, calls=3))
-    result = _run(setup)
-    assert result.makespan_s == pytest.approx(3 * CALL_S)
-    assert len(result.calls) == 6
-    assert _ended_once(setup, result)
-
-
-def test_a_chain_takes_as_long_as_its_links() -> None:
-    setup = _setup(workload=WorkloadSpec("diamond", 9, shape="diamond"))
-    result = _run(setup)
-    assert result.makespan_s == pytest.approx(4 * CALL_S)
-
-
 def test_spans_cover_every_tasks_time_without_gaps() -> None:
     spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
     setup = _setup(spec)
@@ -194,14 +103,6 @@ def test_spans_cover_every_tasks_time_without_gaps() -> None:
             assert before.to_s == after.from_s
 
 
-def test_waiting_for_a_permit_is_waiting_here() -> None:
-    spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
-    result = _run(_setup(spec, Adaptive(), door=_paced(spec)))
-    assert result.failed == 0
-    waited = sum(span.to_s - span.from_s for span in result.spans if span.kind == "here")
-    assert waited > CALL_S
-
-
 def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     spec = ProviderSpec("small", Terms((Limit("concurrency", 2.0, 0.0, "gauge"),)))
     setup = _setup(spec)
@@ -209,7 +110,6 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
     assert result.refused > 0
     assert result.failed == 0
     assert result.in_flight_most == 2
-    assert result.refused == setup.provider.statistics().refused
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai", "gemini", "plain"])
@@ -233,14 +133,6 @@ def test_a_door_that_gives_up_leaves_the_rest_to_the_engine() -> None:
     assert result.failed == sum(not time.done for time in result.tasks)
 
 
-def test_a_task_that_was_tried_twice_has_one_time_from_its_first_start() -> None:
-    spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, 0.5),)))
-    result = _run(_setup(spec, door=UnpacedDoor(NO_RETRIES, 1)))
-    assert result.refused == 6
-    assert [(time.began_s, time.done) for time in result.tasks] == [(0.0, True)] * 6
-    assert result.makespan_s == pytest.approx(1.0 + CALL_S)
-
-
 def test_what_needs_a_failed_task_counts_as_failed_and_has_no_time() -> None:
     spec = ProviderSpec("down", faults=FaultModel(outages=((0.0, inf),)))
     shape = WorkloadSpec("diamond", 9, shape="diamond")
@@ -262,11 +154,6 @@ def test_a_call_that_takes_too_long_is_given_up_and_its_tokens_are_lost() -> Non
     assert result.wasted_tokens == result.used_tokens == pytest.approx(24 * 2200.0)
 
 
-def test_a_call_that_ends_in_time_is_not_given_up() -> None:
-    result = _run(replace(_setup(), timeout_s=CALL_S + 0.1, stall_s=1.1))
-    assert (result.failed, result.timeouts) == (0, 0)
-
-
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     door: ClientPort = _paced(HANGING) if paced else UnpacedDoor(NO_RETRIES, 1)
@@ -278,29 +165,6 @@ def test_a_call_whose_first_byte_does_not_come_is_given_up(paced: bool) -> None:
     ended = [event for event in result.events if isinstance(event, TaskFailed)]
     assert {event.fault.kind for event in ended} == {"timeout"}
     assert all(to_s - from_s == 5.0 for from_s, to_s in result.calls)
-
-
-def test_a_run_outlives_calls_that_hang() -> None:
-    spec = ProviderSpec("flaky", faults=FaultModel(hang_share=0.3))
-    setup = replace(_setup(spec, workload=replace(PLAIN, tasks=20)), stall_s=2.0)
-    result = _run(setup)
-    assert result.failed == 0
-    assert result.timeouts > 0
-    assert len(result.latencies_s) == 20
-    assert result.makespan_s < 60.0
-
-
-def test_an_answer_that_has_begun_does_not_stall() -> None:
-    slow = ProviderSpec("slow", latency=Latency(1.0, 0.2))
-    result = _run(replace(_setup(slow), stall_s=2.0))
-    assert result.timeouts == 0
-    assert result.makespan_s == pytest.approx(81.0)
-
-
-def test_a_stall_is_noticed_before_a_timeout() -> None:
-    setup = _setup(HANGING, door=UnpacedDoor(NO_RETRIES, 1))
-    result = _run(replace(setup, rules=Rules(AllAtOnce(), 0), timeout_s=30.0, stall_s=5.0))
-    assert result.makespan_s == 5.0
 
 
 def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
@@ -323,19 +187,12 @@ def test_a_run_whose_calls_hang_for_ever_has_no_end() -> None:
     assert result.events == []
 
 
-def test_a_run_that_outlasts_the_horizon_is_cut_off() -> None:
-    glacial = ProviderSpec("glacial", latency=Latency(HORIZON_S))
-    result = _run(_setup(glacial))
-    assert result.makespan_s == inf
-    assert result.failed == 6
-
-
 def test_a_run_without_progress_is_cut_off() -> None:
     spec = ProviderSpec("hopeless", Terms((Limit("concurrency", 0.0, 0.0, "gauge"),)))
     hasty = UnpacedDoor(RetryRule(1_000_000, first_s=0.0, obeys_retry_after=False), 1)
-    loop = Rehearsal(replace(_setup(spec, door=hasty), steps_max=100))
-    assert loop.run().makespan_s == inf
-    assert loop.statistics().steps == 100
+    setup = replace(_setup(spec, door=hasty), steps_max=100)
+    assert Rehearsal(setup).run().makespan_s == inf
+    assert len(setup.provider.arrivals) <= 600
 
 
 def test_tries_that_are_all_in_vain_take_the_time_of_a_round_trip() -> None:
@@ -373,18 +230,6 @@ def test_a_task_without_calls_is_over_when_it_starts() -> None:
     ]
 
 
-def test_a_long_chain_of_tasks_without_calls_ends() -> None:
-    chain = [(), *((str(task),) for task in range(4999))]
-    result = _run(replace(_setup(), workload=_bare(chain, set())))
-    assert (result.makespan_s, result.failed) == (0.0, 0)
-    assert len(result.tasks) == 5000
-
-
-def test_an_empty_workload_is_over_at_once() -> None:
-    result = _run(replace(_setup(), workload=_bare([], set())))
-    assert (result.makespan_s, result.failed, result.tasks) == (0.0, 0, [])
-
-
 def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
     spec = ProviderSpec(
         "busy",
@@ -397,25 +242,6 @@ def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
     )
     assert first == second
     assert first.failed == 0
-
-
-def test_reasons_are_recorded_with_every_start() -> None:
-    result = _run(_setup(strategy=Waves(2)))
-    reasons = [event.reason for event in result.events if isinstance(event, TaskStarted)]
-    assert reasons == ["wave of 2"] * 6
-
-
-def test_a_rehearsal_tells_how_far_it_is() -> None:
-    loop = Rehearsal(_setup())
-    assert repr(loop) == "<Rehearsal at 0.0s, 0 calls>"
-    loop.run()
-    assert loop.statistics().at_s == pytest.approx(CALL_S)
-
-
-def test_a_tally_begins_with_nothing() -> None:
-    scores = Scores(keeps_events=False)
-    assert scores.statistics() == ScoresStatistics(tasks=0, calls=0, refused=0, timeouts=0)
-    assert repr(scores) == "<Scores 0 tasks, 0 calls>"
 
 
 def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = AllAtOnce()) -> Rehearsed:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import BadValueError
-from headway.sim.delivery import KINDS, Mischief, parse_kinds, parse_shares
+from headway.sim.delivery import draw_faults, parse_shares
 
 
 def test_shares_are_what_was_asked_for_and_the_same_for_the_same_seed() -> None:
-    mischief = parse_shares(["cut=10%", "500=0.2", "gzip=0.5"])
-    drawn = [mischief.drawn(7, number) for number in range(4000)]
-    assert drawn == [mischief.drawn(7, number) for number in range(4000)]
-    assert drawn != [mischief.drawn(8, number) for number in range(4000)]
+    shares = parse_shares(["cut=10%", "500=0.2", "gzip=0.5"])
+    drawn = [draw_faults(shares, 7, number) for number in range(4000)]
+    assert drawn == [draw_faults(shares, 7, number) for number in range(4000)]
+    assert drawn != [draw_faults(shares, 8, number) for number in range(4000)]
     for kind, share in (("cut", 0.1), ("500", 0.2), ("gzip", 0.5)):
         found = sum(kind in kinds for kinds in drawn) / len(drawn)
         assert found == pytest.approx(share, abs=0.03)
     assert not any("cut" in kinds and "500" in kinds for kinds in drawn)
-
-
-def test_no_share_draws_nothing_and_a_whole_share_draws_always() -> None:
-    assert Mischief().drawn(1, 1) == ()
-    assert all(parse_shares(["hang=1"]).drawn(1, number) == ("hang",) for number in range(100))
 
 
 @pytest.mark.parametrize("word", ["cut", "cut=", "cut=x", "cut=1.5", "cut=-1", "bang=0.1", "=1"])
@@ -33,9 +28,3 @@ def test_a_wrong_share_is_refused(word: str) -> None:
 def test_shares_of_more_than_everything_are_refused() -> None:
     with pytest.raises(BadValueError, match="more than 1"):
         parse_shares(["cut=0.6", "500=0.6"])
-
-
-def test_a_header_may_name_several_kinds() -> None:
-    assert parse_kinds("") == ()
-    assert parse_kinds("gzip, cut") == ("gzip", "cut")
-    assert all(parse_kinds(kind) == (kind,) for kind in KINDS)

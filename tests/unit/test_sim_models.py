@@ -185,7 +185,7 @@ def test_what_is_no_list_of_rules_is_refused(found: object) -> None:
 def test_a_script_file_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
     good.write_text("rules:\n  - answer: 'yes, {words}'\n", encoding="utf-8")
-    assert len(read_script(str(good)).rules) == 1
+    assert len(read_script(str(good))) == 1
     bad = tmp_path / "bad.yaml"
     bad.write_text("rules: [\n", encoding="utf-8")
     with pytest.raises(BadPresetError, match="not YAML"):

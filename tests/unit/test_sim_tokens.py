@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from json import dumps
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.sim.truth import TURN_TOKENS, count, filler, input_tokens, pieces_of
-from headway.wire import read
-from headway.wire.values import Conversation, Route
+from headway.wire.values import Conversation
 
 
 @given(st.text(max_size=300))
@@ -61,10 +59,3 @@ def test_input_counts_every_turn_and_its_marks() -> None:
     assert input_tokens(one) == 2 + TURN_TOKENS + 1
     assert input_tokens(two) == 2 + 2 + 1 + 2 + 3 * TURN_TOKENS
     assert input_tokens(replace(one, media_bytes=5000)) == input_tokens(one) + 1500
-
-
-def test_a_text_that_vocabularies_find_dear_is_no_image() -> None:
-    table = "".join(f"    0x{number:04x}: 0x{number:04x},     #  \n" for number in range(200))
-    body = dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": table}]})
-    conversation = read.conversation(Route("anthropic", "generate"), body.encode())
-    assert input_tokens(conversation) == count(table) + TURN_TOKENS + 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headway.errors import BadPresetError
-from headway.sim.models import ASIDE, COMMAND, SHELLS, ModelReply, SimulatedModels
+from headway.sim.models import COMMAND, SHELLS, ModelReply, SimulatedModels
 from headway.sim.script import parse_script
 from headway.wire.values import Conversation
 
@@ -60,24 +60,12 @@ def test_who_was_interrupted_goes_on_and_does_again_what_was_cut_off() -> None:
         assert command(found) == "b"
 
 
-def test_a_client_that_offers_no_shell_gets_a_short_text() -> None:
-    found = reply(PROMPT, tools=("Read",))
-    assert ("".join(found.pieces), found.tool_uses) == (ASIDE, ())
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_is_given_the_command_in_its_own_form(shell: str) -> None:
     (use,) = reply(PROMPT, tools=("other", shell)).tool_uses
     assert use.name == shell
     assert "echo 1" in use.arguments
     assert isinstance(json.loads(use.arguments), dict)
-
-
-def test_the_same_conversation_gives_the_same_use_and_another_gives_another() -> None:
-    (use,) = reply(PROMPT).tool_uses
-    assert reply(PROMPT).tool_uses == (use,)
-    (other,) = reply(PROMPT, ASKED, GAVE).tool_uses
-    assert other.id != use.id
 
 
 def test_tools_count_as_tokens_and_are_not_asked_for_without_room() -> None:

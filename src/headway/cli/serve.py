@@ -24,12 +24,7 @@ if TYPE_CHECKING:
     from headway.sim.provider import ProviderSpec
     from headway.sim.server import ServeOptions, SimServer
 
-PORT_MAX: Final = 65_535
-PARENT_S: Final = 0.5
-"""How often it is seen whether whoever started the server is still there."""
 SEED_MAX: Final = 2**62
-KINDS: Final = ("bucket", "sliding", "fixed")
-AMOUNT_MAX: Final = 1e12
 
 ABOUT: Final = (
     "A simulated provider behind real HTTP, in real time: Anthropic Messages, OpenAI Chat "
@@ -75,7 +70,9 @@ def add_serve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     limits.add_argument("--itpm", metavar="N", help="input tokens a minute")
     limits.add_argument("--otpm", metavar="N", help="output tokens a minute")
     limits.add_argument("--concurrent", metavar="N", help="calls at once")
-    limits.add_argument("--kind", choices=KINDS, help="how limits count (default: bucket)")
+    limits.add_argument(
+        "--kind", choices=("bucket", "sliding", "fixed"), help="how limits count (default: bucket)"
+    )
     limits.add_argument(
         "--charging", choices=("reserved", "kept", "produced"),
         help="of output: max_tokens at admission, the rest back at the end, as OpenAI does "
@@ -145,18 +142,18 @@ async def _run(spec: ProviderSpec, options: ServeOptions, parsed: argparse.Names
 
 
 async def _outlive(parent: int, over: asyncio.Event) -> None:
-    """A process that was killed tells nobody; its children get another parent."""
+    """Set `over` when the parent is gone: this process then has another parent."""
     import asyncio
 
     while os.getppid() == parent:
-        await asyncio.sleep(PARENT_S)
+        await asyncio.sleep(0.5)
     over.set()
 
 
 def _announce(server: SimServer, spec: ProviderSpec, parsed: argparse.Namespace) -> None:
     if parsed.ready_file:
         try:
-            # Whoever waits for the file must not read half of it.
+            # A reader must not see half of the file.
             half = Path(f"{parsed.ready_file}.tmp")
             half.write_text(f"{server.url}\n", encoding="utf-8")
             half.replace(parsed.ready_file)
@@ -262,14 +259,14 @@ def _options(parsed: argparse.Namespace) -> ServeOptions:
         raise BadValueError(
             f"`--dialect` is {parsed.dialect!r}", hint=did_you_mean(parsed.dialect, DIALECTS)
         )
-    script = read_script(parsed.script) if parsed.script else None
-    default = "script" if script is not None else DEFAULT_MODEL
-    name = must_be_model(parsed.model or default)
-    if name == "script" and script is None:
+    script = read_script(parsed.script) if parsed.script else ()
+    name = must_be_model(parsed.model or ("script" if script else DEFAULT_MODEL))
+    if name == "script" and not script:
         raise BadValueError("the model `script` needs rules", hint="add `--script rules.yaml`")
+    seed, models = whole_number("--seed", parsed.seed, SEED_MAX), SimulatedModels(name, script)
     return ServeOptions(
-        _whole("--seed", parsed.seed, SEED_MAX), parsed.dialect, SimulatedModels(name, script),
-        parse_shares(parsed.fault), parsed.host, _whole("--port", parsed.port, PORT_MAX),
+        seed, parsed.dialect, models,
+        parse_shares(parsed.fault), parsed.host, whole_number("--port", parsed.port, 65_535),
     )  # fmt: skip
 
 
@@ -278,13 +275,16 @@ def _number(option: str, text: str | None, above: bool = False) -> float | None:
     if text is None:
         return None
     number = number_of(text)
-    if number is None or not 0.0 <= number <= AMOUNT_MAX or (above and number == 0.0):
+    if number is None or not 0.0 <= number <= 1e12 or (above and number == 0.0):
         least = "more than 0" if above else "at least 0"
         raise BadValueError(f"`{option}` is {text!r}: it must be a number, {least}")
     return number
 
 
-def _whole(option: str, text: str, most: int) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
-        return int(text)
-    raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from 0 to {most}")
+def whole_number(option: str, text: str, most: int, least: int = 0) -> int:
+    """The number of an option, or an error that says what is allowed."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not is_number or not least <= int(text) <= most:
+        message = f"`{option}` is {text!r}: it must be a whole number from {least} to {most}"
+        raise BadValueError(message)
+    return int(text)

@@ -11,103 +11,16 @@ from json import dumps
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.serve import add_serve
+from headway.base.numbers import share_of
+from headway.cli.serve import SEED_MAX, add_serve, whole_number
 from headway.errors import BadValueError
 
 if TYPE_CHECKING:
     from headway.report.tables import StrategyRow
-    from headway.sim.coherence_demo import DemoOutcome
     from headway.sim.compare import Comparison, Contender, Experiment
-    from headway.sim.presets import WorkloadPreset
-    from headway.sim.provider import ProviderSpec
-
-
-# The demo of coherence as people see it: what three agents make of the same orders, five ways.
-
-RECORDS_MIN: Final = 8
-"""With fewer, agents that are shown half a record may say so little that they cost less."""
-RECORDS_MAX: Final = 1000
-WAY_CELLS: Final = 34
-HEAD: Final = (
-    ("", "false", "contradictory", "wrong", "", "", "done"),
-    ("", "errors", "corrections", "records", "tokens", "time", "again"),
-)
-CELLS: Final = (WAY_CELLS, 7, 14, 8, 8, 9, 6)
-
-
-def show(records: int, seeds: Sequence[int], is_json: bool) -> int:
-    """Perform every way with every seed, and print what came of it."""
-    from headway.sim.coherence_demo import compare
-
-    outcomes = [compare(records, seed) for seed in seeds]
-    if is_json:
-        told = [
-            {"seed": seed, **asdict(outcome)}
-            for seed, every in zip(seeds, outcomes, strict=True)
-            for outcome in every
-        ]
-        print(dumps(told, indent=2))
-        return 0
-    rows = [_Mean(ways) for ways in zip(*outcomes, strict=True)]
-    means = f"means over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    print(f"{records} orders, three agents (Parser, Enricher, Validator), {means}")
-    print("Virtual time, simulated provider: no key, nothing is sent.\n")
-    for line in (*HEAD, *(row.cells for row in rows)):
-        print(_line(line))
-    print(f"\n{_conclusion(records, rows)}")
-    return 0
-
-
-class _Mean:
-    """One way over all seeds."""
-
-    __slots__ = ("again", "contradictory", "false_errors", "seconds", "tokens", "way", "wrong")
-
-    def __init__(self, outcomes: Sequence[DemoOutcome]) -> None:
-        count = len(outcomes)
-        self.way = outcomes[0].way
-        self.false_errors = sum(one.false_errors for one in outcomes) / count
-        self.contradictory = sum(one.contradictory for one in outcomes) / count
-        self.wrong = sum(one.wrong_records for one in outcomes) / count
-        self.tokens = sum(one.tokens for one in outcomes) / count
-        self.seconds = sum(one.seconds for one in outcomes) / count
-        self.again = sum(one.reran for one in outcomes) / count
-
-    def __repr__(self) -> str:
-        return f"<{self.way}: {self.wrong:g} wrong, {self.tokens:g} tokens>"
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        counts = (self.false_errors, self.contradictory, self.wrong)
-        return (
-            self.way, *(f"{number:.1f}" for number in counts), f"{self.tokens:,.0f}",
-            f"{self.seconds:.1f} s", f"{self.again:.1f}",
-        )  # fmt: skip
-
-
-def _line(cells: Sequence[str]) -> str:
-    """The first column to the left, numbers to the right."""
-    rest = (cell.rjust(width) for cell, width in zip(cells[1:], CELLS[1:], strict=True))
-    return f"{cells[0].ljust(WAY_CELLS)}{''.join(rest)}".rstrip()
-
-
-def _conclusion(records: int, rows: Sequence[_Mean]) -> str:
-    """What the numbers say, in words."""
-    _, loose, ordered, free, learned = rows
-    return (
-        f"Loose: {loose.wrong:.1f} of {records} records are wrong in the end, for "
-        f"{loose.tokens / ordered.tokens:.1f} times the tokens.\n"
-        f"With `needs` removed headway gives the same records, for "
-        f"{free.tokens / ordered.tokens - 1:.0%} more tokens the first time and "
-        f"{learned.tokens / ordered.tokens - 1:.0%} more\n"
-        "when it has seen who reads what."
-    )
 
 
 VIRTUAL: Final = "Virtual time, simulated provider: no key, nothing is sent."
-
-SEEDS_MAX: Final = 1000
-SEED_MAX: Final = 2**62
 
 DEMO: Final = (
     ("all at once, aggressive retries", "all-at-once+aggressive"),
@@ -125,8 +38,6 @@ examples:
   headway sim demo                      22 agents on a congested account
   headway sim demo --preset slots       the same figures through a concurrency limit
   headway sim demo --seed 7 --json      other draws, for a program
-  headway sim demo coherence            three agents that share a record, loose and in order
-  headway sim demo coherence --records 30 --seed 7 --seeds 1
 """
 
 COMPARE_EXAMPLES: Final = """\
@@ -157,13 +68,8 @@ examples:
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of `headway sim`."""
     demo = _command(subparsers, "demo", "22 agents on one account, six ways", DEMO_EXAMPLES)
-    demo.add_argument(
-        "about", nargs="?", metavar="pacing | coherence", default="pacing",
-        help="22 agents on one account (default), or three that share what they work on",
-    )  # fmt: skip
-    demo.add_argument("--preset", metavar="P", help="pacing: a provider (default: trap)")
-    demo.add_argument("--no-timeline", action="store_true", help="pacing: only the table")
-    demo.add_argument("--records", metavar="N", help="coherence: how many orders (default: 12)")
+    demo.add_argument("--preset", metavar="P", default="trap", help="a provider (default: trap)")
+    demo.add_argument("--no-timeline", action="store_true", help="only the table")
     _add_seeds(demo)
     demo.set_defaults(run=_demo)
 
@@ -212,20 +118,11 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    if parsed.about == "coherence":
-        return _coherence(parsed)
-    if parsed.about != "pacing":
-        raise BadValueError(
-            f"there is no demo of {parsed.about!r}",
-            hint="headway sim demo pacing, or headway sim demo coherence",
-        )
-    from headway.sim.compare import parse_contenders
+    from headway.sim.compare import Experiment, parse_contenders
     from headway.sim.preset_file import find_provider, find_workload
 
-    if parsed.records is not None:
-        raise BadValueError("`--records` is of another demo", hint="headway sim demo coherence")
-    provider = find_provider(parsed.preset or "trap")
-    experiment = _experiment(parsed, provider.spec, find_workload(provider.workload))
+    provider = find_provider(parsed.preset)
+    experiment = Experiment(provider.spec, find_workload(provider.workload), _seeds(parsed))
     contenders = [replace(parse_contenders(strategy)[0], name=name) for name, strategy in DEMO]
     compared = _run(experiment, contenders)
     if parsed.json:
@@ -234,26 +131,21 @@ def _demo(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _coherence(parsed: argparse.Namespace) -> int:
-
-    if parsed.preset is not None or parsed.no_timeline:
-        raise BadValueError(
-            "`--preset` and `--no-timeline` are of another demo", hint="headway sim demo pacing"
-        )
-    records = _whole("--records", parsed.records or "12", RECORDS_MIN, RECORDS_MAX)
-    return show(records, _seeds(parsed), parsed.json)
-
-
 def _compare(parsed: argparse.Namespace) -> int:
-    from headway.sim.compare import parse_contenders
+    from headway.sim.compare import Experiment, parse_contenders
     from headway.sim.preset_file import find_provider, find_workload
 
     words = parsed.strategy or [strategy for _, strategy in DEMO]
     contenders = [contender for word in words for contender in parse_contenders(word)]
     provider = find_provider(parsed.provider)
     workload = find_workload(parsed.workload or provider.workload)
-    experiment = _experiment(parsed, provider.spec, workload)
-    experiment = replace(experiment, share=_share(parsed.share), pace=parsed.pace)
+    share = share_of(parsed.share)
+    if share is None:
+        raise BadValueError(
+            f"`--share` is {parsed.share!r}: it must be more than 0 and at most 100%",
+            hint="write `--share 50%`",
+        )
+    experiment = Experiment(provider.spec, workload, _seeds(parsed), share, parsed.pace)
     compared = _run(experiment, contenders)
     if parsed.json:
         return _print_json(compared.rows)
@@ -270,7 +162,8 @@ def _presets(parsed: argparse.Namespace) -> int:
     ]
     if parsed.json:
         keys = ("kind", "name", "about")
-        return _print_text([dict(zip(keys, preset, strict=True)) for preset in found])
+        print(dumps([dict(zip(keys, preset, strict=True)) for preset in found], indent=2))
+        return 0
     above = ""
     for kind, name, about in found:
         if kind != above:
@@ -280,22 +173,14 @@ def _presets(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _experiment(
-    parsed: argparse.Namespace, provider: ProviderSpec, workload: WorkloadPreset
-) -> Experiment:
-    from headway.sim.compare import Experiment
-
-    return Experiment(provider, workload, _seeds(parsed))
-
-
 def _seeds(parsed: argparse.Namespace) -> tuple[int, ...]:
-    first = _whole("--seed", parsed.seed, 0, SEED_MAX)
-    count = _whole("--seeds", parsed.seeds, 1, SEEDS_MAX)
+    first = whole_number("--seed", parsed.seed, SEED_MAX)
+    count = whole_number("--seeds", parsed.seeds, 1000, least=1)
     return tuple(range(first, first + count))
 
 
 def _run(experiment: Experiment, contenders: Sequence[Contender]) -> Comparison:
-    """Compare, with a line of progress for whoever watches."""
+    """Compare, with a line of progress on a terminal."""
     from headway.report.text.terminal import redraw_line
     from headway.sim.compare import compare
 
@@ -344,34 +229,5 @@ def _print_json(rows: Sequence[StrategyRow]) -> int:
         }
         for row in rows
     ]
-    return _print_text(plain)
-
-
-def _print_text(found: object) -> int:
-    from json import dumps
-
-    print(dumps(found, indent=2, allow_nan=False))
+    print(dumps(plain, indent=2, allow_nan=False))
     return 0
-
-
-def _whole(option: str, text: str, least: int, most: int) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(most)):
-        number = int(text)
-        if least <= number <= most:
-            return number
-    raise BadValueError(f"`{option}` is {text!r}: it must be a whole number from {least} to {most}")
-
-
-def _share(text: str) -> float:
-    """`50%` or `0.5`."""
-    digits, scale = (text[:-1], 100.0) if text.endswith("%") else (text, 1.0)
-    try:
-        share = float(digits) / scale
-    except ValueError:
-        share = 0.0
-    if not 0.0 < share <= 1.0:
-        raise BadValueError(
-            f"`--share` is {text!r}: it must be more than 0 and at most 100%",
-            hint="write `--share 50%`",
-        )
-    return share

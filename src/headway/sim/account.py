@@ -8,81 +8,27 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
 
 from headway.base.values import Charging, Limit, LimitReading, Resource
 from headway.pacing.headers import WINDOW_5H_S
 from headway.pacing.limits import AnyMeter, Bucket, FixedWindow, Gauge, SlidingWindow, meter_of
-from headway.sim.draw import Neighbour, Presence, PresenceStatistics
+from headway.sim.draw import Neighbour, Presence
 
-# Usage windows of a simulated account: so many tokens in five hours, told as the share used.
+Shortage = tuple[Resource, float]
+"""The resource that a call is short of, and when it would pass if no other call came."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageWindow:
-    """So many tokens in a period."""
+    """So many tokens in a period; headers report the share used."""
 
     tokens: float
     period_s: float = WINDOW_5H_S
-    """The period that it is named after..."""
+    """The period in the window's name."""
     lasts_s: float | None = None
-    """...and how long it really lasts, if somebody cannot wait for that."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsageStatistics:
-    """Share used of the fullest window."""
-
-    utilization: float
-
-
-class UsageWindows:
-    """All usage windows of one account."""
-
-    __slots__ = ("_meters",)
-
-    def __init__(self, windows: Sequence[UsageWindow], now: float) -> None:
-        self._meters: list[tuple[UsageWindow, FixedWindow]] = []
-        for one in windows:
-            lasts_s = one.period_s if one.lasts_s is None else one.lasts_s
-            self._meters.append((one, FixedWindow(one.tokens, lasts_s, now + lasts_s)))
-
-    def __repr__(self) -> str:
-        return f"<Usage {[meter for _, meter in self._meters]!r}>"
-
-    def charge(self, tokens: float, now: float) -> None:
-        """So many tokens were used."""
-        for _, meter in self._meters:
-            meter.charge(tokens, now)
-
-    def empty_until_s(self, now: float) -> float:
-        """When something is left of every window: now, if that is so already."""
-        ends = [meter.boundary_s for _, meter in self._meters if meter.available(now) <= 0]
-        return max(ends, default=now)
-
-    def readings(self, now: float) -> tuple[LimitReading, ...]:
-        """The windows as headers report them: the share used, and when they end."""
-        return tuple(
-            LimitReading("tokens", one.period_s, None, None,
-                         reset_s=_left_s(meter, now), utilization=_share(meter))
-            for one, meter in self._meters
-        )  # fmt: skip
-
-    def statistics(self) -> UsageStatistics:
-        return UsageStatistics(max((_share(meter) for _, meter in self._meters), default=0.0))
-
-
-def _left_s(meter: FixedWindow, now: float) -> float:
-    """Until the window ends; a window that has ended makes room for the next one first."""
-    meter.available(now)
-    return meter.boundary_s - now
-
-
-def _share(meter: FixedWindow) -> float:
-    return min(1.0, meter.used / meter.limit)
+    """How long it really lasts, if it is shorter than its name: for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +50,6 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """Which limit a call failed on, and when it would pass if nobody else came."""
-
-    resource: Resource
-    until_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Acceleration:
     """Sharp ramps are refused: a window may take `floor`, or `growth` times the best before it."""
 
@@ -119,14 +57,6 @@ class Acceleration:
     floor: float
     window_s: float = 10.0
     growth: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class SteepnessStatistics:
-    """The window under way and the best one before it."""
-
-    used: float
-    peak: float
 
 
 class Steepness:
@@ -140,9 +70,6 @@ class Steepness:
         self._used = 0.0
         self._peak = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Steepness {self._used:.0f} after {self._peak:.0f}>"
-
     def shortage(self, needs: Needs, now: float) -> Shortage | None:
         """Refuse what would rise too sharply; the first call of a window always passes."""
         rule = self._rule
@@ -150,16 +77,13 @@ class Steepness:
         allowed = max(rule.floor, rule.growth * self._peak)
         if now >= ends_s or self._used == 0 or self._used + needs.of(rule.resource) <= allowed:
             return None
-        return Shortage(rule.resource, ends_s)
+        return rule.resource, ends_s
 
     def admit(self, needs: Needs, now: float) -> None:
         if now >= self._began_s + self._rule.window_s:
             self._peak = max(self._peak, self._used)
             self._began_s, self._used = now, 0.0
         self._used += needs.of(self._rule.resource)
-
-    def statistics(self) -> SteepnessStatistics:
-        return SteepnessStatistics(self._used, self._peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +99,8 @@ class Terms:
     acceleration: Acceleration | None = None
     neighbour: Neighbour | None = None
     windows: tuple[UsageWindow, ...] = ()
-    """Usage windows: told as the share used, on the wire that has words for it."""
     used: tuple[tuple[str, float], ...] = ()
-    """By the name of a limit, what was used of it before the start. The bound does not know it."""
+    """By the name of a limit, what was used of it before the start. The bound ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,24 +114,10 @@ class Charge:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class AccountStatistics:
-    """Totals of one account. Shares are of what the neighbour wanted and of what is fair."""
-
-    charges: int
-    neighbour_wanted: float
-    neighbour_served: float
-
-
-_NOBODY: Final = PresenceStatistics(0.0, 0.0, 0)
-
-
 class SimulatedAccount:
     """All limits of one key, charged together or not at all."""
 
-    __slots__ = (
-        "_meters", "_presence", "_steepness", "_usage", "log", "terms",
-    )  # fmt: skip
+    __slots__ = ("_meters", "_steepness", "_windows", "log", "presence", "terms")
 
     def __init__(self, terms: Terms, now: float) -> None:
         self.terms = terms
@@ -222,17 +131,17 @@ class SimulatedAccount:
                 meter.charge(used[limit.name], now)
         for _, factor in [change for change in terms.changes if change[0] <= now][-1:]:
             self._rescale(factor, now)
-        self._presence = Presence(terms.neighbour, now) if terms.neighbour else None
+        self.presence = Presence(terms.neighbour, now) if terms.neighbour else None
         self._steepness = Steepness(terms.acceleration, now) if terms.acceleration else None
-        self._usage = UsageWindows(terms.windows, now)
-
-    def __repr__(self) -> str:
-        return f"<Account {', '.join(f'{limit.name} {meter!r}' for limit, meter in self._meters)}>"
+        self._windows: list[tuple[UsageWindow, FixedWindow]] = []
+        for window in terms.windows:
+            lasts_s = window.period_s if window.lasts_s is None else window.lasts_s
+            self._windows.append((window, FixedWindow(window.tokens, lasts_s, now + lasts_s)))
 
     def next_change_s(self, now: float) -> float:
         """When the account next does something by itself: a neighbour's tick or a changed limit."""
         changes = (at for at, _ in self.terms.changes if at > now)
-        tick_s = self._presence.next_tick_s if self._presence else inf
+        tick_s = self.presence.next_tick_s if self.presence else inf
         return min(tick_s, min(changes, default=inf))
 
     def advance(self, now: float) -> None:
@@ -240,8 +149,8 @@ class SimulatedAccount:
         for at, factor in self.terms.changes:
             if at == now:
                 self._rescale(factor, now)
-        if self._presence is not None and now >= self._presence.next_tick_s:
-            self._presence.tick(
+        if self.presence is not None and now >= self.presence.next_tick_s:
+            self.presence.tick(
                 self._meters,
                 lambda resource, amount: self._note(resource, now, now, amount, "neighbour"),
                 now,
@@ -255,11 +164,11 @@ class SimulatedAccount:
             if self._is_unreserved(limit.resource):
                 need = needs.input_tokens + 1.0 if limit.resource == "tokens" else 1.0
             until = meter.when(need, now)
-            if until > now and (worst is None or until > worst.until_s):
-                worst = Shortage(limit.resource, until)
-        empty_until_s = self._usage.empty_until_s(now)
-        if empty_until_s > max(now, worst.until_s if worst else now):
-            return Shortage("tokens", empty_until_s)
+            if until > now and (worst is None or until > worst[1]):
+                worst = limit.resource, until
+        for _, window in self._windows:
+            if window.available(now) <= 0 and window.boundary_s > (worst[1] if worst else now):
+                worst = "tokens", window.boundary_s
         if worst is None and self._steepness is not None:
             return self._steepness.shortage(needs, now)
         return worst
@@ -271,7 +180,8 @@ class SimulatedAccount:
                 meter.charge(needs.of(limit.resource), now)
             elif limit.resource == "tokens":
                 meter.charge(needs.input_tokens, now)
-        self._usage.charge(needs.input_tokens, now)
+        for _, window in self._windows:
+            window.charge(needs.input_tokens, now)
         self._note("requests", now, now, 1.0, by)
         self._note("input", now, now, needs.input_tokens, by)
         if self.terms.charging != "produced":
@@ -297,7 +207,8 @@ class SimulatedAccount:
     def finish(self, reserved: Needs, used_output: float, now: float) -> None:
         """A call ended: its slot is free, and what it reserved and did not use may come back."""
         refund = reserved.output_tokens - used_output
-        self._usage.charge(used_output, now)
+        for _, window in self._windows:
+            window.charge(used_output, now)
         for limit, meter in self._meters:
             if limit.resource == "concurrency":
                 meter.refund(1.0, now)
@@ -323,20 +234,18 @@ class SimulatedAccount:
             if isinstance(meter, Gauge):
                 continue
             left = meter.available(now)
+            amount = meter.rate_per_s * limit.period_s if isinstance(meter, Bucket) else meter.limit
+            reset_s = _reset_s(meter, left, now)
             told.append(
-                LimitReading(limit.resource, limit.period_s, self._amount(limit, meter),
-                             max(0.0, left), _reset_s(meter, left, now))
-            )  # fmt: skip
-        return (*told, *self._usage.readings(now))
-
-    def statistics(self) -> AccountStatistics:
-        presence = self._presence.statistics() if self._presence else _NOBODY
-        return AccountStatistics(len(self.log), presence.wanted, presence.served)
-
-    def _amount(self, limit: Limit, meter: AnyMeter) -> float:
-        if isinstance(meter, Bucket):
-            return meter.rate_per_s * limit.period_s
-        return meter.limit
+                LimitReading(limit.resource, limit.period_s, amount, max(0.0, left), reset_s)
+            )
+        for named, window in self._windows:
+            share = min(1.0, (window.limit - window.available(now)) / window.limit)
+            reset_s = window.boundary_s - now
+            told.append(
+                LimitReading("tokens", named.period_s, None, None, reset_s, utilization=share)
+            )
+        return tuple(told)
 
     def _is_unreserved(self, resource: Resource) -> bool:
         return self.terms.charging == "produced" and resource in ("output", "tokens")

@@ -1,14 +1,11 @@
-"""A second opinion on the limits: recomputes from an account's log what no meter is asked about.
+"""Checks limits from an account's log alone, without the meters that enforced them.
 
-What is checked, precisely. A log adds up to a curve F(t) per resource, in steps where a charge is
-taken at once and in slopes where it is taken evenly; a refund is a step down at the time at which
-it was given. Then, for every interval, what was taken within it less what came back within it is
+A log adds up to a curve F(t) per resource: steps where a charge is taken at once, slopes where it
+is taken evenly, steps down where a refund was given. What was taken within an interval, less what
+came back within it, is
 
-- for a rolling window, at most the limit in every interval shorter than the period. With refunds
-  this says more than the same for whole periods only: a refund makes up for charges before it
-  and never for later ones.
-- for a bucket, at most capacity + rate x length. That a full bucket overflows, refunds included,
-  needs no word of its own: the interval that begins just after the overflow says it.
+- for a sliding window, at most the limit in every interval shorter than the period;
+- for a bucket, at most capacity + rate x length;
 - for a fixed window, at most the limit in every interval between two boundaries.
 
 Concurrency is counted from the starts and ends of calls; one that ends when another starts has
@@ -30,19 +27,10 @@ from headway.sim.account import Charge, Terms
 from headway.sim.supply import Season, season_of
 
 NEIGHBOUR: Final = "neighbour"
-"""Who is written beside a neighbour's charges."""
+"""`Charge.by` of a neighbour's charges."""
 
 GRAIN_S: Final = 1e-9
 """Closer than this, two times are the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A limit that was exceeded: by how much at worst, and when that began."""
-
-    limit: Limit
-    excess: float
-    from_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,37 +65,10 @@ class ChargeCurve:
         return self.rights[place - 1] + part * (self.lefts[place] - self.rights[place - 1])
 
 
-def worst_window(
-    log: Iterable[Charge], resource: Resource, period_s: float, neighbours: bool = True
-) -> tuple[float, float]:
+def worst_window(log: Iterable[Charge], resource: Resource, period_s: float) -> tuple[float, float]:
     """The most within any interval shorter than the period, and when that interval begins."""
-    worst = max(_windows(curve_of(log, resource, neighbours), period_s), default=(0.0, 0.0, 0.0))
+    worst = max(_windows(curve_of(log, resource), period_s), default=(0.0, 0.0, 0.0))
     return worst[0], worst[1]
-
-
-def bucket_excess(
-    log: Iterable[Charge],
-    resource: Resource,
-    rate_per_s: float,
-    capacity: float,
-    neighbours: bool = True,
-) -> float:
-    """How far the worst interval lies above capacity + rate x length; negative if none does."""
-    limit = Limit(resource, rate_per_s, 1.0, "bucket", capacity)
-    return _bucket_worst(curve_of(log, resource, neighbours), limit, _steady())[0]
-
-
-def fixed_excess(
-    log: Iterable[Charge],
-    resource: Resource,
-    limit: float,
-    period_s: float,
-    boundary_s: float = 0.0,
-    neighbours: bool = True,
-) -> float:
-    """How far the worst window lies above the limit; boundaries are whole periods apart."""
-    counted = Limit(resource, limit, period_s, "fixed")
-    return _fixed_worst(curve_of(log, resource, neighbours), counted, _steady(), boundary_s)[0]
 
 
 def gauge_excess(calls: Iterable[tuple[float, float]], limit: float) -> tuple[float, float]:
@@ -121,37 +82,39 @@ def gauge_excess(calls: Iterable[tuple[float, float]], limit: float) -> tuple[fl
 
 
 def violations(
-    terms: Terms | Sequence[Limit],
+    terms: Terms,
     log: Sequence[Charge],
     tolerance: float,
     calls: Sequence[tuple[float, float]] = (),
-    neighbours: bool = True,
-) -> list[Violation]:
-    """Every limit that was exceeded by more than `tolerance`, a share of its capacity.
+) -> list[tuple[Limit, float, float]]:
+    """Every limit that was exceeded by more than `tolerance`, a share of its capacity: by how much
+    at worst, and when that interval begins.
 
-    Fixed windows are taken to begin at 0. Where limits change, an interval is held to the largest
-    limit that was in force during it. `calls` are starts and ends, for limits on concurrency.
+    Fixed windows begin at 0. Where limits change, an interval is held to the largest limit that
+    was in force during it. `calls` are starts and ends, for limits on concurrency.
     """
-    if not isinstance(terms, Terms):
-        terms = Terms(limits=tuple(terms))
     season = season_of(Terms(changes=terms.changes), 0.0)
     found = []
     for limit in terms.limits + terms.hidden:
         if limit.kind == "gauge":
             excess, from_s = gauge_excess(calls, limit.amount)
         else:
-            excess, from_s = _excess(curve_of(log, limit.resource, neighbours), limit, season)
+            excess, from_s = _excess(curve_of(log, limit.resource), limit, season)
         if excess > tolerance * limit.capacity:
-            found.append(Violation(limit, excess, from_s))
+            found.append((limit, excess, from_s))
     return found
 
 
-def curve_of(log: Iterable[Charge], resource: Resource, neighbours: bool = True) -> ChargeCurve:
+def curve_of(log: Iterable[Charge], resource: Resource) -> ChargeCurve:
     """The sum of all charges of a resource over time."""
     steps: dict[float, float] = {}
     slopes: dict[float, float] = {}
     for charge in log:
-        if not _counts(charge, resource, neighbours):
+        if charge.resource != resource and not (
+            resource == "tokens"
+            and charge.resource in ("input", "output")
+            and charge.by != NEIGHBOUR
+        ):
             continue
         begin, end = charge.from_s, charge.to_s
         steps[begin] = steps.get(begin, 0.0)
@@ -175,24 +138,12 @@ def curve_of(log: Iterable[Charge], resource: Resource, neighbours: bool = True)
     return ChargeCurve(tuple(times), tuple(lefts), tuple(rights))
 
 
-def _counts(charge: Charge, resource: Resource, neighbours: bool) -> bool:
-    if charge.by == NEIGHBOUR:
-        return neighbours and charge.resource == resource
-    if resource == "tokens":
-        return charge.resource in ("input", "output")
-    return charge.resource == resource
-
-
-def _steady() -> Season:
-    return season_of(Terms(), 0.0)
-
-
 def _excess(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
     """The worst excess over a limit on a rate, and when its interval begins."""
     if limit.kind == "bucket":
         return _bucket_worst(curve, limit, season)
     if limit.kind == "fixed":
-        return _fixed_worst(curve, limit, season, 0.0)
+        return _fixed_worst(curve, limit, season)
     period = limit.period_s
     return max(
         (
@@ -216,23 +167,21 @@ def _windows(curve: ChargeCurve, period_s: float) -> Iterator[tuple[float, float
     for end in ends:
         begin = end - period_s
         for is_after in (False, True):
-            while place < len(curve.times) and _is_by(curve.times[place], end, is_after):
+            while place < len(curve.times) and (
+                curve.times[place] < end or (is_after and curve.times[place] == end)
+            ):
                 for value in (curve.lefts[place], curve.rights[place]):
                     while lowest and lowest[-1][1] >= value:
                         lowest.pop()
                     lowest.append((curve.times[place], value))
                 place += 1
-            while lowest and _is_by(lowest[0][0], begin, is_after):
+            while lowest and (lowest[0][0] < begin or (is_after and lowest[0][0] == begin)):
                 lowest.popleft()
             top = curve.right(end) if is_after else curve.left(end)
             base, from_s = (curve.right(begin) if is_after else curve.left(begin)), begin
             if lowest and lowest[0][1] <= base:
                 from_s, base = lowest[0]
             yield top - base, from_s, end
-
-
-def _is_by(at: float, edge: float, is_after: bool) -> bool:
-    return at <= edge if is_after else at < edge
 
 
 def _bucket_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
@@ -252,17 +201,15 @@ def _bucket_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[flo
     return worst
 
 
-def _fixed_worst(
-    curve: ChargeCurve, limit: Limit, season: Season, boundary_s: float
-) -> tuple[float, float]:
+def _fixed_worst(curve: ChargeCurve, limit: Limit, season: Season) -> tuple[float, float]:
     """Window by window: how far the curve has risen above its lowest point since the boundary."""
     worst = (-limit.amount, 0.0)
     times, period = curve.times, limit.period_s
     if not times:
         return worst
-    first, last = (floor((at - boundary_s + GRAIN_S) / period) for at in (times[0], times[-1]))
+    first, last = (floor((at + GRAIN_S) / period) for at in (times[0], times[-1]))
     for window in range(first, last + 1):
-        begin, end = boundary_s + window * period, boundary_s + (window + 1) * period
+        begin, end = window * period, (window + 1) * period
         allowed = limit.amount * season.factor_max(max(0.0, begin), end)
         values = [curve.left(begin)]
         for place in range(bisect_left(times, begin), bisect_left(times, end)):

@@ -39,14 +39,6 @@ class Knock:
     key: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientPortStatistics:
-    """Calls at the door and calls that are through."""
-
-    waiting: int
-    in_flight: int
-
-
 class ClientPort(Protocol):
     """What the rehearsal asks of a client."""
 
@@ -85,9 +77,6 @@ class PacedDoor:
         self._places: dict[int, int] = {}
         self._permits: dict[int, Permit] = {}
         self._wake_s = inf
-
-    def __repr__(self) -> str:
-        return f"<PacedDoor {self.quota!r}>"
 
     def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
         self._knocks[knock.call_id] = knock
@@ -132,9 +121,6 @@ class PacedDoor:
         self._losses[call_id] = lost + 1
         self.knock(knock, now)
         return True
-
-    def statistics(self) -> ClientPortStatistics:
-        return ClientPortStatistics(len(self._places), len(self._permits))
 
     def _let_through(self, grant: Grant) -> int:
         call_id = self._places.pop(grant.place)
@@ -245,9 +231,6 @@ class UnpacedDoor:
         self._tries: dict[int, int] = {}
         self._in_flight = 0
 
-    def __repr__(self) -> str:
-        return f"<UnpacedDoor {self._in_flight} in flight {self._gate!r}>"
-
     def knock(self, knock: Knock, now: float) -> None:  # noqa: ARG002 - the doors' verb
         self._queue.append(knock.call_id)
 
@@ -281,9 +264,6 @@ class UnpacedDoor:
             self._gate.succeeded(self._in_flight, now)
         self._in_flight -= 1
         return fault is not None and self._retry(call_id, fault, now)
-
-    def statistics(self) -> ClientPortStatistics:
-        return ClientPortStatistics(len(self._queue) + len(self._again), self._in_flight)
 
     def _retry(self, call_id: int, fault: Fault, now: float) -> bool:
         tries = self._tries.get(call_id, 0) + 1

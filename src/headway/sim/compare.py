@@ -70,8 +70,8 @@ class Contender:
     door: Literal["headway", "unpaced", "aimd", "cubic"] = "unpaced"
     retry: str = "patient"
     knows: frozenset[str] = frozenset()
-    """Of headway: a `profile` of earlier runs, configured `limits`, what is left of each as `seen`
-    in the response before; or headers are `hidden`."""
+    """Of headway: `profile` of earlier runs, configured `limits`, what is left of each as `seen`
+    in the response before; or the provider's headers are `hidden`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,6 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
-    """What headway learned in earlier runs."""
-
-    profile: Profile | None = None
-    lengths: OutputLength | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """One row per contender, and what the bound comes from in most seeds."""
 
@@ -104,8 +96,11 @@ class Comparison:
     """Of each contender the run of the first seed, to be drawn."""
 
 
+Experience = tuple[Profile | None, OutputLength | None]
+"""What headway learned in earlier runs."""
+
 Progress = Callable[[str, int, int], None]
-"""Told the contender that is up, how many rehearsals are over, and how many there are."""
+"""Called with the contender, how many rehearsals are over, and how many there are."""
 
 
 def parse_contenders(text: str) -> list[Contender]:
@@ -149,39 +144,44 @@ def compare(
 
 
 def rehearse(
-    experiment: Experiment, contender: Contender, seed: int, before: Experience = Experience()
+    experiment: Experiment, contender: Contender, seed: int, before: Experience = (None, None)
 ) -> tuple[Rehearsed, Experience]:
     """One run in virtual time, and what headway knows after it."""
-    spec = _as_met(experiment.provider, contender)
+    spec = experiment.provider
+    if "hidden" in contender.knows:
+        spec = replace(spec, dialect="plain", faults=replace(spec.faults, retry_after="none"))
     provider = Provider(spec, seed)
-    # Whatever holds at the start, such as a neighbour's share, holds before the first call.
+    # A neighbour's share holds before the first call.
     provider.advance(0.0)
     timeout_s = experiment.workload.client.timeout_s
     workload = experiment.workload.draw(seed)
     if contender.door != "headway":
-        # An unpaced client has its own retries and nobody behind it who starts a task again.
-        door = UnpacedDoor(_rule(experiment, contender), seed, _law(contender))
+        # An unpaced client has its own retries; the engine starts no task again.
+        rule = RETRIES[contender.retry]
+        if rule is AGGRESSIVE:
+            client = experiment.workload.client
+            rule = replace(rule, first_s=client.retry_first_s, growth=client.retry_growth)
+        door = UnpacedDoor(rule, seed, _law(contender))
         setup = RehearsalSetup(
             workload, provider, door, Rules(contender.start, retries=0), timeout_s
         )
         return Rehearsal(setup).run(), before
     provider.shows_progress = True
-    lengths = deepcopy(before.lengths) or OutputLength()
+    profile, known_lengths = before
+    lengths = deepcopy(known_lengths) or OutputLength()
     limits = spec.terms.limits if "limits" in contender.knows else ()
-    config = QuotaConfig(
-        DIALECTS[spec.dialect], limits, experiment.share, experiment.pace, before.profile
-    )
+    config = QuotaConfig(DIALECTS[spec.dialect], limits, experiment.share, experiment.pace, profile)
     quota = Quota(config, 0.0)
     if "seen" in contender.knows:
         _look(quota.belief, provider)
     setup = RehearsalSetup(
         workload, provider, PacedDoor(quota, lengths), Rules(contender.start), timeout_s
     )
-    return Rehearsal(setup).run(), Experience(quota.belief.profile(), lengths)
+    return Rehearsal(setup).run(), (quota.belief.profile(), lengths)
 
 
 def _look(belief: Belief, provider: Provider) -> None:
-    """A response came a moment ago: what is left of every limit that is told is known."""
+    """Learn what is left of every reported limit, as from a response a moment ago."""
     left = Reading(provider.account().readings(0.0))
     told = heard(provider.spec.dialect, left, 0.0)
     belief.observe(told, (), 0.0, 0.0)
@@ -192,7 +192,7 @@ def _look(belief: Belief, provider: Provider) -> None:
 
 
 def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehearsed]:
-    before = Experience()
+    before: Experience = (None, None)
     if "profile" in contender.knows:
         calls = sum(map(len, experiment.workload.draw(experiment.seeds[0]).calls))
         for run in range(ceil(LEARNING_CALLS / calls)):
@@ -200,21 +200,6 @@ def _rehearse_all(experiment: Experiment, contender: Contender) -> Iterator[Rehe
             _, before = rehearse(experiment, contender, seed, before)
     for seed in experiment.seeds:
         yield rehearse(experiment, contender, seed, before)[0]
-
-
-def _as_met(spec: ProviderSpec, contender: Contender) -> ProviderSpec:
-    """The provider as this contender sees it: hidden means that it tells nothing."""
-    if "hidden" not in contender.knows:
-        return spec
-    return replace(spec, dialect="plain", faults=replace(spec.faults, retry_after="none"))
-
-
-def _rule(experiment: Experiment, contender: Contender) -> RetryRule:
-    rule = RETRIES[contender.retry]
-    if rule is not AGGRESSIVE:
-        return rule
-    client = experiment.workload.client
-    return replace(rule, first_s=client.retry_first_s, growth=client.retry_growth)
 
 
 def _law(contender: Contender) -> Aimd | Cubic | None:

@@ -29,7 +29,6 @@ from headway.sim.provider import (
     FirstByte,
     Provider,
     ProviderSpec,
-    ProviderStatistics,
     Refused,
     SimulatedCall,
     SimulatedEnd,
@@ -39,16 +38,11 @@ from headway.wire import answer as write
 from headway.wire.gemini import ElementWriter
 from headway.wire.values import Answer, Conversation, WireName
 
-# Runs the pure provider in real time: the one place where its clock meets the event loop's.
-
 FLUSH_S: Final = 0.05
 """Streams show what they have written at most this often..."""
 
 FLUSH_PER_STREAM_S: Final = 0.0005
 """...and when there are many, so much later for each: at most 2,000 writes a second in all."""
-
-DELAY_MAX_S: Final = 3600.0
-"""The longest timer; the clock is then asked again."""
 
 
 class Live:
@@ -65,10 +59,6 @@ class Live:
         self.ended: SimulatedEnd | None = None
         self._from_work = inf
         self._waiter: Future[None] | None = None
-
-    def __repr__(self) -> str:
-        state = "over" if self.ended else f"{self.reached} tokens"
-        return f"<Live call {self.call.id}: {state}>"
 
     async def changed(self) -> None:
         """Wait until there is something new to look at."""
@@ -100,20 +90,14 @@ class Live:
 class Clockwork:
     """One provider on the clock of the running event loop; its time 0 is when this was made."""
 
-    __slots__ = (
-        "_armed_s", "_crowds", "_flush_s", "_keys", "_lives", "_loop", "_streams",
-        "_timer", "_work", "_work_s", "_zero_s", "crowds_max", "provider",
-    )  # fmt: skip
-
     def __init__(self, spec: ProviderSpec, seed: int) -> None:
         self._loop: AbstractEventLoop = get_running_loop()
         self._zero_s = self._loop.time()
         self.provider = Provider(spec, seed)
-        """For whoever reads its accounts; calls go through this clockwork only."""
         self._lives: dict[int, Live] = {}
         self._keys: dict[int, str] = {}
         self._streams: dict[Live, None] = {}
-        """In the order in which they began: so the same calls wake in the same order every time."""
+        """In the order of their begin, so that the same calls wake in the same order."""
         self._crowds: dict[str, int] = {}
         self.crowds_max: dict[str, int] = {}
         """The most calls of each account that were in service at once."""
@@ -121,9 +105,6 @@ class Clockwork:
         self._armed_s = inf
         self._flush_s = inf
         self._work = self._work_s = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Clockwork {self.provider!r}>"
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -165,15 +146,9 @@ class Clockwork:
             self._timer.cancel()
             self._timer = None
 
-    def statistics(self) -> ProviderStatistics:
-        return self.provider.statistics()
-
     def _advance(self, now: float) -> None:
-        """Let everything up to `now` happen, one thing at a time.
-
-        Between two things the number of calls in flight is constant, so that the provider's work
-        clock can be followed from outside.
-        """
+        """Let everything up to `now` happen, one thing at a time: between two the slowdown is
+        constant, so that `_work` follows the provider's work clock."""
         while (at := self.provider.next_s()) <= now:
             self._follow(at)
             for happening in self.provider.advance(at):
@@ -186,8 +161,8 @@ class Clockwork:
     def _follow(self, now: float) -> None:
         elapsed = now - self._work_s
         if elapsed > 0:
-            in_flight = self.provider.statistics().in_flight
-            self._work += elapsed / self.provider.spec.latency.slowdown(in_flight)
+            slowdown = self.provider.spec.latency.slowdown(self.provider.in_flight)
+            self._work += elapsed / slowdown
             self._work_s = now
 
     def _began(self, happening: FirstByte) -> None:
@@ -221,14 +196,12 @@ class Clockwork:
     def _arm(self) -> None:
         """One timer, for whatever comes first. One that is early is left to find nothing to do."""
         now = self.now()
-        at = min(self.provider.next_s(), self._flush_s, now + DELAY_MAX_S)
+        at = min(self.provider.next_s(), self._flush_s, now + 3600.0)
         if at < self._armed_s:
             self.stop()
             self._armed_s = at
             self._timer = self._loop.call_at(self._zero_s + at, self._wake)
 
-
-# The prompt cache of the simulated provider: which beginnings it has read before.
 
 TTL_S: Final = 300.0
 
@@ -242,23 +215,11 @@ Place = tuple[str, str, str]
 """Account, model, digest of the beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """What is kept now."""
-
-    entries: int
-
-
 class PromptCache:
     """Beginnings that were read before, by account and model."""
 
-    __slots__ = ("_until",)
-
     def __init__(self) -> None:
         self._until: OrderedDict[Place, float] = OrderedDict()
-
-    def __repr__(self) -> str:
-        return f"<PromptCache {len(self._until)} entries>"
 
     def read(self, place: Place, now: float) -> bool:
         """Whether a beginning is there; if so it stays for longer."""
@@ -274,11 +235,6 @@ class PromptCache:
         if len(self._until) > ENTRIES_MAX:
             self._until.popitem(last=False)
 
-    def statistics(self) -> CacheStatistics:
-        return CacheStatistics(len(self._until))
-
-
-# Faults that the simulated provider commits on request, by share, or by a rule of its script.
 
 HEADER: Final = "x-sim-fault"
 
@@ -294,52 +250,32 @@ NEVER: Final = 1e12
 MISCHIEF_STREAM: Final = 89
 """The stream of draws that decides faults by share; distinct from the provider's own."""
 
-KINDS: Final[Mapping[str, str]] = {
-    "429-bare": "at the door: a 429 without any header about limits",
-    "429-misleading": "at the door: a 429 that asks to wait a minute for nothing",
-    "429-text": "at the door: a 429 in plain text, as a proxy says it",
-    "500": "at the door: the provider's own 500",
-    "503-html": "at the door: a 503 in HTML, as a proxy says it",
-    "529": "at the door: overloaded, in the provider's own words",
-    "billing": "at the door: no credit; waiting does not help",
-    "spend-cap": "at the door: the account's spend limit; waiting does not help",
-    "error-event": "half of the stream, then an error event; without a stream: a 500, later",
-    "cut": "half of the answer, then the connection closes",
-    "hang": "accepted and never answered",
-    "stall": "half of the answer, then silence",
-    "malformed": "JSON that is not JSON, in the middle of the stream or as the whole body",
-    "slow-start": f"{SLOW_START:.0f} times as long to the first byte",
-    "gzip": "not a fault: the answer is compressed for whoever accepts that",
-}
-
-AT_THE_DOOR: Final = frozenset(kind for kind, about in KINDS.items() if about.startswith("at the"))
+AT_THE_DOOR: Final = frozenset(
+    ("429-bare", "429-misleading", "429-text", "500", "503-html", "529", "billing", "spend-cap")
+)
+"""Faults that refuse a call; `docs/simulator.md` describes every kind."""
 HARMLESS: Final = frozenset(("gzip", "slow-start"))
 """They may come together with another fault, and the answer is whole."""
+KINDS: Final = AT_THE_DOOR | HARMLESS | {"error-event", "cut", "hang", "stall", "malformed"}
 
 
-@dataclass(frozen=True, slots=True)
-class Mischief:
-    """Which share of all calls goes wrong in which way."""
-
-    shares: tuple[tuple[str, float], ...] = ()
-
-    def drawn(self, seed: int, number: int) -> tuple[str, ...]:
-        """The faults of one call, by its number: at most one that harms, and those that do not."""
-        found = []
-        draw = uniform(seed, MISCHIEF_STREAM, number)
-        for place, (kind, share) in enumerate(self.shares, start=1):
-            if kind in HARMLESS:
-                if uniform(seed, MISCHIEF_STREAM + place, number) < share:
-                    found.append(kind)
-                continue
-            if 0.0 <= draw < share:
+def draw_faults(shares: Mapping[str, float], seed: int, number: int) -> tuple[str, ...]:
+    """The faults of one call, by its number: at most one that harms, and harmless ones."""
+    found = []
+    draw = uniform(seed, MISCHIEF_STREAM, number)
+    for place, (kind, share) in enumerate(shares.items(), start=1):
+        if kind in HARMLESS:
+            if uniform(seed, MISCHIEF_STREAM + place, number) < share:
                 found.append(kind)
-            draw -= share
-        return tuple(found)
+            continue
+        if 0.0 <= draw < share:
+            found.append(kind)
+        draw -= share
+    return tuple(found)
 
 
-def parse_shares(words: Iterable[str]) -> Mischief:
-    """`cut=0.1`, `500=5%`."""
+def parse_shares(words: Iterable[str]) -> dict[str, float]:
+    """`cut=0.1`, `500=5%`: the share of all calls that goes wrong, by kind."""
     shares: dict[str, float] = {}
     for word in words:
         kind, equals, text = word.partition("=")
@@ -352,7 +288,7 @@ def parse_shares(words: Iterable[str]) -> Mischief:
         shares[kind] = share
     if sum(share for kind, share in shares.items() if kind not in HARMLESS) > 1.0 + 1e-9:
         raise BadValueError("the shares of `--fault` add up to more than 1")
-    return Mischief(tuple(shares.items()))
+    return shares
 
 
 def must_be_kind(kind: str) -> str:
@@ -367,11 +303,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return tuple(must_be_kind(word.strip()) for word in text.split(",") if word.strip())
 
 
-# What the simulated provider says when it does not answer: errors in any dialect, as HTTP.
-
 JSON: Final = "application/json"
-GOOGLE: Final = "scaffolding on HTTPServer2"
-"""What Gemini's front server calls itself; there is no other trace of it in the headers."""
 
 _FAULTS: Final[dict[str, FaultKind]] = {
     "429-bare": "rate",
@@ -381,8 +313,6 @@ _FAULTS: Final[dict[str, FaultKind]] = {
     "billing": "billing",
     "spend-cap": "spend_cap",
 }
-_OVERLOADED: Final = 529
-"""OpenAI says 503 for it; the fault of this name is this status on every wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +327,8 @@ class Speaker:
         """What comes with every answer and refusal."""
         lines = dict(speech.headers(self.dialect, reading.limits, time.time(), retry_after_s))
         if self.wire == "gemini":
-            lines["server"] = GOOGLE
+            # The only trace of Gemini in its headers.
+            lines["server"] = "scaffolding on HTTPServer2"
         else:
             lines["request-id" if self.wire == "anthropic" else "x-request-id"] = self.request_id
         return lines
@@ -428,7 +359,8 @@ class Speaker:
         elif kind == "429-misleading":
             waits = {"retry-after": f"{MISLEADING_S:.0f}"}
             return _response(status, body, self.headers(reading) | waits)
-        status = _OVERLOADED if kind == "529" else status
+        # OpenAI says 503 for it; the fault of this name has this status on every wire.
+        status = 529 if kind == "529" else status
         return _response(status, body, self.headers(reading))
 
     def wrong(self, status: int, message: str) -> web.Response:
@@ -520,7 +452,8 @@ class Counter:
         """Audit an account's log that has become long, aside, and forget most of it."""
         log = self.truth.folded(key, self.clockwork.provider.account(key))
         if log is not None:
-            audited = asyncio.get_running_loop().run_in_executor(None, audit, log)
+            terms = self.clockwork.provider.spec.terms
+            audited = asyncio.get_running_loop().run_in_executor(None, audit, terms, log)
             audited.add_done_callback(lambda found: self.truth.adopt(key, found.result()))
 
     def hung_up(self, exchange: ServedExchange, live: Live) -> None:
@@ -534,8 +467,6 @@ class Counter:
 class ResponseWriter:
     """A response under way, as an array and compressed if need be."""
 
-    __slots__ = ("_array", "_packer", "_request", "response")
-
     def __init__(self, exchange: ServedExchange, reading: Reading, content_type: str) -> None:
         headers = exchange.speaker.headers(reading)
         headers["content-type"] = JSON if exchange.is_array else content_type
@@ -547,9 +478,6 @@ class ResponseWriter:
         self._request = exchange.request
         self.response = web.StreamResponse(status=200, headers=headers)
         exchange.visit.status = 200
-
-    def __repr__(self) -> str:
-        return f"<Outlet {self.response!r}>"
 
     async def open(self, length: int | None = None) -> None:
         """Send the head; with a length, the body is announced to be so long."""

@@ -1,7 +1,6 @@
 """Draws from a seed: the same seed, stream and index give the same number on every machine.
 
-The core has no random module. A draw is a hash of where it is used, so adding a draw in one
-place never shifts the draws of another.
+A draw is a hash of these three, so that a new draw in one place never shifts those of another.
 """
 
 from __future__ import annotations
@@ -42,21 +41,16 @@ def lognormal(seed: int, stream: int, index: int, sigma: float) -> float:
     return exp(sigma * normal(seed, stream, index)) if sigma > 0 else 1.0
 
 
-# Somebody else on the account: what it wants, what it gets, which slots it holds.
-
 BACKLOG_S_MAX: Final = 10.0
-"""A neighbour gives up what it could not place for this long."""
+"""A neighbour gives up calls that it could not place for this long."""
 
 FAIR_SHARE: Final = 0.5
-"""Two users, one account: what a neighbour wants beyond half of a limit is not owed to it."""
-
-Note = Callable[[Resource, float], None]
-"""Writes down that so much of a resource was taken now."""
+"""A neighbour's fair share is at most half of a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Somebody else on the account: what share of each rate it wants, when, and how many slots."""
+    """Another user of the account: the share of each rate that it wants, when, and its slots."""
 
     share: float = 0.0
     slots: int = 0
@@ -90,19 +84,10 @@ class Neighbour:
         return self.slots if (now - self.start_s) % (self.on_s + self.off_s) < self.on_s else 0
 
 
-@dataclass(frozen=True, slots=True)
-class PresenceStatistics:
-    """In seconds of the whole limit: what was owed to the neighbour and what it got."""
-
-    wanted: float
-    served: float
-    slots: int
-
-
 class Presence:
-    """A neighbour's life on one account."""
+    """A neighbour on one account; `wanted` and `served` are seconds of the whole limit."""
 
-    __slots__ = ("_backlog", "_slots", "neighbour", "next_tick_s", "served", "wanted")
+    __slots__ = ("_backlog", "neighbour", "next_tick_s", "served", "slots", "wanted")
 
     def __init__(self, neighbour: Neighbour, now: float) -> None:
         self.neighbour = neighbour
@@ -110,12 +95,14 @@ class Presence:
         self.wanted = 0.0
         self.served = 0.0
         self._backlog = 0.0
-        self._slots = 0
+        self.slots = 0
 
-    def __repr__(self) -> str:
-        return f"<Presence {self.served:.1f}s of {self.wanted:.1f}s, {self._slots} slots>"
-
-    def tick(self, meters: Sequence[tuple[Limit, AnyMeter]], note: Note, now: float) -> None:
+    def tick(
+        self,
+        meters: Sequence[tuple[Limit, AnyMeter]],
+        note: Callable[[Resource, float], None],
+        now: float,
+    ) -> None:
         """Place as many whole calls as fit; the rest waits in the backlog."""
         neighbour = self.neighbour
         self.next_tick_s = now + neighbour.tick_s
@@ -139,17 +126,14 @@ class Presence:
             self.served += quantum
         self._hold(meters, now)
 
-    def statistics(self) -> PresenceStatistics:
-        return PresenceStatistics(self.wanted, self.served, self._slots)
-
     def _hold(self, meters: Sequence[tuple[Limit, AnyMeter]], now: float) -> None:
         for limit, meter in meters:
             if limit.resource == "concurrency":
-                change = self.neighbour.holds(now) - self._slots
+                change = self.neighbour.holds(now) - self.slots
                 if change > 0:
                     change = min(change, max(0, int(meter.available(now))))
                 meter.charge(change, now)
-                self._slots += change
+                self.slots += change
 
 
 def rate_of(limit: Limit, meter: AnyMeter) -> float:

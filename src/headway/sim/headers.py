@@ -3,9 +3,9 @@
 Laws:
 - `decode(headers(...))` gives the readings back within the dialect's rounding, and
   `classify(error_body(...))` the fault's kind and resource, as far as the dialect has words.
-- A dialect says what its real provider says and no more: a limit without a header is not said.
+- A dialect says what its real provider says: a limit without a header is not reported.
 - Rounding is the provider's own: Anthropic's tokens go to the nearest 1,000 and its resets lose
-  their fraction. Waits in headers are rounded up, so that nobody who obeys them is early.
+  their fraction. Waits in headers are rounded up, so that a client that obeys is not early.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from functools import lru_cache
 from math import ceil, floor
 from typing import Final, Literal
 
+from headway.base.numbers import date_of
 from headway.base.values import DAY_S, HOUR_S, MINUTE_S, Fault, FaultKind, LimitReading, Resource
 from headway.pacing.headers import DIALECTS, WINDOW_5H_S, WINDOW_7D_S
 
 MINUTES_KEPT: Final = 1024
-"""Distinct minutes whose text is kept: a simulated hour with all its resets fits."""
+"""Minutes whose text is kept: a simulated hour with all its resets fits."""
 
 
 def headers(
@@ -30,27 +31,21 @@ def headers(
     date_wall_s: float,
     retry_after_s: float | None,
 ) -> tuple[tuple[str, str], ...]:
-    """Response headers that report `readings` at `date_wall_s`.
-
-    A second reading of the same resource and period is the project's share of it, where the
-    dialect has a name for that (OpenAI's `project-tokens`).
-    """
+    """Response headers that report `readings` at `date_wall_s`."""
     voice = _VOICES[dialect_name]
     lines = [("date", http_date(date_wall_s))]
-    said: set[tuple[Resource, float | None]] = set()
     for reading in readings:
-        key = (reading.resource, reading.period_s)
-        names = voice.names.get(key) if key not in said else voice.project_names.get(key)
+        names = voice.names.get((reading.resource, reading.period_s))
         if reading.utilization is not None:
             lines += _window_lines(voice, reading, date_wall_s)
         elif names is not None:
-            said.add(key)
+            limit, remaining, reset = names
             if reading.limit is not None:
-                lines.append((names.limit, str(floor(reading.limit))))
+                lines.append((limit, str(floor(reading.limit))))
             if reading.remaining is not None:
-                lines.append((names.remaining, _remaining(voice, reading)))
+                lines.append((remaining, _remaining(voice, reading)))
             if reading.reset_s is not None:
-                lines.append((names.reset, _reset(voice, reading.reset_s, date_wall_s)))
+                lines.append((reset, _reset(voice, reading.reset_s, date_wall_s)))
     if retry_after_s is not None:
         if voice.says_milliseconds:
             lines.append(("retry-after-ms", str(ceil(retry_after_s * 1000.0))))
@@ -64,28 +59,19 @@ def error_body(
 ) -> tuple[int, bytes]:
     """Status and body with which the provider reports `fault`.
 
-    `reading` is the limit that was hit, for the dialects whose text gives it away. Faults of
-    kind `broken` and `connection` are silences: whoever must answer says `server`.
+    `reading` is the limit that was hit, for the dialects whose text contains it. Faults of
+    kind `broken` and `connection` have no response of their own: `server` stands for them.
     """
     kind: FaultKind = "server" if fault.kind in ("broken", "connection") else fault.kind
     return _SHAPES[dialect_name](_Refused(dialect_name, kind, fault, request_id, reading))
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """The three headers of one limit."""
-
-    limit: str
-    remaining: str
-    reset: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Voice:
     """How one dialect writes headers."""
 
-    names: dict[tuple[Resource, float | None], _Names] = field(default_factory=dict)
-    project_names: dict[tuple[Resource, float | None], _Names] = field(default_factory=dict)
+    names: dict[tuple[Resource, float | None], tuple[str, str, str]] = field(default_factory=dict)
+    """The three headers of a limit."""
     windows: dict[float | None, str] = field(default_factory=dict)
     reset_style: Literal["time", "duration", "seconds"] = "duration"
     tokens_step: float = 1.0
@@ -119,13 +105,13 @@ def _window_lines(
     return lines
 
 
-def _anthropic_names(words: str) -> _Names:
-    prefix = f"anthropic-ratelimit-{words}"
-    return _Names(f"{prefix}-limit", f"{prefix}-remaining", f"{prefix}-reset")
-
-
-def _openai_names(words: str) -> _Names:
-    return _Names(*(f"x-ratelimit-{part}-{words}" for part in ("limit", "remaining", "reset")))
+def _names(pattern: str) -> tuple[str, str, str]:
+    """`x-ratelimit-*-tokens` for limit, remaining and reset."""
+    return (
+        pattern.replace("*", "limit"),
+        pattern.replace("*", "remaining"),
+        pattern.replace("*", "reset"),
+    )
 
 
 def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
@@ -168,33 +154,16 @@ _MONTH_NAMES: Final = (
 @lru_cache(maxsize=MINUTES_KEPT)
 def _imf_minute(minutes: int) -> str:
     days, minute = divmod(minutes, 1440)
-    year, month, day = civil(days)
+    year, month, day = date_of(days).split("-")
     # 1970-01-01 was a Thursday.
-    date = f"{_DAY_NAMES[(days + 3) % 7]}, {day:02d} {_MONTH_NAMES[month - 1]} {year:04d}"
+    date = f"{_DAY_NAMES[(days + 3) % 7]}, {day} {_MONTH_NAMES[int(month) - 1]} {year}"
     return f"{date} {minute // 60:02d}:{minute % 60:02d}"
 
 
 @lru_cache(maxsize=MINUTES_KEPT)
 def _rfc3339_minute(minutes: int) -> str:
     days, minute = divmod(minutes, 1440)
-    year, month, day = civil(days)
-    return f"{year:04d}-{month:02d}-{day:02d}T{minute // 60:02d}:{minute % 60:02d}"
-
-
-def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
-
-    Years are counted from March, so that the leap day is the last of its year; 400 such years
-    have 146,097 days, and the months from March on follow (153 m + 2) / 5.
-    """
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    leaps = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
-    year_of_era = (day_of_era - leaps) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    march_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * march_month + 2) // 5 + 1
-    month = march_month + 3 if march_month < 10 else march_month - 9
-    return era * 400 + year_of_era + (1 if month <= 2 else 0), month, day
+    return f"{date_of(days)}T{minute // 60:02d}:{minute % 60:02d}"
 
 
 _UNITS: Final = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
@@ -202,10 +171,10 @@ _CEREBRAS_RESOURCES: Final[tuple[Resource, ...]] = ("requests", "tokens")
 _VOICES: Final[dict[str, _Voice]] = {
     "anthropic": _Voice(
         names={
-            ("requests", MINUTE_S): _anthropic_names("requests"),
-            ("input", MINUTE_S): _anthropic_names("input-tokens"),
-            ("output", MINUTE_S): _anthropic_names("output-tokens"),
-            ("tokens", MINUTE_S): _anthropic_names("tokens"),
+            ("requests", MINUTE_S): _names("anthropic-ratelimit-requests-*"),
+            ("input", MINUTE_S): _names("anthropic-ratelimit-input-tokens-*"),
+            ("output", MINUTE_S): _names("anthropic-ratelimit-output-tokens-*"),
+            ("tokens", MINUTE_S): _names("anthropic-ratelimit-tokens-*"),
         },
         windows={WINDOW_5H_S: "5h", WINDOW_7D_S: "7d"},
         reset_style="time",
@@ -213,21 +182,20 @@ _VOICES: Final[dict[str, _Voice]] = {
     ),
     "openai": _Voice(
         names={
-            ("requests", MINUTE_S): _openai_names("requests"),
-            ("tokens", MINUTE_S): _openai_names("tokens"),
+            ("requests", MINUTE_S): _names("x-ratelimit-*-requests"),
+            ("tokens", MINUTE_S): _names("x-ratelimit-*-tokens"),
         },
-        project_names={("tokens", MINUTE_S): _openai_names("project-tokens")},
         says_milliseconds=True,
     ),
     "groq": _Voice(
         names={
-            ("requests", DAY_S): _openai_names("requests"),
-            ("tokens", MINUTE_S): _openai_names("tokens"),
+            ("requests", DAY_S): _names("x-ratelimit-*-requests"),
+            ("tokens", MINUTE_S): _names("x-ratelimit-*-tokens"),
         },
     ),
     "cerebras": _Voice(
         names={
-            (resource, period_s): _openai_names(f"{resource}-{unit}")
+            (resource, period_s): _names(f"x-ratelimit-*-{resource}-{unit}")
             for resource in _CEREBRAS_RESOURCES
             for period_s, unit in _UNITS.items()
         },

@@ -23,10 +23,8 @@ from headway.wire.request import TOOL
 from headway.wire.values import Conversation, Fields, ToolUse, items, object_fields, parsed, text_of
 
 if TYPE_CHECKING:
-    from headway.sim.script import Script
+    from headway.sim.script import ScriptRule
 
-
-# The plainest JSON that follows a schema: what a model says that is asked for a form only.
 
 DEPTH_MAX: Final = 16
 """How deep a schema is followed; what is deeper is null."""
@@ -62,8 +60,6 @@ def _value(schema: Fields, depth: int) -> object:
     return _PLAIN.get(kind)
 
 
-# Tools of the simulated provider: what coding agents offer, and what a model does with it.
-
 SHELL: Final = "shell"
 """Stands for whichever shell a client offers."""
 
@@ -93,22 +89,12 @@ SHELLS: Final[Mapping[str, Callable[[str], object]]] = {
 """What shells are given: those of Claude Code, opencode, Gemini CLI and, the last three, Codex."""
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """The turns since the model last had nothing more to do."""
+def episode_of(conversation: Conversation) -> tuple[list[str], list[str]]:
+    """Commands and tool results since the model last had nothing more to do.
 
-    commands: tuple[str, ...]
-    """What the user wants run."""
-    results: tuple[str, ...]
-    """What tools gave so far."""
-
-
-def episode_of(conversation: Conversation) -> Episode:
-    """Commands are between backticks, in the last line of the user that has any.
-
-    Clients tell of themselves in the user's name, before the prompt and after it; the last line
-    with backticks is the user's own in all of them. Who was interrupted and shall go on has more
-    to do; a tool that was cut off gave nothing.
+    Commands are between backticks, in the last line of the user that has any: clients add lines
+    of their own in the user's name, without backticks behind the prompt. After "You were
+    interrupted" the commands go on; a tool that was cut off has no result.
     """
     turns = [turn for turn in conversation.turns if not _LOST.match(turn[1])]
     start = 0
@@ -120,8 +106,7 @@ def episode_of(conversation: Conversation) -> Episode:
             start = place
     told = [line for role, text in turns[start:] if role == "user" for line in text.splitlines()]
     commands = next((found for line in reversed(told) if (found := _COMMAND.findall(line))), [])
-    results = tuple(text for role, text in turns[start:] if role == TOOL)
-    return Episode(tuple(commands), results)
+    return commands, [text for role, text in turns[start:] if role == TOOL]
 
 
 def shell_of(conversation: Conversation) -> str | None:
@@ -129,25 +114,17 @@ def shell_of(conversation: Conversation) -> str | None:
     return next((name for name in conversation.tools if name in SHELLS), None)
 
 
-def named_use(conversation: Conversation, command: str, digest: str) -> ToolUse | None:
-    """A wish to use a tool that is called by its name, with JSON behind it, if it is offered."""
-    found = _NAMED.fullmatch(command)
-    if found is None or found[1] not in conversation.tools:
-        return None
-    return ToolUse(f"call_{digest[:24]}", found[1], found[2])
-
-
 def use_of(name: str, given: object, digest: str) -> ToolUse:
-    """A wish to use a tool. Its id follows from the conversation, as everything else does."""
+    """A wish to use a tool; a shell is given a command. Its id follows from the conversation."""
+    if name in SHELLS and isinstance(given, str):
+        given = SHELLS[name](given)
     return ToolUse(f"call_{digest[:24]}", name, dumps(given, ensure_ascii=False))
 
 
-def command_of(name: str, command: str, digest: str) -> ToolUse:
-    """A wish to run a command in a shell."""
-    return use_of(name, SHELLS[name](command), digest)
-
-
 DEFAULT_MODEL: Final = "tokens-200"
+UNMATCHED_TOKENS: Final = 50
+"""Tokens that answer a text that no rule of a script matches."""
+
 TOKENS_MAX: Final = 1_000_000
 """The longest answer: five times what real models write."""
 
@@ -165,7 +142,7 @@ _LENGTHS: Final = re.compile(r"tokens-([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model says, before anybody cuts it."""
+    """The answer of a model, before `max_tokens` cuts it."""
 
     pieces: list[str]
     faults: tuple[str, ...] = ()
@@ -190,12 +167,12 @@ class SimulatedModels:
     """The models on offer."""
 
     default: str = DEFAULT_MODEL
-    script: Script | None = None
+    script: tuple[ScriptRule, ...] = ()
 
     def reply(self, conversation: Conversation) -> ModelReply:
         """The answer of the model that the conversation names."""
         name = conversation.model if is_model(conversation.model) else self.default
-        if name == "script" and self.script is None:
+        if name == "script" and not self.script:
             name = DEFAULT_MODEL
         if name == "echo":
             return ModelReply(pieces_of(asked(conversation)))
@@ -204,8 +181,10 @@ class SimulatedModels:
             return _agent(conversation, digest)
         if name == "hash":
             return ModelReply(pieces_of(digest))
-        if name == "script" and self.script is not None:
-            return self.script.reply(conversation, digest)
+        if name == "script":
+            replies = (rule.reply(conversation, digest) for rule in self.script)
+            otherwise = ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
+            return next((reply for reply in replies if reply is not None), otherwise)
         return ModelReply(filler(_length(name, digest), int(digest[:8], 16)))
 
 
@@ -244,16 +223,18 @@ def _agent(conversation: Conversation, digest: str) -> ModelReply:
     tells what they gave."""
     if conversation.schema:
         return ModelReply(pieces_of(filled(conversation.schema)))
-    shell, episode = shell_of(conversation), episode_of(conversation)
-    commands = episode.commands or (COMMAND,)
-    if len(episode.results) >= len(commands):
-        return ModelReply(pieces_of("\n".join(("The commands gave:", *episode.results))))
-    command = commands[len(episode.results)]
-    use = named_use(conversation, command, digest)
-    if use is None:
-        if shell is None:
-            return ModelReply(pieces_of(ASIDE))
-        use = command_of(shell, command, digest)
+    shell, (commands, results) = shell_of(conversation), episode_of(conversation)
+    commands = commands or [COMMAND]
+    if len(results) >= len(commands):
+        return ModelReply(pieces_of("\n".join(("The commands gave:", *results))))
+    command = commands[len(results)]
+    named = _NAMED.fullmatch(command)
+    if named is not None and named[1] in conversation.tools:
+        use = ToolUse(f"call_{digest[:24]}", named[1], named[2])
+    elif shell is not None:
+        use = use_of(shell, command, digest)
+    else:
+        return ModelReply(pieces_of(ASIDE))
     return ModelReply(pieces_of(f"I run {command}."), tool_uses=(use,))
 
 

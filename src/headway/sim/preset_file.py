@@ -1,16 +1,15 @@
 """Reads a provider or a workload from a YAML or JSON file, or says in one sentence what is wrong.
 
 Laws:
-- A file has the keys of the record that it becomes and no others: a key that nobody reads is a
-  mistake of the reader or of the writer, so it is refused.
-- What is refused is refused with the file, the line, the path of the value and what is allowed.
-- Nothing in a file is executed, imported or expanded; only as deep as the records go is it read.
+- A file has the keys of the record that it becomes and no others.
+- An error names the file, the line, the path of the value and what is allowed.
+- Nothing in a file is executed, imported or expanded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from json import JSONDecodeError, loads
 from math import inf
 from os.path import isfile
@@ -25,7 +24,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-)  # fmt: skip
+)
 
 from headway.base.numbers import number_of
 from headway.base.values import Limit
@@ -60,60 +59,23 @@ NOT_READ: Final = frozenset(("source",))
 """Fields that a record has for others than the writer of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The numbers that a field may have."""
+POSITIVE: Final = frozenset(
+    ("amount", "burst", "changes", "on_s", "per_output_token_s", "period_s", "retry_first_s",
+     "timeout_s", "window_s")
+)  # fmt: skip
+ENDLESS: Final = frozenset(("off_s", "on_s", "timeout_s"))
+"""Fields that may be `inf`."""
 
-    least: float = 0.0
-    most: float = 1e12
-    above: bool = False
-    """Whether `least` itself is too small."""
-    endless: bool = False
-    """Whether `inf` is allowed as well."""
-
-    def holds(self, number: float) -> bool:
-        if number == inf:
-            return self.endless
-        return self.least <= number <= self.most and not (self.above and number == self.least)
-
-    def __str__(self) -> str:
-        if self.most < 1e12:
-            return f"from {self.least:g} to {self.most:g}"
-        return f"{'more than' if self.above else 'at least'} {self.least:g}"
-
-
-_POSITIVE: Final = Range(above=True)
-_SPREAD: Final = Range(0.0, 3.0)
-_ONE_OR_MORE: Final = Range(1.0)
-RANGES: Final[Mapping[str, Range]] = {
-    "amount": _POSITIVE,
-    "burst": _POSITIVE,
-    "calls": Range(1, 100_000),
-    "changes": _POSITIVE,
-    "growth": _ONE_OR_MORE,
-    "hang_share": Range(0.0, 1.0),
-    "input_error": Range(0.0, 1.0),
-    "input_spread": _SPREAD,
-    "input_tokens": _ONE_OR_MORE,
-    "luck_spread": _SPREAD,
-    "max_tokens": _ONE_OR_MORE,
-    "off_s": Range(endless=True),
-    "on_s": Range(above=True, endless=True),
-    "output_follows": Range(0.0, 2.0),
-    "output_spread": _SPREAD,
-    "output_tokens": _ONE_OR_MORE,
-    "output_tokens_most": Range(),
-    "per_output_token_s": _POSITIVE,
-    "period_s": _POSITIVE,
-    "retry_first_s": _POSITIVE,
-    "retry_growth": Range(1.0, 100.0),
-    "share": Range(0.0, 1.0),
-    "tasks": Range(1, 100_000),
-    "tick_s": Range(0.01, 3600.0),
-    "timeout_s": Range(above=True, endless=True),
-    "window_s": _POSITIVE,
+LEAST_ONE: Final = dict.fromkeys(("growth", "input_tokens", "max_tokens", "output_tokens"), 1.0)
+RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    **dict.fromkeys(("input_spread", "luck_spread", "output_spread"), (0.0, 3.0)),
+    **dict.fromkeys(("hang_share", "input_error", "share"), (0.0, 1.0)),
+    **dict.fromkeys(("calls", "tasks"), (1.0, 100_000.0)),
+    "output_follows": (0.0, 2.0),
+    "retry_growth": (1.0, 100.0),
+    "tick_s": (0.01, 3600.0),
 }
-"""By field; a number of any other field is at least 0."""
+"""The numbers that a field may have; any other field is at least 0 and at most 1e12."""
 
 
 def find_provider(name: str) -> ProviderPreset:
@@ -203,22 +165,16 @@ def _content(path: Path, name: str) -> str:
 class _Reader:
     """One file on its way to a record."""
 
-    __slots__ = ("_name", "_path", "root")
-
     def __init__(self, name: str) -> None:
         self._name = _shown(name)
         self._path = Path(name)
         self.root = self._parsed(_content(self._path, self._name))
 
-    def __repr__(self) -> str:
-        return f"<_Reader {self._name}>"
-
     def wrong(self, node: Node, message: str, hint: str | None = None) -> BadPresetError:
-        """The one sentence: what, and in which line."""
         return BadPresetError(message, where=f"{self._name}:{node.start_mark.line + 1}", hint=hint)
 
     def record(self, node: Node, kind: type[T], path: str, others: tuple[str, ...] = ()) -> T:
-        """A mapping as the record that it stands for; `others` are keys of somebody else."""
+        """A mapping as a record; `others` are further keys that the caller reads."""
         hints = get_type_hints(kind)
         known = [field.name for field in fields(cast("type[ProviderSpec]", kind))]
         known = [name for name in known if name not in NOT_READ]
@@ -231,9 +187,10 @@ class _Reader:
                 raise self.wrong(place, f"there is no key `{_joined(path, key)}`", hint)
         if not path:
             values.setdefault("name", self._path.stem)
-        needed = [name for name in _needed(kind) if name not in values]
-        if needed:
-            raise self.wrong(node, f"`{_joined(path, needed[0])}` is missing")
+        for one in fields(cast("type[ProviderSpec]", kind)):
+            is_needed = one.default is MISSING and one.default_factory is MISSING
+            if is_needed and one.name not in values:
+                raise self.wrong(node, f"`{_joined(path, one.name)}` is missing")
         return kind(**values)
 
     def value(self, node: Node, hint: object, path: str) -> object:
@@ -353,25 +310,21 @@ class _Reader:
     def _number(self, node: Node, text: str, path: str, is_whole: bool) -> float:
         number = number_of(text)
         name = path.rpartition(".")[2].partition("[")[0]
-        allowed = RANGES.get(name, Range())
-        if number is None or not allowed.holds(number):
+        least, most = RANGES.get(name, (LEAST_ONE.get(name, 0.0), 1e12))
+        is_above = name in POSITIVE
+        if number is None or not (
+            name in ENDLESS if number == inf
+            else least <= number <= most and not (is_above and number == least)
+        ):  # fmt: skip
+            allowed = f"{'more than' if is_above else 'at least'} {least:g}"
+            if name in RANGES:
+                allowed = f"from {least:g} to {most:g}"
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be {allowed}")
         if not is_whole:
             return number
         if number != int(number):
             raise self.wrong(node, f"`{path}` is `{_shown(text)}`: it must be a whole number")
         return int(number)
-
-
-def _needed(kind: type) -> list[str]:
-    """The fields without a default, in order."""
-    from dataclasses import MISSING
-
-    return [
-        field.name
-        for field in fields(kind)
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
 
 
 def _joined(path: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Providers and workloads with a name, as data. `docs/presets.md` says what each number means.
+"""Providers and workloads with a name. `docs/presets.md` says what each number means.
 
 A provider preset names the workload that it was made for; any other can be run against it. The
 numbers of `trap` and `slots` were searched for, so that they give the times of "The Concurrency
@@ -13,12 +13,12 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-from headway.base.values import MINUTE_S, Amounts, Demand, Limit, LimitKind
+from headway.base.values import MINUTE_S, Amounts, Demand, Limit, LimitKind, Resource
 from headway.plans.graph import Graph, Task
 from headway.sim.account import Terms
 from headway.sim.draw import Neighbour, uniform
 from headway.sim.provider import FaultModel, Latency, ProviderSpec, SimulatedCall
-from headway.sim.rehearsal import Workload, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import Shape, Workload, WorkloadSpec, draw_workload
 
 SIZE_STREAM: Final = 16
 """The stream of draws that decides how large written-down work is; beside those of `sample`."""
@@ -116,352 +116,189 @@ def _written_down(preset: WorkloadPreset, seed: int) -> Workload:
     return Workload(spec.name, Graph.of(tasks), tuple(calls))
 
 
-def _limits(
-    requests: float, input_tokens: float, output_tokens: float, kind: LimitKind = "bucket"
-) -> tuple[Limit, ...]:
-    return (
-        Limit("requests", requests, MINUTE_S, kind),
-        Limit("input", input_tokens, MINUTE_S, kind),
-        Limit("output", output_tokens, MINUTE_S, kind),
-    )
+def _limits(*amounts: float, kind: LimitKind = "bucket") -> tuple[Limit, ...]:
+    """Requests, input and output a minute."""
+    resources: tuple[Resource, ...] = ("requests", "input", "output")
+    pairs = zip(resources, amounts, strict=True)
+    return tuple(Limit(resource, amount, MINUTE_S, kind) for resource, amount in pairs)
 
 
-def _bursting(limits: tuple[Limit, ...], burst_s: float) -> tuple[Limit, ...]:
-    """The same rates, but only so many seconds of them at once."""
-    return tuple(replace(limit, burst=limit.rate_per_s * burst_s) for limit in limits)
+def _documented(kind: LimitKind = "bucket", slots: int = 20) -> tuple[Limit, ...]:
+    """The account of the documents: 500 requests and 100,000 tokens a minute, 20 at once."""
+    rates = Limit("requests", 500, MINUTE_S, kind), Limit("tokens", 100_000, MINUTE_S, kind)
+    return (*rates, _slots(slots))
 
 
 def _slots(count: int) -> Limit:
     return Limit("concurrency", count, 0.0, "gauge")
 
 
-def _documented(kind: LimitKind = "bucket") -> tuple[Limit, ...]:
-    """The account of the documents: 500 requests and 100,000 tokens a minute, 20 at once."""
-    return (
-        Limit("requests", 500, MINUTE_S, kind), Limit("tokens", 100_000, MINUTE_S, kind),
-        _slots(20),
-    )  # fmt: skip
-
-
 def _used(share: float) -> Neighbour:
-    """Somebody who has taken this share of every limit before we start, and then is silent."""
+    """A neighbour that takes this share of every limit before the start, and nothing later."""
     return Neighbour(share, shape="burst", on_s=MINUTE_S, off_s=inf)
 
 
 _MEDIUM: Final = _limits(600, 400_000, 80_000)
+_SHORT: Final = tuple(replace(limit, burst=limit.rate_per_s * 3.0) for limit in _MEDIUM)
+"""The same rates, in buckets that hold 3 seconds."""
 _LARGE: Final = _limits(6_000, 4_000_000, 800_000)
-_SPEED: Final = Latency(1.0, 0.02)
-_REVIEW: Final = Latency(2.0, 0.05, kappa=0.125)
+_HALF: Final = Neighbour(0.5, on_s=40.0, off_s=40.0)
+_SILENT: Final = FaultModel(retry_after="none")
+_REVIEW: Final = Latency(2.0, 0.05, kappa=0.125, background=1)
 """Alone a call of 800 tokens takes 42 s; four at once take 2.5 times as long each."""
 _STAGE: Final = Latency(2.0, 0.1)
 """Alone a call of 1,000 tokens takes 102 s. What company costs depends on the time of day."""
 _MOMENT: Final = Latency(0.5, 0.01)
 """Alone a call of 200 tokens takes 2,500 ms."""
 
+
+def _provider(
+    name: str,
+    about: str,
+    terms: Terms,
+    latency: Latency = Latency(),
+    *,
+    faults: FaultModel = FaultModel(),
+    dialect: str = "anthropic",
+    workload: str = "agents-22",
+) -> ProviderPreset:
+    return ProviderPreset(about, ProviderSpec(name, terms, latency, faults, dialect), workload)
+
+
+# fmt: off
 _PROVIDERS: Final = (
-    ProviderPreset(
-        "the documents' account, congested beyond 5 calls at once: 22 at once are slower than 5",
-        ProviderSpec("trap", Terms(_documented()), Latency(1.0, 0.01, kappa=0.05)),
+    _provider(
         "trap",
-    ),
-    ProviderPreset(
-        "at most 4 calls at once: the same figures through a concurrency limit",
-        ProviderSpec(
-            "slots",
-            Terms((Limit("requests", 500), Limit("tokens", 100_000), _slots(4))),
-            _SPEED,
-        ),
-        "slots",
-    ),
-    ProviderPreset(
-        "roomy and not congested: the more at once, the faster",
-        ProviderSpec("wide", Terms(_LARGE), _SPEED),
-    ),
-    ProviderPreset(
-        "buckets that hold a whole minute", ProviderSpec("burst-60s", Terms(_MEDIUM), _SPEED)
-    ),
-    ProviderPreset(
-        "buckets that hold 3 seconds",
-        ProviderSpec("burst-3s", Terms(_bursting(_MEDIUM, 3.0)), _SPEED),
-    ),
-    ProviderPreset(
-        "limits per clock minute",
-        ProviderSpec("fixed-window", Terms(_limits(600, 400_000, 80_000, "fixed")), _SPEED),
-    ),
-    ProviderPreset(
-        "max_tokens is charged at admission and refunded at the end",
-        ProviderSpec(
-            "reserved",
-            Terms((Limit("requests", 600), Limit("tokens", 480_000)), charging="reserved"),
-            _SPEED,
-            dialect="cerebras",
-        ),
-    ),
-    ProviderPreset(
-        "throughput peaks near 16 calls at once",
-        ProviderSpec("congested", Terms(_LARGE), Latency(1.0, 0.02, 0.01, 0.0038)),
-    ),
-    ProviderPreset(
-        "at most 7 calls at once", ProviderSpec("cap-7", Terms((*_LARGE, _slots(7))), _SPEED)
-    ),
-    ProviderPreset(
-        "somebody else wants half of every limit, 40 s on and 40 s off",
-        ProviderSpec(
-            "neighbour", Terms(_MEDIUM, neighbour=Neighbour(0.5, on_s=40.0, off_s=40.0)), _SPEED
-        ),
-    ),
-    ProviderPreset(
-        "limits are halved after 60 s and restored after 180 s",
-        ProviderSpec("changing", Terms(_MEDIUM, changes=((60.0, 0.5), (180.0, 1.0))), _SPEED),
-    ),
-    ProviderPreset(
-        "no headers and no Retry-After",
-        ProviderSpec(
-            "hidden", Terms(_MEDIUM), _SPEED, FaultModel(retry_after="none"), dialect="plain"
-        ),
-    ),
-    ProviderPreset(
-        "a hidden bucket of one second of requests, and refusals are charged",
-        ProviderSpec(
-            "sub-second",
-            Terms(_MEDIUM, hidden=(Limit("requests", 600, burst=10),), refusals_charged=True),
-            _SPEED,
-        ),
-    ),
-    ProviderPreset(
-        "3 s burst, neighbour, 12 at once, mild congestion, and nothing of it is told",
-        ProviderSpec(
-            "worst-mix",
-            Terms(
-                (*_bursting(_MEDIUM, 3.0), _slots(12)),
-                neighbour=Neighbour(0.5, on_s=40.0, off_s=40.0),
-            ),
-            Latency(1.0, 0.02, 0.01, 0.002),
-            FaultModel(retry_after="none"),
-            dialect="plain",
-        ),
-    ),
-    ProviderPreset(
-        "the documents' account when nobody else is there: company costs nothing",
-        ProviderSpec("off-peak", Terms(_documented()), _STAGE),
-        "stages",
-    ),
-    ProviderPreset(
-        "the documents' account under some load: each further call slows every one by 60 %",
-        ProviderSpec("normal", Terms(_documented()), replace(_STAGE, sigma=0.6)),
-        "stages",
-    ),
-    ProviderPreset(
-        "the documents' account under much load: four at once get less done than one",
-        ProviderSpec("peak", Terms(_documented()), replace(_STAGE, kappa=0.35)),
-        "stages",
-    ),
-    ProviderPreset(
-        "timeline, best case: four agents of 2,500 ms, room for all",
-        ProviderSpec("timeline-best", Terms(_documented()), _MOMENT),
-        "timeline-best",
-    ),
-    ProviderPreset(
-        "timeline, some queueing: room for two of four agents",
-        ProviderSpec(
-            "timeline-queued",
-            Terms((Limit("requests", 500), Limit("tokens", 100_000), _slots(2))),
-            _MOMENT,
-        ),
-        "timeline-queued",
-    ),
-    ProviderPreset(
-        "launch, 1 of 3: plenty of quota, all four agents are accepted",
-        ProviderSpec("launch-plenty", Terms(_documented("fixed")), replace(_REVIEW, background=1)),
-        "launch-plenty",
-    ),
-    ProviderPreset(
-        "launch, 2 of 3: 480 of 500 requests are used, half of what four agents send must wait",
-        ProviderSpec(
-            "launch-requests",
-            Terms((Limit("requests", 500, MINUTE_S, "fixed"),), neighbour=_used(0.96)),
-            Latency(1.0, 0.02),
-        ),
+        "the documents' account, congested beyond 5 calls at once: 22 at once are slower than 5",
+        Terms(_documented()), Latency(1.0, 0.01, kappa=0.05), workload="trap"),
+    _provider("slots", "at most 4 calls at once: the same figures through a concurrency limit",
+              Terms(_documented(slots=4)), workload="slots"),
+    _provider("wide", "roomy and not congested: the more at once, the faster", Terms(_LARGE)),
+    _provider("burst-60s", "buckets that hold a whole minute", Terms(_MEDIUM)),
+    _provider("burst-3s", "buckets that hold 3 seconds", Terms(_SHORT)),
+    _provider("fixed-window", "limits per clock minute",
+              Terms(_limits(600, 400_000, 80_000, kind="fixed"))),
+    _provider("reserved", "max_tokens is charged at admission and refunded at the end",
+              Terms((Limit("requests", 600), Limit("tokens", 480_000)), charging="reserved"),
+              dialect="cerebras"),
+    _provider("congested", "throughput peaks near 16 calls at once",
+              Terms(_LARGE), Latency(1.0, 0.02, 0.01, 0.0038)),
+    _provider("cap-7", "at most 7 calls at once", Terms((*_LARGE, _slots(7)))),
+    _provider("neighbour", "somebody else wants half of every limit, 40 s on and 40 s off",
+              Terms(_MEDIUM, neighbour=_HALF)),
+    _provider("changing", "limits are halved after 60 s and restored after 180 s",
+              Terms(_MEDIUM, changes=((60.0, 0.5), (180.0, 1.0)))),
+    _provider("hidden", "no headers and no Retry-After",
+              Terms(_MEDIUM), faults=_SILENT, dialect="plain"),
+    _provider("sub-second", "a hidden bucket of one second of requests, and refusals are charged",
+              Terms(_MEDIUM, hidden=(Limit("requests", 600, burst=10),), refusals_charged=True)),
+    _provider("worst-mix",
+              "3 s burst, neighbour, 12 at once, mild congestion, and nothing of it is told",
+              Terms((*_SHORT, _slots(12)), neighbour=_HALF), Latency(1.0, 0.02, 0.01, 0.002),
+              faults=_SILENT, dialect="plain"),
+    _provider("off-peak", "the documents' account when nobody else is there: company costs nothing",
+              Terms(_documented()), _STAGE, workload="stages"),
+    _provider("normal",
+              "the documents' account under some load: each further call slows every one by 60 %",
+              Terms(_documented()), replace(_STAGE, sigma=0.6), workload="stages"),
+    _provider("peak",
+              "the documents' account under much load: four at once get less done than one",
+              Terms(_documented()), replace(_STAGE, kappa=0.35), workload="stages"),
+    _provider("timeline-best", "timeline, best case: four agents of 2,500 ms, room for all",
+              Terms(_documented()), _MOMENT, workload="timeline-best"),
+    _provider("timeline-queued", "timeline, some queueing: room for two of four agents",
+              Terms(_documented(slots=2)), _MOMENT, workload="timeline-queued"),
+    _provider("launch-plenty", "launch, 1 of 3: plenty of quota, all four agents are accepted",
+              Terms(_documented("fixed")), _REVIEW, workload="launch-plenty"),
+    _provider(
         "launch-requests",
-    ),
-    ProviderPreset(
-        "launch, 3 of 3: 50,000 tokens are left for four agents of 25,000",
-        ProviderSpec(
-            "launch-tokens", Terms(_documented("fixed"), neighbour=_used(0.5)), Latency(1.0, 0.02)
-        ),
-        "launch-tokens",
-    ),
-    ProviderPreset(
-        "limit, 1 of 3: four agents of 100 requests, then one more request in the same minute",
-        ProviderSpec(
-            "limit-requests",
-            Terms(_documented("fixed"), neighbour=_used(0.2)),
-            Latency(0.1, 0.002),
-        ),
+        "launch, 2 of 3: 480 of 500 requests are used, half of what four agents send must wait",
+        Terms((Limit("requests", 500, MINUTE_S, "fixed"),), neighbour=_used(0.96)),
+        workload="launch-requests"),
+    _provider("launch-tokens", "launch, 3 of 3: 50,000 tokens are left for four agents of 25,000",
+              Terms(_documented("fixed"), neighbour=_used(0.5)), workload="launch-tokens"),
+    _provider(
         "limit-requests",
-    ),
-    ProviderPreset(
-        "limit, 2 of 3: four agents take 95,000 of 100,000 tokens, then one more needs 25,000",
-        ProviderSpec("limit-tokens", Terms(_documented("fixed")), Latency(1.0, 0.01)),
+        "limit, 1 of 3: four agents of 100 requests, then one more request in the same minute",
+        Terms(_documented("fixed"), neighbour=_used(0.2)), Latency(0.1, 0.002),
+        workload="limit-requests"),
+    _provider(
         "limit-tokens",
-    ),
-    ProviderPreset(
-        "limit, 3 of 3: somebody else's 17 agents hold 17 of 20 places for a minute",
-        ProviderSpec(
-            "limit-concurrency",
-            Terms(_documented(), neighbour=Neighbour(slots=17, on_s=MINUTE_S, off_s=inf)),
-            Latency(1.0, 0.02),
-        ),
+        "limit, 2 of 3: four agents take 95,000 of 100,000 tokens, then one more needs 25,000",
+        Terms(_documented("fixed")), Latency(1.0, 0.01), workload="limit-tokens"),
+    _provider(
         "limit-concurrency",
-    ),
+        "limit, 3 of 3: somebody else's 17 agents hold 17 of 20 places for a minute",
+        Terms(_documented(), neighbour=Neighbour(slots=17, on_s=MINUTE_S, off_s=inf)),
+        workload="limit-concurrency"),
 )
+# fmt: on
 
 
-def _four(total_tokens: tuple[int, ...], output_tokens: int = 1000) -> tuple[PresetTask, ...]:
-    """Agents of one call each, named as in the documents."""
-    return tuple(
-        PresetTask(f"agent {number}", 1, tokens - output_tokens, output_tokens)
-        for number, tokens in enumerate(total_tokens, start=1)
+def _drawn(
+    name: str, tasks: int, spreads: tuple[float, float, float],
+    tokens: tuple[float, float] = (2000.0, 400.0), shape: Shape = "independent",
+) -> WorkloadSpec:  # fmt: skip
+    """Spreads are those of input, output and luck."""
+    return WorkloadSpec(
+        name, tasks, 1, *tokens, spreads[0], spreads[1], 0.5, spreads[2], 0.03, shape=shape
     )
 
 
+def _agents(name: str, *sizes: tuple[float, float]) -> tuple[WorkloadSpec, tuple[PresetTask, ...]]:
+    """Agents of one call each, by input and output tokens."""
+    tasks = (PresetTask(f"agent {number}", 1, *size) for number, size in enumerate(sizes, start=1))
+    return WorkloadSpec(name, len(sizes)), tuple(tasks)
+
+
+_FOUR: Final = tuple(f"agent {number}" for number in range(1, 5))
+
+# fmt: off
 _WORKLOADS: Final = (
-    WorkloadPreset(
-        "22 agents of one call, sizes differ by about a third",
-        WorkloadSpec(
-            "agents-22",
-            22,
-            input_spread=0.3,
-            output_spread=0.3,
-            output_follows=0.5,
-            luck_spread=0.1,
-            input_error=0.03,
-        ),
-    ),
-    WorkloadPreset(
-        "1,000 independent tasks, lognormal sizes",
-        WorkloadSpec(
-            "tasks-1000",
-            1000,
-            input_tokens=2000,
-            output_tokens=300,
-            input_spread=0.8,
-            output_spread=0.6,
-            output_follows=0.5,
-            luck_spread=0.2,
-            input_error=0.03,
-        ),
-    ),
-    WorkloadPreset(
-        "200 tasks in layers, each needs two of the layer before",
-        WorkloadSpec(
-            "graph",
-            200,
-            input_spread=0.8,
-            output_spread=0.6,
-            output_follows=0.5,
-            luck_spread=0.2,
-            input_error=0.03,
-            shape="layers",
-        ),
-    ),
-    WorkloadPreset(
-        "22 agents that each read 6,000 tokens; their client gives up after 40 s",
-        WorkloadSpec(
-            "trap",
-            22,
-            input_tokens=6000,
-            output_tokens=360,
-            input_spread=0.1,
-            output_spread=0.1,
-            output_follows=0.5,
-            luck_spread=0.1,
-            input_error=0.03,
-        ),
-        client=UnpacedClient(timeout_s=40.0),
-    ),
-    WorkloadPreset(
-        "22 agents of about 6.4 s; their client's waits grow by 1.75",
-        WorkloadSpec(
-            "slots",
-            22,
-            input_tokens=2000,
-            output_tokens=270,
-            input_spread=0.3,
-            output_spread=0.1,
-            output_follows=0.5,
-            luck_spread=0.1,
-            input_error=0.03,
-        ),
-        client=UnpacedClient(retry_growth=1.75),
-    ),
+    WorkloadPreset("22 agents of one call, sizes differ by about a third",
+                   _drawn("agents-22", 22, (0.3, 0.3, 0.1))),
+    WorkloadPreset("1,000 independent tasks, lognormal sizes",
+                   _drawn("tasks-1000", 1000, (0.8, 0.6, 0.2), (2000, 300))),
+    WorkloadPreset("200 tasks in layers, each needs two of the layer before",
+                   _drawn("graph", 200, (0.8, 0.6, 0.2), shape="layers")),
+    WorkloadPreset("22 agents that each read 6,000 tokens; their client gives up after 40 s",
+                   _drawn("trap", 22, (0.1, 0.1, 0.1), (6000, 360)),
+                   client=UnpacedClient(timeout_s=40.0)),
+    WorkloadPreset("22 agents of about 6.4 s; their client's waits grow by 1.75",
+                   _drawn("slots", 22, (0.3, 0.1, 0.1), (2000, 270)),
+                   client=UnpacedClient(retry_growth=1.75)),
     WorkloadPreset(
         "a review by four agents, 28 to 45 minutes of calls, 18 to 20 of them in the longest agent",
         WorkloadSpec("stages", 4),
-        (
-            PresetTask("code", 10, 550, 1060, (), 1180),
-            PresetTask("architecture", 5, 2700, 380, (), 580),
-            PresetTask("security", 5, 2700, 380, (), 580),
-            PresetTask("multi-perspective", 5, 1700, 380, (), 1780),
-        ),
-    ),
-    WorkloadPreset(
-        "four agents of 2,500 ms",
-        WorkloadSpec("timeline-best", 4),
-        tuple(PresetTask(f"agent {number}", 1, 1000, 200) for number in range(1, 5)),
-    ),
+        (PresetTask("code", 10, 550, 1060, (), 1180),
+         PresetTask("architecture", 5, 2700, 380, (), 580),
+         PresetTask("security", 5, 2700, 380, (), 580),
+         PresetTask("multi-perspective", 5, 1700, 380, (), 1780))),
+    WorkloadPreset("four agents of 2,500 ms", *_agents("timeline-best", *[(1000, 200)] * 4)),
     WorkloadPreset(
         "agents of 1,010, 2,000, 1,500 and 1,500 ms; their client asks again every 500 ms",
-        WorkloadSpec("timeline-queued", 4),
-        tuple(
-            PresetTask(f"agent {number}", 1, 1000, output_tokens)
-            for number, output_tokens in enumerate((51, 150, 100, 100), start=1)
-        ),
-        UnpacedClient(retry_first_s=0.5, retry_growth=1.0),
-    ),
-    WorkloadPreset(
-        "four agents of 13,000 to 17,000 tokens",
-        WorkloadSpec("launch-plenty", 4),
-        _four((17_000, 17_000, 17_000, 13_000)),
-    ),
-    WorkloadPreset(
-        "four agents that each send 10 requests at once",
-        WorkloadSpec("launch-requests", 40),
-        tuple(
-            PresetTask(f"agent {agent}, request {request}", 1, 200, 100)
-            for agent in range(1, 5)
-            for request in range(1, 11)
-        ),
-    ),
-    WorkloadPreset(
-        "four agents of 25,000 tokens",
-        WorkloadSpec("launch-tokens", 4),
-        _four((25_000,) * 4),
-    ),
-    WorkloadPreset(
-        "four agents of 100 requests each, then a user's request",
-        WorkloadSpec("limit-requests", 5),
-        (
-            *(PresetTask(f"agent {number}", 100, 100, 50) for number in range(1, 5)),
-            PresetTask("the user", 1, 100, 50, tuple(f"agent {number}" for number in range(1, 5))),
-        ),
-    ),
-    WorkloadPreset(
-        "agents of 25,000, 25,000, 25,000 and 20,000 tokens, then another of 25,000",
-        WorkloadSpec("limit-tokens", 5),
-        (
-            *_four((25_000, 25_000, 25_000, 20_000)),
-            PresetTask(
-                "agent 5", 1, 24_000, 1000, tuple(f"agent {number}" for number in range(1, 5))
-            ),
-        ),
-    ),
-    WorkloadPreset(
-        "four agents",
-        WorkloadSpec("limit-concurrency", 4),
-        _four((15_000, 15_000, 15_000, 12_000)),
-    ),
+        *_agents("timeline-queued", (1000, 51), (1000, 150), (1000, 100), (1000, 100)),
+        UnpacedClient(retry_first_s=0.5, retry_growth=1.0)),
+    WorkloadPreset("four agents of 13,000 to 17,000 tokens",
+                   *_agents("launch-plenty", *[(16_000, 1000)] * 3, (12_000, 1000))),
+    WorkloadPreset("four agents that each send 10 requests at once",
+                   WorkloadSpec("launch-requests", 40),
+                   tuple(PresetTask(f"{agent}, request {request}", 1, 200, 100)
+                         for agent in _FOUR for request in range(1, 11))),
+    WorkloadPreset("four agents of 25,000 tokens",
+                   *_agents("launch-tokens", *[(24_000, 1000)] * 4)),
+    WorkloadPreset("four agents of 100 requests each, then a user's request",
+                   WorkloadSpec("limit-requests", 5),
+                   (*(PresetTask(agent, 100, 100, 50) for agent in _FOUR),
+                    PresetTask("the user", 1, 100, 50, _FOUR))),
+    WorkloadPreset("agents of 25,000, 25,000, 25,000 and 20,000 tokens, then another of 25,000",
+                   WorkloadSpec("limit-tokens", 5),
+                   (*_agents("", *[(24_000, 1000)] * 3, (19_000, 1000))[1],
+                    PresetTask("agent 5", 1, 24_000, 1000, _FOUR))),
+    WorkloadPreset("four agents",
+                   *_agents("limit-concurrency", *[(14_000, 1000)] * 3, (11_000, 1000))),
 )
+# fmt: on
 
 PROVIDERS: Final[Mapping[str, ProviderPreset]] = MappingProxyType(
     {preset.name: preset for preset in _PROVIDERS}

@@ -1,7 +1,7 @@
 """A provider as a pure state machine: limits, latency, congestion, faults, on a clock it is given.
 
 Laws:
-- `submit` answers at once: accepted or refused. What happens later comes out of `advance`.
+- `submit` accepts or refuses at once. What happens later comes out of `advance`.
 - Service is processor sharing: with n calls in flight each proceeds at 1/s(n) of its speed alone,
   s(n) = 1 + sigma (n - 1) + kappa n (n - 1) (the Universal Scalability Law), so throughput n/s(n)
   peaks and then falls. One work clock serves all calls; a call ends when the clock has advanced by
@@ -93,11 +93,6 @@ class SimulatedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """The call is in service; its headers, as of admission, come with the first byte."""
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """The call was turned away at once."""
 
@@ -134,25 +129,6 @@ class SimulatedEnd:
 Happening = FirstByte | StreamProgress | SimulatedEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A line of the arrival log: who came when, and what became of it."""
-
-    at_s: float
-    key: str
-    call_id: int
-    refused_for: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderStatistics:
-    """Counts since the start."""
-
-    in_flight: int
-    accepted: int
-    refused: int
-
-
 @dataclass(slots=True)
 class _Service:
     """A call in service."""
@@ -175,15 +151,15 @@ class Provider:
 
     __slots__ = (
         "_accounts", "_at_s", "_due", "_in_service", "_seed", "_streaming", "_work",
-        "arrivals", "refused", "shows_progress", "spec",
+        "arrivals", "shows_progress", "spec",
     )  # fmt: skip
 
     def __init__(self, spec: ProviderSpec, seed: int, now: float = 0.0) -> None:
         self.spec = spec
-        self.arrivals: list[Arrival] = []
-        self.refused = 0
+        self.arrivals: list[float] = []
+        """When each call came."""
         self.shows_progress = False
-        """Whether streams report as they go. Clients that do not look need not be told."""
+        """Whether streams report as they go."""
         self._seed = seed
         self._at_s = now
         self._work = 0.0
@@ -192,9 +168,6 @@ class Provider:
         self._streaming: dict[str, int] = {}
         self._due: list[tuple[float, int, int]] = []
 
-    def __repr__(self) -> str:
-        return f"<Provider {self.spec.name} {len(self._in_service)} in flight at {self._at_s:.1f}s>"
-
     def account(self, key: str = "") -> SimulatedAccount:
         """The account behind a key, opened on first use."""
         found = self._accounts.get(key)
@@ -202,8 +175,13 @@ class Provider:
             found = self._accounts[key] = SimulatedAccount(self.spec.terms, self._at_s)
         return found
 
-    def submit(self, call: SimulatedCall, now: float, key: str = "") -> Accepted | Refused:
-        """Accept or refuse a call. The caller has advanced the provider to `now`."""
+    @property
+    def in_flight(self) -> int:
+        """Calls in service."""
+        return len(self._in_service)
+
+    def submit(self, call: SimulatedCall, now: float, key: str = "") -> Refused | None:
+        """Accept a call (None) or refuse it. The caller has advanced the provider to `now`."""
         self._flow(now)
         account = self.account(key)
         reserved = self.spec.terms.charging != "produced"
@@ -211,16 +189,14 @@ class Provider:
         needs = Needs(call.input_tokens, output_tokens, call.spend_microusd)
         drawn = _drawn_fault(self.spec.faults, self._seed, len(self.arrivals))
         fault = _refusal(self.spec.faults, account, needs, drawn, now)
-        turned_away_for = (fault.resource or fault.kind) if fault else None
-        self.arrivals.append(Arrival(now, key, call.id, turned_away_for))
+        self.arrivals.append(now)
         if fault is not None:
-            self.refused += 1
             account.refuse(now)
             return Refused(fault, Reading(account.readings(now), fault.retry_after_s))
         account.admit(needs, now, str(call.id))
         self._serve(_Service(call, key, needs, Reading(account.readings(now)), 0.0,
                              call.output_tokens, None), drawn)  # fmt: skip
-        return Accepted()
+        return None
 
     def cancel(self, call_id: int, now: float) -> SimulatedEnd | None:
         """The caller hung up: what was produced so far stays charged."""
@@ -261,11 +237,6 @@ class Provider:
                     happenings.append(self._happen(self._in_service[entry[2]], at))
         self._flow(now)
         return happenings
-
-    def statistics(self) -> ProviderStatistics:
-        return ProviderStatistics(
-            len(self._in_service), len(self.arrivals) - self.refused, self.refused
-        )
 
     def _due_s(self) -> float:
         """When the first thing that is due happens, if nobody comes or goes before."""
@@ -348,14 +319,15 @@ def _drawn_fault(faults: FaultModel, seed: int, index: int) -> FaultKind | None:
 def _refusal(
     faults: FaultModel, account: SimulatedAccount, needs: Needs, drawn: FaultKind | None, now: float
 ) -> Fault | None:
-    """Why a call is turned away at once, as the provider tells it; None if it is let in."""
+    """Why a call is refused at once; None if it is accepted."""
     if any(begin <= now < end for begin, end in faults.outages):
         return Fault("overload", None, None, "provider overloaded")
     short = account.shortage(needs, now)
     if short is None:
         return None if drawn in (None, "broken") else Fault(drawn, None, None, "drawn")
-    kind = _KIND_OF.get(short.resource, "rate")
+    resource, until_s = short
+    kind = _KIND_OF.get(resource, "rate")
     if faults.retry_after == "none":
         return Fault("rate", None, None, "too many requests")
-    until = short.until_s - now if faults.retry_after == "honest" else 60.0
-    return Fault(kind, short.resource, until if until < inf else None, f"{kind} limit")
+    wait_s = until_s - now if faults.retry_after == "honest" else 60.0
+    return Fault(kind, resource, wait_s if wait_s < inf else None, f"{kind} limit")

@@ -1,10 +1,9 @@
-"""One discrete-event loop that drives engine, door and provider together in virtual time.
+"""One discrete-event loop that drives engine, client and provider together in virtual time.
 
 Laws:
 - Time jumps to the next thing that happens; nothing sleeps, nothing polls.
 - The engine, the quota and the dialects are the ones that real runs use; only the provider and
   the clock are simulated. What a response says travels as headers and bytes, both ways.
-- What is reported is read from the provider's side where the provider knows it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from headway.base.values import Amounts, Demand, Fault, Reading
 from headway.engine.engine import begin, step
@@ -48,8 +47,6 @@ from headway.sim.provider import (
     SimulatedCall,
     SimulatedEnd,
 )
-
-# Work as it really is: tasks, their calls with true sizes, and what a user could know beforehand.
 
 INPUT_STREAM: Final = 11
 OUTPUT_STREAM: Final = 12
@@ -169,20 +166,20 @@ HORIZON_S: Final = 100_000.0
 """A rehearsal that is not over by then is cut off, and what is left counts as failed."""
 
 STEPS_MAX: Final = 5_000_000
-"""A rehearsal that opens the door more often is livelocked."""
+"""A rehearsal with more steps is livelocked."""
 
 IN_VAIN_MAX: Final = 200
 ROUND_TRIP_S: Final = 0.05
-"""A refusal here takes no time, where it really takes a round trip. After so many tries of one
-instant in which nobody was let in, that time passes."""
+"""A refusal takes no virtual time. After so many tries in vain at one instant, a round trip
+passes."""
 
 SpanKind = Literal["here", "provider", "busy"]
-"""Waiting for a permit here; turned away and waiting to try again; in service."""
+"""Waiting for a permit here; refused and waiting to try again; in service."""
 
 
 @dataclass(frozen=True, slots=True)
 class RehearsalSetup:
-    """One rehearsal: who does what, how, against whom."""
+    """One rehearsal: the work, the provider, the client and the rules of the engine."""
 
     workload: Workload
     provider: Provider
@@ -193,12 +190,11 @@ class RehearsalSetup:
     stall_s: float = inf
     """The client gives up a call whose first byte has not come by then."""
     steps_max: int = STEPS_MAX
-    """Fewer, for whoever cannot wait until a livelock is certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class RehearsalSpan:
-    """Where a task was for a while."""
+    """What a task did between two times."""
 
     task: int
     kind: SpanKind
@@ -218,7 +214,7 @@ class TaskTime:
 
 @dataclass(slots=True)
 class Rehearsed:
-    """What came of it."""
+    """The result of a rehearsal."""
 
     makespan_s: float = 0.0
     refused: int = 0
@@ -251,126 +247,26 @@ class _Flight:
     """Whether the first byte of what was last sent has come."""
 
 
-class _Timer(NamedTuple):
-    """When to give up what was sent, always or only if its first byte has not come."""
-
-    at_s: float
-    call_id: int
-    sends: int
-    unless_answered: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ScoresStatistics:
-    """What has been counted so far."""
-
-    tasks: int
-    calls: int
-    refused: int
-    timeouts: int
-
-
-class Scores:
-    """The bookkeeping of a rehearsal: it counts and decides nothing."""
-
-    __slots__ = ("_began", "_keeps_events", "result")
-
-    def __init__(self, keeps_events: bool) -> None:
-        self.result = Rehearsed()
-        self._keeps_events = keeps_events
-        self._began: dict[int, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<Scores {len(self.result.tasks)} tasks, {len(self.result.calls)} calls>"
-
-    def happened(self, events: Iterable[Event]) -> None:
-        """A task's time runs from its first start to its end, whatever lies between."""
-        for event in events:
-            if isinstance(event, TaskStarted):
-                self._began.setdefault(event.task, event.at_s)
-            elif isinstance(event, TaskFinished | TaskFailed):
-                done = isinstance(event, TaskFinished)
-                time = TaskTime(event.task, self._began[event.task], event.at_s, done)
-                self.result.tasks.append(time)
-        if self._keeps_events:
-            self.result.events.extend(events)
-
-    def moved(self, flight: _Flight, kind: SpanKind, now: float) -> None:
-        """The flight enters another phase; the one it leaves becomes a span."""
-        if now > flight.since_s:
-            self.result.spans.append(RehearsalSpan(flight.task, flight.kind, flight.since_s, now))
-        flight.kind, flight.since_s = kind, now
-
-    def ended(self, flight: _Flight, ended: SimulatedEnd, now: float) -> None:
-        """An accepted call is over: what it used was paid for, and wasted if it failed."""
-        result, tokens = self.result, ended.input_tokens + ended.output_tokens
-        result.calls.append((flight.sent_s, now))
-        result.used_tokens += tokens
-        if ended.fault is None:
-            result.latencies_s.append(now - flight.sent_s)
-            self.moved(flight, "here", now)
-        else:
-            result.wasted_tokens += tokens
-            result.timeouts += ended.fault.kind == "timeout"
-            self.moved(flight, "provider", now)
-
-    def close(self, state: State) -> Rehearsed:
-        """The result; without an end if the run did not come to one."""
-        result = self.result
-        result.failed = len(state.graph.tasks) - state.finished
-        ends = [time.ended_s for time in result.tasks]
-        result.makespan_s = max(ends, default=0.0) if state.over else inf
-        return result
-
-    def statistics(self) -> ScoresStatistics:
-        result = self.result
-        return ScoresStatistics(
-            len(result.tasks), len(result.calls), result.refused, result.timeouts
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RehearsalStatistics:
-    """How far a rehearsal is."""
-
-    at_s: float
-    steps: int
-
-
 class Rehearsal:
-    """The loop: what happens goes to the door and the engine, what they answer to the provider."""
-
-    __slots__ = (
-        "_flights",
-        "_next_id",
-        "_prepared",
-        "_scores",
-        "_setup",
-        "_shut_until_s",
-        "_state",
-        "_steps",
-        "_timers",
-        "_wakes",
-        "now",
-    )  # fmt: skip
+    """The loop: passes what happens to client and engine, and what they do to the provider."""
 
     def __init__(self, setup: RehearsalSetup, keep_events: bool = False) -> None:
         self._setup = setup
         self._state: State = begin(setup.workload.graph, setup.rules)
-        self._scores = Scores(keep_events)
+        self._result = Rehearsed()
+        self._keeps_events = keep_events
+        self._began: dict[int, float] = {}
         self._flights: dict[int, _Flight] = {}
-        self._timers: list[_Timer] = []
+        self._timers: list[tuple[float, int, int, bool]] = []
+        """When to give up which call and which send of it; True: only before its first byte."""
         self._wakes: list[float] = []
         self._prepared: list[tuple[float, int, int]] = []
         """Attempts that are busy on this machine: until when, task and number."""
         self._next_id = 1
         self._shut_until_s = 0.0
-        """Until then the last tries, which were in vain, are on their way."""
+        """Until then the client waits, after tries in vain."""
         self._steps = 0
         self.now = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Rehearsal at {self.now:.1f}s, {len(self._flights)} calls>"
 
     def run(self) -> Rehearsed:
         """From the first start to the last end."""
@@ -393,17 +289,17 @@ class Rehearsal:
                 heapq.heappop(self._wakes)
                 self._feed(Ticked())
             self._send()
-        return self._scores.close(self._state)
-
-    def statistics(self) -> RehearsalStatistics:
-        return RehearsalStatistics(self.now, self._steps)
+        result, ends = self._result, [time.ended_s for time in self._result.tasks]
+        result.failed = len(self._state.graph.tasks) - self._state.finished
+        result.makespan_s = max(ends, default=0.0) if self._state.over else inf
+        return result
 
     def _next_s(self) -> float:
         """When anything happens next."""
         door_s = max(self._shut_until_s, self._setup.door.next_s())
         at_s = min(self._setup.provider.next_s(), door_s)
         if self._timers:
-            at_s = min(at_s, self._timers[0].at_s)
+            at_s = min(at_s, self._timers[0][0])
         if self._prepared:
             at_s = min(at_s, self._prepared[0][0])
         return min(at_s, self._wakes[0]) if self._wakes else at_s
@@ -413,12 +309,31 @@ class Rehearsal:
         inputs = deque([happened])
         while inputs:
             taken = step(self._state, inputs.popleft(), self.now)
-            self._scores.happened(taken.events)
+            self._note(taken.events)
             for effect in taken.effects:
                 if isinstance(effect, WakeAt):
                     heapq.heappush(self._wakes, effect.at_s)
                 if isinstance(effect, StartAttempt):
                     inputs += self._begin(effect)
+
+    def _note(self, events: Iterable[Event]) -> None:
+        """A task's time is from its first start to its end."""
+        for event in events:
+            if isinstance(event, TaskStarted):
+                self._began.setdefault(event.task, event.at_s)
+            elif isinstance(event, TaskFinished | TaskFailed):
+                done = isinstance(event, TaskFinished)
+                time = TaskTime(event.task, self._began[event.task], event.at_s, done)
+                self._result.tasks.append(time)
+        if self._keeps_events:
+            self._result.events.extend(events)
+
+    def _move(self, flight: _Flight, kind: SpanKind) -> None:
+        """The flight enters another phase; the one before becomes a span."""
+        if self.now > flight.since_s:
+            span = RehearsalSpan(flight.task, flight.kind, flight.since_s, self.now)
+            self._result.spans.append(span)
+        flight.kind, flight.since_s = kind, self.now
 
     def _begin(self, start: StartAttempt, is_prepared: bool = False) -> tuple[Input, ...]:
         """An attempt starts with what it does here, then comes its first call. One with neither is
@@ -474,22 +389,21 @@ class Rehearsal:
                 break
 
     def _accepted(self, flight: _Flight) -> None:
-        self._scores.moved(flight, "busy", self.now)
+        self._move(flight, "busy")
         flight.sent_s = self.now
         flight.sends += 1
         flight.answered = False
-        result, setup = self._scores.result, self._setup
-        in_flight = setup.provider.statistics().in_flight
-        result.in_flight_most = max(result.in_flight_most, in_flight)
+        result, setup = self._result, self._setup
+        result.in_flight_most = max(result.in_flight_most, setup.provider.in_flight)
         for wait_s, unless_answered in ((setup.timeout_s, False), (setup.stall_s, True)):
             if wait_s < inf:
-                timer = _Timer(self.now + wait_s, flight.call.id, flight.sends, unless_answered)
+                timer = (self.now + wait_s, flight.call.id, flight.sends, unless_answered)
                 heapq.heappush(self._timers, timer)
         self._feed(Admitted(flight.task))
 
     def _refused(self, flight: _Flight, answer: Refused) -> None:
-        self._scores.result.refused += 1
-        self._scores.moved(flight, "provider", self.now)
+        self._result.refused += 1
+        self._move(flight, "provider")
         fault, reading = _told(self._setup.provider.spec.dialect, answer, self.now)
         if not self._setup.door.refused(flight.call.id, fault, reading, self.now):
             self._lose(flight, fault)
@@ -508,11 +422,17 @@ class Rehearsal:
     def _ended(self, flight: _Flight, ended: SimulatedEnd) -> None:
         used = Amounts(ended.input_tokens, ended.output_tokens)
         kept = self._setup.door.ended(ended.call_id, used, ended.fault, self.now)
-        self._scores.ended(flight, ended, self.now)
+        result, tokens = self._result, ended.input_tokens + ended.output_tokens
+        result.calls.append((flight.sent_s, self.now))
+        result.used_tokens += tokens
+        self._move(flight, "here" if ended.fault is None else "provider")
         if ended.fault is not None:
+            result.wasted_tokens += tokens
+            result.timeouts += ended.fault.kind == "timeout"
             if not kept:
                 self._lose(flight, ended.fault)
             return
+        result.latencies_s.append(self.now - flight.sent_s)
         del self._flights[ended.call_id]
         if flight.number + 1 < len(self._setup.workload.calls[flight.task]):
             self._feed(Waiting(flight.task))
@@ -526,14 +446,14 @@ class Rehearsal:
 
     def _expire(self) -> None:
         """Give up what has taken too long. What was sent again since has a timer of its own."""
-        while self._timers and self._timers[0].at_s <= self.now:
-            timer = heapq.heappop(self._timers)
-            flight = self._flights.get(timer.call_id)
-            if flight is None or flight.sends != timer.sends:
+        while self._timers and self._timers[0][0] <= self.now:
+            _, call_id, sends, unless_answered = heapq.heappop(self._timers)
+            flight = self._flights.get(call_id)
+            if flight is None or flight.sends != sends:
                 continue
-            if timer.unless_answered and flight.answered:
+            if unless_answered and flight.answered:
                 continue
-            ended = self._setup.provider.cancel(timer.call_id, self.now)
+            ended = self._setup.provider.cancel(call_id, self.now)
             if ended is not None:
                 self._ended(flight, ended)
 

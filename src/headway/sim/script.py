@@ -1,23 +1,9 @@
-"""A model that answers by rules: real computation over the text it was sent, and nothing executed.
+"""A model that answers by rules, computed from the text that it was sent.
 
 Laws:
 - The first rule that matches answers; a text that none matches is answered with filler.
-- A file has the keys below and no others. Names in braces are looked up in a fixed table.
-
-    rules:
-      - contains: count the words            # or `regex:`, or both; neither: always
-        on: last                             # the last turn; or `all` of the conversation;
-                                             # or `result`: what the tools that were used gave
-        within: '<file>(.*?)</file>'         # compute over the first group of this, if it is there
-        find: '^def (\\w+)'                   # what `{found}` lists: sorted, each once; `{tally}`
-                                             # says how often, `rows` has its named groups
-        answer: '{words} words, {lines} lines, {found}'
-        json: {words: words, names: found}   # instead of `answer`
-        use: {shell: 'wc {found}'}           # beside `answer`: the first of these tools that the
-                                             # client offers; a rule whose tools it does not
-                                             # offer, or has used already, does not match
-        tokens: 120                          # filled up or cut to so many tokens
-        faults: [cut]
+- A file has the keys `KEYS` and no others. Names in braces are looked up in `VALUES`.
+- Nothing is executed. `docs/simulator.md` describes the keys of a rule.
 """
 
 from __future__ import annotations
@@ -38,7 +24,6 @@ from headway.sim.models import (
     TOKENS_MAX,
     ModelReply,
     asked,
-    command_of,
     episode_of,
     shell_of,
     use_of,
@@ -50,9 +35,6 @@ FILE_BYTES_MAX: Final = 1_000_000
 RULES_MAX: Final = 1000
 FOUND_MAX: Final = 10_000
 """The most that `{found}` lists."""
-
-UNMATCHED_TOKENS: Final = 50
-"""How much filler answers a text that no rule matches."""
 
 PLACES: Final = ("last", "all", "result")
 KEYS: Final = (
@@ -161,13 +143,13 @@ class ScriptRule:
     def _text(self, conversation: Conversation) -> str | None:
         """What the rule looks at; None where it looks at results and there are none."""
         if self.on == "result":
-            results = episode_of(conversation).results
+            _, results = episode_of(conversation)
             return "\n".join(results) if results else None
         return conversation.text if self.on == "all" else asked(conversation)
 
     def _tool(self, conversation: Conversation) -> str | None:
         """The first of the rule's tools that is offered, under the rule's name for it."""
-        if not self.use or episode_of(conversation).results:
+        if not self.use or episode_of(conversation)[1]:
             return None
         offered = {*conversation.tools, *((SHELL,) if shell_of(conversation) else ())}
         return next((name for name in self.use if name in offered), None)
@@ -177,26 +159,12 @@ class ScriptRule:
             return ()
         given = self.use[tool]
         if tool == SHELL and isinstance(given, str):
-            return (command_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
+            return (use_of(seen.shell or SHELL, _rendered(given, seen), seen.digest),)
         return (use_of(tool, _computed(given, seen), seen.digest),)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Rules, in order."""
-
-    rules: tuple[ScriptRule, ...]
-
-    def reply(self, conversation: Conversation, digest: str) -> ModelReply:
-        for rule in self.rules:
-            found = rule.reply(conversation, digest)
-            if found is not None:
-                return found
-        return ModelReply(filler(UNMATCHED_TOKENS, int(digest[:8], 16)))
-
-
-def read_script(name: str) -> Script:
-    """The script in a file."""
+def read_script(name: str) -> tuple[ScriptRule, ...]:
+    """The rules in a file."""
     import yaml
 
     try:
@@ -216,8 +184,8 @@ def read_script(name: str) -> Script:
     return parse_script(found, name)
 
 
-def parse_script(found: object, where: str = "script") -> Script:
-    """The script in what a YAML file holds."""
+def parse_script(found: object, where: str = "script") -> tuple[ScriptRule, ...]:
+    """The rules in the content of a YAML file."""
     listed = found.get("rules") if isinstance(found, dict) and set(found) == {"rules"} else None
     if not isinstance(listed, list) or not 0 < len(listed) <= RULES_MAX:
         hint = "begin the file with `rules:` and a list of rules"
@@ -229,7 +197,7 @@ def parse_script(found: object, where: str = "script") -> Script:
         except BadValueError as error:
             place = f"{where}, rule {number}"
             raise BadPresetError(error.message, where=place, hint=error.hint) from error
-    return Script(tuple(rules))
+    return tuple(rules)
 
 
 def _rule(item: object) -> ScriptRule:

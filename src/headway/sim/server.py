@@ -14,9 +14,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from json import dumps, loads
 from pathlib import Path
@@ -39,20 +39,19 @@ from headway.sim.delivery import (  # fmt: skip
     TOKENS_MIN,
     Clockwork,
     Counter,
-    Mischief,
     Place,
     PromptCache,
     ServedExchange,
     Speaker,
     deliver,
+    draw_faults,
     parse_kinds,
 )
 from headway.sim.models import NAMES, SimulatedModels
-from headway.sim.provider import ProviderSpec, ProviderStatistics, Refused, SimulatedCall
+from headway.sim.provider import ProviderSpec, Refused, SimulatedCall
 from headway.sim.truth import (
     ACCOUNTS_MAX,
     ARRIVALS_MAX,
-    AccountRecord,
     Truth,
     Visit,
     input_tokens,
@@ -66,22 +65,11 @@ from headway.wire.values import Answer, Conversation, Route, WireName
 OUTPUT_TOKENS_MAX: Final = 8192
 """What a provider that reserves `max_tokens` reserves for a call that gives none."""
 
-FIRST_BYTE_S_MIN: Final = 1e-4
-PER_TOKEN_S_MIN: Final = 1e-6
-"""The provider divides by both."""
-
-SHUTDOWN_S: Final = 0.2
-"""How long answers under way may go on when the server stops."""
-
-LABEL_CHARS_MAX: Final = 100
 ARRIVALS_SHOWN: Final = 1000
 """Lines of the arrival log in `/truth` unless more are asked for."""
 
 BACKLOG: Final = 1024
 """Connections that may wait to be taken up: a client opens a thousand at once."""
-
-GONE: Final = 499
-"""Nobody reads it: the client has closed the connection."""
 
 _ID_PREFIX: Final[dict[WireName, str]] = {
     "anthropic": "msg_",
@@ -101,36 +89,21 @@ class ServeOptions:
     dialect: str | None = None
     """Whose headers and errors; `None`: those of the wire."""
     models: SimulatedModels = SimulatedModels()
-    mischief: Mischief = Mischief()
+    mischief: Mapping[str, float] = field(default_factory=dict)
+    """The share of all calls that goes wrong, by kind of fault."""
     host: str = "127.0.0.1"
     port: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCall:
-    """A call as it was read from the wire."""
-
-    route: Route
-    conversation: Conversation
-    sketch: Sketch
-    kinds: tuple[str, ...]
-    body: str
-    """A digest."""
 
 
 class SimServer:
     """A provider that listens. Made and used within one event loop."""
 
-    __slots__ = (
-        "_cache", "_clockwork", "_counter", "_ids", "_number", "_options", "_runner", "_spec",
-        "_truth", "port",
-    )  # fmt: skip
-
     def __init__(self, spec: ProviderSpec, options: ServeOptions = ServeOptions()) -> None:
         latency = replace(
             spec.latency,
-            first_byte_s=max(FIRST_BYTE_S_MIN, spec.latency.first_byte_s),
-            per_output_token_s=max(PER_TOKEN_S_MIN, spec.latency.per_output_token_s),
+            # The provider divides by both.
+            first_byte_s=max(1e-4, spec.latency.first_byte_s),
+            per_output_token_s=max(1e-6, spec.latency.per_output_token_s),
         )
         self._spec = replace(spec, latency=latency)
         self._options = options
@@ -142,9 +115,6 @@ class SimServer:
         self._number = 0
         self._runner: web.ServerRunner | None = None
         self.port = options.port
-
-    def __repr__(self) -> str:
-        return f"<SimServer {self._spec.name} at {self.url}>"
 
     @property
     def url(self) -> str:
@@ -160,7 +130,7 @@ class SimServer:
             handler_cancellation=True,
             access_log=None,
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._options.host, self._options.port, backlog=BACKLOG)
         try:
@@ -178,9 +148,6 @@ class SimServer:
         if self._runner is not None:
             await self._runner.cleanup()
         self._clockwork.stop()
-
-    def statistics(self) -> ProviderStatistics:
-        return self._clockwork.statistics()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         route = read.route(request.method, request.path)
@@ -200,27 +167,26 @@ class SimServer:
                 return web.Response(body=counted, content_type=JSON)
             kinds = parse_kinds(request.headers.get(HEADER, ""))
             sketch = read.sketch(route, body)
-            asked = ServedCall(route, conversation, sketch, kinds, sha256(body).hexdigest()[:16])
         except web.HTTPRequestEntityTooLarge:
             account.wrong += 1
             return speaker.wrong(413, "the body is too large")
         except (WireError, BadValueError) as error:
             account.wrong += 1
             return speaker.wrong(400, error.message)
-        return await self._call(request, speaker, asked)
+        digest = sha256(body).hexdigest()[:16]
+        exchange = self._exchange(request, speaker, conversation, sketch, kinds, digest)
+        return await self._call(exchange)
 
-    async def _call(
-        self, request: web.BaseRequest, speaker: Speaker, asked: ServedCall
-    ) -> web.StreamResponse:
+    async def _call(self, exchange: ServedExchange) -> web.StreamResponse:
         """One call, from its arrival to its last byte."""
-        exchange = self._exchange(request, speaker, asked)
-        visit, kinds = exchange.visit, exchange.visit.faults
-        account = self._clockwork.provider.account(visit.key)
-        door = next((kind for kind in kinds if kind in AT_THE_DOOR), None)
+        visit, speaker = exchange.visit, exchange.speaker
+        door = next((kind for kind in visit.faults if kind in AT_THE_DOOR), None)
         if door is not None:
+            account = self._clockwork.provider.account(visit.key)
             reading = Reading(account.readings(self._clockwork.now()))
             return self._turned_away(visit, door, speaker.at_the_door(door, reading))
-        verdict = self._clockwork.submit(exchange.call, visit.key, asked.conversation.streams)
+        streams = exchange.conversation.streams
+        verdict = self._clockwork.submit(exchange.call, visit.key, streams)
         if isinstance(verdict, Refused):
             fault = verdict.fault
             how: str = fault.kind
@@ -232,7 +198,8 @@ class SimServer:
         try:
             return await deliver(exchange, verdict, self._counter)
         except ConnectionError:
-            return web.Response(status=GONE)
+            # No one reads this: the client has closed the connection.
+            return web.Response(status=499)
         finally:
             self._counter.hung_up(exchange, verdict)
 
@@ -242,43 +209,46 @@ class SimServer:
         return response
 
     def _exchange(
-        self, request: web.BaseRequest, speaker: Speaker, asked: ServedCall
+        self,
+        request: web.BaseRequest,
+        speaker: Speaker,
+        said: Conversation,
+        sketch: Sketch,
+        kinds: tuple[str, ...],
+        digest: str,
     ) -> ServedExchange:
-        """Everything about a call that is known when it arrives; it is in the log from now on."""
+        """A call as it is known when it arrives; it is in the log from now on."""
         self._number += 1
-        number, now, said = self._number, self._clockwork.now(), asked.conversation
+        number, wire, headers = self._number, speaker.wire, request.headers
         reply = self._options.models.reply(said)
-        given = asked.kinds or reply.faults
-        kinds = given or self._options.mischief.drawn(self._options.seed, number)
-        headers = request.headers
+        kinds = kinds or reply.faults
+        kinds = kinds or draw_faults(self._options.mischief, self._options.seed, number)
         key = account_of(key_of(request))
         visit = Visit(
-            number, now, key, asked.route.wire, said.model, said.streams,
+            number, self._clockwork.now(), key, wire, said.model, said.streams,
             _whole_number(headers.get("x-stainless-retry-count")),
-            _label(headers.get("x-sim-label", "")), faults=kinds, body=asked.body,
+            _label(headers.get("x-sim-label", "")), faults=kinds, body=digest,
         )  # fmt: skip
         self._truth.came(visit)
         most = said.max_output_tokens
         kept = reply.within(most)
-        place = (key, said.model, asked.sketch.prefix)
-        self._count(visit, asked, place)
+        place = (key, said.model, sketch.prefix)
+        self._count(visit, input_tokens(said), sketch, place)
         answer = Answer(
-            f"{_ID_PREFIX[asked.route.wire]}{number:024x}", said.model, "".join(kept.pieces),
+            f"{_ID_PREFIX[wire]}{number:024x}", said.model, "".join(kept.pieces),
             visit.input_tokens, kept.tokens, visit.cache_read_tokens,
             kept is not reply, time.time(), kept.tool_uses, visit.cache_write_tokens,
         )  # fmt: skip
         visit.output_tokens = kept.tokens
-        free = visit.cache_read_tokens if asked.route.wire == "anthropic" else 0
+        free = visit.cache_read_tokens if wire == "anthropic" else 0
         total = visit.input_tokens + visit.cache_read_tokens - free
         call = SimulatedCall(
             number, float(total), float(kept.tokens), float(most or OUTPUT_TOKENS_MAX), _luck(kinds)
         )
         return ServedExchange(request, speaker, said, answer, kept.pieces, visit, call, place)
 
-    def _count(self, visit: Visit, asked: ServedCall, place: Place) -> None:
+    def _count(self, visit: Visit, total: int, sketch: Sketch, place: Place) -> None:
         """Input tokens, and which of them the prompt cache reads or will have written."""
-        sketch = asked.sketch
-        total = input_tokens(asked.conversation)
         share = sketch.prefix_bytes / sketch.size_bytes if sketch.size_bytes else 0.0
         cached = min(total - 1, round(total * share)) if sketch.prefix else 0
         visit.input_tokens = total
@@ -329,19 +299,21 @@ class SimServer:
         key = (self._truth.find(word) or account_of(word)) if word else None
         count = _whole_number(asked.get("arrivals", [str(ARRIVALS_SHOWN)])[0], ARRIVALS_MAX)
         provider, truth = self._clockwork.provider, self._truth
-        accounts = {name: provider.account(name) for name in truth.names() if key in (None, name)}
-        copies = truth.copy(accounts, self._clockwork.crowds_max)
+        wanted = {name: provider.account(name) for name in truth.names() if key in (None, name)}
+        copies = truth.copy(wanted, self._clockwork.crowds_max)
         visits = [visit for visit in truth.arrivals if key in (None, visit.key)]
         head = {
             "provider": self._spec.name,
             "seed": self._options.seed,
             "up_s": self._clockwork.now(),
-            "in_flight": self._clockwork.statistics().in_flight,
+            "in_flight": self._clockwork.provider.in_flight,
             "arrivals_total": len(visits),
         }
         shown = visits[-count:] if count else []
         # An audit of a long log takes seconds; calls go on meanwhile.
-        return await asyncio.to_thread(_truth_response, head, copies, shown)
+        return await asyncio.to_thread(
+            lambda: _json(200, {**head, "accounts": told(copies), "arrivals": lines(shown)})
+        )
 
 
 @contextmanager
@@ -359,12 +331,12 @@ def truth_of(url: str, query: str = "") -> dict[str, Any]:
 
 
 def account_of(key: str) -> str:
-    """What an account is called: nobody can tell the key from it."""
+    """The name of an account: a digest of its key."""
     return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def key_of(request: web.BaseRequest) -> str:
-    """The API key of a request; none is an account like any other."""
+    """The API key of a request; requests without one share an account."""
     headers = request.headers
     found = headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key")
     if found is None:
@@ -378,12 +350,6 @@ def _wire_of_list(request: web.BaseRequest) -> WireName:
         return "anthropic"
     is_gemini = "/v1beta/" in request.path or "x-goog-api-key" in request.headers
     return "gemini" if is_gemini or "key" in request.query else "openai-chat"
-
-
-def _truth_response(
-    head: dict[str, object], copies: list[AccountRecord], visits: list[Visit]
-) -> web.Response:
-    return _json(200, {**head, "accounts": told(copies), "arrivals": lines(visits)})
 
 
 def _json(status: int, body: object) -> web.Response:
@@ -403,18 +369,12 @@ def _whole_number(text: str | None, otherwise: int = 0) -> int:
 
 
 def _label(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text[:LABEL_CHARS_MAX])
-
-
-# Starts `headway sim serve` as a process of its own, for benches and tests.
-
-STOP_S_MAX: Final = 10.0
-"""How long a process may take to stop when it is asked to, before it is killed."""
+    return "".join(char if char.isprintable() else "?" for char in text[:100])
 
 
 @contextmanager
 def launched(*options: str) -> Iterator[str]:
-    """Serve with the options of `headway sim serve` for as long as the block lasts: the URL."""
+    """Run `headway sim serve` with these options for as long as the block lasts; gives the URL."""
     command = [sys.executable, "-m", "headway", "sim", "serve", "--json", *options]
     command += ["--parent", str(os.getpid())]
     # The same headway as this one, also where it is not installed.
@@ -429,6 +389,6 @@ def launched(*options: str) -> Iterator[str]:
         finally:
             process.terminate()
             try:
-                process.wait(STOP_S_MAX)
+                process.wait(10.0)
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -19,8 +19,6 @@ from headway.sim.account import Charge, SimulatedAccount, Terms
 from headway.sim.audit import violations, worst_window
 from headway.wire.values import Conversation
 
-# Tokens of the simulated provider: a fixed rule that behaves like a vocabulary and needs none.
-
 _SCRIPTS: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN: Final = re.compile(
     rf" ?[A-Za-z]{{1,7}}| ?[0-9]{{1,3}}| ?[{_SCRIPTS}]| ?[^\W\d_{_SCRIPTS}]{{1,3}}|\n+| {{2,16}}"
@@ -89,6 +87,10 @@ TOLERANCE: Final = 0.001
 """Share of a limit below which an excess is a matter of rounding."""
 
 
+REPORTED: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+CHARGED: Final[tuple[Resource, ...]] = ("requests", "input", "output", "spend")
+
+
 @dataclass(slots=True)
 class Visit:
     """A line of the arrival log: who came when, with what, and what became of it."""
@@ -117,27 +119,6 @@ class Visit:
     """What was reported to the client; of a call that ended early, what was written."""
     body: str = ""
     """A digest of the request's body: two visits with the same one are one call sent twice."""
-
-
-@dataclass(slots=True)
-class Reported:
-    """Tokens as whole answers reported them to clients."""
-
-    input_tokens: int = 0
-    """Without those read from the cache."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-
-
-@dataclass(slots=True)
-class Charged:
-    """What was taken from the account's limits, less what came back."""
-
-    requests: float = 0.0
-    input: float = 0.0
-    output: float = 0.0
-    spend: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,49 +157,24 @@ class AccountTruth:
     """Requests that are no calls: not JSON, or not in the wire's form."""
     cache_reads: int = 0
     cache_writes: int = 0
-    reported: Reported = field(default_factory=Reported)
-    charged: Charged = field(default_factory=Charged)
+    reported: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REPORTED, 0))
+    """Tokens as whole answers reported them to clients, input without those of the cache."""
+    charged: dict[Resource, float] = field(default_factory=lambda: dict.fromkeys(CHARGED, 0.0))
+    """What was taken from the account's limits, less refunds."""
     limits: list[Worst] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ChargeLog:
-    """A copy of an account's charges, and what they are held against."""
-
-    terms: Terms
-    charges: list[Charge]
-
-
-@dataclass(frozen=True, slots=True)
-class AccountRecord:
-    """A copy of all that is known about one account."""
-
-    key: str
-    record: AccountTruth
-    log: ChargeLog
-
-
-@dataclass(frozen=True, slots=True)
-class TruthStatistics:
-    """Size of the record."""
-
-    accounts: int
-    arrivals: int
+AccountCopy = tuple[str, AccountTruth, Terms, list[Charge]]
+"""Key, record, terms and log of an account."""
 
 
 class Truth:
     """The record of all accounts."""
 
-    __slots__ = ("_accounts", "_came", "_fold_at", "arrivals")
-
     def __init__(self) -> None:
         self.arrivals: deque[Visit] = deque(maxlen=ARRIVALS_MAX)
         self._accounts: dict[str, AccountTruth] = {}
-        self._came = 0
         self._fold_at: dict[str, int] = {}
-
-    def __repr__(self) -> str:
-        return f"<Truth {len(self._accounts)} accounts, {self._came} calls>"
 
     def account(self, key: str, label: str = "") -> AccountTruth:
         """The record of one account, opened on first use."""
@@ -231,7 +187,6 @@ class Truth:
 
     def came(self, visit: Visit) -> None:
         """A call arrived."""
-        self._came += 1
         self.arrivals.append(visit)
         account = self.account(visit.key, visit.label)
         account.calls += 1
@@ -254,22 +209,21 @@ class Truth:
         account.in_flight -= visit.is_accepted
         if how == "whole":
             account.whole += 1
-            account.reported.input_tokens += visit.input_tokens
-            account.reported.cache_read_tokens += visit.cache_read_tokens
-            account.reported.cache_write_tokens += visit.cache_write_tokens
-            account.reported.output_tokens += visit.output_tokens
+            for name in REPORTED:
+                account.reported[name] += getattr(visit, name)
         elif how == "cancelled":
             account.cancelled += 1
         elif how == "refused":
-            _add(account.refused, visit.refused_for or "rate")
+            reason = visit.refused_for or "rate"
+            account.refused[reason] = account.refused.get(reason, 0) + 1
         else:
-            _add(account.failures, how)
+            account.failures[how] = account.failures.get(how, 0) + 1
 
-    def folded(self, key: str, account: SimulatedAccount) -> ChargeLog | None:
-        """An account's log once it is long: to be audited, as most of it is forgotten here."""
+    def folded(self, key: str, account: SimulatedAccount) -> list[Charge] | None:
+        """An account's log once it is long, to be audited: most of it is forgotten here."""
         if len(account.log) < self._fold_at.get(key, CHARGES_MAX):
             return None
-        log = ChargeLog(account.terms, list(account.log))
+        log = list(account.log)
         record = self.account(key)
         record.charged = _charged(record.charged, _forgotten(account))
         # Twice as much as is kept: the same charges are audited twice on average, no more.
@@ -283,20 +237,15 @@ class Truth:
 
     def copy(
         self, accounts: dict[str, SimulatedAccount], crowds: dict[str, int]
-    ) -> list[AccountRecord]:
-        """Everything that the record of some accounts is computed from, as it is now."""
-        return [
-            AccountRecord(
-                key,
-                replace(
-                    self.account(key),
-                    in_flight_max=crowds.get(key, 0),
-                    charged=_charged(self.account(key).charged, account.log),
-                ),
-                ChargeLog(account.terms, list(account.log)),
-            )
-            for key, account in accounts.items()
-        ]
+    ) -> list[AccountCopy]:
+        """All that the record of some accounts is computed from, as it is now."""
+        copies = []
+        for key, account in accounts.items():
+            record = self.account(key)
+            charged = _charged(record.charged, account.log)
+            record = replace(record, in_flight_max=crowds.get(key, 0), charged=charged)
+            copies.append((key, record, account.terms, list(account.log)))
+        return copies
 
     def has_room(self, key: str) -> bool:
         """Whether this account is known or can be opened."""
@@ -324,23 +273,19 @@ class Truth:
         """All accounts so far."""
         return list(self._accounts)
 
-    def statistics(self) -> TruthStatistics:
-        return TruthStatistics(len(self._accounts), len(self.arrivals))
 
-
-def told(copies: Iterable[AccountRecord]) -> dict[str, object]:
-    """The records for a program, by account. Takes long where logs are: not for an event loop."""
+def told(copies: Iterable[AccountCopy]) -> dict[str, object]:
+    """The records as JSON, by account. Auditing long logs takes long: not for an event loop."""
     found: dict[str, object] = {}
-    for each in copies:
-        limits = _worse(each.record.limits, audit(each.log))
-        terms, most = each.log.terms, each.record.in_flight_max
+    for key, record, terms, log in copies:
+        limits, most = _worse(record.limits, audit(terms, log)), record.in_flight_max
         gauges = [limit for limit in terms.limits + terms.hidden if limit.kind == "gauge"]
         limits += [
             Worst(limit.name, limit.kind, limit.amount, limit.capacity, most, 0.0,
                   most > limit.amount)
             for limit in gauges
         ]  # fmt: skip
-        found[each.key] = asdict(replace(each.record, limits=limits))
+        found[key] = asdict(replace(record, limits=limits))
     return found
 
 
@@ -350,11 +295,10 @@ def lines(visits: Iterable[Visit]) -> list[dict[str, object]]:
     return [{name: getattr(visit, name) for name in names} for visit in visits]
 
 
-def audit(log: ChargeLog) -> list[Worst]:
+def audit(terms: Terms, charges: list[Charge]) -> list[Worst]:
     """The fullest interval of each limit on a rate."""
-    terms, charges = log.terms, log.charges
     rated = [limit for limit in terms.limits + terms.hidden if limit.kind != "gauge"]
-    broken = {found.limit for found in violations(terms, charges, TOLERANCE)}
+    broken = {limit for limit, _, _ in violations(terms, charges, TOLERANCE)}
     return [
         Worst(limit.name, limit.kind, limit.amount, limit.capacity,
               *worst_window(charges, limit.resource, limit.period_s), limit in broken)
@@ -385,18 +329,9 @@ def _forgotten(account: SimulatedAccount) -> list[Charge]:
     return gone
 
 
-def _charged(before: Charged, log: list[Charge]) -> Charged:
+def _charged(before: dict[Resource, float], log: list[Charge]) -> dict[Resource, float]:
     sums: dict[Resource, float] = {}
     for charge in log:
         if charge.by != "neighbour":
             sums[charge.resource] = sums.get(charge.resource, 0.0) + charge.amount
-    return Charged(
-        before.requests + sums.get("requests", 0.0),
-        before.input + sums.get("input", 0.0),
-        before.output + sums.get("output", 0.0),
-        before.spend + sums.get("spend", 0.0),
-    )
-
-
-def _add(counts: dict[str, int], word: str) -> None:
-    counts[word] = counts.get(word, 0) + 1
+    return {resource: before[resource] + sums.get(resource, 0.0) for resource in CHARGED}
