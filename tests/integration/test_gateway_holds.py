@@ -153,7 +153,7 @@ def test_a_stream_that_is_held_is_kept_alive_and_its_answer_is_the_same(
     time.sleep(4 * SILENT_S)
     admission.grant()
     assert answer.result(10) == text
-    until(lambda: home.gateway.statistics().in_flight == 0)
+    until(lambda: home.gateway.in_flight == 0)
     ended = home.gateway.ledger.status(time.monotonic())["total"]
     assert isinstance(ended, dict)
     assert ended["kept_alive"] == 1
@@ -200,8 +200,8 @@ def test_a_client_that_leaves_the_line_leaves_nothing(
     admission.wait_for_calls(1)
     line.close()
     until(lambda: admission.statistics().left == 1)
-    assert home.gateway.statistics().in_flight == 0
-    assert home.gateway.statistics().kept_places == 0
+    assert home.gateway.in_flight == 0
+    assert home.gateway.parked == 0
 
 
 def test_the_same_call_sent_again_keeps_its_place(
@@ -213,11 +213,11 @@ def test_the_same_call_sent_again_keeps_its_place(
     with post(home, body("behind")):
         admission.wait_for_calls(2)
         first.close()
-        until(lambda: home.gateway.statistics().kept_places == 1)
+        until(lambda: home.gateway.parked == 1)
         # With its members in another order, as Codex does it.
         same = json.dumps(dict(reversed(json.loads(body("again")).items()))).encode()
         with post(home, same, **{"x-stainless-retry-count": "1"}) as second:
-            until(lambda: home.gateway.statistics().kept_places == 0)
+            until(lambda: home.gateway.parked == 0)
             admission.grant()
             heard(second, b"again")
     assert len(admission.calls) == 2
@@ -230,10 +230,10 @@ def test_another_call_does_not_take_that_place(
     first = post(home, body("mine"))
     admission.wait_for_calls(1)
     first.close()
-    until(lambda: home.gateway.statistics().kept_places == 1)
+    until(lambda: home.gateway.parked == 1)
     with post(home, body("mine", stream=True)):
         admission.wait_for_calls(2)
-        assert home.gateway.statistics().kept_places == 1
+        assert home.gateway.parked == 1
 
 
 def test_a_grant_to_a_client_that_has_gone_is_given_back(
@@ -243,11 +243,11 @@ def test_a_grant_to_a_client_that_has_gone_is_given_back(
     line = post(home, body("nobody"))
     admission.wait_for_calls(1)
     line.close()
-    until(lambda: home.gateway.statistics().kept_places == 1)
+    until(lambda: home.gateway.parked == 1)
     admission.grant()
     until(lambda: bool(admission.outcomes))
     assert [outcome.how for outcome in admission.outcomes] == ["unused"]
-    assert home.gateway.statistics().kept_places == 0
+    assert home.gateway.parked == 0
 
 
 def test_a_client_that_leaves_in_the_middle_pays_for_what_was_written(provider: str) -> None:
@@ -365,7 +365,7 @@ def test_many_clients_at_once_leave_nothing_behind(provider: str) -> None:
 
         with ThreadPoolExecutor(16) as pool:
             assert set(pool.map(once, range(120))) == {200}
-        until(lambda: home.gateway.statistics().in_flight == 0)
+        until(lambda: home.gateway.in_flight == 0)
         assert admission.statistics().unsettled == 0
         assert len(admission.outcomes) == 120
     assert threading.active_count() <= before

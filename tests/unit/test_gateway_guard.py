@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.guard import Keyring, examine, hosts_of, model_allowed, onward, unpacked
+from headway.gateway.guard import Keyring, examine, hosts_of, onward, unpacked
 from headway.gateway.values import Head, Pairs, Passed, Turned, Upstream
 from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 
@@ -427,17 +427,6 @@ def test_with_an_added_key_no_header_makes_another_request_of_it(name: bytes) ->
 def test_an_added_key_replaces_the_one_in_the_query() -> None:
     target = f"/{T}/paid/v1beta/models/m:generateContent?alt=sse&key=mine&x=1&%6bey=too&key="
     assert passed(ask(target)).path == "/v1beta/models/m:generateContent?alt=sse&x=1"
-
-
-def test_a_key_may_be_for_some_models_only() -> None:
-    key = KEYS.issue("review", models=["small", "large"])
-    assert model_allowed(KEY, "anything") is None
-    assert model_allowed(key, "small") is None
-    turned = model_allowed(key, "huge")
-    assert turned is not None
-    assert (turned.status, turned.code) == (403, "model")
-    assert "large, small" in turned.message
-    assert model_allowed(KEYS.issue("none", models=[]), "small") is not None
 
 
 def test_a_key_that_the_gateway_adds_is_never_shown() -> None:

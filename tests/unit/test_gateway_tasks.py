@@ -18,8 +18,8 @@ from headway.engine.strategy import Resting
 from headway.errors import BadValueError
 from headway.gateway.settings import GatewayOptions, read_settings
 from headway.gateway.spending import MONEY_S_MAX
-from headway.gateway.tasks import TaskGateway, TaskRun, task_gateway
-from headway.gateway.values import GatewayKey, Payer, Totals, Upstream
+from headway.gateway.tasks import TaskGateway, task_gateway
+from headway.gateway.values import GatewayKey, Payer, Upstream
 from headway.testing import run_virtual
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
@@ -60,9 +60,11 @@ class Opened:
             await meter.aclose()
 
 
-def gateway(environ: Mapping[str, str] = ENVIRON) -> TaskGateway:
-    settings = read_settings(GatewayOptions(), environ)
-    return TaskGateway(TaskRun("run-1", "here", "here/run", environ), settings)
+def gateway(upstreams: Mapping[str, Upstream] | None = None) -> TaskGateway:
+    settings = read_settings(GatewayOptions(), ENVIRON)
+    if upstreams is not None:
+        settings = replace(settings, upstreams=upstreams)
+    return TaskGateway("run-1", "here", "here/run", ENVIRON, settings)
 
 
 def key_of(meter: TaskGateway, told: Mapping[str, str]) -> GatewayKey:
@@ -89,11 +91,7 @@ def test_a_command_is_told_where_its_key_opens() -> None:
 
 def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_end() -> None:
     async def main() -> None:
-        settings = read_settings(GatewayOptions(), ENVIRON)
-        meter = TaskGateway(
-            TaskRun("run-1", "here", "here/run", ENVIRON),
-            replace(settings, upstreams={"x": BROKEN}),
-        )
+        meter = gateway({"x": BROKEN})
         told = meter.open(Told().attempt(), print).environment
         port = urlsplit(told["HEADWAY_GATEWAY"]).port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -111,12 +109,10 @@ def test_a_gateway_that_cannot_serve_turns_its_callers_away_and_says_so_at_the_e
 def test_a_key_ends_with_its_attempt_and_says_what_its_calls_took() -> None:
     async def main() -> None:
         async with Opened().attempt() as (meter, seen, key, _):
-            key.totals = Totals(3, 100.0, 20.0, 450)
+            key.totals = MeteredUsage(3, 100.0, 20.0, 450)
             assert await seen.close() == MeteredUsage(3, 100.0, 20.0, 450)
             assert key.is_over
             assert meter._keys.find(key.token) is None
-            assert meter.statistics().attempts == 1
-            assert not meter.statistics().is_serving
 
     asyncio.run(main())
 
@@ -127,7 +123,7 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
             key.in_flight = 1
 
             def ended() -> None:
-                key.in_flight, key.totals = 0, Totals(1, 10.0, 5.0)
+                key.in_flight, key.totals = 0, MeteredUsage(1, 10.0, 5.0)
 
             asyncio.get_running_loop().call_later(0.05, ended)
             assert (await seen.close()).calls == 1
@@ -307,20 +303,20 @@ def test_a_command_whose_call_waits_for_a_window_that_nobody_waits_for_is_ended(
 def test_an_environment_that_has_a_gateway_or_wants_none_keeps_it(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    place = TaskRun("r", str(tmp_path), str(tmp_path), {"HOME": str(tmp_path), **environ})
-    assert task_gateway(place) is None
+    environ = {"HOME": str(tmp_path), **environ}
+    assert task_gateway("r", str(tmp_path), str(tmp_path), environ) is None
 
 
 def test_any_other_environment_gets_one_for_its_own_providers(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "OPENAI_BASE_URL": "https://relay.test/api/v1"}
-    made = task_gateway(TaskRun("r", str(tmp_path), str(tmp_path), environ))
+    made = task_gateway("r", str(tmp_path), str(tmp_path), environ)
     assert made is not None
     upstreams = made._settings.upstreams
     assert upstreams["openai"].url == "https://relay.test/api"
     assert upstreams["anthropic"].url == "https://api.anthropic.com"
-    bad = TaskRun("r", str(tmp_path), str(tmp_path), {**environ, "OPENAI_BASE_URL": "no address"})
+    environ["OPENAI_BASE_URL"] = "no address"
     with pytest.raises(BadValueError):
-        task_gateway(bad)
+        task_gateway("r", str(tmp_path), str(tmp_path), environ)
 
 
 @dataclass(slots=True)

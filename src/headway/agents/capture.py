@@ -39,9 +39,6 @@ class Stream:
         """Of the file."""
         self.is_over = False
 
-    def __repr__(self) -> str:
-        return f"Stream({self.path}, {self.size + len(self.text)} bytes)"
-
     @property
     def is_full(self) -> bool:
         return len(self.text) > HELD_BYTES_MAX
@@ -111,9 +108,6 @@ class Capture:
         """Not read for now: the disk does not take what they have."""
         self.limits: tuple[int, int] | None = None
         """Of open files, as commands are to have them."""
-
-    def __repr__(self) -> str:
-        return f"Capture({len(self.streams)} streams, {len(self.waiting)} wait for the disk)"
 
     def open(self, paths: list[str]) -> list[Stream]:
         """Pipes for the outputs of one command."""

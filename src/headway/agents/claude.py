@@ -76,9 +76,6 @@ class Claude:
     is_summed: Final = False
     is_cost_summed: Final = True
 
-    def __repr__(self) -> str:
-        return "<Claude>"
-
     def start(self, errand: Errand) -> ProcessStart:
         """The command line, its variables, and what it reads."""
         argv = [

@@ -230,9 +230,6 @@ class OutputStream:
         """Within a line that is too long."""
         self._skipped = 0
 
-    def __repr__(self) -> str:
-        return f"<Stream {self.statistics()}>"
-
     def statistics(self) -> AgentOutput:
         """What was heard so far."""
         return self._notes.heard(self._skipped)

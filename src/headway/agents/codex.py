@@ -57,9 +57,6 @@ class Codex:
     is_summed: Final = True
     is_cost_summed: Final = False
 
-    def __repr__(self) -> str:
-        return "<Codex>"
-
     def start(self, errand: Errand) -> ProcessStart:
         """The command line, its variables, and what it reads."""
         folder = os.path.join(errand.home, self.name)

@@ -47,9 +47,6 @@ class Adopted:
             if ended.reason in ("exit", "timeout"):
                 self._ends.setdefault(key, []).append(ended)
 
-    def __repr__(self) -> str:
-        return f"<Adopted {len(self._ends)} ends>"
-
     def statistics(self) -> AdoptedStatistics:
         return AdoptedStatistics(len(self._ends))
 

@@ -104,9 +104,6 @@ class Custom:
         self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
-    def __repr__(self) -> str:
-        return f"<Custom {self.setting}>"
-
     def statistics(self) -> AgentSetting:
         """What it is."""
         return self.setting

@@ -77,9 +77,6 @@ class FunctionAgent:
         self._busy = 0
         self._died = 0
 
-    def __repr__(self) -> str:
-        return f"<FunctionAgent {self.statistics()}>"
-
     async def __aenter__(self) -> FunctionAgent:
         return self
 

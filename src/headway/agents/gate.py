@@ -47,9 +47,6 @@ class ParallelCalls:
     def __init__(self) -> None:
         self.waiting = self.going = 0
 
-    def __repr__(self) -> str:
-        return f"<Voices {self.waiting} waiting, {self.going} going>"
-
     def statistics(self) -> tuple[int, int]:
         """How many wait for a permit, and how many have theirs."""
         return self.waiting, self.going
@@ -150,9 +147,6 @@ class Fatal:
     def __init__(self) -> None:
         self._rows: dict[Use, list[Fault]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Fatal of {self.statistics()} uses>"
-
     def statistics(self) -> int:
         """How many accounts and models were last answered so."""
         return len(self._rows)
@@ -191,9 +185,6 @@ class Gate:
         self._wall = wall
         self._admitted = self._windows = 0
         self.fatal: Final = Fatal()
-
-    def __repr__(self) -> str:
-        return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
         raise InternalError("a call of an attempt is made on its loop")
@@ -280,9 +271,6 @@ class _Watched:
         self._use = use
         self._calling = calling
         self._gate = gate
-
-    def __repr__(self) -> str:
-        return f"<_Watched {self._held!r}>"
 
     @property
     def permit(self) -> Permit:

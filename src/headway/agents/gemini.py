@@ -49,9 +49,6 @@ class Gemini:
     is_summed: Final = False
     is_cost_summed: Final = False
 
-    def __repr__(self) -> str:
-        return "<Gemini>"
-
     def start(self, errand: Errand) -> ProcessStart:
         """The command line, its variables, and what it reads."""
         environ = errand.environ

@@ -55,9 +55,6 @@ class Opencode:
     is_summed: Final = False
     is_cost_summed: Final = False
 
-    def __repr__(self) -> str:
-        return "<Opencode>"
-
     def start(self, errand: Errand) -> ProcessStart:
         """The command line, its variables, and what it reads."""
         environ = errand.environ

@@ -302,9 +302,6 @@ class PromptAgent:
         self._priced: set[str] = set()
         self._calls = self._in_flight = self._repairs = self._in_doubt = 0
 
-    def __repr__(self) -> str:
-        return f"<PromptAgent of {self.settings.run}: {self.statistics()}>"
-
     async def __aenter__(self) -> PromptAgent:
         return self
 

@@ -149,10 +149,6 @@ class ShimClient:
         self._ended = 0
         self._shims = 0
 
-    def __repr__(self) -> str:
-        now = self.statistics()
-        return f"Shim({self._folder!r}, {now.running} running, {now.ended} ended)"
-
     def statistics(self) -> ShimStatistics:
         """Counts, for reports and tests."""
         link = self._link

@@ -135,9 +135,6 @@ class ShimServer:
         signal.signal(signal.SIGTERM, lambda *_: self.end_all())
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
-    def __repr__(self) -> str:
-        return f"Shim({len(self.running)} running)"
-
     def serve(self) -> None:
         """Until headway's end is closed and everything has ended."""
         poll = self.poll

@@ -80,9 +80,6 @@ class LoopMemory:
         self._found = self._kept = 0
         self._begin_turn()
 
-    def __repr__(self) -> str:
-        return f"<Memory of {self._attempt.name}: {self.statistics()}>"
-
     def statistics(self) -> MemoryStatistics:
         return MemoryStatistics(self._found, self._kept)
 
@@ -282,9 +279,6 @@ class _Loop:
         start = [call.prompt, call.model, list(call.tools), call.schema and call.schema.text]
         self._memory = LoopMemory(attempt, json.dumps(start).encode(), call.turns)
         self._messages: list[ModelMessage] = []
-
-    def __repr__(self) -> str:
-        return f"<_Loop with {', '.join(self._tools)}: {self.statistics()}>"
 
     def statistics(self) -> int:
         """How many messages there are."""

@@ -248,9 +248,6 @@ class FileTools:
         self._place = place
         self._count = 0
 
-    def __repr__(self) -> str:
-        return f"<Files in {self._place.folder}, {self._count} uses>"
-
     def statistics(self) -> int:
         """How often they were used."""
         return self._count

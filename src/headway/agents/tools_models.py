@@ -120,9 +120,6 @@ class LoopModels:
         self._models: dict[str, Model[Any]] = {}
         self._calls = 0
 
-    def __repr__(self) -> str:
-        return f"<Models {self.statistics()} through {self._agent!r}>"
-
     def statistics(self) -> ModelsStatistics:
         return ModelsStatistics(len(self._models), self._calls)
 
@@ -217,9 +214,6 @@ class _Post(httpx2.AsyncBaseTransport):
 
     def __init__(self, models: LoopModels) -> None:
         self._models = models
-
-    def __repr__(self) -> str:
-        return f"<_Post of {self._models!r}>"
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._models.send(request)

@@ -136,9 +136,6 @@ class Worker:
         there.close()
         self._calls = 0
 
-    def __repr__(self) -> str:
-        return f"<Worker {self._process.pid}, {self._calls} calls>"
-
     async def call(self, data: bytes, answers: Answers | None = None) -> object:
         """What a packed call gives there. Whoever is cancelled meanwhile has to kill it."""
         loop = asyncio.get_running_loop()
@@ -297,9 +294,6 @@ class RemoteReach:
         self._reads = self._writes = self._acts = 0
         self.is_cut = False
         """Whether a question was left without having its answer read."""
-
-    def __repr__(self) -> str:
-        return f"<RemoteReach of {self._name}>"
 
     def get(self, key: str) -> bytes | None:
         must_be_known_key(key)

@@ -25,7 +25,6 @@ from headway.gateway.settings import (
     ALIASES,
     BEHIND_VARIABLE,
     VARIABLES,
-    AgentProvider,
     GatewayOptions,
     GatewaySettings,
     alias_name,
@@ -45,16 +44,7 @@ PLACEHOLDER: Final = "headway-adds-the-key"
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 FOUND_MAX: Final = 40
-"""Providers that are taken from the configurations of agents."""
-
-
-def discovered(
-    environ: Mapping[str, str], folder: str, options: GatewayOptions = GatewayOptions()
-) -> dict[str, AgentProvider]:
-    """The providers that the agents of this user call besides the three; by upstream."""
-    is_named = options.names("openai")
-    every = (*codex.found(environ, is_named), *opencode.found(environ, folder, is_named))
-    return {one.name: one for one in every[:FOUND_MAX]}
+"""Providers that are taken from the configurations of agents, besides the three."""
 
 
 def whole_settings(
@@ -62,10 +52,11 @@ def whole_settings(
 ) -> GatewaySettings:
     """What the command line and the environment say, and the providers of the user's agents."""
     settings = read_settings(options, environ)
-    # Whoever sends everything to one address wants the agents' own providers there, too.
+    is_named = options.names("openai")
+    found = (*codex.found(environ, is_named), *opencode.found(environ, folder, is_named))
+    # With one address for everything, the agents' own providers are there, too.
     every = None if options.every is None else f"{options.every}/v1"
-    found = discovered(environ, folder, options)
-    more = {name: Upstream(name, every or one.url) for name, one in found.items()}
+    more = {one.name: replace(one, url=every or one.url) for one in found[:FOUND_MAX]}
     return replace(settings, upstreams={**more, **settings.upstreams})
 
 

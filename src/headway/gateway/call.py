@@ -1,4 +1,4 @@
-"""One call through the gateway: held until it may go, sent, and its answer handed on as it comes.
+"""One call through the gateway: held until it is admitted, sent, and its answer passed on.
 
 Laws:
 - A client sees what it would have seen without the gateway, later: status, headers, bytes.
@@ -41,11 +41,9 @@ from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
 
-# A permit of a call through the gateway, and how it ended.
-
 
 class RecordedPermit:
-    """A permit and how it ended, for the counters. Tells the payer of an empty usage window."""
+    """A permit and how it ended, for the counters. Notifies the payer of empty usage windows."""
 
     __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
 
@@ -54,9 +52,6 @@ class RecordedPermit:
         self._payer = payer
         self.outcome: CallOutcome | None = None
         self.output_tokens = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Noted {self._ticket!r}>"
 
     @property
     def permit(self) -> Permit:
@@ -88,10 +83,6 @@ class RecordedPermit:
             self.outcome = outcome
         self._ticket.settle(outcome)
         self._tell(outcome.reading)
-
-    def statistics(self) -> CallOutcome | None:
-        """How it ended."""
-        return self.outcome
 
     def _tell(self, reading: Reading) -> None:
         if self._payer is not None and reading.limits:
@@ -178,21 +169,12 @@ class IncomingCall:
         return name_of(self.passed, self.caller.session, self.body)
 
 
-@dataclass(slots=True)
-class _Times:
-    """When things happened, by the monotonic clock."""
-
-    began_s: float
-    sent_s: float
-    first_byte_s: float = 0.0
-
-
 class GatewayCall:
     """One call. Made and used within one event loop; `answer` is called once."""
 
     __slots__ = (
-        "_exchange", "_means", "_noted", "_number", "_payer", "_recording", "_reply", "_spending",
-        "_times", "_wanted", "_was_held",
+        "_began_s", "_exchange", "_first_byte_s", "_means", "_noted", "_number", "_payer",
+        "_recording", "_reply", "_sent_s", "_spending", "_wanted", "_was_held",
     )  # fmt: skip
 
     def __init__(
@@ -219,16 +201,13 @@ class GatewayCall:
         self._recording: Recording | None = None
         self._number = 0
         self._was_held = False
-        now = time.monotonic()
-        self._times = _Times(now, now)
-
-    def __repr__(self) -> str:
-        return f"<Call of {self._wanted.caller.name} to {self._wanted.upstream.name}>"
+        self._began_s = self._sent_s = time.monotonic()
+        self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
         """Hold the call, send it, and hand its answer on."""
         key, means = self._wanted.passed.key, self._means
-        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._times.began_s)
+        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._began_s)
         key.in_flight += 1
         means.in_flight += 1
         self._reply.start()
@@ -275,7 +254,7 @@ class GatewayCall:
                     response.close()
             if answered is not None:
                 return answered
-            self._means.ledger.held(self._number, time.monotonic())
+            self._means.ledger.refused(self._number, time.monotonic())
 
     async def _admitted(self) -> None:
         """Wait for the permit, and for the money that the call is expected to cost."""
@@ -305,8 +284,8 @@ class GatewayCall:
             except BaseException:
                 noted.settle(CallOutcome("unused"))
                 raise
-        now = self._times.sent_s = time.monotonic()
-        self._means.ledger.sent(self._number, now)
+        self._sent_s = time.monotonic()
+        self._means.ledger.sent(self._number, self._sent_s)
 
     async def _sent(self) -> aiohttp.ClientResponse:
         wanted, headers = self._wanted, self._wanted.headers
@@ -319,7 +298,7 @@ class GatewayCall:
     async def _received(self, response: aiohttp.ClientResponse) -> web.StreamResponse | None:
         """The answer, or the failure, as it was handed on; `None` for a refusal to be absorbed."""
         exchange = self._exchange
-        self._times.first_byte_s = time.monotonic()
+        self._first_byte_s = time.monotonic()
         head = b""
         if not exchange.responded(response.status, response.raw_headers):
             try:
@@ -426,14 +405,13 @@ class GatewayCall:
         return await self._reply.turn(told)
 
     def _enter_in_books(self) -> None:
-        wanted, times, now = self._wanted, self._times, time.monotonic()
+        wanted = self._wanted
         noted, seen = self._noted, self._exchange.statistics()
         outcome = None if noted is None else noted.outcome
         if noted is None or outcome is None:
             tally, outcome = Tally(), CallOutcome("unused")
         else:
             tally = counted(outcome, noted.permit.demand.expected, seen.is_finished)
-        fault = outcome.fault
         if self._payer is not None and outcome.how != "unused":
             self._means.fatal.ended(wanted.use, outcome)
         # Prices are looked up for the calls of tasks only.
@@ -446,17 +424,16 @@ class GatewayCall:
             calls=key.totals.calls + (outcome.how == "used"),
             input_tokens=key.totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
             output_tokens=key.totals.output_tokens + tally.output_tokens,
-            spend_microusd=key.totals.spend_microusd + (microusd or 0),
+            microusd=key.totals.microusd + (microusd or 0),
             unpriced=key.totals.unpriced + (microusd is None),
-            failed=key.totals.failed + (fault is not None),
         )
         ended = CallEnded(
-            key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
-            self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
-            max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
-            seen.resends, self._reply.is_committed, was_held=self._was_held,
+            key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,
+            self._reply.status, tally, outcome.fault, microusd, self._sent_s - self._began_s,
+            max(0.0, self._first_byte_s - self._sent_s), seen.resends, self._reply.is_committed,
+            was_held=self._was_held,
         )  # fmt: skip
-        self._means.ledger.ended(self._number, ended, now)
+        self._means.ledger.ended(self._number, ended, time.monotonic())
 
 
 def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:

@@ -45,10 +45,6 @@ BEAT_S_MIN: Final = 0.5
 TIMEOUT_S_MAX: Final = 86_400.0
 """A stated timeout that is longer means nothing."""
 
-WAIT_S: Final = 3600.0
-"""How long a call is held whose caller is kept alive. A usage window that is empty for longer is
-better told than waited for."""
-
 SESSIONS: Final = (
     b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-id",
     b"x-session-affinity", b"x-gemini-session-id", b"x-conversation-id",
@@ -70,7 +66,6 @@ class _Program:
     name: str
     silent_s: float
     beat_s: float = 15.0
-    wait_s: float = WAIT_S
 
 
 _CLAUDE_CODE: Final = _Program("claude-code", silent_s=240.0, beat_s=60.0)
@@ -133,7 +128,6 @@ def caller_of(headers: Pairs) -> Caller:
         session=_session(said),
         silent_s=max(SILENT_S_MIN, min(program.silent_s, _bearable_s(timeout_s))),
         beat_s=max(BEAT_S_MIN, min(program.beat_s, BEAT_SHARE * timeout_s)),
-        wait_s=program.wait_s,
     )
 
 

@@ -15,17 +15,18 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headway.gateway.config_files import make_home, toml_text
-from headway.gateway.settings import AgentProvider, found_at, openai_itself, table, text_of
+from headway.gateway.settings import found_at, openai_itself, table, text_of
+from headway.gateway.values import Upstream
 
 HOME: Final = "CODEX_HOME"
 CONFIG: Final = "config.toml"
 
 OPENAI: Final = "codex-openai"
-CHATGPT: Final = AgentProvider("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
+CHATGPT: Final = Upstream("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
 """Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
-def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[AgentProvider]:
+def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Upstream]:
     """The providers that the user's Codex calls, besides OpenAI with a key.
 
     Codex does not follow the variables with OpenAI's address, and its key is for OpenAI; unless

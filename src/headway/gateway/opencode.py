@@ -12,14 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headway.gateway.settings import (
-    AgentProvider,
-    found_at,
-    openai_itself,
-    plain_json,
-    table,
-    text_of,
-)
+from headway.gateway.settings import found_at, openai_itself, plain_json, table, text_of
 from headway.gateway.values import Upstream
 
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
@@ -37,9 +30,7 @@ PARENTS_MAX: Final = 30
 FILES: Final = ("opencode.json", "opencode.jsonc", "config.json")
 
 
-def found(
-    environ: Mapping[str, str], folder: str, is_named: bool = False
-) -> Iterator[AgentProvider]:
+def found(environ: Mapping[str, str], folder: str, is_named: bool = False) -> Iterator[Upstream]:
     """The providers with addresses of their own that opencode has in this folder.
 
     `is_named`: the user says where OpenAI is. Otherwise opencode follows `OPENAI_BASE_URL` only.

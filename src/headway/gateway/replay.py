@@ -7,7 +7,7 @@ flight together, directly or through others, are of one round, and each round be
 before it was over.
 
 Laws:
-- A call is answered only by the reply to a call of the same form, see `canonical.py`.
+- A call is answered only by the reply to a call of the same form, see `request_match`.
 - It is answered at its place. A stream stands in a round of each line; what it asks next is looked
   for in what is left of this round and those before it, then in the next one. So calls that were
   in flight together may come in any order, and one that is late is found; no round is skipped.
@@ -28,7 +28,6 @@ import os
 import stat
 import zlib
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Literal
@@ -195,7 +194,7 @@ STREAMS_MAX: Final = 100_000
 """Streams that are known at a time; later ones are sent on."""
 
 ENDINGS_MAX: Final = 100
-"""Reasons that are kept for people to read, the latest."""
+"""Reasons and warnings that are logged."""
 
 Stream = tuple[str, str, str]
 """Key, client, conversation."""
@@ -223,6 +222,9 @@ class RecordedCall:
     """Its reply, and what came after it; none if it has no reply."""
     kind: str = ""
     """Its line within the stream."""
+    model: str = ""
+    is_dropped: bool = False
+    """Whether it was refused or never sent: nothing was paid."""
     round: int = 0
     is_used: bool = False
 
@@ -274,30 +276,14 @@ class ReplayPosition:
             self.rounds[call.kind] = max(self.rounds.get(call.kind, 0), call.round)
 
 
-@dataclass(frozen=True, slots=True)
-class TapeStatistics:
-    """A tape at an instant."""
-
-    recorded: int
-    """Replies that it has."""
-    given: int
-    sent_on: int
-    """Calls that were not answered from it."""
-    streams: int
-    ended: int
-    """Streams whose replay has ended."""
-
-
 class Tape:
     """One recording, as it was when it was opened. Bodies are read when they are asked for."""
 
     def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
         """Raises StateFileError if there is no recording, or a damaged one. `on_end` is given the
-        first `ENDINGS_MAX` of `endings`, each before its call is sent."""
+        first `ENDINGS_MAX` reasons why streams ended, each before its call is sent."""
         self.path = path
         self._on_end = on_end
-        self.endings: deque[str] = deque(maxlen=ENDINGS_MAX)
-        """Why streams ended, in words."""
         self._fd = private_file(path, os.O_RDONLY)
         try:
             with open(self._fd, "rb", closefd=False) as file:
@@ -320,19 +306,13 @@ class Tape:
                 self._beginnings.setdefault(begins, []).append(track)
         self._streams: dict[Stream, list[ReplayPosition]] = {}
         self._warned: set[str] = set()
-        self._given = self._sent_on = self._ended = 0
-
-    def __repr__(self) -> str:
-        return f"<Tape {self.path}, {self._given} given, {self._sent_on} sent on>"
+        self._ended = 0
 
     def find(self, asked: CanonicalCall) -> RecordedReply | None:
         """The reply to a call; nothing if it is to be sent. Each call is asked for once."""
         reply = self._next(asked)
         if reply is None:
-            self._sent_on += 1
             self._warn(asked.caller, asked.version)
-        else:
-            self._given += 1
         return reply
 
     def _warn(self, caller: str, version: str) -> None:
@@ -345,10 +325,6 @@ class Tape:
     def close(self) -> None:
         """Nothing can be found any more."""
         os.close(self._fd)
-
-    def statistics(self) -> TapeStatistics:
-        recorded = sum(bool(call.lines) for track in self._tracks for call in track.calls)
-        return TapeStatistics(recorded, self._given, self._sent_on, len(self._streams), self._ended)
 
     def _next(self, asked: CanonicalCall) -> RecordedReply | None:
         stream = (asked.key, asked.caller, asked.session)
@@ -410,7 +386,6 @@ class Tape:
 
     def _say(self, why: str) -> None:
         self._ended += 1
-        self.endings.append(why)
         if self._on_end is not None and self._ended <= ENDINGS_MAX:
             self._on_end(why)
 
@@ -434,21 +409,21 @@ def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
             if stream not in streams:
                 streams[stream] = Track(stream)
                 tracks.append(streams[stream])
-            parts = parts_of(head.get("parts"))
+            parts = tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(head.get("parts")))
             form = text_of(head.get("form"))
-            calls[number] = RecordedCall(form, parts, line.number, kind=kind_of(parts))
-            streams[stream].add(calls[number])
+            model = text_of(head.get("model"))
+            call = calls[number] = RecordedCall(
+                form, parts, line.number, kind=kind_of(parts), model=model
+            )
+            streams[stream].add(call)
         elif line.happening in ("replied", "more") and number in calls:
             calls[number].lines.append(line)
+        elif line.happening == "dropped" and number in calls:
+            calls[number].is_dropped = head.get("why") != CUT_OFF
     for track in tracks:
         for kind in {call.kind for call in track.calls}:
             _form_rounds([call for call in track.calls if call.kind == kind])
     return tracks
-
-
-def parts_of(value: object) -> tuple[tuple[str, str], ...]:
-    """The parts of a call's form, as its line has them."""
-    return tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(value))
 
 
 def _form_rounds(calls: Sequence[RecordedCall]) -> None:
@@ -485,10 +460,8 @@ def _rows(value: object) -> list[list[object]]:
 def tally_of(value: object) -> Tally:
     """What a call took, as its line says."""
     counted = items(value)
-    if len(counted) not in (4, 6):
+    if len(counted) != 6:
         return Tally(known="unknown")
     known: dict[object, Known] = {"reported": "reported", "estimated": "estimated"}
-    given, cached, output = (tokens(count) or 0.0 for count in counted[:3])
-    # Recordings of before told nothing of what was written into the cache.
-    written, long = (tokens(count) or 0.0 for count in (*counted[4:], 0.0, 0.0)[:2])
+    given, cached, output, _, written, long = (tokens(count) or 0.0 for count in counted)
     return Tally(given, cached, output, known.get(counted[3], "unknown"), written, long)

@@ -55,6 +55,10 @@ QUEUE_RETRY_S: Final = 5.0
 SOON_S: Final = 2.0
 """When a gateway that stops, or lost its broker, may be back."""
 
+WAIT_S: Final = 3600.0
+"""How long a call is held whose caller is kept alive. A usage window that is empty for longer is
+better reported than waited for."""
+
 WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
@@ -114,8 +118,8 @@ def stream_headers(wire: WireName, path: str, is_stream: bool) -> dict[str, str]
 def wait_s(wire: WireName, caller: Caller, is_stream: bool) -> float:
     """How long a call may be held."""
     if ping_bytes(wire, caller, is_stream):
-        return caller.wait_s
-    return min(caller.wait_s, max(caller.silent_s, WHOLE_S_MIN))
+        return WAIT_S
+    return min(WAIT_S, max(caller.silent_s, WHOLE_S_MIN))
 
 
 def size_class(sketch: Sketch) -> SizeClass:
@@ -313,9 +317,6 @@ class Beat:
         self._task: asyncio.Task[None] | None = None
         self._lock: asyncio.Lock | None = None
 
-    def __repr__(self) -> str:
-        return f"<Beat for {self._caller.name}, {'committed' if self.is_committed else 'silent'}>"
-
     @property
     def is_committed(self) -> bool:
         """Whether the client has been sent a 200 already."""
@@ -400,9 +401,6 @@ class ClientReply:
         """The last few bytes of an answer that were handed on."""
         self.status = GONE
         """What the client was sent, or would have been if it had not been sent a beat before."""
-
-    def __repr__(self) -> str:
-        return f"<Reply to {self._caller.name}, {self.status}>"
 
     @property
     def is_committed(self) -> bool:

@@ -53,6 +53,7 @@ VERSIONS: Final = ("/v1", "/v1beta")
 """What addresses of the three providers may end with."""
 
 OWN_PAGES: Final = ("status", "metrics")
+"""The gateway's own pages; no upstream has such a name."""
 
 UPSTREAMS_MAX: Final = 50
 KEY_CHARACTERS_MAX: Final = 4096
@@ -344,39 +345,26 @@ _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', 
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProvider:
-    """A provider that an agent calls."""
-
-    name: str
-    """Of the upstream that it becomes: the agent's, then its own."""
-    url: str
-    """As the agent has it: its address at the gateway stands for the whole of it."""
-
-
-def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[AgentProvider]:
-    """The provider, unless its address is none; what is behind a gateway, if it is a gateway's."""
+def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[Upstream]:
+    """The provider at a valid address; for the address of a gateway, the one behind it."""
     if leads_to_gateway(url, environ):
         url = behind(environ).get(name, "")
     if not fit_name(name) or not url:
         return
     try:
-        yield AgentProvider(name, checked_url(url, name))
+        yield Upstream(name, checked_url(url, name))
     except BadValueError:
-        # Whoever wrote it will hear of it from the agent.
-        return
+        return  # The agent itself reports it.
 
 
-def openai_itself(
-    name: str, environ: Mapping[str, str], *variables: str
-) -> Iterator[AgentProvider]:
+def openai_itself(name: str, environ: Mapping[str, str], *variables: str) -> Iterator[Upstream]:
     """OpenAI, for an agent that does not follow these variables, if they lead elsewhere."""
     set_ = (environ.get(variable, "").strip() for variable in variables)
     url = next(filter(None, set_), "")
     if leads_to_gateway(url, environ):
         url = behind(environ).get("openai", "")
     if url and without_version(url.rstrip("/")) != DEFAULTS["openai"]:
-        yield AgentProvider(name, f"{DEFAULTS['openai']}/v1")
+        yield Upstream(name, f"{DEFAULTS['openai']}/v1")
 
 
 def table(value: object) -> dict[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
@@ -44,18 +43,10 @@ NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
 """What the HTTP library would add by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class SenderStatistics:
-    """Connections to providers."""
-
-    sent: int
-    is_open: bool
-
-
 class Sender:
     """All connections to all providers, within one event loop."""
 
-    __slots__ = ("_proxies", "_sent", "_session", "_timeout")
+    __slots__ = ("_proxies", "_session", "_timeout")
 
     def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -63,10 +54,6 @@ class Sender:
             total=None, sock_connect=CONNECT_S_MAX, sock_read=quiet_s
         )
         self._proxies: dict[URL, URL | None] = {}
-        self._sent = 0
-
-    def __repr__(self) -> str:
-        return f"<Sender {self._sent} sent>"
 
     async def send(
         self, method: str, url: str, headers: Pairs, body: bytes | None
@@ -77,7 +64,6 @@ class Sender:
             (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
             for name, value in headers
         )
-        self._sent += 1
         address = URL(url, encoded=True)
         return await session.request(
             method,
@@ -94,9 +80,6 @@ class Sender:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-    def statistics(self) -> SenderStatistics:
-        return SenderStatistics(self._sent, self._session is not None)
 
     def _proxy(self, url: URL) -> URL | None:
         """The proxy to a provider, looked for once. The library's own way asks the environment,
