@@ -194,7 +194,6 @@ def test_cancelling_ends_the_command_first(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert processes(mark) == []
-        assert shim.statistics().running == 0
 
     with_shim(tmp_path, work)
     assert [ended.reason for ended in read_shim_log(str(tmp_path)).values()] == ["cancelled"]
@@ -202,9 +201,9 @@ def test_cancelling_ends_the_command_first(tmp_path: Path) -> None:
 
 PARENT = """
 import asyncio, sys
-from headway.agents.shell import Command, Shim
+from headway.agents.shell import Command, ShimClient
 async def main(folder, mark):
-    shim = Shim(folder)
+    shim = ShimClient(folder)
     scripts = ["echo done", "echo begun; trap '' TERM; sleep %s; sleep %s" % (mark, mark),
                "sleep %s & timeout 99 sleep %s" % (mark, mark)]
     async def one(i):
@@ -246,7 +245,7 @@ def test_nothing_is_left_behind_by_a_kill(tmp_path: Path, victim: str) -> None:
     ended = {key[0]: ended.reason for (key, _), ended in found.items()}
     others = {1: "orphaned", 2: "orphaned"} if victim == "headway" else {}
     assert ended == {0: "exit", **others}
-    assert Adopted(str(tmp_path)).statistics().left == 1
+    assert list(Adopted(str(tmp_path))._ends) == [b"\0" * 16]
 
 
 def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_path: Path) -> None:
@@ -260,16 +259,14 @@ def test_what_finishes_in_the_grace_is_an_end_by_the_shim_and_not_adopted(tmp_pa
         assert (ended.reason, ended.code) == ("orphaned", 0)
 
     with_shim(tmp_path, work)
-    assert Adopted(str(tmp_path)).statistics().left == 0
+    assert not Adopted(str(tmp_path))._ends
 
 
 def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path) -> None:
     async def work(shim: ShimClient) -> None:
         running = asyncio.create_task(perform_command(shim, sh("sleep 60")))
-        while shim.statistics().pid is None:
+        while (pid := shim.pid) is None:
             await asyncio.sleep(0.01)
-        pid = shim.statistics().pid
-        assert pid is not None
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(AttemptError) as lost:
             await running
@@ -277,8 +274,7 @@ def test_a_killed_shim_is_replaced_and_its_commands_are_in_doubt(tmp_path: Path)
         assert await perform_command(shim, sh("echo again", attempt=2)) == Result(
             b"again\n", exit_code=0
         )
-        assert shim.statistics().shims == 2
-        assert "1 ended" not in repr(shim)
+        assert shim.pid != pid
 
     with_shim(tmp_path, work)
 
@@ -290,7 +286,7 @@ def test_a_shim_that_is_asked_to_end_ends_its_commands_first(tmp_path: Path) -> 
         running = asyncio.create_task(shim.run(sh(f"sleep {mark} & sleep {mark}")))
         while len(processes(mark)) < 2:
             await asyncio.sleep(0.01)
-        pid = shim.statistics().pid
+        pid = shim.pid
         assert pid is not None
         os.kill(pid, signal.SIGTERM)
         return await running

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -104,7 +104,7 @@ class Claude:
                 return StoredSession(session, len(ids - {""}), is_cut)
         return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of `--output-format stream-json`."""
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
@@ -115,7 +115,7 @@ class Claude:
                 _hear_result(notes, event)
 
 
-def _hear_reply(notes: Notes, message: Fields) -> None:
+def _hear_reply(notes: AgentOutput, message: Fields) -> None:
     """A reply comes in parts, each of which tells the usage as it was at the beginning."""
     number = text_of(message.get("id"))
     if number not in notes.replies:
@@ -133,7 +133,7 @@ def _hear_reply(notes: Notes, message: Fields) -> None:
 INPUTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-def _hear_result(notes: Notes, event: Fields) -> None:
+def _hear_result(notes: AgentOutput, event: Fields) -> None:
     usage = object_fields(event.get("usage"))
     notes.is_over = True
     notes.session = text_of(event.get("session_id")) or notes.session

@@ -1,8 +1,8 @@
-"""What an agent's output says of its work: an event stream, read as it comes.
+"""Agents that are programs: how they are started, their event streams, homes and usage.
 
 Laws:
-- No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is
-  counted and left out, and the next one is read as if it had not been there.
+- No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is left
+  out, and the next one is read as if it had not been there.
 - What is held of an unfinished line is bounded.
 - An event that is not known, or has other fields than it had, changes nothing.
 """
@@ -19,9 +19,6 @@ from typing import Final, Literal, Protocol
 
 from headway.errors import StateFileError
 from headway.wire.values import Fields, object_fields, parsed, tokens
-from headway.wire.values import object_fields as object_of
-
-# What every kind of agent that is a program has in common: how it is started, heard and found.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +58,13 @@ class StoredSession:
     session: str
     """What the program calls it."""
     replies: int | None = 0
-    """Answers of models that are in it; None if nobody can know."""
+    """Answers of models that are in it; None if unknown."""
     is_cut: bool = False
     """Whether nothing came after the last of them: what it wanted done was cut off, so that it
     will be asked for again."""
     input_tokens: float = 0.0
     output_tokens: float = 0.0
-    """What it counts as used, where it counts for the whole session."""
+    """Its own count, where it counts for the whole session."""
 
 
 class AgentKind(Protocol):
@@ -75,7 +72,7 @@ class AgentKind(Protocol):
 
     @property
     def name(self) -> str:
-        """As a plan says it."""
+        """As in a plan."""
 
     @property
     def program(self) -> str:
@@ -83,7 +80,7 @@ class AgentKind(Protocol):
 
     @property
     def install(self) -> str:
-        """How one gets it."""
+        """How to install it."""
 
     @property
     def permissions(self) -> tuple[str, ...]:
@@ -91,16 +88,15 @@ class AgentKind(Protocol):
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What it says when it does not find a session: that one is begun anew."""
+        """Its messages when it does not find a session: that one is begun anew."""
 
     @property
     def is_summed(self) -> bool:
-        """Whether the tokens that it tells are those of the whole session, earlier processes
-        too."""
+        """Whether its token counts are those of the whole session, earlier processes included."""
 
     @property
     def is_cost_summed(self) -> bool:
-        """The same of the money."""
+        """The same of its costs."""
 
     def start(self, errand: Errand) -> ProcessStart:
         """How to start it. Writes what has to be in its home first."""
@@ -108,7 +104,7 @@ class AgentKind(Protocol):
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """The session that a process has left behind; None if there is none to go on with."""
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of its output. Total: never raises."""
 
 
@@ -134,76 +130,45 @@ NAME_CHARS: Final = 80
 ERROR_CHARS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentOutput:
-    """What an agent has told of one session, or of its part of one."""
+    """What is known of one session, or of a part of one, from the events of its stream."""
 
     session: str = ""
     turns: int = 0
-    """Replies of the model, as far as the stream tells them apart."""
-    tools: tuple[tuple[str, int], ...] = ()
+    """Replies of the model, as far as the stream separates them."""
+    tools: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was used."""
     input_tokens: float = 0.0
     """Those that were read from a cache included."""
     output_tokens: float = 0.0
     microusd: int = 0
-    """What it says that it cost; most say nothing."""
+    """Its cost as the agent reports it; most report none."""
     text: str = ""
-    """The last that the model said."""
+    """The last text of the model."""
     error: str = ""
     is_over: bool = False
     """Whether the event came that ends a stream."""
-    skipped: int = 0
-    """Lines that were no events."""
-    denied: tuple[tuple[str, int], ...] = ()
+    denied: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was refused for want of permission."""
+    at: str = ""
+    """Which reply the text is of."""
+    replies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By the id of a reply: its input and output tokens, where the sum comes at the end only."""
 
     @property
     def is_begun(self) -> bool:
         """Whether anything came that is an event of an agent at work, or of its failure."""
         return bool(self.session or self.turns or self.error or self.is_over)
 
-
-@dataclass(slots=True)
-class Notes:
-    """What is known so far, while events come; each kind of agent writes into it in its own way."""
-
-    session: str = ""
-    turns: int = 0
-    tools: dict[str, int] = field(default_factory=dict)
-    denied: dict[str, int] = field(default_factory=dict)
-    input_tokens: float = 0.0
-    output_tokens: float = 0.0
-    microusd: int = 0
-    text: str = ""
-    error: str = ""
-    is_over: bool = False
-    at: str = ""
-    """Which reply the text is of."""
-    replies: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By the id of a reply: what went in and came out, where the sum is told at the end only."""
-
     def use(self, tool: str) -> None:
-        """A tool was used."""
         _count(self.tools, tool)
 
     def deny(self, tool: str) -> None:
-        """A tool was refused for want of permission."""
         _count(self.denied, tool)
 
     def fail(self, why: str) -> None:
         self.error = why.strip()[:ERROR_CHARS] or "it says that it failed"
-
-    def heard(self, skipped: int) -> AgentOutput:
-        given, gave = self.input_tokens, self.output_tokens
-        if not given and not gave:
-            given = sum(one for one, _ in self.replies.values())
-            gave = sum(one for _, one in self.replies.values())
-        return AgentOutput(
-            self.session, self.turns, tuple(sorted(self.tools.items())), given, gave,
-            self.microusd, self.text, self.error, self.is_over, skipped,
-            tuple(sorted(self.denied.items())),
-        )  # fmt: skip
 
 
 def _count(counts: dict[str, int], tool: str) -> None:
@@ -212,27 +177,20 @@ def _count(counts: dict[str, int], tool: str) -> None:
         counts[name] = counts.get(name, 0) + 1
 
 
-Hear = Callable[[Notes, Fields], None]
-"""Takes one event of a kind's stream."""
-
-
 class OutputStream:
     """The output of one process, in pieces of any size."""
 
-    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_notes", "_skipped")
+    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_output")
 
-    def __init__(self, hear: Hear, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+    def __init__(
+        self, hear: Callable[[AgentOutput, Fields], None], line_bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
         self._hear = hear
         self._line_bytes_max = line_bytes_max
-        self._notes = Notes()
+        self._output = AgentOutput()
         self._buffer = bytearray()
         self._is_passing = False
         """Within a line that is too long."""
-        self._skipped = 0
-
-    def statistics(self) -> AgentOutput:
-        """What was heard so far."""
-        return self._notes.heard(self._skipped)
 
     def feed(self, data: bytes) -> None:
         """The next piece."""
@@ -249,45 +207,37 @@ class OutputStream:
         if len(self._buffer) > self._line_bytes_max:
             self._buffer.clear()
             self._is_passing = True
-            self._skipped += 1
 
     def end(self) -> AgentOutput:
         """Nothing follows: a last line may lack its end."""
         if self._buffer and not self._is_passing:
             self._line()
         self._buffer.clear()
-        return self.statistics()
+        output = self._output
+        if not output.input_tokens and not output.output_tokens:
+            output.input_tokens = sum(one for one, _ in output.replies.values())
+            output.output_tokens = sum(one for _, one in output.replies.values())
+        return output
 
     def _line(self) -> None:
         line = bytes(self._buffer).strip()
-        if not line:
-            return
         event = object_fields(parsed(line)) if line.startswith(b"{") else {}
         if event:
-            self._hear(self._notes, event)
-        else:
-            self._skipped += 1
-
-
-def read_whole(hear: Hear, data: bytes) -> AgentOutput:
-    """A stream that has come in one piece."""
-    stream = OutputStream(hear)
-    stream.feed(data)
-    return stream.end()
+            self._hear(self._output, event)
 
 
 def count_of(value: object) -> float:
-    """Tokens as an event tells them; what is no count is none."""
+    """Tokens of an event; 0 for what is no count."""
     return tokens(value) or 0.0
 
 
 def money_of(value: object) -> int:
-    """Dollars as an event tells them, in micro-dollars; what is no amount is none."""
+    """Dollars of an event, in micro-dollars; 0 for what is no amount."""
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
 def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> AgentOutput:
-    """Without what an earlier process of the same session has told already."""
+    """Without what an earlier process of the same session has reported already."""
     return replace(
         heard,
         input_tokens=max(0.0, heard.input_tokens - input_tokens),
@@ -295,7 +245,7 @@ def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> Agent
     )
 
 
-# The folder of one agent's session: what it needs of the user's, and what is known of it.
+# The folder of one agent's session: links to the user's own files, and what is known of it.
 
 AGENTS: Final = "agents"
 """The folder of a run in which homes are."""
@@ -356,7 +306,7 @@ def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
-            found = object_of(parsed(file.read(MARKER_BYTES_MAX)))
+            found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
     except OSError:
         return None
     names = {one.name for one in fields(Session)}
@@ -413,7 +363,7 @@ def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
 
 
 def copy_into(folder: str, source: str, name: str) -> None:
-    """A configuration as it is now; the one of an earlier attempt leads to a door that is shut."""
+    """A configuration as it is now; the one of an earlier attempt has an address that is gone."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
@@ -441,7 +391,7 @@ def lines_in(path: str) -> Iterator[Fields]:
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):
-                found = object_of(parsed(line))
+                found = object_fields(parsed(line))
                 if found:
                     yield found
     except OSError:
@@ -456,7 +406,7 @@ def _sync(folder: str) -> None:
         os.close(handle)
 
 
-# What the agents of a run have told and taken, a line for each attempt: for people and reports.
+# The usage of a run's agents, a line for each attempt: for people and reports.
 
 NAME: Final = "agents.jsonl"
 

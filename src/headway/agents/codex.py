@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -86,7 +86,7 @@ class Codex:
                 return _held(path, match[1])
         return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of `--json`."""
         item = object_fields(event.get("item"))
         match event.get("type"):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.agents.cli import Errand, Notes, ProcessStart, StoredSession, write_private
+from headway.agents.cli import AgentOutput, Errand, ProcessStart, StoredSession, write_private
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, parsed
@@ -104,10 +104,6 @@ class Custom:
         self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
-    def statistics(self) -> AgentSetting:
-        """What it is."""
-        return self.setting
-
     def start(self, errand: Errand) -> ProcessStart:
         """The pattern, filled in."""
         setting = self.setting
@@ -127,7 +123,7 @@ class Custom:
         del home, environ
         return StoredSession(session, None) if self.setting.resume else None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """Its output is its result, and says nothing else."""
 
 

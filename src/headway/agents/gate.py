@@ -1,15 +1,15 @@
-"""The port of calls that headway makes itself: an attempt says when it waits, and hears the end.
+"""Admission of the calls that headway makes itself for attempts.
 
 Laws:
-- Every call is asked for under the path of its own attempt, whichever connection it goes through.
-- Whoever waits behind an empty usage window learns that within seconds, and does not go on waiting.
-- What admission says for good becomes the attempt's own error; nothing here makes a response of it.
+- Every call is admitted under the path of its own attempt, whichever connection it goes through.
+- A call that waits behind an empty usage window is ended within seconds.
+- A final refusal of admission becomes the attempt's own error; nothing here makes a response of it.
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
   or address, no credit), no more calls are sent to it in this run. Neither are they after as many
   tasks in a row that no connection was made for in the last of their attempts.
 
-The transport asks for a permit inside the task of the attempt, so that a context variable says
-whose call it is. A wait is cut into slices: after each, admission says what the call waited for.
+The transport asks for a permit inside the task of the attempt, so that a context variable names
+the attempt. A wait is cut into slices: after each, admission returns what the call waited for.
 """
 
 from __future__ import annotations
@@ -38,18 +38,12 @@ from headway.pacing.admission import CallOutcome, wait_in
 from headway.pacing.quota import waited_for
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
-# Several calls of one attempt at a time, told as one: it waits for a permit if all of them do.
-
 
 class ParallelCalls:
     """Calls of one attempt at the same time: it waits if all of them do."""
 
     def __init__(self) -> None:
         self.waiting = self.going = 0
-
-    def statistics(self) -> tuple[int, int]:
-        """How many wait for a permit, and how many have theirs."""
-        return self.waiting, self.going
 
     @contextmanager
     def joined(self, attempt: Attempt) -> Iterator[Voice]:
@@ -62,7 +56,7 @@ class ParallelCalls:
 
 
 class Voice:
-    """What one call says of itself."""
+    """The state of one of them."""
 
     def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
         self._voices = voices
@@ -111,7 +105,7 @@ Use = tuple[str, str]
 """The account, which is an address and a key, and the model."""
 
 Window = Callable[[float, str], object]
-"""Told at once that a usage window is empty: until when by the wall clock, and in words."""
+"""Called when a usage window is empty: until when by the wall clock, and a description."""
 
 
 @dataclass(slots=True)
@@ -131,14 +125,6 @@ class Calling:
 CALLING: Final[ContextVar[Calling]] = ContextVar("headway calling")
 
 
-@dataclass(frozen=True, slots=True)
-class GateStatistics:
-    """What went through."""
-
-    admitted: int
-    windows: int
-
-
 class Fatal:
     """Counts answers in a row that are not about one call alone, by account and model."""
 
@@ -146,10 +132,6 @@ class Fatal:
 
     def __init__(self) -> None:
         self._rows: dict[Use, list[Fault]] = {}
-
-    def statistics(self) -> int:
-        """How many accounts and models were last answered so."""
-        return len(self._rows)
 
     def last(self, use: Use) -> Fault | None:
         """What every call is answered with; None while that is not certain."""
@@ -172,9 +154,9 @@ class Fatal:
 
 
 class Gate:
-    """Stands between the transport and whoever admits."""
+    """Stands between the transport and the port that admits."""
 
-    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows", "fatal")
+    __slots__ = ("_inner", "_wall", "_window", "fatal")
 
     def __init__(
         self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
@@ -183,7 +165,6 @@ class Gate:
         self._inner = inner
         self._window = window
         self._wall = wall
-        self._admitted = self._windows = 0
         self.fatal: Final = Fatal()
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
@@ -201,16 +182,15 @@ class Gate:
             self._must_be_open(use, calling)
             calling.attempt.goes(waited)
         except BaseException:
-            # Whoever is told may be ending everything: the permit is not for them to keep.
+            # The run may be ending: the permit is given back.
             held.settle(CallOutcome("unused"))
             raise
         calling.outcome = None
         calling.sent += 1
-        self._admitted += 1
         return _Watched(held, calling, self, use)
 
     def read(self, reading: Reading) -> None:
-        """A response spoke of limits: a usage window that is used up is everybody's business."""
+        """The limits of a response: an empty usage window concerns the whole run."""
         if reading.limits:
             for empty in emptied(reading, self._wall()):
                 self._closed(empty.resets_at_s, empty.detail)
@@ -227,9 +207,6 @@ class Gate:
                 does = "cannot be reached"
             why = f"{host} {does}: {last.detail}; {mend}"
             raise put_off(last.kind, why)
-
-    def statistics(self) -> GateStatistics:
-        return GateStatistics(self._admitted, self._windows)
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
         """The permit, and what it was waited for, in all slices."""
@@ -256,13 +233,12 @@ class Gate:
         return admission()
 
     def _closed(self, until_wall_s: float, detail: str) -> None:
-        self._windows += 1
         if self._window is not None:
             self._window(until_wall_s, detail)
 
 
 class _Watched:
-    """A permit in use, of which the attempt wants to know how it ends."""
+    """A permit in use, whose outcome the attempt gets."""
 
     __slots__ = ("_calling", "_gate", "_held", "_use")
 
@@ -296,10 +272,6 @@ class _Watched:
         self._gate.read(outcome.reading)
         self._gate.fatal.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
 
-    def statistics(self) -> CallOutcome | None:
-        """How it ended."""
-        return self._calling.outcome
-
 
 def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
     """The usage windows that a response shows to be used up, by the wall clock."""
@@ -329,7 +301,7 @@ def put_off(kind: FaultKind, why: str) -> AttemptError:
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
-    """What admission refuses for good, as what it means for the attempt."""
+    """A final refusal of admission, as an error of the attempt."""
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -83,7 +83,7 @@ class Gemini:
                         replies.add(text_of(one.get("id")))
         return StoredSession(session, len(replies), is_cut) if is_there else None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of `--output-format stream-json`."""
         match event.get("type"):
             case "init":
@@ -104,7 +104,7 @@ class Gemini:
                 _hear_result(notes, event)
 
 
-def _speak(notes: Notes) -> None:
+def _speak(notes: AgentOutput) -> None:
     """The model says or does something: after a tool's result that is another reply."""
     if not notes.at:
         notes.at = "speaking"
@@ -112,7 +112,7 @@ def _speak(notes: Notes) -> None:
         notes.text = ""
 
 
-def _hear_result(notes: Notes, event: Fields) -> None:
+def _hear_result(notes: AgentOutput, event: Fields) -> None:
     told = object_fields(event.get("stats"))
     notes.is_over = True
     notes.input_tokens = count_of(told.get("input_tokens"))

@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import quote
 
 from headway.agents.cli import (
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     count_of,
@@ -92,7 +92,7 @@ class Opencode:
             # A database of another version: its program knows better what to do with it.
             return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of `--format json`."""
         part = object_fields(event.get("part"))
         notes.session = text_of(event.get("sessionID")) or notes.session

@@ -44,7 +44,7 @@ from headway.wire.request import VERSION, ModelQuestion, body_of
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
 
-# Where calls to a model go, and with which key: read from the environment, once, at the edge.
+# The endpoint of a model, with its key, from the environment.
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -250,27 +250,17 @@ class PromptSettings:
     """Fairness is between runs, and within a run between its tasks."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     port: Port | None = None
-    """Who admits; `None` is the process's own port."""
+    """Admits calls; `None` is the process's own port."""
     window: Window | None = None
-    """Told of an empty usage window as soon as any response shows it."""
+    """Called with an empty usage window as soon as any response shows it."""
     prices: Prices = price_at
     must_be_priced: bool = False
-    """Whether a budget in money counts: then a call whose price nobody knows is not made."""
+    """Whether there is a budget in money: then a call whose price is unknown is not made."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent along with every call."""
     quiet_s: float = QUIET_S_MAX
     transport: httpx2.AsyncBaseTransport | None = None
-    """Who carries calls; `None` is the network."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptStatistics:
-    """What an agent has done so far."""
-
-    calls: int
-    in_flight: int
-    repairs: int
-    in_doubt: int
+    """Carries calls; `None` is the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +290,6 @@ class PromptAgent:
         self._client: httpx2.AsyncClient | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._priced: set[str] = set()
-        self._calls = self._in_flight = self._repairs = self._in_doubt = 0
 
     async def __aenter__(self) -> PromptAgent:
         return self
@@ -342,9 +331,6 @@ class PromptAgent:
         said = replace(spent, body=reply.text.encode("utf-8", "replace"))
         raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
 
-    def statistics(self) -> PromptStatistics:
-        return PromptStatistics(self._calls, self._in_flight, self._repairs, self._in_doubt)
-
     async def _paid(
         self,
         call: PromptCall,
@@ -354,7 +340,6 @@ class PromptAgent:
         problem: str,
     ) -> _Reply:
         """One call; what is lost with it is reported with what the attempt took before."""
-        self._repairs += bool(problem)
         try:
             return await self._call(call, turns, attempt)
         except AttemptError as error:
@@ -382,12 +367,9 @@ class PromptAgent:
         await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
         calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
         token = CALLING.set(calling)
-        self._in_flight += 1
         try:
             reader = await self._sent(endpoint, body, calling, ceiling)
         finally:
-            self._in_flight -= 1
-            self._calls += calling.sent > 0
             CALLING.reset(token)
         outcome = calling.outcome
         tally = outcome.tally if outcome is not None else UNKNOWN
@@ -433,7 +415,6 @@ class PromptAgent:
         outcome = calling.outcome
         if outcome is None or outcome.how != "used":
             return AttemptError(fault, Result(b"", calls=calling.sent))
-        self._in_doubt += 1
         taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)
         return AttemptError(fault, replace(taken, calls=calling.sent), is_in_doubt=True)
 

@@ -58,11 +58,11 @@ class Command:
         return replace(self, stdin=stdin, timeout_s=timeout_s)
 
     def knowing(self, told: Mapping[str, str]) -> Command:
-        """The same, told more."""
+        """The same with more variables."""
         return replace(self, environment={**self.environment, **told})
 
     def apart(self, number: int) -> Command:
-        """The same under a name of its own: a part of an attempt, whose end nobody adopts."""
+        """The same under a key of its own: a part of an attempt, which is not adopted."""
         return replace(self, key=b"part%012d" % number)
 
 
@@ -124,18 +124,6 @@ class CommandEnded:
     stderr: Output
 
 
-@dataclass(frozen=True, slots=True)
-class ShimStatistics:
-    """What a run's shim has done so far."""
-
-    running: int
-    started: int
-    ended: int
-    shims: int
-    """More than one if a shim was killed and replaced."""
-    pid: int | None
-
-
 class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
@@ -146,19 +134,11 @@ class ShimClient:
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
-        self._ended = 0
-        self._shims = 0
 
-    def statistics(self) -> ShimStatistics:
-        """Counts, for reports and tests."""
-        link = self._link
-        return ShimStatistics(
-            running=self._started - self._ended,
-            started=self._started,
-            ended=self._ended,
-            shims=self._shims,
-            pid=link.process.pid if link is not None else None,
-        )
+    @property
+    def pid(self) -> int | None:
+        """Of the shim that runs now."""
+        return None if self._link is None else self._link.process.pid
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
         """Execute it; cancelling ends all of its processes first. Raises ShimGoneError.
@@ -180,8 +160,6 @@ class ShimClient:
             if not waiter.cancelled():
                 waiter.exception()
             raise
-        finally:
-            self._ended += 1
         return _ended(self._folder, command.key, command.attempt, values)
 
     async def close(self) -> None:
@@ -197,7 +175,6 @@ class ShimClient:
             await self.close()
         if self._link is None:
             self._link = _Link(self._folder, self._environment)
-            self._shims += 1
             await self._link.connect()
         return self._link
 

@@ -24,13 +24,13 @@ from headway.agents.tools import (
     FileTools,
     Given,
     LoopTool,
-    Shell,
     ToolError,
     cut,
+    shell_tool,
     state_tools,
 )
 from headway.agents.tools_mcp import McpServer, must_be_known, opened
-from headway.agents.tools_models import Ended, LoopModels, ModelTurn, Outlay, load
+from headway.agents.tools_models import Ended, LoopModels, Outlay, load
 from headway.base.records import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.plans.references import Fitting, Misfit, Schema
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from headway.state.folder import AttemptState
 
 
-# What a loop remembers of an interrupted attempt: replies that were paid, and what tools gave.
-
 ENTRIES_MAX: Final = 250
 """A row is written whole with every entry: with many more a journal would grow by their square."""
 
@@ -56,16 +54,8 @@ BEGUN: Final = b"b"
 OBSERVED: Final = b"o"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStatistics:
-    """How much was remembered, and how much was added."""
-
-    found: int
-    kept: int
-
-
 class LoopMemory:
-    """The conversation of one attempt, as far as it has to survive it."""
+    """What of a conversation survives its attempt: replies that were paid, and what tools gave."""
 
     def __init__(self, attempt: Attempt, start: bytes, turns: int) -> None:
         """`start` is all that the conversation begins with; `turns` how long it may become."""
@@ -77,16 +67,11 @@ class LoopMemory:
             place = entry[: 1 + DIGEST_BYTES]
             self._before.setdefault(place, []).append(entry[len(place) :])
         self._entries = len(attempt.kept)
-        self._found = self._kept = 0
         self._begin_turn()
-
-    def statistics(self) -> MemoryStatistics:
-        return MemoryStatistics(self._found, self._kept)
 
     def reply(self) -> bytes | None:
         """The reply that was paid for this conversation, if there was one."""
         found = self._before.get(REPLY + self._at)
-        self._found += bool(found)
         return found[0] if found else None
 
     async def replied(self, data: bytes, *, is_new: bool) -> None:
@@ -152,7 +137,6 @@ class LoopMemory:
             detail = f"more than {ENTRIES_MAX} replies and observations would have to be kept"
             raise AttemptError(Fault("unfit", detail=detail))
         self._entries += 1
-        self._kept += 1
         await self._attempt.keep(kind + self._at + data)
 
 
@@ -251,7 +235,7 @@ async def _toolbox(
     servers = must_be_known(call.tools, means.servers)
     tools: list[LoopTool] = []
     if "shell" in call.tools:
-        tools.append(Shell(attempt, means.shim, call.folder, means.environment).tool())
+        tools.append(shell_tool(attempt, means.shim, call.folder, means.environment))
     if "files" in call.tools:
         tools += FileTools(ConfinedFolder(call.folder, call.writes, call.is_foreign)).tools()
         if means.share is not None:
@@ -279,10 +263,6 @@ class _Loop:
         start = [call.prompt, call.model, list(call.tools), call.schema and call.schema.text]
         self._memory = LoopMemory(attempt, json.dumps(start).encode(), call.turns)
         self._messages: list[ModelMessage] = []
-
-    def statistics(self) -> int:
-        """How many messages there are."""
-        return len(self._messages)
 
     async def performed(self) -> Result:
         """Until the model asks for nothing more and its answer fits."""
@@ -324,14 +304,11 @@ class _Loop:
         found = None if data is None else _response(data)
         is_new = found is None
         if data is None or found is None:
-            call = self._call
-            asking = ModelTurn(
-                call.model,
-                self._messages,
-                list(self._tools.values()),
-                call.max_tokens or MAX_TOKENS,
+            call, tools = self._call, list(self._tools.values())
+            longest = call.max_tokens or MAX_TOKENS
+            found = _whole(
+                await self._models.reply(call.model, self._messages, tools, longest, self._outlay)
             )
-            found = _whole(await self._models.reply(asking, self._outlay))
             data = ModelMessagesTypeAdapter.dump_json([found], exclude_none=True)
         await self._memory.replied(data, is_new=is_new)
         self._messages.append(found)

@@ -246,11 +246,6 @@ class FileTools:
 
     def __init__(self, place: ConfinedFolder) -> None:
         self._place = place
-        self._count = 0
-
-    def statistics(self) -> int:
-        """How often they were used."""
-        return self._count
 
     def tools(self) -> list[LoopTool]:
         text, number = {"type": "string"}, {"type": "integer"}
@@ -311,7 +306,6 @@ class FileTools:
 
     def _in_thread(self, work: Callable[[Given], str]) -> Callable[[Given], Awaitable[str]]:
         async def use(given: Given) -> str:
-            self._count += 1
             return await in_thread(lambda: work(given))
 
         return use
@@ -508,43 +502,31 @@ ABOUT: Final = (
 )
 
 
-@dataclass(slots=True)
-class Shell:
+def shell_tool(
+    attempt: Attempt, shim: Callable[[], ShimClient], folder: str, environment: Mapping[str, str]
+) -> LoopTool:
     """Runs the commands of one attempt."""
 
-    attempt: Attempt
-    shim: Callable[[], ShimClient]
-    folder: str
-    environment: Mapping[str, str]
-    _count: int = 0
-
-    def tool(self) -> LoopTool:
-        schema = taking(
-            command={"type": "string", "description": "for /bin/sh -c"},
-            timeout_s={"type": "integer", "default": COMMAND_S, "description": "seconds"},
-        )
-        return LoopTool("shell", ABOUT, schema, self.use, is_doubtful=True)
-
-    def statistics(self) -> int:
-        """How many commands were run."""
-        return self._count
-
-    async def use(self, given: Given) -> str:
+    async def use(given: Given) -> str:
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
-        self._count += 1
-        attempt = self.attempt
-        hidden = secret_values({**os.environ, **self.environment})
-        told = {key: value for key, value in self.environment.items() if key not in hidden}
+        hidden = secret_values({**os.environ, **environment})
+        told = {key: value for key, value in environment.items() if key not in hidden}
         command = Command(
             b"tool%012d" % next(_numbers), attempt.number, (*_hiding(hidden), *words), told,
-            self.folder, None, float(timeout_s),
+            folder, None, float(timeout_s),
         )  # fmt: skip
         try:
-            ended = await self.shim().run(command, attempt.clock)
+            ended = await shim().run(command, attempt.clock)
         except ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))
+
+    schema = taking(
+        command={"type": "string", "description": "for /bin/sh -c"},
+        timeout_s={"type": "integer", "default": COMMAND_S, "description": "seconds"},
+    )
+    return LoopTool("shell", ABOUT, schema, use, is_doubtful=True)
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[str]:

@@ -75,9 +75,6 @@ class Outlay:
         is_lost = calling.sent > 0 and (outcome is None or outcome.how == "used")
         return ceiling if is_lost else None
 
-    def statistics(self) -> Result:
-        return self.spent
-
 
 @dataclass(slots=True)
 class _Sending:
@@ -93,24 +90,6 @@ class _Sending:
 _SENDING: Final[ContextVar[_Sending]] = ContextVar("headway sending")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTurn:
-    """What a model is asked next in a loop."""
-
-    model: str
-    messages: list[ModelMessage]
-    tools: Sequence[LoopTool]
-    max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelsStatistics:
-    """Which models were asked, and how often."""
-
-    models: int
-    calls: int
-
-
 class LoopModels:
     """Asks models for the loops of one run, through the connections of its prompts."""
 
@@ -118,10 +97,6 @@ class LoopModels:
         self._agent = agent
         self._client = httpx2.AsyncClient(transport=_Post(self))
         self._models: dict[str, Model[Any]] = {}
-        self._calls = 0
-
-    def statistics(self) -> ModelsStatistics:
-        return ModelsStatistics(len(self._models), self._calls)
 
     async def __aenter__(self) -> LoopModels:
         return self
@@ -138,26 +113,30 @@ class LoopModels:
         """The connections are the prompts', and stay open."""
         await self._client.aclose()
 
-    async def reply(self, asking: ModelTurn, outlay: Outlay) -> ModelResponse:
+    async def reply(
+        self,
+        name: str,
+        messages: list[ModelMessage],
+        tools: Sequence[LoopTool],
+        max_tokens: int,
+        outlay: Outlay,
+    ) -> ModelResponse:
         """One call. Raises AttemptError, OverBudgetError or WindowEmptyError, in which what the
         attempt took before is not counted."""
-        model = await self._model(asking.model)
-        endpoint = self._agent.endpoint(asking.model)
+        model = await self._model(name)
+        endpoint = self._agent.endpoint(name)
         path = (self._agent.settings.run, outlay.attempt.name)
         calling = Calling(outlay.attempt, path, endpoint.key_variable)
         sending = _Sending(endpoint, outlay, calling)
         tokens = CALLING.set(calling), _SENDING.set(sending)
         try:
-            response = await model.request(
-                asking.messages, {"max_tokens": asking.max_tokens}, _parameters(asking.tools)
-            )
+            response = await model.request(messages, {"max_tokens": max_tokens}, _parameters(tools))
         except Exception as error:
             # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
             raise sending.ended or self._lost(error, sending) from error
         finally:
             CALLING.reset(tokens[0])
             _SENDING.reset(tokens[1])
-            self._calls += calling.sent > 0
         outcome = calling.outcome
         if outcome is None or outcome.fault is not None:
             fault = outcome.fault if outcome is not None else None

@@ -134,12 +134,10 @@ class Worker:
         self._process = context.Process(target=serve, args=(there,), daemon=True)
         self._process.start()
         there.close()
-        self._calls = 0
 
     async def call(self, data: bytes, answers: Answers | None = None) -> object:
         """What a packed call gives there. Whoever is cancelled meanwhile has to kill it."""
         loop = asyncio.get_running_loop()
-        self._calls += 1
         ended: asyncio.Future[tuple[str, Any]] = loop.create_future()
         handle = self._here.fileno()
         loop.add_reader(handle, self._hear, ended, answers)
@@ -160,10 +158,6 @@ class Worker:
         self._process.join()
         self._here.close()
         self._process.close()
-
-    def statistics(self) -> int:
-        """How many calls it has had."""
-        return self._calls
 
     def _hear(self, ended: asyncio.Future[tuple[str, Any]], answers: Answers | None) -> None:
         """A message is there: a question, which is answered at once if it can be, or the end."""
