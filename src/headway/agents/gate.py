@@ -187,7 +187,12 @@ class Gate:
             raise
         calling.outcome = None
         calling.sent += 1
-        return _Watched(held, calling, self, use)
+
+        def settled(outcome: CallOutcome) -> None:
+            calling.outcome = outcome
+            self.fatal.ended(use, outcome, is_last=calling.attempt.is_last)
+
+        return WatchedPermit(held, self.read, settled)
 
     def read(self, reading: Reading) -> None:
         """The limits of a response: an empty usage window concerns the whole run."""
@@ -237,16 +242,22 @@ class Gate:
             self._window(until_wall_s, detail)
 
 
-class _Watched:
-    """A permit in use, whose outcome the attempt gets."""
+class WatchedPermit:
+    """A permit in use that keeps its outcome and passes on the limits of its response."""
 
-    __slots__ = ("_calling", "_gate", "_held", "_use")
+    __slots__ = ("_held", "_read", "_settled", "outcome", "output_tokens")
 
-    def __init__(self, held: HeldPermit, calling: Calling, gate: Gate, use: Use) -> None:
+    def __init__(
+        self,
+        held: HeldPermit,
+        read: Callable[[Reading], None],
+        settled: Callable[[CallOutcome], None] | None = None,
+    ) -> None:
         self._held = held
-        self._use = use
-        self._calling = calling
-        self._gate = gate
+        self._read = read
+        self._settled = settled
+        self.outcome: CallOutcome | None = None
+        self.output_tokens = 0.0
 
     @property
     def permit(self) -> Permit:
@@ -254,23 +265,27 @@ class _Watched:
 
     @property
     def cut(self) -> HeadwayError | None:
-        return self._held.cut
+        """Why the answer is to be ended here; one that is over is passed on as it is."""
+        return self._held.cut if self.outcome is None else None
 
     def began(self, reading: Reading, dialect: str) -> None:
         self._held.began(reading, dialect)
-        self._gate.read(reading)
+        self._read(reading)
 
     def progressed(self, output_tokens: float) -> None:
+        self.output_tokens = output_tokens
         self._held.progressed(output_tokens)
 
     def still_alive(self) -> None:
         self._held.still_alive()
 
     def settle(self, outcome: CallOutcome) -> None:
-        self._calling.outcome = outcome
+        if self.outcome is None:
+            self.outcome = outcome
         self._held.settle(outcome)
-        self._gate.read(outcome.reading)
-        self._gate.fatal.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
+        self._read(outcome.reading)
+        if self._settled is not None:
+            self._settled(outcome)
 
 
 def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:

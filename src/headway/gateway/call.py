@@ -19,8 +19,8 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, emptied, window_of
-from headway.base.values import Amounts, Fault, Permit, Reading, Sketch, Tally
+from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, WatchedPermit, emptied, window_of
+from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import KnownDialects
 from headway.client.exchange import Exchange, HeldPermit, OutgoingCall, Port
@@ -41,54 +41,10 @@ from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
 
-
-class RecordedPermit:
-    """A permit and how it ended, for the counters. Notifies the payer of empty usage windows."""
-
-    __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
-
-    def __init__(self, ticket: HeldPermit, payer: Payer | None) -> None:
-        self._ticket = ticket
-        self._payer = payer
-        self.outcome: CallOutcome | None = None
-        self.output_tokens = 0.0
-
-    @property
-    def permit(self) -> Permit:
-        return self._ticket.permit
-
-    @property
-    def cut(self) -> HeadwayError | None:
-        """Why the answer is to be ended here; one that is over is handed on as it is."""
-        return self._ticket.cut if self.outcome is None else None
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether the provider may have seen the call, once that is known."""
-        return self.outcome is not None and self.outcome.how != "unused"
-
-    def began(self, reading: Reading, dialect: str) -> None:
-        self._ticket.began(reading, dialect)
-        self._tell(reading)
-
-    def progressed(self, output_tokens: float) -> None:
-        self.output_tokens = output_tokens
-        self._ticket.progressed(output_tokens)
-
-    def still_alive(self) -> None:
-        self._ticket.still_alive()
-
-    def settle(self, outcome: CallOutcome) -> None:
-        if self.outcome is None:
-            self.outcome = outcome
-        self._ticket.settle(outcome)
-        self._tell(outcome.reading)
-
-    def _tell(self, reading: Reading) -> None:
-        if self._payer is not None and reading.limits:
-            for empty in emptied(reading, time.time()):
-                self._payer.window(empty.resets_at_s, empty.detail)
-
+SMALL_BYTES_MAX: Final = 10_000
+"""Up to here a call is small. opencode asks for a title in 2.5 kB, Gemini CLI for a route in 3.1,
+with the user's own words in them; the first call of any conversation has 30 kB and more of tools
+and instructions."""
 
 CONNECTS_MAX: Final = 3
 CONNECT_AGAIN_S: Final = 0.5
@@ -154,10 +110,12 @@ class IncomingCall:
     def path(self) -> tuple[str, ...]:
         """The flow: whose key, small calls beside large ones, then which conversation.
 
-        So a title does not wait behind the large calls of other conversations.
+        Flows are served in turn by their cost, so that a title does not wait behind the large
+        calls of other conversations.
         """
         whose, session = self.passed.key.path, f"{self.caller.name}:{self.caller.session}"
-        return (*whose[:1], hold.size_class(self.sketch), *whose[1:], session)
+        size = "small" if self.sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+        return (*whose[:1], size, *whose[1:], session)
 
     @property
     def use(self) -> Use:
@@ -197,7 +155,7 @@ class GatewayCall:
         self._means = means
         self._payer = wanted.passed.key.payer
         self._spending = spending
-        self._noted: RecordedPermit | None = None
+        self._noted: WatchedPermit | None = None
         self._recording: Recording | None = None
         self._number = 0
         self._was_held = False
@@ -225,8 +183,8 @@ class GatewayCall:
             means.in_flight -= 1
             if self._recording is not None:
                 noted = self._noted
-                is_sent = noted is not None and (noted.outcome is None or noted.was_sent)
-                self._recording.drop(CUT_OFF if is_sent else NOT_SENT)
+                is_unused = noted is None or _is_unused(noted.outcome)
+                self._recording.drop(NOT_SENT if is_unused else CUT_OFF)
             self._enter_in_books()
 
     async def _held_and_sent(self) -> web.StreamResponse:
@@ -243,7 +201,8 @@ class GatewayCall:
                 except LOST as error:
                     self._exchange.failed(error)
                     connects += 1
-                    was_sent = self._noted is not None and self._noted.was_sent
+                    outcome = None if self._noted is None else self._noted.outcome
+                    was_sent = outcome is not None and not _is_unused(outcome)
                     if was_sent or connects >= CONNECTS_MAX:
                         return await self._unreachable(error, was_sent)
                     await asyncio.sleep(CONNECT_AGAIN_S * connects)
@@ -274,7 +233,7 @@ class GatewayCall:
                 payer.goes(waited)
         is_resent = bool(self._exchange.statistics().resends)
         self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
-        noted = self._noted = RecordedPermit(ticket, payer)
+        noted = self._noted = WatchedPermit(ticket, self._read)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
             expected = ticket.permit.demand.expected
@@ -286,6 +245,12 @@ class GatewayCall:
                 raise
         self._sent_s = time.monotonic()
         self._means.ledger.sent(self._number, self._sent_s)
+
+    def _read(self, reading: Reading) -> None:
+        """Notify the payer of empty usage windows."""
+        if self._payer is not None and reading.limits:
+            for empty in emptied(reading, time.time()):
+                self._payer.window(empty.resets_at_s, empty.detail)
 
     async def _sent(self) -> aiohttp.ClientResponse:
         wanted, headers = self._wanted, self._wanted.headers
@@ -364,7 +329,7 @@ class GatewayCall:
         if cut is None:
             return None
         self._exchange.closed()
-        status, _, body = hold.given_up(cut, self._exchange.asked)
+        status, _, body = hold.given_up(cut, self._wanted.wire)
         return await self._reply.fail(status, body, data)
 
     async def _over_budget(self, data: bytes) -> web.StreamResponse | None:
@@ -392,7 +357,7 @@ class GatewayCall:
             empty = window_of(error, time.time())
             if empty is not None:
                 self._payer.window(empty.resets_at_s, empty.detail)
-        status, headers, body = hold.given_up(error, self._exchange.asked)
+        status, headers, body = hold.given_up(error, self._wanted.wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
         return await self._reply.tell(status, headers, body)
@@ -434,6 +399,11 @@ class GatewayCall:
             was_held=self._was_held,
         )  # fmt: skip
         self._means.ledger.ended(self._number, ended, time.monotonic())
+
+
+def _is_unused(outcome: CallOutcome | None) -> bool:
+    """Whether the provider has not seen the call."""
+    return outcome is not None and outcome.how == "unused"
 
 
 def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:

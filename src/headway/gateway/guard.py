@@ -278,13 +278,13 @@ def _understood(accepted: bytes) -> bytes:
     return accepted if len(kept) == len(parts) else b",".join(kept).strip() or b"identity"
 
 
-def homeward(headers: Pairs, *, is_unchanged: bool = True) -> list[tuple[bytes, bytes]]:
+def homeward(headers: Pairs) -> list[tuple[bytes, bytes]]:
     """The headers of an answer as they are sent to the client; its length only if it still holds.
 
     An upstream's mistake is not the client's: what is not one line of text is left out.
     """
     dropped = _hops(headers)
-    if not is_unchanged or values_of(headers, b"transfer-encoding"):
+    if values_of(headers, b"transfer-encoding"):
         dropped |= {b"content-length"}
     return [
         (name, value)

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -130,7 +130,7 @@ class RecordingEntry:
 
 
 class Recorder:
-    """Adds to one recording. Used within one event loop; `close` writes what is left."""
+    """Adds to one recording. Used within one event loop; one thread packs and writes."""
 
     def __init__(
         self, path: str, on_fault: Callable[[str], None] | None = None, home: str = ""
@@ -140,35 +140,26 @@ class Recorder:
         self.notice = ""
         """What was found at the end of the file and cut."""
         self._calls = 0
+        self._fault = ""
+        self._on_fault = on_fault
         self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             self._open(home)
         except BaseException:
             os.close(self._fd)
             raise
-        self._writer = Writer(self._fd, on_fault)
+        self._size_bytes = os.fstat(self._fd).st_size
+        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def begin(self, asked: CanonicalCall) -> Recording:
         """A call came. To be called before it waits: which calls a client has in flight together
         decides how they may be replayed."""
         self._calls += 1
-        recording = Recording(self, self._calls)
         self.put(
-            "begun",
-            self._calls,
-            {
-                "key": asked.key,
-                "caller": asked.caller,
-                "version": asked.version,
-                "session": asked.session,
-                "wire": asked.wire,
-                "model": asked.model,
-                "path": asked.path,
-                "form": asked.form,
-                "parts": [list(part) for part in asked.parts],
-            },
+            "begun", self._calls, {one.name: getattr(asked, one.name) for one in fields(asked)}
         )
-        return recording
+        return Recording(self, self._calls)
 
     async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:
         """Record a call that was answered from a recording: this one is whole by itself."""
@@ -186,13 +177,17 @@ class Recorder:
         body: tuple[bytes, ...] = (),
         told: asyncio.Future[bool] | None = None,
     ) -> None:
-        """Add a line. For recordings."""
+        """Give a line to the thread, which starts with the first one and after any fork."""
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
-        self._writer.put(RecordingEntry(head, body, told))
+        if self._thread.ident is None:
+            self._thread.start()
+        self._queue.put(RecordingEntry(head, body, told))
 
     def close(self) -> None:
         """Write what is left and end. Blocks until it is on the disk."""
-        self._writer.stop()
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join()
         os.close(self._fd)
 
     def _open(self, home: str) -> None:
@@ -217,6 +212,49 @@ class Recorder:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            batch, is_last = self._batch()
+            if not self._fault:
+                try:
+                    self._write(batch)
+                except OSError as error:
+                    self._failed(error)
+            _tell(batch, not self._fault)
+
+    def _batch(self) -> tuple[list[RecordingEntry], bool]:
+        """All that has come, waiting for the first; and whether it is the end."""
+        batch: list[RecordingEntry] = []
+        size = 0
+        entry = self._queue.get()
+        while entry is not None:
+            batch.append(entry)
+            size += sum(map(len, entry.body))
+            if size >= BATCH_BYTES_MAX:
+                return batch, False
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: list[RecordingEntry]) -> None:
+        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
+        write_all(self._fd, lines)
+        # What nobody waits for is on the disk with the next reply.
+        if any(entry.told is not None for entry in batch):
+            os.fsync(self._fd)
+        self._size_bytes += len(lines)
+
+    def _failed(self, error: OSError) -> None:
+        """Half a line would end the file for every later one."""
+        self._fault = error.strerror or str(error)
+        with suppress(OSError):
+            os.ftruncate(self._fd, self._size_bytes)
+        if self._on_fault is not None:
+            self._on_fault(self._fault)
 
 
 class Recording:
@@ -293,73 +331,6 @@ class Recording:
         if not self._is_over:
             self._is_over, self._status, self._chunks = True, 0, []
             self._recorder.put("dropped", self._call, {"why": why})
-
-
-class Writer:
-    """One thread, one queue, one file."""
-
-    def __init__(self, fd: int, on_fault: Callable[[str], None] | None) -> None:
-        self.fault = ""
-        self.size_bytes = os.fstat(fd).st_size
-        self._fd = fd
-        self._on_fault = on_fault
-        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
-
-    def put(self, entry: RecordingEntry) -> None:
-        """Give an entry to the thread. It starts with the first, and after any fork."""
-        if self._thread.ident is None:
-            self._thread.start()
-        self._queue.put(entry)
-
-    def stop(self) -> None:
-        """Write what is left, and end."""
-        if self._thread.ident is not None:
-            self._queue.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            batch, is_last = self._batch()
-            if not self.fault:
-                try:
-                    self._write(batch)
-                except OSError as error:
-                    self._failed(error)
-            _tell(batch, not self.fault)
-
-    def _batch(self) -> tuple[list[RecordingEntry], bool]:
-        """All that has come, waiting for the first; and whether it is the end."""
-        batch: list[RecordingEntry] = []
-        size = 0
-        entry = self._queue.get()
-        while entry is not None:
-            batch.append(entry)
-            size += sum(map(len, entry.body))
-            if size >= BATCH_BYTES_MAX:
-                return batch, False
-            try:
-                entry = self._queue.get_nowait()
-            except Empty:
-                return batch, False
-        return batch, True
-
-    def _write(self, batch: list[RecordingEntry]) -> None:
-        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
-        write_all(self._fd, lines)
-        # What nobody waits for is on the disk with the next reply.
-        if any(entry.told is not None for entry in batch):
-            os.fsync(self._fd)
-        self.size_bytes += len(lines)
-
-    def _failed(self, error: OSError) -> None:
-        """Half a line would end the file for every later one."""
-        self.fault = error.strerror or str(error)
-        with suppress(OSError):
-            os.ftruncate(self._fd, self.size_bytes)
-        if self._on_fault is not None:
-            self._on_fault(self.fault)
 
 
 def _tell(batch: list[RecordingEntry], is_durable: bool) -> None:

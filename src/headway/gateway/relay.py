@@ -30,11 +30,11 @@ from headway.gateway.call import DRAINING, GatewayCall, GatewayDependencies, Inc
 from headway.gateway.callers import caller_of
 from headway.gateway.guard import Keyring
 from headway.gateway.replay import RecordedReply
-from headway.gateway.reply import fields_of, write_reply
+from headway.gateway.reply import write_reply
 from headway.gateway.request_match import CanonicalCall as Form
 from headway.gateway.request_match import canonical_call
 from headway.gateway.spending import Prices, Spending
-from headway.gateway.upstream import LOST, words_of
+from headway.gateway.upstream import LOST, fields_of, words_of
 from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
 from headway.wire.read import sketch
 from headway.wire.values import Route

@@ -54,18 +54,29 @@ Window = Callable[[float, str], bool]
 """Takes an empty usage window; returns whether the run waits for its reset."""
 
 
-class _Payer:
-    """The budget, clock and usage windows of one attempt, for its calls."""
+class _Metered:
+    """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
 
     __slots__ = (
-        "_attempt", "_is_doomed", "_rest", "_stop", "_waiting", "_window", "empty", "is_ended",
-        "pocket",
+        "_attempt", "_ended", "_home", "_is_doomed", "_keys", "_rest", "_stop", "_waiting",
+        "_window", "carried", "empty", "environment", "is_ended", "key", "pocket",
     )  # fmt: skip
 
-    def __init__(self, attempt: Attempt, stop: Callable[[], object], window: Window | None) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        stop: Callable[[], object],
+        window: Window | None,
+        keys: Keyring,
+        home: str,
+        ended: Callable[[_Metered], None],
+    ) -> None:
         self._attempt = attempt
         self._stop = stop
         self._window = window
+        self._keys = keys
+        self._home = home
+        self._ended = ended
         self._waiting = 0
         self._rest: asyncio.TimerHandle | None = None
         """Set while a client that was sent away has not called again."""
@@ -74,11 +85,18 @@ class _Payer:
         self.pocket = Pocket(attempt, self._end)
         self.empty: WindowEmptyError | None = None
         self.is_ended = False
+        self.carried = MeteredUsage()
+        self.environment: Mapping[str, str] = {}
+        self.key = GatewayKey("", "")
 
     @property
     def is_queued(self) -> bool:
         """Whether any of its calls waits for a permit."""
         return self._waiting > 0
+
+    @property
+    def stopped(self) -> OverBudgetError | None:
+        return self.pocket.over
 
     def waits(self, why: str = "", /) -> None:
         self._end_rest()
@@ -125,36 +143,6 @@ class _Payer:
             self.is_ended = True
             self._stop()
 
-
-class _Metered:
-    """One attempt and its key."""
-
-    __slots__ = ("_ended", "_home", "_keys", "_payer", "carried", "environment", "key")
-
-    def __init__(
-        self, key: GatewayKey, keys: Keyring, payer: _Payer, environment: Mapping[str, str],
-        home: str, ended: Callable[[str, MeteredUsage], None],
-    ) -> None:  # fmt: skip
-        self.key = key
-        self._ended = ended
-        self._keys = keys
-        self._payer = payer
-        self.environment = environment
-        self._home = home
-        self.carried = MeteredUsage()
-
-    @property
-    def stopped(self) -> OverBudgetError | None:
-        return self._payer.pocket.over
-
-    @property
-    def empty(self) -> WindowEmptyError | None:
-        return self._payer.empty
-
-    @property
-    def is_ended(self) -> bool:
-        return self._payer.is_ended
-
     def usage(self) -> MeteredUsage:
         """The usage of its calls so far, and of the interrupted attempt that it continues."""
         totals, carried = self.key.totals, self.carried
@@ -167,17 +155,15 @@ class _Metered:
         )  # fmt: skip
 
     async def close(self) -> MeteredUsage:
-        key = self.key
-        self._keys.end(key)
-        await self._payer.pocket.close()
+        self._keys.end(self.key)
+        await self.pocket.close()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LAST_S_MAX
-        while key.in_flight and loop.time() < until_s:
+        while self.key.in_flight and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
         remove_home(self._home)
-        taken = self.usage()
-        self._ended(key.name, taken)
-        return taken
+        self._ended(self)
+        return self.usage()
 
 
 class TaskGateway:
@@ -233,19 +219,20 @@ class TaskGateway:
         """
         if self._listening is None:
             self._listen()
-        payer = _Payer(attempt, stop, self._window)
+        home = os.path.join(self._homes, str(attempt.task))
+        opened = _Metered(
+            attempt, stop, self._window, self._keys, home, partial(self._ended, attempt.task)
+        )
         name = attempt.name
         if self._settings.record is not None:
             # A name that is not in the recording: its calls are answered by the provider.
             name = f"{name}~attempt {attempt.number}"
-        key = self._keys.issue(name, (self._run, attempt.name), payer=payer)
+        key = opened.key = self._keys.issue(name, (self._run, attempt.name), payer=opened)
         upstreams = self._settings.upstreams
         told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
-        home = os.path.join(self._homes, str(attempt.task))
         urls = base_urls(self._url, key.token, upstreams)
-        told |= write_homes(home, urls, upstreams, self._environ)
-        ended = partial(self._ended, attempt.task)
-        opened = self._open[attempt.task] = _Metered(key, self._keys, payer, told, home, ended)
+        opened.environment = told | write_homes(home, urls, upstreams, self._environ)
+        self._open[attempt.task] = opened
         return opened
 
     def record(self, path: str) -> None:
@@ -278,16 +265,16 @@ class TaskGateway:
         opened = self._open.get(attempt.task)
         return MeteredUsage() if opened is None else opened.usage()
 
-    def _ended(self, task: int, name: str, taken: MeteredUsage) -> None:
+    def _ended(self, task: int, closed: _Metered) -> None:
         """An attempt is over; another one may go on with what it was answered."""
         self._open.pop(task, None)
-        if self._settings.record is not None and taken.calls:
-            self._recent.add(name)
+        if self._settings.record is not None and closed.usage().calls:
+            self._recent.add(closed.key.name)
 
     def resting(self) -> Resting:
         """Commands whose agents wait for a model, or for their turn."""
         calling = [key for key in self._keys if key.in_flight]
-        queued = sum(isinstance(key.payer, _Payer) and key.payer.is_queued for key in calling)
+        queued = sum(isinstance(key.payer, _Metered) and key.payer.is_queued for key in calling)
         return Resting(len(calling), queued)
 
     async def aclose(self) -> None:

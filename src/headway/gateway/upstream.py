@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
@@ -39,6 +40,14 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
+def fields_of(pairs: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+    """Headers for the HTTP library, in their sender's spelling and order."""
+    return CIMultiDict(
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+        for name, value in pairs
+    )
+
+
 NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
 """What the HTTP library would add by itself."""
 
@@ -60,17 +69,13 @@ class Sender:
     ) -> aiohttp.ClientResponse:
         """Send a request; returns when the headers of the response are here. Raises `LOST`."""
         session = self._session or self._open()
-        fields = CIMultiDict(
-            (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
-            for name, value in headers
-        )
         address = URL(url, encoded=True)
         return await session.request(
             method,
             address,
             proxy=self._proxy(address),
             data=body,
-            headers=fields,
+            headers=fields_of(headers),
             skip_auto_headers=NOT_ADDED,
             allow_redirects=False,
         )
