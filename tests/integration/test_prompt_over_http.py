@@ -239,8 +239,7 @@ def test_a_hard_budget_holds_to_the_micro_dollar_with_64_calls_at_their_longest(
     ended: list[str] = []
 
     async def one(agent: PromptAgent, id: int) -> None:
-        call = PromptCall(f"{id}: " + "{}[]();" * 20, "anthropic/tokens-60", max_tokens=50,
-                          may_be_cut=True)  # fmt: skip
+        call = PromptCall(f"{id}: " + "{}[]();" * 20, "anthropic/tokens-60", max_tokens=50)
         try:
             result = await agent.perform(call, money.attempt(id))
         except OverBudgetError:

@@ -110,7 +110,6 @@ class Capture:
         """Of open files, as commands are to have them."""
 
     def open(self, paths: list[str]) -> list[Stream]:
-        """Pipes for the outputs of one command."""
         made: list[Stream] = []
         try:
             for path in paths:
@@ -137,7 +136,6 @@ class Capture:
         return stream
 
     def started(self, pid: int, streams: list[Stream]) -> None:
-        """The command has its ends of the pipes, and its own limit of open files."""
         for stream in streams:
             os.close(stream.theirs)
             stream.theirs = -1
@@ -183,7 +181,6 @@ class Capture:
         return output
 
     def drop(self, stream: Stream) -> None:
-        """Nothing more comes."""
         if self.streams.pop(stream.fd, None) is None:
             return
         if stream in self.waiting:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
     AgentOutput,
     Errand,
     ProcessStart,
@@ -26,7 +27,6 @@ from headway.agents.cli import (
     money_of,
     write_private,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, items, object_fields, parsed, text_of
 
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
@@ -65,19 +65,16 @@ KEYS: Final = (
 STATE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Claude:
+class Claude(AgentKind):
     """How Claude Code is started, and where its sessions are."""
 
-    name: Final = "claude"
-    program: Final = "claude"
-    install: Final = "npm install -g @anthropic-ai/claude-code"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("No conversation found", "is already in use")
-    is_summed: Final = False
-    is_cost_summed: Final = True
+    name = "claude"
+    program = "claude"
+    install = "npm install -g @anthropic-ai/claude-code"
+    lost = ("No conversation found", "is already in use")
+    is_cost_summed = True
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         argv = [
             self.program, "-p", "--output-format", "stream-json", "--verbose",
             *_permissions(errand),
@@ -105,7 +102,6 @@ class Claude:
         return None
 
     def hear(self, notes: AgentOutput, event: Fields) -> None:
-        """One event of `--output-format stream-json`."""
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
                 notes.session = text_of(event.get("session_id")) or notes.session

@@ -15,9 +15,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from headway.errors import StateFileError
+from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, tokens
 
 
@@ -67,42 +68,31 @@ class StoredSession:
     """Its own count, where it counts for the whole session."""
 
 
-class AgentKind(Protocol):
+class AgentKind:
     """One program. Its methods are called in threads, and change nothing but files in a home."""
 
-    @property
-    def name(self) -> str:
-        """As in a plan."""
-
-    @property
-    def program(self) -> str:
-        """As it is found on the PATH."""
-
-    @property
-    def install(self) -> str:
-        """How to install it."""
-
-    @property
-    def permissions(self) -> tuple[str, ...]:
-        """Those that a plan can give it."""
-
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """Its messages when it does not find a session: that one is begun anew."""
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether its token counts are those of the whole session, earlier processes included."""
-
-    @property
-    def is_cost_summed(self) -> bool:
-        """The same of its costs."""
+    name: str
+    """As in a plan."""
+    program: str
+    """As it is found on the PATH."""
+    install: str
+    """How to install it."""
+    permissions: tuple[str, ...] = PERMISSIONS
+    """Those that a plan can give it."""
+    lost: tuple[str, ...] = ()
+    """Its messages when it does not find a session: that one is begun anew."""
+    is_summed = False
+    """Whether its token counts are those of the whole session, earlier processes included."""
+    is_cost_summed = False
+    """The same of its costs."""
 
     def start(self, errand: Errand) -> ProcessStart:
         """How to start it. Writes what has to be in its home first."""
+        raise NotImplementedError
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """The session that a process has left behind; None if there is none to go on with."""
+        raise NotImplementedError
 
     def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of its output. Total: never raises."""
@@ -193,7 +183,6 @@ class OutputStream:
         """Within a line that is too long."""
 
     def feed(self, data: bytes) -> None:
-        """The next piece."""
         *whole, rest = data.split(b"\n")
         for line in whole:
             if not self._is_passing:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
     AgentOutput,
     Errand,
     ProcessStart,
@@ -26,7 +27,6 @@ from headway.agents.cli import (
     lines_in,
     link_into,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, text_of
 
 HOME: Final = "CODEX_HOME"
@@ -46,19 +46,16 @@ TOOLS: Final = {
 _ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl")
 
 
-class Codex:
+class Codex(AgentKind):
     """How Codex is started, and where its sessions are."""
 
-    name: Final = "codex"
-    program: Final = "codex"
-    install: Final = "npm install -g @openai/codex"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("no rollout found", "No session found", "thread not found")
-    is_summed: Final = True
-    is_cost_summed: Final = False
+    name = "codex"
+    program = "codex"
+    install = "npm install -g @openai/codex"
+    lost = ("no rollout found", "No session found", "thread not found")
+    is_summed = True
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         folder = os.path.join(errand.home, self.name)
         own = errand.environ.get(HOME) or os.path.join(errand.environ.get("HOME", ""), ".codex")
         link_into(folder, own, SEEDS)
@@ -87,7 +84,6 @@ class Codex:
         return None
 
     def hear(self, notes: AgentOutput, event: Fields) -> None:
-        """One event of `--json`."""
         item = object_fields(event.get("item"))
         match event.get("type"):
             case "thread.started":

@@ -56,7 +56,6 @@ DETAIL_LINES_MAX: Final = 5
 async def perform_command(
     shim: ShimClient, command: Command, clock: AttemptClock | None = None
 ) -> Result:
-    """Execute one attempt; raises AttemptError if it does not end with 0."""
     try:
         ended = await shim.run(command, clock)
     except ShimGoneError as gone:

@@ -14,10 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.agents.cli import AgentOutput, Errand, ProcessStart, StoredSession, write_private
+from headway.agents.cli import (
+    AgentKind,
+    Errand,
+    ProcessStart,
+    StoredSession,
+    write_private,
+)
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, parsed
+from headway.wire.values import parsed
 
 KEYS: Final = ("command", "result", "resume", *PERMISSIONS)
 PLACES: Final = ("prompt_file", "model", "session")
@@ -90,12 +96,8 @@ def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple
     return tuple(words)
 
 
-class Custom:
+class Custom(AgentKind):
     """An agent of the configuration, as a kind."""
-
-    lost: Final[tuple[str, ...]] = ()
-    is_summed: Final = False
-    is_cost_summed: Final = False
 
     def __init__(self, setting: AgentSetting) -> None:
         self.setting = setting
@@ -105,7 +107,6 @@ class Custom:
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The pattern, filled in."""
         setting = self.setting
         words = setting.resume if errand.goes_on else setting.command
         words += setting.permissions.get(errand.permissions, ())
@@ -122,9 +123,6 @@ class Custom:
         """Where it keeps sessions is its own affair: it is asked to go on, and says so if not."""
         del home, environ
         return StoredSession(session, None) if self.setting.resume else None
-
-    def hear(self, notes: AgentOutput, event: Fields) -> None:
-        """Its output is its result, and says nothing else."""
 
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:

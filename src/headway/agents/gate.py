@@ -47,7 +47,6 @@ class ParallelCalls:
 
     @contextmanager
     def joined(self, attempt: Attempt) -> Iterator[Voice]:
-        """Around one call."""
         voice = Voice(self, attempt)
         try:
             yield voice
@@ -156,22 +155,17 @@ class Fatal:
 class Gate:
     """Stands between the transport and the port that admits."""
 
-    __slots__ = ("_inner", "_wall", "_window", "fatal")
+    __slots__ = ("_inner", "_window", "fatal")
 
-    def __init__(
-        self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
-    ) -> None:
-        """`inner` admits; without it, the process's own port."""
+    def __init__(self, inner: Port | None, window: Window | None) -> None:
         self._inner = inner
         self._window = window
-        self._wall = wall
         self.fatal: Final = Fatal()
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
         raise InternalError("a call of an attempt is made on its loop")
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
-        """A permit for the call of the attempt that runs here."""
         calling, use = CALLING.get(), (call.account, call.sketch.model)
         self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
@@ -197,7 +191,7 @@ class Gate:
     def read(self, reading: Reading) -> None:
         """The limits of a response: an empty usage window concerns the whole run."""
         if reading.limits:
-            for empty in emptied(reading, self._wall()):
+            for empty in emptied(reading, time.time()):
                 self._closed(empty.resets_at_s, empty.detail)
 
     def _must_be_open(self, use: Use, calling: Calling) -> None:
@@ -222,7 +216,7 @@ class Gate:
                 return held, waited_for(held.permit.reason) or waited
             except QueueDeadlineError as error:
                 waited = limit_in(error) or waited
-                empty = window_of(error, self._wall())
+                empty = window_of(error, time.time())
                 if empty is not None:
                     self._closed(empty.resets_at_s, empty.detail)
                     raise empty from None

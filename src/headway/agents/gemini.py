@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
     AgentOutput,
     Errand,
     ProcessStart,
@@ -23,7 +24,6 @@ from headway.agents.cli import (
     lines_in,
     link_into,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, items, object_fields, text_of
 
 HOME: Final = "GEMINI_CLI_HOME"
@@ -38,19 +38,15 @@ GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
 TRUST: Final = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
-class Gemini:
+class Gemini(AgentKind):
     """How Gemini CLI is started, and where its sessions are."""
 
-    name: Final = "gemini"
-    program: Final = "gemini"
-    install: Final = "npm install -g @google/gemini-cli"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("No previous sessions found", "Error resuming session")
-    is_summed: Final = False
-    is_cost_summed: Final = False
+    name = "gemini"
+    program = "gemini"
+    install = "npm install -g @google/gemini-cli"
+    lost = ("No previous sessions found", "Error resuming session")
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         environ = errand.environ
         own = os.path.join(environ.get(HOME) or environ.get("HOME", ""), FOLDER)
         home = os.path.join(errand.home, self.name)
@@ -84,7 +80,6 @@ class Gemini:
         return StoredSession(session, len(replies), is_cut) if is_there else None
 
     def hear(self, notes: AgentOutput, event: Fields) -> None:
-        """One event of `--output-format stream-json`."""
         match event.get("type"):
             case "init":
                 notes.session = text_of(event.get("session_id")) or notes.session

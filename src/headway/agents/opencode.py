@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from headway.agents.cli import (
+    AgentKind,
     AgentOutput,
     Errand,
     ProcessStart,
@@ -23,7 +24,6 @@ from headway.agents.cli import (
     link_into,
     money_of,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, text_of
 
 DATA: Final = "XDG_DATA_HOME"
@@ -44,19 +44,15 @@ MESSAGES: Final = "SELECT data FROM message WHERE session_id = ?"
 BUSY_S_MAX: Final = 2.0
 
 
-class Opencode:
+class Opencode(AgentKind):
     """How opencode is started, and where its sessions are."""
 
-    name: Final = "opencode"
-    program: Final = "opencode"
-    install: Final = "npm install -g opencode-ai"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("Session not found", "NotFoundError")
-    is_summed: Final = False
-    is_cost_summed: Final = False
+    name = "opencode"
+    program = "opencode"
+    install = "npm install -g opencode-ai"
+    lost = ("Session not found", "NotFoundError")
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         environ = errand.environ
         told = {name: os.path.join(errand.home, part) for name, part in FOLDERS.items()}
         own = environ.get(DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
@@ -75,7 +71,6 @@ class Opencode:
         return ProcessStart(tuple(argv), told, errand.prompt.encode("utf-8", "replace"))
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
-        """What the session in its database has."""
         del session, environ
         path = os.path.join(home, FOLDERS[DATA], self.name, "opencode.db")
         if not os.path.exists(path):
@@ -93,7 +88,6 @@ class Opencode:
             return None
 
     def hear(self, notes: AgentOutput, event: Fields) -> None:
-        """One event of `--format json`."""
         part = object_fields(event.get("part"))
         notes.session = text_of(event.get("sessionID")) or notes.session
         match event.get("type"):

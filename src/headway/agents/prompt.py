@@ -238,8 +238,6 @@ class PromptCall:
     verify: Verify | None = None
     repairs: int = 1
     """How often the model is told what is wrong and asked again."""
-    may_be_cut: bool = False
-    """Whether an answer that ends at `max_tokens` will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +301,6 @@ class PromptAgent:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -380,7 +377,7 @@ class PromptAgent:
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
             raise self.lost(fault, calling, ceiling)
-        if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
+        if reader.finish in ("refusal", "tool") or not reply.text:
             why = f"the model gave no answer ({reader.finish})"
             raise AttemptError(Fault("unfit", detail=why), reply.taken)
         return reply
@@ -388,7 +385,6 @@ class PromptAgent:
     async def _sent(
         self, endpoint: Endpoint, body: bytes, calling: Calling, ceiling: Spend
     ) -> TextReader:
-        """Send the call when it may be sent, and read all of its answer."""
         headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
         client = self.http()
         request = client.build_request("POST", endpoint.url, content=body, headers=headers)
@@ -481,7 +477,6 @@ def unpriced(model: str) -> BudgetReachedError:
 
 
 def asked_for(prompt: str, schema: Schema | None) -> str:
-    """A prompt with the form that its answer has to have."""
     if schema is None:
         return prompt
     wanted = "Answer with JSON that fits this JSON Schema, and with nothing else:"
@@ -497,8 +492,7 @@ def complaint(problem: str) -> str:
 
 
 async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
-    """What the answer is worth to the task."""
-    if reply.is_cut and not call.may_be_cut:
+    if reply.is_cut:
         longest = call.max_tokens or MAX_TOKENS
         return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
     return await fitting(reply.text, call.schema, call.verify)

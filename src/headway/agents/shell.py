@@ -76,7 +76,6 @@ class Output:
 
     @property
     def is_there(self) -> bool:
-        """Whether all of it can be read."""
         if self.text is not None:
             return True
         try:
@@ -97,7 +96,6 @@ class Output:
             return file.read(self.size_bytes)
 
     def tail(self, size_bytes: int) -> bytes:
-        """The last bytes, whatever the size."""
         if self.text is not None:
             return self.text[-size_bytes:]
         with open(self.path, "rb") as file:
@@ -127,17 +125,15 @@ class CommandEnded:
 class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: str) -> None:
         """`folder` is the run's: `shim.log` and `out/` are in it."""
         self._folder = os.path.abspath(folder)
-        self._environment = environment
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
 
     @property
     def pid(self) -> int | None:
-        """Of the shim that runs now."""
         return None if self._link is None else self._link.process.pid
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
@@ -163,7 +159,6 @@ class ShimClient:
         return _ended(self._folder, command.key, command.attempt, values)
 
     async def close(self) -> None:
-        """End what runs, and the shim."""
         link, self._link = self._link, None
         if link is not None:
             link.hang_up()
@@ -174,7 +169,7 @@ class ShimClient:
         if self._link is not None and self._link.gone.done():
             await self.close()
         if self._link is None:
-            self._link = _Link(self._folder, self._environment)
+            self._link = _Link(self._folder)
             await self._link.connect()
         return self._link
 
@@ -194,7 +189,7 @@ class ShimClient:
 class _Link(asyncio.Protocol):
     """The process and the socket to it."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str] | None) -> None:
+    def __init__(self, folder: str) -> None:
         self._ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -202,7 +197,6 @@ class _Link(asyncio.Protocol):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=None if environment is None else dict(environment),
                 start_new_session=True,
             )
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -212,7 +206,6 @@ class _Link(asyncio.Protocol):
         self._buffer = bytearray()
 
     async def connect(self) -> None:
-        """Attach the socket to the loop."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._ours)
 
     def ask(self, number: int, message: tuple[Any, ...]) -> asyncio.Future[tuple[Any, ...]]:
@@ -223,7 +216,6 @@ class _Link(asyncio.Protocol):
         return waiter
 
     def send(self, message: tuple[Any, ...]) -> None:
-        """Hand a message to the socket."""
         data = pack(message)
         if self._transport is None:
             self._unsent.append(data)

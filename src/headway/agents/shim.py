@@ -344,7 +344,6 @@ def guard(table: mmap.mmap) -> None:
 
 
 def main(control: int, folder: str) -> None:
-    """Serve one run, on a socket that was inherited."""
     os.set_inheritable(control, False)
     table = mmap.mmap(-1, 4 * RUNNING_MAX)
     guard(table)

@@ -70,7 +70,6 @@ class LoopMemory:
         self._begin_turn()
 
     def reply(self) -> bytes | None:
-        """The reply that was paid for this conversation, if there was one."""
         found = self._before.get(REPLY + self._at)
         return found[0] if found else None
 
@@ -83,7 +82,6 @@ class LoopMemory:
         self._begin_turn()
 
     def observed(self, use: int) -> str | None:
-        """What a use of this turn gave, if that is known."""
         return self._texts.get(use)
 
     def is_in_doubt(self, use: int) -> bool:
@@ -231,7 +229,6 @@ async def perform_loop(call: LoopCall, attempt: Attempt, means: LoopDependencies
 async def _toolbox(
     call: LoopCall, attempt: Attempt, means: LoopDependencies, stack: AsyncExitStack
 ) -> list[LoopTool]:
-    """All that the model can ask for."""
     servers = must_be_known(call.tools, means.servers)
     tools: list[LoopTool] = []
     if "shell" in call.tools:
@@ -439,7 +436,6 @@ def _text(response: ModelResponse) -> str:
 
 
 def _with_spent(ended: Exception, spent: Result) -> Exception:
-    """How an attempt ended, with all that it took."""
     if isinstance(ended, AttemptError):
         lost = ended.result or Result(b"")
         return AttemptError(ended.fault, charged(lost, spent), ended.is_in_doubt)

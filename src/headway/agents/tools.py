@@ -58,7 +58,6 @@ def must_be_installed(tools: Iterable[str]) -> None:
 
 
 def missing(library: str) -> UsageError:
-    """What to do about a library that is not there."""
     return UsageError(
         f"`agent: tools(...)` needs a library that is not installed: {library}",
         hint=INSTALL[library],
@@ -99,7 +98,6 @@ def taking(**properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def text_of(given: Given, name: str, default: str | None = None) -> str:
-    """A text that a tool is given."""
     value = given.get(name, default)
     if not isinstance(value, str):
         raise ToolError(f"`{name}` has to be a text")
@@ -176,7 +174,6 @@ class ConfinedFolder:
         return tuple(part for part in real[len(root) :].split("/") if part)
 
     def must_be_writable(self, path: str, parts: tuple[str, ...]) -> None:
-        """ToolError if the task has no business there."""
         if not parts:
             raise ToolError(f"`{path}` is the folder itself")
         if GIT in map(str.lower, parts):
@@ -250,58 +247,21 @@ class FileTools:
     def tools(self) -> list[LoopTool]:
         text, number = {"type": "string"}, {"type": "integer"}
         below = {**_PATH, "default": "."}
+        names = {**text, "default": "*", "description": "a pattern for the names of files: *.py"}
+        lines = {"from_line": {**number, "default": 1}, "lines": {**number, "default": LINES}}
+        every = (
+            ("read_file", "Read lines of a text file.", taking(path=_PATH, **lines), self._read),
+            ("write_file", "Write a text file, new or in place of what it was.",
+             taking(path=_PATH, content=text), self._write),
+            ("edit_file", "Replace a text that occurs exactly once in a file.",
+             taking(path=_PATH, old=text, new=text), self._edit),
+            ("list_files", "List everything below a folder.", taking(path=below), self._list),
+            ("search", "Find the lines of files that contain a text, as it is written.",
+             taking(text=text, path=below, files=names), self._search),
+        )  # fmt: skip
         return [
-            LoopTool(
-                "read_file",
-                "Read lines of a text file.",
-                taking(
-                    path=_PATH,
-                    from_line={**number, "default": 1},
-                    lines={**number, "default": LINES},
-                ),
-                self._in_thread(self._read),
-            ),
-            LoopTool(
-                "write_file",
-                "Write a text file, new or in place of what it was.",
-                taking(
-                    path=_PATH,
-                    content=text,
-                ),
-                self._in_thread(self._write),
-            ),
-            LoopTool(
-                "edit_file",
-                "Replace a text that occurs exactly once in a file.",
-                taking(
-                    path=_PATH,
-                    old=text,
-                    new=text,
-                ),
-                self._in_thread(self._edit),
-            ),
-            LoopTool(
-                "list_files",
-                "List everything below a folder.",
-                taking(
-                    path=below,
-                ),
-                self._in_thread(self._list),
-            ),
-            LoopTool(
-                "search",
-                "Find the lines of files that contain a text, as it is written.",
-                taking(
-                    text=text,
-                    path=below,
-                    files={
-                        **text,
-                        "default": "*",
-                        "description": "a pattern for the names of files: *.py",
-                    },
-                ),
-                self._in_thread(self._search),
-            ),
+            LoopTool(name, about, schema, self._in_thread(work))
+            for name, about, schema, work in every
         ]
 
     def _in_thread(self, work: Callable[[Given], str]) -> Callable[[Given], Awaitable[str]]:
@@ -505,8 +465,6 @@ ABOUT: Final = (
 def shell_tool(
     attempt: Attempt, shim: Callable[[], ShimClient], folder: str, environment: Mapping[str, str]
 ) -> LoopTool:
-    """Runs the commands of one attempt."""
-
     async def use(given: Given) -> str:
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
@@ -572,7 +530,6 @@ def in_words(ended: CommandEnded) -> str:
 
 
 def _shown_output(output: Output) -> str:
-    """Both ends of an output."""
     if output.size_bytes <= STREAM_BYTES_MAX:
         return output.read().decode("utf-8", "replace")
     head, tail = STREAM_BYTES_MAX // 4, STREAM_BYTES_MAX * 3 // 4

@@ -147,7 +147,6 @@ class LoopModels:
         return response
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        """What an SDK sends, when it is paid for and may be sent."""
         sending = _SENDING.get()
         settings, endpoint = self._agent.settings, sending.endpoint
         for name in ("authorization", "x-api-key"):

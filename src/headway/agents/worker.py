@@ -70,7 +70,6 @@ def place_of(function: Callable[..., object], count: int) -> int | None:
 def call(
     function: Callable[..., object], given: Sequence[object], place: int, context: object
 ) -> object:
-    """Call it with its context in this place."""
     if place == BY_NAME:
         return function(*given, ctx=context)
     return function(*given[:place], context, *given[place:])
@@ -136,7 +135,6 @@ class Worker:
         there.close()
 
     async def call(self, data: bytes, answers: Answers | None = None) -> object:
-        """What a packed call gives there. Whoever is cancelled meanwhile has to kill it."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[str, Any]] = loop.create_future()
         handle = self._here.fileno()
@@ -153,7 +151,6 @@ class Worker:
         return told
 
     def kill(self) -> None:
-        """End it now; it is gone when this returns."""
         self._process.kill()
         self._process.join()
         self._here.close()
@@ -232,7 +229,6 @@ def serve(there: Connection) -> None:
 
 
 def _given(data: bytes, there: Connection, lock: Lock) -> object:
-    """What a call gives."""
     function, arguments, lent = pickle.loads(data)
     if lent is None:
         return _awaited(function(*arguments))

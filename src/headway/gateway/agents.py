@@ -114,7 +114,6 @@ def _has_key(upstreams: Mapping[str, Upstream], name: str) -> bool:
 
 
 def _directly(hosts: str) -> str:
-    """The hosts that no proxy is asked for, with this machine among them."""
     named = [host.strip() for host in hosts.split(",") if host.strip()]
     if "*" in named:
         return hosts
@@ -159,7 +158,6 @@ def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
 
 
 def _taken(place: Folders, names: Iterable[str]) -> tuple[int, str]:
-    """The first home of these that no other command has, and its lock."""
     for name in names:
         home = os.path.join(_homes(place), name)
         lock = os.open(f"{home}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -178,7 +176,6 @@ def _taken(place: Folders, names: Iterable[str]) -> tuple[int, str]:
 def command_environment(
     url: str, token: str, upstreams: Mapping[str, Upstream], environ: Mapping[str, str], home: str
 ) -> dict[str, str]:
-    """All variables of a command that runs under a gateway."""
     keys = {one.key for one in upstreams.values() if one.key}
     own = {name: value for name, value in environ.items() if value.strip() not in keys}
     found = own | environment(url, token, upstreams, environ)
@@ -200,7 +197,6 @@ def shared_environment(
 
 
 def shared_home(place: Folders) -> str:
-    """The home of whatever is started from a shell that leads to the user's gateway."""
     return os.path.join(_homes(place), SHARED)
 
 

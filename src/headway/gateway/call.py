@@ -163,7 +163,6 @@ class GatewayCall:
         self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
-        """Hold the call, send it, and hand its answer on."""
         key, means = self._wanted.passed.key, self._means
         self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._began_s)
         key.in_flight += 1
@@ -247,7 +246,6 @@ class GatewayCall:
         self._means.ledger.sent(self._number, self._sent_s)
 
     def _read(self, reading: Reading) -> None:
-        """Notify the payer of empty usage windows."""
         if self._payer is not None and reading.limits:
             for empty in emptied(reading, time.time()):
                 self._payer.window(empty.resets_at_s, empty.detail)
@@ -318,13 +316,11 @@ class GatewayCall:
         return reply.closed()
 
     async def _recorded(self, recording: Recording) -> None:
-        """Make the reply durable as soon as it is whole."""
         outcome = None if self._noted is None else self._noted.outcome
         if outcome is not None:
             await recording.end(outcome.tally, outcome.fault)
 
     async def _cut_off(self, data: bytes) -> web.StreamResponse | None:
-        """End an answer that the month's budget has no more room for."""
         cut = None if self._noted is None else self._noted.cut
         if cut is None:
             return None
@@ -350,7 +346,6 @@ class GatewayCall:
         return None
 
     async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
-        """The call will not be sent: why, in its wire's own format."""
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
         if self._payer is not None and isinstance(error, QueueDeadlineError):
@@ -402,7 +397,6 @@ class GatewayCall:
 
 
 def _is_unused(outcome: CallOutcome | None) -> bool:
-    """Whether the provider has not seen the call."""
     return outcome is not None and outcome.how == "unused"
 
 

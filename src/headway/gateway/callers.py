@@ -132,7 +132,6 @@ def caller_of(headers: Pairs) -> Caller:
 
 
 def _bearable_s(timeout_s: float) -> float:
-    """How long a client with this timeout may be left in silence."""
     return max(SILENT_SHARE_MIN * timeout_s, min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S))
 
 
@@ -157,7 +156,6 @@ def _program(said: dict[bytes, bytes]) -> tuple[_Program, str]:
 
 
 def _timeouts(said: dict[bytes, bytes]) -> list[float]:
-    """The timeouts that a client states; anything else in these headers is no timeout."""
     stated: list[float] = []
     for name in TIMEOUTS:
         text = said.get(name, b"")[:16]

@@ -78,7 +78,6 @@ def _openai(urls: Mapping[str, str], environ: Mapping[str, str], has_key: bool) 
 def _pointed(
     config: Mapping[str, object], urls: Mapping[str, str], openai: str | None
 ) -> dict[str, object]:
-    """The configuration with the gateway's addresses in it."""
     pointed = dict(config)
     if openai is not None:
         pointed["openai_base_url"] = openai

@@ -128,7 +128,6 @@ class Sums:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def since(self, other: Sums) -> Sums:
-        """The difference to an earlier time."""
         return Sums(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
 
@@ -179,7 +178,6 @@ class GatewayLedger:
         return len(self._live) - self.held
 
     def turned(self, turned: Turned) -> None:
-        """Count a request that was not let in."""
         _count(self._turned, (turned.code,))
 
     def passed(self, upstream: str, status: int) -> None:
@@ -187,7 +185,6 @@ class GatewayLedger:
         _count(self._passed, (self._known("upstream", upstream), str(status)))
 
     def resent(self) -> None:
-        """Count a client that sent the same call again while it was held."""
         self._resent += 1
 
     def entered(self, key: str, caller: str, now: float) -> int:
@@ -197,12 +194,10 @@ class GatewayLedger:
         return self._number
 
     def sent(self, number: int, now: float) -> None:
-        """It has its permit and goes upstream."""
         live = self._live[number]
         live.is_held, live.since_s = False, now
 
     def refused(self, number: int, now: float) -> None:
-        """It was refused upstream and waits again."""
         live = self._live[number]
         live.is_held, live.since_s = True, now
 
@@ -254,14 +249,12 @@ class GatewayLedger:
         return total
 
     def _by(self, place: int) -> dict[str, Sums]:
-        """All calls by the first, second or third name of their rows."""
         found: dict[str, Sums] = {}
         for names, row in self._rows.items():
             found.setdefault(names[place], Sums()).add(row)
         return found
 
     def status(self, now: float) -> dict[str, object]:
-        """Everything, as JSON: for `headway gateway status` and for programs."""
         return {
             "up_s": now - self._began_s,
             "quiet_s": now - self._last_s,
@@ -399,7 +392,6 @@ def _counter(name: str, about: str, samples: list[Sample]) -> str:
 
 
 def _spreads(name: str, about: str, spreads: Mapping[str, Histogram]) -> str:
-    """One metric of durations: cumulative buckets, their sum and their number."""
     lines: list[str] = []
     for upstream, spread in spreads.items():
         labels = (("upstream", upstream),)

@@ -113,7 +113,6 @@ def publish(place: Folders, running: RunningGateway) -> None:
 
 
 def find(place: Folders) -> RunningGateway | None:
-    """The gateway that runs, if there is one."""
     try:
         handle = os.open(lock_path(place), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -215,14 +214,12 @@ def detach(place: Folders) -> int | None:
 
 
 def ready(writer: int, fault: str = "") -> None:
-    """Tell whoever waits: it listens, or why not."""
     with suppress(OSError):
         os.write(writer, (fault or "ready").encode("utf-8", "replace"))
         os.close(writer)
 
 
 def _await_ready(place: Folders, reader: int) -> None:
-    """Wait for the other half's word."""
     told = b""
     until_s = time.monotonic() + START_S_MAX
     try:

@@ -85,7 +85,6 @@ class Keyring:
         return key
 
     def find(self, token: str) -> GatewayKey | None:
-        """The key that has this token and has not ended."""
         key = self._keys.get(self._place(token))
         # A second look, in constant time: a digest is not the token itself.
         if key is None or not compare_digest(_bytes(key.token), _bytes(token)):
@@ -235,7 +234,6 @@ def unpacked(body: bytes, headers: Pairs) -> bytes | Turned:
 
 
 def values_of(headers: Pairs, name: bytes) -> list[bytes]:
-    """All values of a header, by its name in lower case."""
     return [value.strip(b" \t") for found, value in headers if found.lower() == name]
 
 
@@ -424,7 +422,6 @@ def _is_listed(method: str, path: str) -> bool:
 
 
 def _own_key(part: str) -> str | None:
-    """The key in a part of a query, if it is one: `key=...`."""
     name, _, value = part.partition("=")
     return value if unquote(name) == "key" else None
 
@@ -451,7 +448,6 @@ def _is_token(name: bytes) -> bool:
 
 
 def _key_header(headers: Pairs, upstream: Upstream, wire: WireName | None) -> tuple[bytes, bytes]:
-    """The provider's key, in the header where that provider looks for it."""
     key = upstream.key.encode()
     brought = next((name.lower() for name, _ in headers if name.lower() in OWN_KEY), b"")
     speaks = wire or _habit(headers, upstream, brought)

@@ -72,7 +72,6 @@ def content(
 
 
 def _configured(environ: Mapping[str, str], folder: str) -> dict[str, object]:
-    """All providers that are configured, later files over earlier ones."""
     merged: dict[str, object] = {}
     for path in _files(environ, folder):
         try:

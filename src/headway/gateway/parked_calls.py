@@ -39,7 +39,6 @@ class ParkedCalls:
         return len(self._kept)
 
     def keep(self, name: bytes, admitting: Admitting) -> None:
-        """The client of this call has gone."""
         admitting.add_done_callback(_give_back)
         if admitting.done() or name in self._kept or len(self._kept) >= KEPT_MAX:
             admitting.cancel()
@@ -60,7 +59,6 @@ class ParkedCalls:
         return admitting
 
     def clear(self) -> None:
-        """Nobody will come back."""
         for name in list(self._kept):
             self._forget(name)
 
@@ -98,6 +96,5 @@ def _in_order(body: bytes) -> bytes:
 
 
 def _give_back(done: Admitting) -> None:
-    """Whatever the place came to, there is nobody to have it."""
     if not done.cancelled() and done.exception() is None:
         done.result().settle(UNUSED)

@@ -184,7 +184,6 @@ class Recorder:
         self._queue.put(RecordingEntry(head, body, told))
 
     def close(self) -> None:
-        """Write what is left and end. Blocks until it is on the disk."""
         if self._thread.ident is not None:
             self._queue.put(None)
             self._thread.join()
@@ -291,11 +290,9 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its length is known, and all of it is here."""
         return 0 < self._length <= BODY_BYTES_MAX - self._left
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the reply, as they go to the client."""
         if self._is_over:
             # A few bytes can follow what says that all is over: the end of a packed stream.
             if self._status:
@@ -334,7 +331,6 @@ class Recording:
 
 
 def _tell(batch: list[RecordingEntry], is_durable: bool) -> None:
-    """Set the futures of a batch, from the thread."""
     for entry in batch:
         if entry.told is not None:
             with suppress(RuntimeError):  # The loop may be closed by now.

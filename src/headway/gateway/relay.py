@@ -69,11 +69,9 @@ class Relay:
         self._names = {name: _host(upstream.url) for name, upstream in upstreams.items()}
 
     def listens_at(self, port: int) -> None:
-        """Known once the socket is bound."""
         self._hosts = guard.hosts_of(port)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request. A client that goes away cancels this."""
         message = request._message
         head = Head(message.method, message.path, message.raw_headers)
         passed = guard.examine(head, self._keys, self._upstreams, self._hosts)
@@ -178,7 +176,6 @@ class Relay:
         upstream: Upstream,
         body: bytes,
     ) -> web.StreamResponse:
-        """Hand a request on and its response back, as they are."""
         wire = None if passed.route is None else passed.route.wire
         headers = tuple(guard.onward(head.headers, upstream, wire))
         url = upstream.url + passed.path

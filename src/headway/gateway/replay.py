@@ -86,7 +86,6 @@ class Contents:
 
 
 def sealed(head: Fields, body: bytes = b"") -> bytes:
-    """A line of the file."""
     text = json.dumps(head, separators=(",", ":")).encode()
     packed = binascii.b2a_base64(zlib.compress(body), newline=False) if body else b""
     rest = b"%s\t%s" % (text, packed)
@@ -160,7 +159,6 @@ def private_file(path: str, flags: int) -> int:
 
 
 def _foreign(path: str) -> StateFileError:
-    """A file that is not ours is not touched, however little of it there is."""
     return StateFileError(
         f"{path} is not a recording, or not even its first line is whole",
         where=f"{path}:1",
@@ -243,7 +241,6 @@ class Track:
     by_form: dict[str, list[RecordedCall]] = field(default_factory=dict)
 
     def add(self, call: RecordedCall) -> None:
-        """A call came."""
         self.calls.append(call)
         self.by_form.setdefault(call.form, []).append(call)
 
@@ -323,7 +320,6 @@ class Tape:
             _LOG.warning("%s", words)
 
     def close(self) -> None:
-        """Nothing can be found any more."""
         os.close(self._fd)
 
     def _next(self, asked: CanonicalCall) -> RecordedReply | None:
@@ -453,12 +449,10 @@ def _pairs(value: object) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _rows(value: object) -> list[list[object]]:
-    """Lists of two within a list."""
     return [pair for one in items(value) if len(pair := items(one)) == 2]
 
 
 def tally_of(value: object) -> Tally:
-    """What a call took, as its line says."""
     counted = items(value)
     if len(counted) != 6:
         return Tally(known="unknown")

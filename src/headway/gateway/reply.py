@@ -95,7 +95,6 @@ def stream_headers(wire: WireName, path: str, is_stream: bool) -> dict[str, str]
 
 
 def wait_s(wire: WireName, caller: Caller, is_stream: bool) -> float:
-    """How long a call may be held."""
     if ping_bytes(wire, caller, is_stream):
         return WAIT_S
     return min(WAIT_S, max(caller.silent_s, WHOLE_S_MIN))
@@ -137,7 +136,6 @@ every code that it does not know; but not after `server_is_overloaded`."""
 
 
 def _may_succeed(status: int) -> bool:
-    """Whether the same call, sent again, may succeed."""
     return status in _AGAIN or status >= 500
 
 
@@ -305,13 +303,11 @@ class ClientReply:
         """What the client was sent, or would have been if it had not been kept alive before."""
 
     def start(self) -> None:
-        """The client waits from now on."""
         if self._beat:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._caller.silent_s, self._commit)
 
     def cancel(self) -> None:
-        """No more signs of life are sent."""
         if self._timer is not None:
             self._timer.cancel()
         keeping, self._keeping = self._keeping, None
@@ -331,7 +327,6 @@ class ClientReply:
         self._keeping = asyncio.get_running_loop().create_task(self._keep(self._lock))
 
     async def _keep(self, lock: asyncio.Lock) -> None:
-        """Send a sign of life as often as the client wants one."""
         with suppress(ConnectionError, asyncio.CancelledError):
             async with lock:
                 self.is_committed = True
@@ -383,7 +378,6 @@ class ClientReply:
     async def tell(
         self, status: int, headers: Mapping[str, str], body: bytes
     ) -> web.StreamResponse:
-        """A response of the gateway's own."""
         self.status = status
         await self._stop_beats()
         if self._response is None:
@@ -391,7 +385,6 @@ class ClientReply:
         return await self.fail(status, body)
 
     async def turn(self, turned: Turned) -> web.StreamResponse:
-        """A refusal of the gateway's own."""
         headers, body = refusal_of(self._wire, turned)
         return await self.tell(turned.status, headers, body)
 

@@ -112,7 +112,6 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a token."""
         host = self._settings.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -201,7 +200,6 @@ class Gateway:
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait or run."""
         return self._means.in_flight
 
     @property
@@ -435,7 +433,6 @@ async def _listening(front: Front, keys: Keyring) -> Gateway:
 
 
 def _signalled() -> asyncio.Queue[int]:
-    """A queue that gets one entry for each signal to end."""
     asked: asyncio.Queue[int] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

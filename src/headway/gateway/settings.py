@@ -150,7 +150,6 @@ def leads_to_gateway(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this names this machine and nobody else can reach it."""
     if host == "localhost":
         return True
     try:
@@ -160,7 +159,6 @@ def is_loopback(host: str) -> bool:
 
 
 def fit_name(name: str) -> bool:
-    """Whether an upstream can be called so."""
     return bool(_NAME.fullmatch(name)) and name not in OWN_PAGES
 
 
@@ -256,7 +254,6 @@ def _of_aliases(
 
 
 def behind(environ: Mapping[str, str]) -> dict[str, str]:
-    """The providers behind the gateway of this environment, by name."""
     try:
         found = json.loads(environ.get(BEHIND_VARIABLE, ""))
     except ValueError:

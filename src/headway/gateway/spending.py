@@ -77,7 +77,6 @@ class Pocket:
         await asyncio.shield(asking)
 
     async def close(self) -> None:
-        """Cancel what is still being set aside."""
         self._is_closed = True
         if self._asking:
             asking = list(self._asking)

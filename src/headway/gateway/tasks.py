@@ -91,7 +91,6 @@ class _Metered:
 
     @property
     def is_queued(self) -> bool:
-        """Whether any of its calls waits for a permit."""
         return self._waiting > 0
 
     @property
@@ -261,7 +260,6 @@ class TaskGateway:
         self._open[attempt.task].carried = taken
 
     def seen(self, attempt: Attempt) -> MeteredUsage:
-        """The usage of an attempt's calls so far."""
         opened = self._open.get(attempt.task)
         return MeteredUsage() if opened is None else opened.usage()
 

@@ -81,7 +81,6 @@ class Sender:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
