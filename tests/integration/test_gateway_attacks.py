@@ -301,14 +301,6 @@ def test_a_body_in_chunks_goes_on_with_its_length(here: Scene) -> None:
     assert "transfer-encoding" not in names
 
 
-def test_an_offer_of_http_2_is_passed_over(here: Scene) -> None:
-    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
-    assert statuses(here.talk(here.request(CALL, *offer))) == [200]
-    (arrival,) = here.provider.arrivals
-    assert arrival.body == CALL
-    assert not {"upgrade", "http2-settings"} & {name.lower() for name, _ in arrival.headers}
-
-
 def test_requests_in_one_write_are_answered_in_their_order(here: Scene) -> None:
     good = here.request()
     page = f"GET /{here.key.token}/status HTTP/1.1\r\nHost: {here.host}\r\n\r\n".encode()

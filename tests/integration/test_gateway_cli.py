@@ -335,21 +335,3 @@ def test_a_mistake_is_told_in_one_message(
     assert says in err
     assert "Traceback" not in err
     assert out == ""
-
-
-def test_a_circle_is_refused(
-    here: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    token = "Co7-syenADWHQFryEYGHZMrjMrdV8lYS-TAxpXiz52Y"
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:1/{token}/openai/v1")
-    assert main(["gateway", "--port", "0"]) == 2
-    assert "circle" in capsys.readouterr().err
-
-
-def test_help_has_examples_and_completion_knows_it(
-    here: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["gateway", "--help"]) == 0
-    assert "headway gateway -- claude" in capsys.readouterr().out
-    assert main(["completion", "bash"]) == 0
-    assert "--upstream" in capsys.readouterr().out

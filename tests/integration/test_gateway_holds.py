@@ -159,17 +159,6 @@ def test_a_stream_that_is_held_is_kept_alive_and_its_answer_is_the_same(
     assert ended["kept_alive"] == 1
 
 
-def test_a_beat_is_a_200_and_then_a_ping(holding: tuple[GatewayHome, FakeAdmission]) -> None:
-    home, admission = holding
-    with post(home, body("pinged", stream=True)) as line:
-        first = heard(line, b"ping")
-        heard(line, b"ping")
-        assert first.startswith(b"HTTP/1.1 200 OK")
-        assert b"message_start" not in first
-        admission.grant()
-        heard(line, b"message_stop")
-
-
 def test_an_error_after_the_first_beat_is_the_wires_own(
     holding: tuple[GatewayHome, FakeAdmission],
 ) -> None:
@@ -311,24 +300,6 @@ def test_an_upstream_that_cannot_be_reached_is_named() -> None:
         assert raised.value.status_code == 502
         assert "127.0.0.1:9 cannot be reached" in str(raised.value)
     assert {outcome.how for outcome in admission.outcomes} == {"unused"}
-
-
-def test_a_gateway_that_stops_lets_calls_in_flight_end_and_sends_the_others_away() -> None:
-    spec = ProviderSpec("slow", Terms(()), Latency(1.0, 1e-4))
-    admission = FakeAdmission(holds=True)
-    with serving(spec) as url, gateway_to(url, admission) as home:
-        with post(home, body("in flight")) as sent, post(home, body("in line")) as held:
-            admission.wait_for_calls(2)
-            admission.grant()
-            until(lambda: truth_of(url)["in_flight"] == 1)
-            stopping = home.stop(10.0)
-            answer = held.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 503")
-            assert b"retry-after" in answer.lower()
-            heard(sent, b"in flight")
-            stopping.result(10)
-        with pytest.raises(ConnectionRefusedError):
-            post(home, body("too late"))
 
 
 def test_small_calls_have_a_flow_of_their_own(provider: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from headway.base.folders import Folders
 from headway.client.admission import Admission, dial_own
 from headway.engine.budget import RUN, Later, Never, RunBudget
 from headway.pacing.estimate import Price
-from headway.plans.references import read_schema
 from headway.plans.spec import PlanBudget
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
@@ -104,20 +102,6 @@ def test_many_prompts_at_once_are_answered_and_counted(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_is_repaired_by_a_model_that_reads_the_reason(
-    url: str, port: Admission, wire: str
-) -> None:
-    schema = read_schema('{"type": "object", "required": ["sum"]}')
-    told = Told()
-    call = PromptCall("add up 3 and 4", f"{wire}/script", schema=schema)
-    result = asyncio.run(perform(settings(url, port, f"repair-{wire}"), call, told))
-    assert isinstance(result.value, dict)
-    assert list(result.value) == ["sum"]
-    assert result.calls == 2
-    assert json.loads(told.kept[0])[0].startswith("the sum is 7")
-
-
-@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     ("fault", "kind", "is_in_doubt"),
     [
@@ -144,21 +128,6 @@ def test_every_fault_has_its_kind_and_settles_its_permit(
 def test_what_is_no_fault_is_no_fault(url: str, port: Admission, wire: str) -> None:
     how = settings(url, port, f"gzip-{wire}", "gzip, slow-start")
     assert asyncio.run(perform(how, PromptCall("hello", f"{wire}/echo"))).body == b"hello"
-
-
-def test_nobody_listening_is_a_connection_that_costs_nothing(port: Admission) -> None:
-    how = settings("http://127.0.0.1:9", port, "nobody")
-    with pytest.raises(AttemptError) as caught:
-        asyncio.run(perform(how, PromptCall("x", "claude-x")))
-    assert (caught.value.fault.kind, caught.value.is_in_doubt) == ("connection", False)
-
-
-def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
-    mischief = parse_shares(["529=0.2", "429-bare=0.2"])
-    with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(mischief=mischief)) as url:
-        results = asyncio.run(_several(settings(url, port, "k"), 4))
-        assert [result.calls for result in results] == [1] * 4
-        assert account(url, "k")["whole"] == 4
 
 
 async def _several(how: PromptSettings, count: int) -> list[Result]:

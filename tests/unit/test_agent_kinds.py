@@ -25,7 +25,7 @@ from headway.agents.cli import (
     sessions_of,
 )
 from headway.agents.custom import Custom, result_in, setting_of
-from headway.agents.known import KINDS, kind_of
+from headway.agents.known import KINDS
 from headway.errors import BadValueError, StateFileError
 from headway.run.agent_tasks import outset_of
 
@@ -307,15 +307,6 @@ def test_a_result_is_taken_from_where_the_configuration_says(
     result: str, output: bytes, found: str | None
 ) -> None:
     assert result_in(setting_of("h", {"command": "h", "result": result}), output) == found
-
-
-def test_an_agent_of_the_configuration_is_a_kind_like_the_others() -> None:
-    setting = setting_of("hermes", {"command": "hermes"})
-    kind = kind_of("hermes", {"hermes": setting})
-    assert kind is not None
-    assert kind.program == "hermes"
-    assert kind_of("nobody", {"hermes": setting}) is None
-    assert kind_of("codex", {}) is KINDS["codex"]
 
 
 def test_what_is_known_of_a_session_survives_and_what_is_spoilt_is_unknown(tmp_path: Path) -> None:

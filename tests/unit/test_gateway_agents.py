@@ -32,23 +32,13 @@ THREE = {name: Upstream(name, f"https://{name}.example")
          for name in ("anthropic", "openai", "gemini")}  # fmt: skip
 
 
-def program(folder: Path, name: str) -> None:
-    """An agent that is installed."""
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-
-
 def at_home(home: Path, **files: str) -> dict[str, str]:
     """A user's variables, with files at home: `a__b.toml` is `a/b.toml`."""
-    program(home / "bin", "codex")
-    program(home / "bin", "gemini")
     for name, text in files.items():
         path = home / name.replace("__", "/").replace("DOT", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return {"HOME": str(home), "PATH": str(home / "bin")}
+    return {"HOME": str(home), "PATH": "/nowhere"}
 
 
 def homes(folder: Path, environ: dict[str, str], more: dict[str, Upstream] = {}) -> dict[str, str]:  # noqa: B006

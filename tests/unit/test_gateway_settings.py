@@ -32,12 +32,6 @@ def refused(options: GatewayOptions, **environ: str) -> BadValueError:
     return caught.value
 
 
-def test_told_nothing_it_knows_the_three_providers() -> None:
-    assert urls() == DEFAULTS
-    settings = read_settings(GatewayOptions(), {})
-    assert (settings.host, settings.port, settings.wait_s) == ("127.0.0.1", 0, None)
-
-
 def test_the_users_own_addresses_are_the_upstreams() -> None:
     found = urls(
         ANTHROPIC_BASE_URL="https://proxy.example/anthropic/",
@@ -96,11 +90,6 @@ def test_a_circle_is_refused(behind: str) -> None:
                     **{BEHIND_VARIABLE: behind})  # fmt: skip
     assert "circle" in error.message
     assert "unset ANTHROPIC_BASE_URL" in str(error.hint)
-
-
-def test_a_named_upstream_ends_the_circle() -> None:
-    options = GatewayOptions(("anthropic=https://api.anthropic.com",))
-    assert urls(options, ANTHROPIC_BASE_URL=f"{OURS}/anthropic")["anthropic"].endswith(".com")
 
 
 @pytest.mark.parametrize(
@@ -178,12 +167,6 @@ def test_recordings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     refused(GatewayOptions(replay=str(tmp_path / "none")))
     refused(GatewayOptions(record=str(tmp_path / "none" / "new")))
     refused(GatewayOptions(record=str(tmp_path)))
-
-
-def test_only_some_options_need_a_gateway_of_their_own() -> None:
-    assert not GatewayOptions(port="7", host="::1").needs_own
-    assert GatewayOptions(wait="9s").needs_own
-    assert GatewayOptions(("https://x.example",)).needs_own
 
 
 def test_there_are_only_so_many_upstreams() -> None:

@@ -131,15 +131,6 @@ def test_calls_that_are_being_entered_in_the_books_are_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_a_call_that_never_ends_is_not_waited_for() -> None:
-    async def main() -> MeteredUsage:
-        async with Opened().attempt() as (_, seen, key, _payer):
-            key.in_flight = 1
-            return await seen.close()
-
-    assert run_virtual(main()) == MeteredUsage()
-
-
 def test_an_attempt_waits_while_any_of_its_calls_does() -> None:
     async def main() -> None:
         opened = Opened()
@@ -408,34 +399,27 @@ def test_a_command_whose_call_the_budget_refused_has_no_result_of_its_own(
     assert over.value.result.spend_microusd == 500
 
 
-def test_a_command_that_is_stopped_for_the_budget_is_ended() -> None:
+@pytest.mark.parametrize("why", [OverBudgetError("all is spent"), WindowEmptyError(99.0, "empty")])
+def test_a_command_that_the_meter_ends_is_ended_with_what_it_took(
+    why: OverBudgetError | WindowEmptyError,
+) -> None:
     meter = FakeMeter()
 
     async def endless(_: Mapping[str, str]) -> Result:
-        meter.stopped, meter.is_ended = OverBudgetError("all is spent"), True
+        if isinstance(why, OverBudgetError):
+            meter.stopped = why
+        else:
+            meter.empty = why
+        meter.is_ended = True
         meter.stop()
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(OverBudgetError) as over:
+    with pytest.raises((OverBudgetError, WindowEmptyError)) as raised:
         perform(meter, endless)
-    assert over.value.result is not None
-    assert over.value.result.calls == 2
-
-
-def test_a_command_that_is_ended_for_a_usage_window_is_put_back() -> None:
-    meter = FakeMeter()
-
-    async def endless(_: Mapping[str, str]) -> Result:
-        meter.empty, meter.is_ended = WindowEmptyError(99.0, "empty"), True
-        meter.stop()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with pytest.raises(WindowEmptyError) as empty:
-        perform(meter, endless)
-    assert empty.value.result is not None
-    assert empty.value.result.calls == 2
+    assert type(raised.value) is type(why)
+    assert raised.value.result is not None
+    assert raised.value.result.calls == 2
 
 
 def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
@@ -456,13 +440,6 @@ def test_an_attempt_that_somebody_else_cancels_is_cancelled() -> None:
             await task
 
     asyncio.run(main())
-
-
-def test_without_a_meter_nothing_is_told_and_nothing_added() -> None:
-    async def work(told: Mapping[str, str]) -> Result:
-        return Result(repr(dict(told)).encode())
-
-    assert asyncio.run(metered(None, Told().attempt(), work)) == Result(b"{}")
 
 
 def test_a_meter_that_cannot_be_opened_fails_the_attempt() -> None:
