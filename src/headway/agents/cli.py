@@ -61,8 +61,7 @@ class StoredSession:
     replies: int | None = 0
     """Answers of models that are in it; None if unknown."""
     is_cut: bool = False
-    """Whether nothing came after the last of them: what it wanted done was cut off, so that it
-    will be asked for again."""
+    """Whether nothing came after the last of them: what it wanted done was cut off."""
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     """Its own count, where it counts for the whole session."""
@@ -99,10 +98,7 @@ class AgentKind:
 
 
 def bare_model(errand: Errand, provider: str, *beginnings: str) -> str:
-    """A model by the name that its own provider has for it.
-
-    One that the plan names for all its tasks is passed on only if it is this provider's.
-    """
+    """A model by its own provider's name; that of the whole plan only if it is this provider's."""
     prefix, slash, name = errand.model.partition("/")
     if slash and prefix == provider:
         return name
@@ -340,8 +336,7 @@ def empty_home(home: str) -> None:
 
 
 def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
-    """Links to some files of the user's, as far as they are there; their targets are the real
-    ones, since a folder in between may be a throw-away one."""
+    """Links to some of the user's files, to their real paths."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name in names:
         target, link = os.path.realpath(os.path.join(own, name)), os.path.join(folder, name)
@@ -400,9 +395,7 @@ def _sync(folder: str) -> None:
 NAME: Final = "agents.jsonl"
 
 How = Literal["first", "session", "replay", "start", "taken"]
-"""How an attempt began: for the first time; in the session of the one before; from the start, its
-calls answered from a recording as far as they are the same; from the start; or its answer was
-there already."""
+"""How an attempt began. `replay`: recorded calls are answered from the recording."""
 
 WORDS: Final[dict[How, str]] = {
     "first": "began",
@@ -444,15 +437,13 @@ class AgentUsage:
     metered_input_tokens: int = 0
     metered_output_tokens: int = 0
     metered_microusd: int = 0
-    """What the gateway saw of it, and of earlier attempts that did not live to tell: the truth,
-    where it saw anything."""
+    """What the gateway counted, unreported earlier attempts included."""
     replayed: int = 0
     """Calls that were answered from a recording, free of charge."""
     calls_before: int = 0
     """Calls of the attempts before, in the same session or with the same prompt."""
     calls_again: int = 0
-    """Of those, the ones that had to be paid a second time: their answers, or what came of
-    them, were lost. One that was in flight counts as paid."""
+    """Of those, the ones that had to be paid a second time."""
     is_done: bool = True
     number: int = 1
     """Which of the sessions of its home it was."""
@@ -480,7 +471,7 @@ class AgentUsage:
 
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
-    """Add a line. What cannot be written is not worth an attempt."""
+    """Add a line; errors are ignored."""
     data = (json.dumps(asdict(account)) + "\n").encode("utf-8", "replace")
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -73,8 +73,7 @@ def setting_of(name: str, table: Mapping[str, object]) -> AgentSetting:
 
 
 def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple[str, ...]:
-    """A command as words: a list of them, or a text that is lexed as a shell would; and places
-    in them that are filled in later. Raises BadValueError."""
+    """A command as words, from a list or a text, with places to fill in. Raises BadValueError."""
     if isinstance(value, str):
         try:
             words = shlex.split(value)
@@ -120,7 +119,7 @@ class Custom(AgentKind):
         return ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
-        """Where it keeps sessions is its own affair: it is asked to go on, and says so if not."""
+        """Sessions are its own affair: it is started with `resume`, and fails if there is none."""
         del home, environ
         return StoredSession(session, None) if self.setting.resume else None
 

@@ -138,10 +138,7 @@ class Fatal:
         return row[-1] if len(row) >= FATAL_MAX else None
 
     def ended(self, use: Use, outcome: CallOutcome, *, is_last: bool = False) -> None:
-        """A call ended: whether its answer is about all calls like it, and how many were so.
-
-        That no connection was made may pass: it counts in the last attempt of a task only.
-        """
+        """Count a failed call. A missing connection counts in the last attempt of a task only."""
         fault = outcome.fault
         if fault is None or fault.kind == "request":
             self._rows.pop(use, None)

@@ -44,8 +44,7 @@ class MeteredUsage:
     charged_tokens: int = 0
     """Of the tokens, those that a budget was charged with when the attempt was interrupted."""
     paid: int = 0
-    """In a recording: all calls that were answered and paid, also beside the conversation itself.
-    Tokens and money are theirs."""
+    """In a recording: all calls that were answered and paid. Tokens and money are theirs."""
     unpriced: int = 0
     """Calls whose price is unknown."""
 

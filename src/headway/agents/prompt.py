@@ -100,12 +100,8 @@ class Endpoint:
 
 
 def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
-    """Of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`. Any other provider is refused.
-
-    A name without a provider is Anthropic's or OpenAI's if it looks like theirs; where
-    OPENAI_BASE_URL or OPENAI_API_BASE names a server, every other one is that server's. Loops
-    with tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
-    """
+    """The endpoint of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`; a bare name is Anthropic's,
+    OpenAI's or that of the server in OPENAI_BASE_URL."""
     prefix, slash, name = model.partition("/")
     if not slash:
         prefix, name = _bare_provider(model, environment), model

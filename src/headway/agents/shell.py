@@ -137,10 +137,7 @@ class ShimClient:
         return None if self._link is None else self._link.process.pid
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
-        """Execute it; cancelling ends all of its processes first. Raises ShimGoneError.
-
-        `clock` measures its `timeout_s`; without one, all time counts.
-        """
+        """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
         link = await self._open()
         clock = AttemptClock() if clock is None else clock
         self._started += 1
@@ -256,10 +253,7 @@ class _Link(asyncio.Protocol):
 def read_shim_log(
     folder: str, is_wanted: Callable[[bytes, int], bool] | None = None
 ) -> dict[tuple[bytes, int], CommandEnded]:
-    """What ended under the shims of a run, by key and attempt; of two records the later one.
-
-    A line that a power cut has torn is left out: its `ended` was never said.
-    """
+    """The commands that ended, by key and attempt; the later record counts, torn ones do not."""
     found = {}
     for fields in _lines(Path(folder) / LOG_NAME):
         key, attempt = bytes.fromhex(fields[0].decode()), int(fields[1])

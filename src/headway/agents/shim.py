@@ -327,10 +327,8 @@ class ShimServer:
 def guard(table: mmap.mmap) -> None:
     """Fork a process that ends all commands if this one is killed, and itself when this one ends.
 
-    It shares the table of what runs, so that it costs nothing per command. It also holds the
-    socket to headway, which therefore is not closed before the last command has ended.
-    PR_SET_PDEATHSIG would reach only the direct child, and needs a fork of Python per command.
-    """
+    It shares the table of what runs, so that it costs nothing per command.
+    PR_SET_PDEATHSIG would reach only the direct child, and needs a fork of Python per command."""
     wait, hold = os.pipe()
     if os.fork() != 0:
         os.close(wait)

@@ -385,8 +385,7 @@ def _response(data: bytes) -> ModelResponse | None:
 
 
 def _whole(response: ModelResponse) -> ModelResponse:
-    """A reply that can be kept and said again: what was read as JSON can have half of a character
-    in it, or what is no number."""
+    """A reply without half characters and numbers that JSON does not have."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     said = ModelMessagesTypeAdapter.dump_python([response])

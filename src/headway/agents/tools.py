@@ -79,11 +79,9 @@ class LoopTool:
     use: Callable[[Given], Awaitable[str]]
     """What is observed. Raises ToolError; other errors are headway's."""
     is_doubtful: bool = False
-    """Whether to do it twice is not the same as once: it is not done again after an interruption,
-    and the model is told that it may have been done."""
+    """Whether it is not done again after an interruption, and the model is told so."""
     is_live: bool = False
-    """Whether it touches what ends with the attempt: done in every attempt, whatever was observed
-    in an earlier one."""
+    """Whether it is done in every attempt, whatever an earlier one observed."""
 
 
 def taking(**properties: Mapping[str, object]) -> dict[str, object]:
@@ -142,8 +140,7 @@ FOLDERS_DEEP_MAX: Final = 100
 """How far a listing and a search go down: each folder is held open meanwhile."""
 
 GIT: Final = ".git"
-"""Programs execute what is in there: it is not listed, searched or written. Some disks do not
-tell large letters from small ones."""
+"""Programs execute what is in there: it is not listed, searched or written, in any case."""
 
 _BENEATH: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH: Final = {"type": "string", "description": "relative to the folder of the task"}
@@ -187,8 +184,7 @@ class ConfinedFolder:
 
     @contextmanager
     def opened(self, parts: tuple[str, ...], *, makes: bool = False) -> Iterator[int]:
-        """The folder of these names, from ours down: none of them is a link, whoever changes what
-        meanwhile."""
+        """The folder of these names, from ours down, none of which is a link."""
         here = os.open(os.path.realpath(self.folder), _BENEATH)
         try:
             for part in parts:
@@ -228,8 +224,7 @@ class ConfinedFolder:
             raise _said(path, fault) from None
 
     def walk(self, path: str) -> Iterator[tuple[str, bool]]:
-        """Everything below a folder, by names from ours on, sorted; and whether it is a folder.
-        Links are named, and not followed."""
+        """Everything below a folder, sorted, and whether it is a folder; links are not followed."""
         parts = self.resolved(path)
         try:
             with self.opened(parts) as folder:
@@ -488,8 +483,7 @@ def shell_tool(
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[str]:
-    """The variables that are none of a tool's business: keys, and whatever leads to a gateway,
-    whose addresses are keys as well."""
+    """Keys, and variables that lead to a gateway, whose addresses are keys as well."""
     gateway = environment.get(GATEWAY_VARIABLE, "")
     return frozenset(
         name

@@ -121,8 +121,7 @@ class LoopModels:
         max_tokens: int,
         outlay: Outlay,
     ) -> ModelResponse:
-        """One call. Raises AttemptError, OverBudgetError or WindowEmptyError, in which what the
-        attempt took before is not counted."""
+        """One call; earlier usage of the attempt is not in the errors that it raises."""
         model = await self._model(name)
         endpoint = self._agent.endpoint(name)
         path = (self._agent.settings.run, outlay.attempt.name)

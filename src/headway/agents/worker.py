@@ -49,10 +49,7 @@ _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def place_of(function: Callable[..., object], count: int) -> int | None:
-    """Where a function that is given so many arguments has its context; None if it wants none.
-
-    A parameter of this name that takes one of the arguments is just that.
-    """
+    """The place of `ctx` among so many arguments; None if it is no parameter, or taken."""
     bound: set[str] = set()
     while isinstance(function, partial):
         bound |= function.keywords.keys()
@@ -191,8 +188,7 @@ def packed(
     arguments: tuple[object, ...],
     lent: tuple[int, Circumstances] | None = None,
 ) -> bytes:
-    """A call as it is sent, with the place of its context and what that has to know, if it wants
-    one. What cannot be sent raises whatever `pickle` says about it."""
+    """A call as it is sent, with the place and circumstances of its context, if it has one."""
     return pickle.dumps((function, arguments, lent))
 
 

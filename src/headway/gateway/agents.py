@@ -72,7 +72,7 @@ def environment(
     environ: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> dict[str, str]:
-    """What to set on top of `environ`, for programs that start in `folder`."""
+    """The variables to set on top of `environ`, for programs that start in `folder`."""
     environ = os.environ if environ is None else environ
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)
@@ -97,11 +97,7 @@ def write_homes(
     folder: str, urls: Mapping[str, str], upstreams: Mapping[str, Upstream],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:  # fmt: skip
-    """Make throw-away homes in this folder for agents that need one; the variables to set.
-
-    `urls` are those of `base_urls`. Whether an agent is installed is not asked: it may be started
-    by its path, by `npx` or by a script.
-    """
+    """Make throw-away homes for agents that need one; returns the variables to set."""
     environ = os.environ if environ is None else environ
     at = os.path.join(folder, "codex")
     found = codex.write_home(at, urls, environ, has_key=_has_key(upstreams, "openai"))
@@ -132,11 +128,7 @@ _NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 @contextmanager
 def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
-    """A path for the throw-away home of one command; gone with the block.
-
-    `wanted` is the home of a recording. It is taken if it is of this state folder and no other
-    command has it.
-    """
+    """A throw-away home for one command; `wanted`, the home of a recording, if that is free."""
     prepare(place)
     folder, name = os.path.split(wanted)
     is_here = folder == os.path.realpath(_homes(place)) and _NAME.fullmatch(name)
@@ -185,7 +177,7 @@ def command_environment(
 def shared_environment(
     running: RunningGateway, place: Folders, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What to set in a shell, so that whatever it starts finds the gateway that runs."""
+    """The variables of a shell whose programs are to use the running gateway."""
     upstreams = running.behind()
     found = environment(running.url, running.token, upstreams, environ)
     shared = shared_home(place)

@@ -82,7 +82,7 @@ class GatewayDependencies:
     is_draining: bool = False
 
     def drain(self) -> None:
-        """Those who wait are told to come again; those who were sent may end."""
+        """Calls that wait are refused; those that were sent may end."""
         self.is_draining = True
         self.places.clear()
         for admitting in list(self.waiting):
@@ -108,11 +108,7 @@ class IncomingCall:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The flow: whose key, small calls beside large ones, then which conversation.
-
-        Flows are served in turn by their cost, so that a title does not wait behind the large
-        calls of other conversations.
-        """
+        """The flow: key, size class, conversation. A title does not wait behind large calls."""
         whose, session = self.passed.key.path, f"{self.caller.name}:{self.caller.session}"
         size = "small" if self.sketch.size_bytes <= SMALL_BYTES_MAX else "large"
         return (*whose[:1], size, *whose[1:], session)
@@ -283,7 +279,7 @@ class GatewayCall:
             raise
 
     def _sent_away(self, after_s: float | None) -> None:
-        """The client was refused and calls again after this: its task only waits until then."""
+        """The client calls again after this: the clock of its task stops until then."""
         if self._payer is not None and after_s is not None:
             self._payer.rests(min(after_s, hold.RETRY_AFTER_S_MAX))
 
@@ -401,7 +397,7 @@ def _is_unused(outcome: CallOutcome | None) -> bool:
 
 
 def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:
-    """A call that would be answered as those before it were: with the same status, where known."""
+    """The answer to a call that would fail as those before it did."""
     found = re.match(r"HTTP (\d{3})", fault.detail)
     status = int(found[1]) if found is not None else 402
     model, url = wanted.sketch.model, wanted.upstream.url
@@ -433,7 +429,7 @@ async def in_line(
 
 
 async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
-    """Ask for the permit. Whoever pays hears soon that it waits for an empty usage window."""
+    """Ask for the permit. An empty usage window is reported to the payer soon."""
     call, left_s = exchange.call, exchange.left_s()
     if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
         try:

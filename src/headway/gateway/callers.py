@@ -22,8 +22,7 @@ from headway.gateway.values import Caller, Pairs
 
 SESSION_CHARACTERS_MAX: Final = 80
 VERSION_CHARACTERS_MAX: Final = 24
-"""The sessions that we saw have 30 to 36 characters, the versions 5 to 8. Both name flows and
-lines of books."""
+"""Sessions have 30 to 36 characters, versions 5 to 8. Both are labels of flows and counters."""
 
 AGENT_BYTES_MAX: Final = 256
 """As much of a User-Agent as is looked at: the program comes first."""
@@ -116,7 +115,7 @@ _UNPRINTABLE: Final = re.compile(r"[^!-~]+")
 
 
 def caller_of(headers: Pairs) -> Caller:
-    """Who sends a request with these headers."""
+    """The program that sends a request with these headers."""
     said: dict[bytes, bytes] = {}
     for name, value in headers:
         said.setdefault(name.lower(), value.strip())
@@ -176,5 +175,5 @@ def _session(said: dict[bytes, bytes]) -> str:
 
 
 def _clean(value: bytes) -> str:
-    """What a stranger sent, as it can be shown: printable, without spaces."""
+    """Printable characters only, without spaces."""
     return _UNPRINTABLE.sub("", value.decode("ascii", "ignore"))

@@ -27,11 +27,8 @@ CHATGPT: Final = Upstream("codex-chatgpt", "https://chatgpt.com/backend-api/code
 
 
 def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Upstream]:
-    """The providers that the user's Codex calls, besides OpenAI with a key.
-
-    Codex does not follow the variables with OpenAI's address, and its key is for OpenAI; unless
-    `is_named`: the user says where OpenAI is.
-    """
+    """The providers that Codex calls besides OpenAI. It does not follow the variables with OpenAI's
+    address; `is_named`: the user says where OpenAI is."""
     config = _config(environ) or {}
     own = config.get("openai_base_url")
     openai = tuple(found_at(OPENAI, own, environ)) if isinstance(own, str) else ()
@@ -49,10 +46,7 @@ def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Upstre
 def write_home(
     folder: str, urls: Mapping[str, str], environ: Mapping[str, str], *, has_key: bool = False
 ) -> dict[str, str]:
-    """Make a home whose calls go to the gateway's addresses; the variable that leads to it.
-
-    `has_key`: the gateway adds OpenAI's key, so that no login is needed.
-    """
+    """Make a home whose calls go to the gateway; `has_key`: the gateway adds OpenAI's key."""
     own = _home(environ)
     config = _config(environ)
     text = None

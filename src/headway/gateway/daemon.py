@@ -108,7 +108,7 @@ def claimed(place: Folders) -> Iterator[None]:
 
 
 def publish(place: Folders, running: RunningGateway) -> None:
-    """Tell others of this user where the gateway is. Only within `claimed`."""
+    """Write where the gateway is, for other processes of this user. Only within `claimed`."""
     _write(state_path(place), json.dumps({**asdict(running), "adds_key": list(running.adds_key)}))
 
 
@@ -149,7 +149,7 @@ def kept_token(place: Folders) -> str:
 
 
 def end_now(running: RunningGateway) -> None:
-    """The first of two signals: the second one, of another kind, cannot be mistaken for it."""
+    """The first of two signals; the second is of another kind."""
     with suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGINT)
 
@@ -167,10 +167,7 @@ def stop(place: Folders, running: RunningGateway, within_s: float) -> bool:
 
 
 def page(base_url: str, name: str) -> bytes | None:
-    """One of a gateway's own pages, by its URL with the token; `None` if nobody answers.
-
-    No proxy is asked: it is on this machine.
-    """
+    """One of a gateway's own pages, without a proxy; `None` if it does not answer."""
     at = urlsplit(base_url)
     if at.scheme != "http" or not at.hostname:
         return None
@@ -187,10 +184,8 @@ def page(base_url: str, name: str) -> bytes | None:
 
 
 def detach(place: Folders) -> int | None:
-    """Split in two: the one that goes on alone gets the end of a pipe to tell that it is ready.
-
-    The other one waits for that: it gets `None` when the gateway listens, or raises what was told.
-    """
+    """Fork. The child gets a pipe to report that it listens; the parent waits for the report, and
+    gets `None` or raises the reported error."""
     prepare(place)
     running = find(place)
     if running is not None:
@@ -240,7 +235,7 @@ def _await_ready(place: Folders, reader: int) -> None:
 
 
 def _redirect(path: str) -> None:
-    """What is printed goes to the log; nobody is at the terminal."""
+    """Standard output and errors go to the log."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         if os.path.exists(path) and os.path.getsize(path) > LOG_BYTES_MAX:
@@ -271,7 +266,7 @@ def _locks(handle: int, how: int) -> bool:
 
 
 def _read(path: str) -> RunningGateway | None:
-    """What the gateway told; `None` in the moment before it has."""
+    """The file of the gateway; `None` in the moment before it is written."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.loads(file.read(FILE_BYTES_MAX))
@@ -289,7 +284,7 @@ def _read(path: str) -> RunningGateway | None:
 
 
 def _write(path: str, text: str) -> None:
-    """All of it or nothing, and for nobody else to read."""
+    """Atomically, and readable by the user only."""
     half = f"{path}.{os.getpid()}"
     try:
         with suppress(FileNotFoundError):

@@ -49,8 +49,7 @@ class Keyring:
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._keys: dict[bytes, GatewayKey] = {}
-        """By a digest that nobody else can compute: how long a search in it takes tells nothing
-        about the tokens."""
+        """By a keyed digest: the time of a lookup reveals nothing about the tokens."""
         self._secret = token_bytes(TOKEN_BYTES)
 
     def __iter__(self) -> Iterator[GatewayKey]:
@@ -123,8 +122,7 @@ _HOPS: Final = frozenset(
 """Headers that are for the next hop only (RFC 9110, 7.6.1)."""
 
 _OURS: Final = frozenset({b"host", b"content-length", b"expect"})
-"""Headers of a request that whoever sends it on writes anew. The body is already here, so that
-nobody is asked to wait for it."""
+"""Headers of a request that are written anew upstream; the body is already here."""
 
 _OVERRIDES: Final = (
     b"x-http-method", b"x-http-method-override", b"x-method-override",
@@ -175,10 +173,7 @@ def hosts_of(port: int) -> frozenset[str]:
 def examine(
     head: Head, keys: Keyring, upstreams: Mapping[str, Upstream], own_hosts: frozenset[str]
 ) -> Passed | Turned:
-    """Let a request in, or say why not: first the browser's tricks, then the token, then the rest.
-
-    Until the token is known to be right, an answer tells nothing about the gateway.
-    """
+    """Let a request in, or refuse it. Without the right token nothing is revealed."""
     named = _by_name(head.headers)
     turned = _malformed(head, named) or _browser(named, own_hosts)
     if turned:
@@ -277,10 +272,7 @@ def _understood(accepted: bytes) -> bytes:
 
 
 def homeward(headers: Pairs) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer as they are sent to the client; its length only if it still holds.
-
-    An upstream's mistake is not the client's: what is not one line of text is left out.
-    """
+    """The headers of an answer for the client; what is not one line of text is left out."""
     dropped = _hops(headers)
     if values_of(headers, b"transfer-encoding"):
         dropped |= {b"content-length"}

@@ -31,10 +31,7 @@ FILES: Final = ("opencode.json", "opencode.jsonc", "config.json")
 
 
 def found(environ: Mapping[str, str], folder: str, is_named: bool = False) -> Iterator[Upstream]:
-    """The providers with addresses of their own that opencode has in this folder.
-
-    `is_named`: the user says where OpenAI is. Otherwise opencode follows `OPENAI_BASE_URL` only.
-    """
+    """The providers with addresses of their own; `is_named`: the user says where OpenAI is."""
     if not is_named and not environ.get("OPENAI_BASE_URL", "").strip():
         yield from openai_itself("opencode-openai", environ, "OPENAI_API_BASE")
     for name, provider in _configured(environ, folder).items():

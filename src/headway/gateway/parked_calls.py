@@ -48,7 +48,7 @@ class ParkedCalls:
         admitting.add_done_callback(lambda done: self._drop(name, done))
 
     def take(self, name: bytes) -> Admitting | None:
-        """The same was asked again: its place, if there is one."""
+        """The place of the same call, sent again, if there is one."""
         admitting, timer = self._kept.get(name, (None, None))
         # What was granted a moment ago is being given back already.
         if admitting is None or timer is None or admitting.done():
@@ -75,10 +75,7 @@ class ParkedCalls:
 
 
 def name_of(passed: Passed, session: str, body: bytes) -> bytes:
-    """The same for the same call of the same conversation, and for nothing else.
-
-    Codex changes the order of some members from one sending to the next: it means the same.
-    """
+    """A digest of a call. Codex changes the order of members when it sends a call again."""
     digest = blake2b(digest_size=16)
     for part in (passed.key.token, session, passed.upstream.name if passed.upstream else "",
                  passed.path):  # fmt: skip

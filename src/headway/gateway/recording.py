@@ -116,8 +116,7 @@ BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much is written and synced at once, so that the first of it need not wait for long."""
 
 KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-id")
-"""Headers of a reply that are recorded: how to read it, and what the provider calls it. Cookies
-and whose account it was are nobody's business later, and limits are other ones by then."""
+"""Headers of a reply that are recorded; not cookies, accounts and limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +152,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def begin(self, asked: CanonicalCall) -> Recording:
-        """A call came. To be called before it waits: which calls a client has in flight together
-        decides how they may be replayed."""
+        """A call came. To be called before it waits: calls in flight together form a round."""
         self._calls += 1
         self.put(
             "begun", self._calls, {one.name: getattr(asked, one.name) for one in fields(asked)}

@@ -50,8 +50,7 @@ LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 """Base64 makes four bytes of three, and what cannot be packed becomes a little longer."""
 
 CUT_OFF: Final = "there was no whole answer"
-"""Why a call was dropped whose client left, or whose gateway was stopped. It may have been paid;
-one that was refused was not."""
+"""A call was dropped whose client left, or whose gateway was stopped. It may have been paid."""
 
 NOT_SENT: Final = "it was not sent"
 """Why a call was dropped whose client left while it waited for its permit: nothing was paid."""
@@ -267,7 +266,7 @@ class ReplayPosition:
         return min(fitting, key=_reluctance, default=None)
 
     def go(self, call: RecordedCall) -> None:
-        """It came. One without a reply took nobody any further."""
+        """It came; one without a reply does not advance its line."""
         self.passed.add(call)
         if call.lines:
             self.rounds[call.kind] = max(self.rounds.get(call.kind, 0), call.round)
@@ -277,8 +276,7 @@ class Tape:
     """One recording, as it was when it was opened. Bodies are read when they are asked for."""
 
     def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
-        """Raises StateFileError if there is no recording, or a damaged one. `on_end` is given the
-        first `ENDINGS_MAX` reasons why streams ended, each before its call is sent."""
+        """Raises StateFileError; `on_end` gets the first `ENDINGS_MAX` reasons of ended streams."""
         self.path = path
         self._on_end = on_end
         self._fd = private_file(path, os.O_RDONLY)

@@ -84,10 +84,7 @@ def ping_bytes(wire: WireName, caller: Caller, is_stream: bool = True) -> bytes:
 
 
 def stream_headers(wire: WireName, path: str, is_stream: bool) -> dict[str, str]:
-    """The headers of an answer that begins before it is there, as its provider would send them.
-
-    A stream of Gemini that is not asked for as events is one long JSON array.
-    """
+    """The headers of an answer that begins early; without `alt=sse` Gemini sends JSON."""
     if not is_stream or (wire == "gemini" and "alt=sse" not in path):
         return {"content-type": "application/json; charset=UTF-8"}
     charset = "" if wire == "gemini" else "; charset=utf-8"
@@ -108,10 +105,7 @@ def retry_after(seconds: float) -> str:
 
 
 def failure_bytes(wire: WireName, status: int, body: bytes, caller: Caller | None = None) -> bytes:
-    """The end of a stream that has begun, when its answer is an error response.
-
-    A whole answer that has begun has no such end: its connection is cut.
-    """
+    """The end of a stream that has begun, when its answer is an error response."""
     if wire == "openai-responses":
         return _responses_failed(status, body)
     told = write.error_event(wire, status, body)
@@ -271,10 +265,7 @@ TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
 
 
 class ClientReply:
-    """The response to one call, from the first sign of life to the last byte.
-
-    A client is left in silence while that is safe; then a response is begun, and kept alive.
-    """
+    """The response to one call: silence while that is safe, signs of life, then the answer."""
 
     __slots__ = (
         "_beat", "_caller", "_headers", "_inflater", "_is_stream", "_keeping", "_lock", "_request",
@@ -340,10 +331,7 @@ class ClientReply:
                         await response.write(self._beat)
 
     async def open(self, answer: aiohttp.ClientResponse, head: bytes) -> web.StreamResponse | None:
-        """Begin to hand an answer on; `head` is what was read of it.
-
-        Returns the response if nothing may follow: it had begun, and the answer is an error.
-        """
+        """Begin an answer whose `head` was read. Returns the response if nothing may follow."""
         self.status = answer.status
         await self._stop_beats()
         if self._response is not None:
@@ -370,7 +358,7 @@ class ClientReply:
                 await self._send(piece)
 
     def closed(self) -> web.StreamResponse:
-        """That was all of it, unless some of it could not be read."""
+        """The end of the answer, unless some of it could not be decompressed."""
         if self._inflater is not None and self._inflater.state != "reading":
             return self.cut()
         return self._begun()
@@ -389,10 +377,7 @@ class ClientReply:
         return await self.tell(turned.status, headers, body)
 
     async def fail(self, status: int, body: bytes, data: bytes = b"") -> web.StreamResponse:
-        """End a response that has begun with an error; a whole one can only be cut.
-
-        `data` would have been next: what completes an event that is under way is sent before.
-        """
+        """End a response with an error, after the event under way, which `data` may complete."""
         pieces = [data] if self._inflater is None else self._inflater.feed(data)
         rest = rest_of_event(self._tail, b"".join(pieces))
         if not self._is_stream or rest is None:

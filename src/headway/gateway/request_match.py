@@ -195,11 +195,7 @@ def canonical_call(
     headers: Pairs,
     body: bytes,
 ) -> CanonicalCall:
-    """The form of a call. It takes about as long as reading its body as JSON.
-
-    `key` is the name of the key, `path` is below the upstream's URL with its query, `body` is not
-    compressed.
-    """
+    """The form of a call: `key` is the key's name, `body` is not compressed."""
     path = without_secrets(path)
     named = {"form": FORM, "caller": caller.name, "upstream": upstream, "wire": wire, "path": path}
     parts = [(name, _bytes(value)) for name, value in named.items()]
@@ -223,8 +219,7 @@ def mask_of(caller: str, version: str) -> Mask | None:
 
 
 def unmeasured(caller: str, version: str) -> str:
-    """Why calls of this client may not be found in a recording of the same calls; empty if its
-    replays were measured."""
+    """Why replays of this client may fail; empty if they were measured."""
     measured = next((mask.measured for mask in MASKS if mask.caller == caller), None)
     if measured is not None and version in measured:
         return ""
@@ -330,10 +325,7 @@ def _fits(item: object, which: str) -> bool:
 
 
 def _plain(body: bytes) -> Fields | None:
-    """A body that can be told from every other one by its values alone; else nothing.
-
-    Where a member comes twice, readers differ on which one counts.
-    """
+    """A body that is determined by its values; nothing where a member comes twice."""
     try:
         value: object = json.loads(
             body.decode(),

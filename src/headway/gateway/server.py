@@ -152,10 +152,7 @@ class Gateway:
         self._relay.listens_at(self.port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
-        """Take no more calls, let those that were sent end, ask those that wait to come again.
-
-        May be called again: one that is cancelled while calls end, then one that cuts them off.
-        """
+        """Take no more calls, let those sent end, refuse those that wait. May be called again."""
         self._means.drain()
         if self._runner is not None:
             for site in list(self._runner.sites):
@@ -177,8 +174,7 @@ class Gateway:
             self._own.close()
 
     def rewind(self) -> None:
-        """Answer from now on also what was recorded since it began. From any thread; calls that
-        are being answered from the recording right now are sent on."""
+        """Answer from now on also what was recorded since it began. From any thread."""
         if self._settings.record is not None:
             self._tapes += [] if self._means.tape is None else [self._means.tape]
             self._means.tape = Tape(self._settings.record)

@@ -190,8 +190,7 @@ def without_version(url: str) -> str:
 
 
 def upstream_at(name: str, address: str, key: str = "") -> Upstream:
-    """The provider that clients call at this address. Only `/v1` is taken off OpenAI's: its SDKs
-    add no version, so what they have is all of it."""
+    """The provider at an address. Only `/v1` is taken off OpenAI's: its SDKs add no version."""
     if name != "openai":
         return Upstream(name, without_version(address) if name in DEFAULTS else address, key)
     url = address.removesuffix("/v1")

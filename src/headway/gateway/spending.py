@@ -7,13 +7,6 @@ Laws:
 
 This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
 one step of a stream, and by how much its input was underestimated.
-
-    price = await prices.of(model)                       # raises BudgetReachedError
-    spending = Spending(key.payer, price)
-    cost = spending.before(expected_input, expected_output)
-    await key.payer.reserve(cost.microusd, cost.tokens)  # raises OverBudgetError
-    cost = spending.grew(output_tokens)                  # None as long as enough is set aside
-    microusd = spending.cost(tally)                      # once, when the call is over
 """
 
 from __future__ import annotations
@@ -38,10 +31,7 @@ and its client gets nothing: less than the timeout of the least patient client."
 
 
 class Pocket:
-    """What one attempt has set aside of its run's budget, for all calls of its command.
-
-    Used within the run's event loop.
-    """
+    """What one attempt has set aside of its run's budget, for all calls of its command."""
 
     __slots__ = ("_ask", "_asking", "_attempt", "_held", "_is_closed", "_tell_over", "_wanted",
                  "over")  # fmt: skip
@@ -187,10 +177,7 @@ class Spending:
         return self._more()
 
     def cost(self, tally: Tally) -> int | None:
-        """The call is over: what it cost, in micro-dollars, where its price is known.
-
-        What was set aside is free again.
-        """
+        """The call is over: its cost in micro-dollars, if known. What was set aside is free."""
         read = tally.input_tokens + tally.cache_read_tokens
         price = self._price_at(ceil(read))
         is_priced = price is not None or not (read or tally.output_tokens)

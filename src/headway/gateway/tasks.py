@@ -179,10 +179,7 @@ class TaskGateway:
         prices: Prices | None = None,
         admission: Port | None = None,
     ) -> None:
-        """Commands run in `folder`; their throw-away homes are made in `run_folder`.
-
-        `admission` admits calls; `None` is the process's own port.
-        """
+        """Commands run in `folder`; their homes are made in `run_folder`."""
         self._run = run
         self._folder = folder
         self._homes = os.path.join(run_folder, "homes")
@@ -212,10 +209,7 @@ class TaskGateway:
         self._must_be_priced = must_be_priced
 
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> _Metered:
-        """A key for an attempt, and the environment of its command.
-
-        Its home has the same path in every attempt of its task: agents tell it to the model.
-        """
+        """A key for an attempt. Its home has one path in all attempts: agents tell it to the model."""
         if self._listening is None:
             self._listen()
         home = os.path.join(self._homes, str(attempt.task))
@@ -235,10 +229,7 @@ class TaskGateway:
         return opened
 
     def record(self, path: str) -> None:
-        """Record calls, and answer from what an interrupted process has recorded.
-
-        A recording that is spoilt is put aside: it is only worth what its calls cost.
-        """
+        """Record calls, and answer from an earlier recording. One that is spoilt is put aside."""
         try:
             self._before = recorded_in(path)
         except StateFileError:
@@ -324,10 +315,7 @@ class TaskGateway:
 def task_gateway(
     run: str, folder: str, run_folder: str, environ: Mapping[str, str]
 ) -> TaskGateway | None:
-    """A gateway for the commands of a run, unless this environment leads to one.
-
-    Raises BadValueError when a provider's address in the environment is invalid.
-    """
+    """A gateway for a run's commands, unless the environment leads to one. Raises BadValueError."""
     if environ.get(GATEWAY_VARIABLE):
         return None
     if any(leads_to_gateway(environ.get(name, ""), environ) for name in VARIABLES.values()):

@@ -86,8 +86,7 @@ class Sender:
             await session.close()
 
     def _proxy(self, url: URL) -> URL | None:
-        """The proxy to a provider, looked for once. The library's own way asks the environment,
-        and the user's .netrc for a password that is nobody's business here, with every call."""
+        """The proxy to a provider, looked up once, and never the user's .netrc."""
         origin = url.origin()
         if origin not in self._proxies:
             self._proxies[origin] = _proxy_to(origin)
@@ -109,8 +108,7 @@ class Sender:
 
 
 def _proxy_to(origin: URL) -> URL | None:
-    """What the environment says, as other clients understand it. Raises InvalidURL, which does not
-    quote it: it may have a password in it."""
+    """The proxy of the environment. Raises InvalidURL, without quoting a password."""
     found, host = getproxies().get(origin.scheme), origin.raw_host or ""
     name = f"[{host}]" if ":" in host else host
     if not found or any(map(proxy_bypass, (host, name, f"{name}:{origin.port}"))):
