@@ -23,7 +23,6 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction, signature
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Final, Literal
 
 from headway.agents.worker import (
@@ -68,12 +67,7 @@ class FunctionAgent:
     async def __aenter__(self) -> FunctionAgent:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def perform(

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import ceil
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -101,12 +100,7 @@ class LoopModels:
     async def __aenter__(self) -> LoopModels:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

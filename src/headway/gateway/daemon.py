@@ -79,10 +79,6 @@ def lock_path(place: Folders) -> str:
     return os.path.join(place.runtime, "gateway.lock")
 
 
-def token_path(place: Folders) -> str:
-    return os.path.join(place.state, "gateway.token")
-
-
 def log_path(place: Folders) -> str:
     return os.path.join(place.state, "gateway.log")
 
@@ -91,7 +87,10 @@ def log_path(place: Folders) -> str:
 def claimed(place: Folders) -> Iterator[None]:
     """Be the one gateway for as long as the block lasts; `GatewayError` if there is one."""
     prepare(place)
-    handle = _open_lock(place)
+    try:
+        handle = os.open(lock_path(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise _unusable(lock_path(place), fault) from None
     try:
         until_s = time.monotonic() + LOCK_S_MAX
         while not _locks(handle, fcntl.LOCK_EX):
@@ -129,7 +128,7 @@ def find(place: Folders) -> RunningGateway | None:
 
 def kept_token(place: Folders) -> str:
     """The token of this user's gateway: the same at every start. Only within `claimed`."""
-    path = token_path(place)
+    path = os.path.join(place.state, "gateway.token")
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(handle, encoding="ascii", errors="replace") as file:
@@ -248,13 +247,6 @@ def _redirect(path: str) -> None:
     os.dup2(handle, 2)
     os.close(nothing)
     os.close(handle)
-
-
-def _open_lock(place: Folders) -> int:
-    try:
-        return os.open(lock_path(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise _unusable(lock_path(place), fault) from None
 
 
 def _locks(handle: int, how: int) -> bool:

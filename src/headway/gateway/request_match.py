@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import unquote
 
@@ -255,48 +256,34 @@ def _body_parts(mask: Mask | None, body: bytes) -> Iterator[tuple[str, bytes]]:
     if mask is None or fields is None:
         yield "body", body
         return
-    masked = _Masked(fields)
-    for member in mask.unordered:
-        masked.sort(member)
-    for rule in mask.rules:
-        masked.apply(rule)
-    yield "masked", "\n".join([".".join(map(str, mask.since)), *masked.places]).encode()
+    places = _masked(fields, mask)
+    yield "masked", "\n".join([".".join(map(str, mask.since)), *places]).encode()
     for field, content in fields.items():
         yield f"body.{field}", json.dumps(content).encode()
 
 
-class _Masked:
-    """A body to which rules are applied, in place."""
-
-    __slots__ = ("_fields", "_ids", "places")
-
-    def __init__(self, fields: Fields) -> None:
-        self._fields = fields
-        self._ids: dict[str, int] = {}
-        self.places: list[str] = []
-
-    def sort(self, name: str) -> None:
-        """Put the members of an object in the order of their names."""
-        members = self._fields.get(name)
+def _masked(fields: Fields, mask: Mask) -> list[str]:
+    """Apply a mask to a body, in place; returns the places that were masked."""
+    for name in mask.unordered:
+        members = fields.get(name)
         if isinstance(members, dict):
-            self._fields[name] = dict(sorted(members.items()))
-
-    def apply(self, rule: MaskRule) -> None:
-        """Mask what a rule finds."""
-        shape = re.compile(rule.shape)
-        for owner, name, place in _found(self._fields, rule.path.split("."), ""):
+            fields[name] = dict(sorted(members.items()))
+    ids: dict[str, int] = {}
+    places: list[str] = []
+    for rule in mask.rules:
+        shape, word = re.compile(rule.shape), partial(_word, rule.kind, ids)
+        for owner, name, place in _found(fields, rule.path.split("."), ""):
             text = owner[name]
             if not isinstance(text, str) or not text.startswith(rule.begins):
                 continue
-            masked, count = shape.subn(lambda match: self._word(rule.kind, match[0]), text)
+            owner[name], count = shape.subn(word, text)
             if count:
-                owner[name] = masked
-                self.places.append(f"{place} {rule.kind} {count}")
+                places.append(f"{place} {rule.kind} {count}")
+    return places
 
-    def _word(self, kind: Kind, value: str) -> str:
-        if kind != "id":
-            return f"<{kind}>"
-        return f"<id {self._ids.setdefault(value, len(self._ids) + 1)}>"
+
+def _word(kind: Kind, ids: dict[str, int], match: re.Match[str]) -> str:
+    return f"<{kind}>" if kind != "id" else f"<id {ids.setdefault(match[0], len(ids) + 1)}>"
 
 
 def _found(value: object, steps: list[str], at: str) -> Iterator[tuple[Fields, str, str]]:

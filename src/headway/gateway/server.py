@@ -182,10 +182,8 @@ class Gateway:
     @property
     def notices(self) -> list[str]:
         """What was found at the ends of the recordings, for people to read."""
-        recorder, tape = self._means.recorder, self._means.tape
-        found = [] if recorder is None else [recorder.notice]
-        found += [] if tape is None else [tape.notice]
-        return [notice for notice in found if notice]
+        found = (self._means.recorder, self._means.tape)
+        return [one.notice for one in found if one is not None and one.notice]
 
     def _not_recorded(self, why: str) -> None:
         _LOG.warning("nothing more is recorded to %s: %s", self._settings.record, why)

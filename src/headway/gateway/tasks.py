@@ -209,7 +209,7 @@ class TaskGateway:
         self._must_be_priced = must_be_priced
 
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> _Metered:
-        """A key for an attempt. Its home has one path in all attempts: agents tell it to the model."""
+        """A key for an attempt. Its home has one path in all attempts: agents tell models of it."""
         if self._listening is None:
             self._listen()
         home = os.path.join(self._homes, str(attempt.task))
