@@ -193,18 +193,6 @@ def test_what_one_call_spares_is_there_for_the_next(tmp_path: Path) -> None:
     assert again.cause == (0, "")
 
 
-def test_a_call_without_a_price_is_not_made_where_money_is_counted(tmp_path: Path) -> None:
-    tasks = f"  ask: {{run: '{CALLER} tokens-100 300'}}\n"
-    with serving(SPEC) as url:
-        done = perform(tmp_path, url, tasks, PlanBudget(microusd=10**9), price=None)
-        assert arrivals(url) == []
-        assert done.cause == (1, "")
-        assert "nobody knows what a call to `tokens-100` costs" in done.rows["ask"].fault
-        free = perform(tmp_path, url, tasks, PlanBudget(tokens=10**9), price=None)
-    assert free.cause == (0, "")
-    assert free.rows["ask"].ending.output_tokens == 100
-
-
 def test_what_verifies_an_answer_may_ask_a_model_itself(tmp_path: Path) -> None:
     tasks = f"""\
   ask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
@@ -14,12 +13,9 @@ from typing import Any
 import pytest
 
 from headway.agents import toolloop as tools_memory
-from headway.agents.prompt import PromptAgent
-from headway.agents.shell import ShimClient
-from headway.agents.toolloop import IN_DOUBT, LoopDependencies, perform_loop
+from headway.agents.toolloop import IN_DOUBT
 from headway.agents.tools import FileTools
 from headway.agents.tools_mcp import McpServer
-from headway.agents.tools_models import LoopModels
 from headway.base.folders import Folders
 from headway.base.values import Limit
 from headway.client.admission import Admission, dial_own
@@ -28,7 +24,7 @@ from headway.sim.account import Terms, UsageWindow
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.work import AttemptError, OverBudgetError, WindowEmptyError
+from headway.work import AttemptError, WindowEmptyError
 from tests.integration.loop_scene import WIRES, Scene
 from tests.unit.attempts import Told
 
@@ -121,31 +117,6 @@ def test_wherever_a_loop_is_interrupted_it_goes_on_and_pays_nothing_twice(
     # Nor is anything else asked than the first time, but for what is in doubt.
     asked = [arrival["body"] for arrival in arrivals_of(scene)]
     assert len([body for body in asked if body not in bodies]) == 2 + 1
-
-
-def test_a_call_that_the_budget_has_no_room_for_is_not_made(scene: Scene) -> None:
-    told = Told(reservations_max=2)
-    with pytest.raises(OverBudgetError) as caught:
-        scene.perform(scene.call("Run `echo 1`, `echo 2` and `echo 3`."), told)
-    assert caught.value.result is not None
-    assert caught.value.result.calls == scene.account()["calls"] == 2
-    assert caught.value.result.spend_microusd > 0
-    with pytest.raises(OverBudgetError) as caught:
-        scene.perform(scene.call("Run `echo 1`."), Told(reservations_max=0))
-    assert (caught.value.result, scene.account()["calls"]) == (None, 2)
-
-
-def test_a_model_without_a_price_is_not_asked_where_money_counts(scene: Scene) -> None:
-    unknown = replace(scene.settings(), must_be_priced=True, prices=lambda _, __: None)
-
-    async def main() -> None:
-        async with PromptAgent(unknown) as agent, LoopModels(agent) as models:
-            means = LoopDependencies(models, lambda: ShimClient(str(scene.folder)))
-            await perform_loop(scene.call("x"), Told().attempt(), means)
-
-    with pytest.raises(AttemptError, match="nobody knows what a call to `agent` can cost"):
-        asyncio.run(main())
-    assert account_of(scene.key) not in truth_of(scene.url)["accounts"]
 
 
 def test_without_the_library_it_is_said_how_to_get_it(

@@ -13,13 +13,9 @@ from pathlib import Path
 import pytest
 
 from headway.agents.cli import (
-    AgentUsage,
     Errand,
     Session,
-    accounts_of,
-    add_account,
     empty_home,
-    paid_twice,
     read_session,
     save_session,
     sessions_of,
@@ -366,17 +362,3 @@ def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Pa
     assert how(journalled=1) == ("start", 2)
     save_session(home, replace(ASKED, is_over=True))
     assert how() == ("start", 2)
-
-
-def test_accounts_are_added_and_summed(tmp_path: Path) -> None:
-    one = AgentUsage("a", "00", 1, "claude", "first", "s", 2, {"Bash": 1}, 10, 5, 7)
-    again = replace(one, attempt=2, how="session", calls_before=4, calls_again=1)
-    for account in (one, again):
-        add_account(str(tmp_path), account)
-    with (tmp_path / "agents.jsonl").open("a") as file:
-        file.write('{"task": "a"}\ntorn {')
-    assert list(accounts_of(str(tmp_path))) == [one, again]
-    assert again.words == "a went on in its own session (claude): 1 of 4 calls paid twice"
-    assert paid_twice([one]) == ""
-    assert paid_twice([one, again, again]).startswith("calls paid twice: 2 of 8")
-    add_account(str(tmp_path / "nowhere"), one)

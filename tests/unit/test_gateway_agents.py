@@ -178,36 +178,6 @@ def test_codex_keeps_to_openai_whatever_other_clients_do(tmp_path: Path, variabl
     assert "codex-openai" not in whole_settings(named, environ, str(tmp_path)).upstreams
 
 
-def test_opencode_does_not_follow_the_address_of_litellm(tmp_path: Path) -> None:
-    environ = {
-        **at_home(tmp_path),
-        "OPENAI_API_KEY": "k",
-        "OPENAI_API_BASE": "https://o.example/v1",
-    }
-    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
-    assert opencode(environ, tmp_path, upstreams) == {
-        "provider": {"openai": {"options": {"baseURL": f"{URL}/{TOKEN}/opencode-openai"}}}
-    }
-    assert upstreams["opencode-openai"].url == "https://api.openai.com/v1"
-
-
-def test_each_variable_keeps_its_own_address(tmp_path: Path) -> None:
-    environ = {
-        "OPENAI_API_BASE": "https://a.example/api/v1", "OPENAI_HOST": "https://b.example",
-        "ANTHROPIC_API_BASE": "https://c.example",
-    }  # fmt: skip
-    upstreams = dict(whole_settings(GatewayOptions(), environ, str(tmp_path)).upstreams)
-    told = environment(URL, TOKEN, upstreams, environ, str(tmp_path))
-    behind = {name: upstreams[told[name].split("/")[4]].url for name in
-              (*environ, "ANTHROPIC_HOST", "ANTHROPIC_BASE_URL")}  # fmt: skip
-    anthropic = "https://api.anthropic.com"
-    assert behind == {**environ, "ANTHROPIC_HOST": anthropic, "ANTHROPIC_BASE_URL": anthropic}
-    inside = dict(whole_settings(GatewayOptions(), told, str(tmp_path)).upstreams)
-    # opencode has no provider here, so that nothing leads to its address of OpenAI.
-    del upstreams["opencode-openai"]
-    assert inside == upstreams
-
-
 def test_gemini_cli_is_told_that_it_has_a_key(tmp_path: Path) -> None:
     text = '{"ui": {"theme": "x"}, // mine\n "security": {"auth": {"more": 1},},}'
     environ = at_home(tmp_path, DOTgemini__settingsDOTjson=text, DOTgemini__history="h")

@@ -28,7 +28,6 @@ from headway.gateway import reply as hold
 from headway.gateway.callers import caller_of
 from headway.gateway.values import Caller, Turned
 from headway.pacing.headers import Dialect
-from headway.pacing.queue import FairQueue
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
 from headway.wire.values import Answer, WireName
@@ -380,16 +379,3 @@ def test_the_sdk_sends_a_call_again_that_waited_for_too_long() -> None:
 def test_nobody_is_told_to_come_again_later_than_in_a_minute(seconds: float) -> None:
     assert 1 <= int(hold.retry_after(seconds)) <= 60
     assert [hold.retry_after(one) for one in (0.0, 1.2, 59.1, 1e9)] == ["1", "2", "60", "60"]
-
-
-def test_a_small_call_waits_for_one_large_call_of_its_key_and_not_for_all() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for session in ("a", "b", "c"):
-        queue.push(("key", "large", session), (), 10.0, f"large {session}")
-    queue.pop()
-    queue.push(("key", "small", "c"), (), 0.2, "title c")
-    queue.push(("key", "small", "d"), (), 0.2, "title d")
-    order = [queue.pop() for _ in range(4)]
-
-    assert order.index("title c") <= 1
-    assert order.index("title d") <= 2

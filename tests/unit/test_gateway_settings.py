@@ -32,19 +32,6 @@ def refused(options: GatewayOptions, **environ: str) -> BadValueError:
     return caught.value
 
 
-def test_the_users_own_addresses_are_the_upstreams() -> None:
-    found = urls(
-        ANTHROPIC_BASE_URL="https://proxy.example/anthropic/",
-        OPENAI_BASE_URL="https://proxy.example/openai/v1",
-        GOOGLE_GEMINI_BASE_URL="https://proxy.example/v1beta/",
-    )
-    assert found == {
-        "anthropic": "https://proxy.example/anthropic",
-        "openai": "https://proxy.example/openai",
-        "gemini": "https://proxy.example",
-    }
-
-
 def test_an_address_without_a_name_is_for_everything() -> None:
     options = GatewayOptions(("http://127.0.0.1:8080/v1",))
     assert set(urls(options, OPENAI_BASE_URL="https://x.example").values()) == {

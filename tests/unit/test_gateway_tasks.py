@@ -158,22 +158,6 @@ def test_an_attempt_rests_while_it_has_calls_and_is_queued_while_any_waits() -> 
     asyncio.run(main())
 
 
-def test_what_one_call_spared_is_not_asked_for_again() -> None:
-    async def main() -> None:
-        opened = Opened()
-        async with opened.attempt() as (_, _seen, _key, payer):
-            await payer.reserve(100, 10)
-            payer.spares(60, 4)
-            await payer.reserve(60, 4)
-            await payer.reserve(5, 0)
-            assert opened.told.reserved == [(100, 10), (5, 0)]
-            payer.spares(-20, 0)
-            await payer.reserve(0, 1)
-            assert opened.told.reserved[2:] == [(20, 1)]
-
-    asyncio.run(main())
-
-
 @dataclass(slots=True)
 class Slow:
     """A run that sets nothing aside until it is let, and wants to be asked one at a time."""
@@ -263,26 +247,6 @@ def test_a_run_hears_of_an_empty_usage_window() -> None:
     asyncio.run(main())
 
 
-def test_a_command_whose_call_waits_for_a_window_that_nobody_waits_for_is_ended() -> None:
-    async def main() -> None:
-        opened = Opened(waits_for_windows=False)
-        async with opened.attempt() as (_, seen, _key, payer):
-            payer.waits()
-            payer.goes()
-            payer.window(99.0, "empty")
-            assert opened.stops == []  # The answer that said so may be all that it needs.
-            payer.waits()
-            payer.waits()
-            assert (opened.stops, seen.is_ended) == (["stop"], True)
-        waiting = Opened(waits_for_windows=False)
-        async with waiting.attempt() as (_, _seen, _key, payer):
-            payer.waits()
-            payer.window(99.0, "empty")
-            assert waiting.stops == ["stop"]
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     "environ",
     [
@@ -367,17 +331,6 @@ async def good(told: Mapping[str, str]) -> Result:
 
 async def bad(_: Mapping[str, str]) -> Result:
     raise AttemptError(Fault("command", detail="exit code 7"), Result(b"half", exit_code=7))
-
-
-def test_what_the_calls_of_a_command_took_is_part_of_what_it_gave() -> None:
-    result = perform(FakeMeter(), good)
-    assert result == Result(b"here", None, 30.0, 4.0, 500, 2, 0)
-
-
-def test_what_the_calls_of_a_failed_command_took_is_part_of_its_failure() -> None:
-    with pytest.raises(AttemptError, match="exit code 7") as lost:
-        perform(FakeMeter(), bad)
-    assert lost.value.result == Result(b"half", None, 30.0, 4.0, 500, 2, 7)
 
 
 def test_a_command_that_failed_at_an_empty_window_is_put_back() -> None:

@@ -420,18 +420,6 @@ def test_a_key_is_never_shown() -> None:
     assert "sk-" not in repr(endpoint_of("claude-x", KEYS)) + repr(endpoint_of("gpt-5", KEYS))
 
 
-@pytest.mark.parametrize(("model", "wire", "name", "url"), [
-    ("claude-opus", "anthropic", "claude-opus", "https://api.anthropic.com/v1/messages"),
-    ("anthropic/m", "anthropic", "m", "https://api.anthropic.com/v1/messages"),
-    ("gpt-5", "openai-chat", "gpt-5", "https://api.openai.com/v1/chat/completions"),
-    ("openai/claude-x", "openai-chat", "claude-x", "https://api.openai.com/v1/chat/completions"),
-    ("openai/meta/x", "openai-chat", "meta/x", "https://api.openai.com/v1/chat/completions"),
-])  # fmt: skip
-def test_a_models_name_says_where_it_is(model: str, wire: str, name: str, url: str) -> None:
-    found = endpoint_of(model, {})
-    assert (found.wire, found.model, found.url) == (wire, name, url)
-
-
 def test_openai_is_told_organisation_and_project() -> None:
     found = endpoint_of("gpt-5", {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p"})
     assert dict(found.headers) == {"openai-organization": "o", "openai-project": "p"}
