@@ -287,6 +287,7 @@ def test_refusals_and_overloads_are_absorbed_before_the_first_byte() -> None:
         truth = next(iter(truth_of(url)["accounts"].values()))
         assert truth["whole"] == 24
         assert truth["in_flight_max"] <= 2
+        assert home.key.totals is not None
         assert home.key.totals.calls == 24
         assert home.key.totals.output_tokens == truth["reported"]["output_tokens"]
         assert home.key.totals.input_tokens == truth["reported"]["input_tokens"]

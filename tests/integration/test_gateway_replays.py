@@ -76,6 +76,7 @@ def test_the_first_difference_ends_the_replay_of_its_stream(
             conversation(home)
         with gateway_to(url, FakeAdmission(), replay=tape) as home:
             conversation(home, last="another")
+            assert home.key.totals is not None
             assert home.key.totals.replayed == 2
             assert "not as recorded" in caplog.text, "as soon as it happens"
         assert calls(url) == 4

@@ -20,6 +20,7 @@ import aiohttp
 from aiohttp import web
 
 from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, WatchedPermit, emptied, window_of
+from headway.agents.metering import MeteredUsage
 from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import KnownDialects
@@ -375,13 +376,14 @@ class GatewayCall:
         if self._spending is not None:
             microusd = self._spending.cost(tally)
         key = wanted.passed.key
+        totals = key.totals or MeteredUsage()
         key.totals = replace(
-            key.totals,
-            calls=key.totals.calls + (outcome.how == "used"),
-            input_tokens=key.totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
-            output_tokens=key.totals.output_tokens + tally.output_tokens,
-            microusd=key.totals.microusd + (microusd or 0),
-            unpriced=key.totals.unpriced + (microusd is None),
+            totals,
+            calls=totals.calls + (outcome.how == "used"),
+            input_tokens=totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
+            output_tokens=totals.output_tokens + tally.output_tokens,
+            microusd=totals.microusd + (microusd or 0),
+            unpriced=totals.unpriced + (microusd is None),
         )
         ended = CallEnded(
             key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from headway.agents.metering import MeteredUsage
 from headway.base.values import Tally
 from headway.client.accounts import account_name, host_name
 from headway.client.exchange import RETRY_COUNT
@@ -121,7 +122,8 @@ class Relay:
         means, key, now = self._means, wanted.passed.key, time.monotonic()
         if means.recorder is not None:
             await means.recorder.again(form, kept)
-        key.totals = replace(key.totals, replayed=key.totals.replayed + 1)
+        totals = key.totals or MeteredUsage()
+        key.totals = replace(totals, replayed=totals.replayed + 1)
         number = means.ledger.entered(key.name, wanted.caller.name, now)
         ended = CallEnded(
             key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,

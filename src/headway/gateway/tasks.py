@@ -144,7 +144,7 @@ class _Metered:
 
     def usage(self) -> MeteredUsage:
         """The usage of its calls so far, and of the interrupted attempt that it continues."""
-        totals, carried = self.key.totals, self.carried
+        totals, carried = self.key.totals or MeteredUsage(), self.carried
         return MeteredUsage(
             totals.calls + carried.calls, totals.input_tokens + carried.input_tokens,
             totals.output_tokens + carried.output_tokens,

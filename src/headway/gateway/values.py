@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from headway.agents.metering import MeteredUsage
 from headway.base.values import Fault, Tally
 from headway.wire.values import Route
+
+if TYPE_CHECKING:
+    from headway.agents.metering import MeteredUsage
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""
@@ -74,7 +76,8 @@ class GatewayKey:
     path: tuple[str, ...] = ()
     """The flow of its calls: fairness is between flows. Its sessions are flows below it."""
     payer: Payer | None = None
-    totals: MeteredUsage = MeteredUsage()
+    totals: MeteredUsage | None = None
+    """The usage of its calls; `None` before the first."""
     in_flight: int = 0
     """Calls that wait or run."""
     is_over: bool = False
