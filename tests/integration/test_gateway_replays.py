@@ -59,6 +59,7 @@ def test_what_was_recorded_is_replayed_and_not_paid_again(tmp_path: Path) -> Non
         admission = FakeAdmission()
         with gateway_to(url, admission, replay=tape) as home:
             assert conversation(home) == recorded
+            assert home.key.totals is not None
             assert home.key.totals.replayed == 3
             assert home.key.totals.calls == 0
         assert calls(url) == 3
