@@ -318,12 +318,12 @@ class _Loop:
         from pydantic_ai.messages import ToolReturnPart
 
         memory = self._memory
-        doubtful = [n for n, use in enumerate(uses) if self._is_doubtful(use)]
+        found = [self._tools.get(use.tool_name) for use in uses]
+        doubtful = [n for n, tool in enumerate(found) if tool is not None and tool.is_doubtful]
         is_cut = response.finish_reason == "length"
         texts: list[str] = []
         for number, use in enumerate(uses):
-            tool = self._tools.get(use.tool_name)
-            text = memory.observed(number)
+            tool, text = found[number], memory.observed(number)
             if text is None or (tool is not None and tool.is_live):
                 if is_cut or number >= USES_MAX:
                     text = NOT_DONE if is_cut else TOO_MANY
@@ -352,10 +352,6 @@ class _Loop:
         except ToolError as error:
             text = f"error: {error}"
         return cut(text.encode("utf-8", "replace").decode())
-
-    def _is_doubtful(self, use: ToolCallPart) -> bool:
-        tool = self._tools.get(use.tool_name)
-        return tool is not None and tool.is_doubtful
 
     async def _examined(self, response: ModelResponse, text: str) -> Fitting | Misfit:
         call = self._call

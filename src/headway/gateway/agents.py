@@ -69,11 +69,10 @@ def environment(
     base_url: str,
     token: str,
     upstreams: Mapping[str, Upstream],
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
     folder: str | None = None,
 ) -> dict[str, str]:
     """The variables to set on top of `environ`, for programs that start in `folder`."""
-    environ = os.environ if environ is None else environ
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)
     found = {VARIABLES[name]: url for name, url in urls.items() if name in VARIABLES}
@@ -94,11 +93,12 @@ def environment(
 
 
 def write_homes(
-    folder: str, urls: Mapping[str, str], upstreams: Mapping[str, Upstream],
-    environ: Mapping[str, str] | None = None,
-) -> dict[str, str]:  # fmt: skip
+    folder: str,
+    urls: Mapping[str, str],
+    upstreams: Mapping[str, Upstream],
+    environ: Mapping[str, str],
+) -> dict[str, str]:
     """Make throw-away homes for agents that need one; returns the variables to set."""
-    environ = os.environ if environ is None else environ
     at = os.path.join(folder, "codex")
     found = codex.write_home(at, urls, environ, has_key=_has_key(upstreams, "openai"))
     at = os.path.join(folder, "gemini")
