@@ -34,14 +34,6 @@ def test_two_runs_of_a_client_that_does_the_same_send_the_same_forms(
     assert form(client, first).form == form(client, second).form
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_what_was_measured_does_differ_before_it_is_masked(client: str) -> None:
-    first, second = sent(client, Run(1)), sent(client, Run(2, day=17))
-    assert first.body != second.body
-    unknown = [replace(one, caller=caller("unknown", "")) for one in (first, second)]
-    assert len({asked(one).form for one in unknown}) == 2
-
-
 def mutated(call: Sent, draw: random.Random) -> Sent:
     """The same call but for one thing that a model or a provider could notice."""
     body = json.loads(call.body)
