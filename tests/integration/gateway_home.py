@@ -49,8 +49,8 @@ class GatewayHome:
 
     def stop(self, drain_s: float) -> Future[None]:
         """Let the gateway drain, on its own loop."""
-        loop = self.gateway._loop
-        assert loop is not None
+        assert self.gateway._server is not None
+        loop = self.gateway._server._loop
         return asyncio.run_coroutine_threadsafe(self.gateway.stop(drain_s), loop)
 
 

@@ -118,9 +118,9 @@ class Scene:
 
     def is_quiet(self) -> bool:
         """Whether nothing is left of any request."""
-        told, asked = self.gateway.statistics(), self.port.statistics()
+        told, asked = self.gateway, self.port.statistics()
         return (
-            (told.connections, told.in_flight, told.kept_places) == (0, 0, 0)
+            (told.connections, told.in_flight, told.parked) == (0, 0, 0)
             and (asked.waiting, asked.in_use) == (0, 0)
             and self.key.in_flight == 0
             and len(os.listdir("/proc/self/fd")) <= self.fds
@@ -132,7 +132,7 @@ class Scene:
             until(self.is_quiet, DONE_S)
         except AssertionError:
             found = len(os.listdir("/proc/self/fd"))
-            told = f"{self.gateway.statistics()} {self.port.statistics()}"
+            told = f"{self.gateway.in_flight} calls, {self.port.statistics()}"
             raise AssertionError(f"left: {told}, {found} files, {self.fds} before") from None
 
 
@@ -163,7 +163,7 @@ def scene(patch: pytest.MonkeyPatch, *, key: str = "", wait_s: float = 5.0) -> I
             found = Scene(gateway, provider, admission, keys.issue("default"), 0)
             # The first call opens what stays open: the lines of admission, the loop's own files.
             assert statuses(found.talk(found.request(CALL, "Connection: close"))) == [200]
-            until(lambda: gateway.statistics().connections == 0)
+            until(lambda: gateway.connections == 0)
             time.sleep(0.5)
             found.fds = len(os.listdir("/proc/self/fd"))
             provider.arrivals.clear()

@@ -406,7 +406,7 @@ def test_a_call_that_is_refused_while_the_gateway_stops_is_sent_away_at_once() -
             go.set()
             assert b" 503 " in read_all(line)
         stopping.result(WAIT_S)
-        assert home.gateway.statistics().kept_places == 0
+        assert home.gateway.parked == 0
     assert len(admission.calls) == len(raw.heads) == 1
 
 
@@ -454,7 +454,7 @@ def test_a_place_whose_permit_is_being_given_back_is_nobodys() -> None:
         await asyncio.sleep(0.01)
         assert found is None
         assert ticket.outcome.how == "unused"
-        assert places.statistics().kept == 0
+        assert len(places) == 0
 
     asyncio.run(main())
 

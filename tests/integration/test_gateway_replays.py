@@ -59,6 +59,7 @@ def test_what_was_recorded_is_replayed_and_not_paid_again(tmp_path: Path) -> Non
         admission = FakeAdmission()
         with gateway_to(url, admission, replay=tape) as home:
             assert conversation(home) == recorded
+            assert home.key.totals is not None
             assert home.key.totals.replayed == 3
             assert home.key.totals.calls == 0
         assert calls(url) == 3
@@ -76,6 +77,7 @@ def test_the_first_difference_ends_the_replay_of_its_stream(
             conversation(home)
         with gateway_to(url, FakeAdmission(), replay=tape) as home:
             conversation(home, last="another")
+            assert home.key.totals is not None
             assert home.key.totals.replayed == 2
             assert "not as recorded" in caplog.text, "as soon as it happens"
         assert calls(url) == 4

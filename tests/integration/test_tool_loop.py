@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
@@ -14,22 +13,18 @@ from typing import Any
 import pytest
 
 from headway.agents import toolloop as tools_memory
-from headway.agents.prompt import PromptAgent
-from headway.agents.shell import ShimClient
-from headway.agents.toolloop import IN_DOUBT, LoopDependencies, perform_loop
+from headway.agents.toolloop import IN_DOUBT
 from headway.agents.tools import FileTools
 from headway.agents.tools_mcp import McpServer
-from headway.agents.tools_models import LoopModels
 from headway.base.folders import Folders
 from headway.base.values import Limit
 from headway.client.admission import Admission, dial_own
-from headway.plans.references import read_schema
 from headway.sim import models as simulated
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.work import AttemptError, OverBudgetError, WindowEmptyError
+from headway.work import AttemptError, WindowEmptyError
 from tests.integration.loop_scene import WIRES, Scene
 from tests.unit.attempts import Told
 
@@ -124,31 +119,6 @@ def test_wherever_a_loop_is_interrupted_it_goes_on_and_pays_nothing_twice(
     assert len([body for body in asked if body not in bodies]) == 2 + 1
 
 
-def test_a_call_that_the_budget_has_no_room_for_is_not_made(scene: Scene) -> None:
-    told = Told(reservations_max=2)
-    with pytest.raises(OverBudgetError) as caught:
-        scene.perform(scene.call("Run `echo 1`, `echo 2` and `echo 3`."), told)
-    assert caught.value.result is not None
-    assert caught.value.result.calls == scene.account()["calls"] == 2
-    assert caught.value.result.spend_microusd > 0
-    with pytest.raises(OverBudgetError) as caught:
-        scene.perform(scene.call("Run `echo 1`."), Told(reservations_max=0))
-    assert (caught.value.result, scene.account()["calls"]) == (None, 2)
-
-
-def test_a_model_without_a_price_is_not_asked_where_money_counts(scene: Scene) -> None:
-    unknown = replace(scene.settings(), must_be_priced=True, prices=lambda _, __: None)
-
-    async def main() -> None:
-        async with PromptAgent(unknown) as agent, LoopModels(agent) as models:
-            means = LoopDependencies(models, lambda: ShimClient(str(scene.folder)))
-            await perform_loop(scene.call("x"), Told().attempt(), means)
-
-    with pytest.raises(AttemptError, match="nobody knows what a call to `agent` can cost"):
-        asyncio.run(main())
-    assert account_of(scene.key) not in truth_of(scene.url)["accounts"]
-
-
 def test_without_the_library_it_is_said_how_to_get_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,15 +126,6 @@ def test_without_the_library_it_is_said_how_to_get_it(
     with pytest.raises(AttemptError, match=r"pip install 'headway\[agents\]'") as caught:
         scene.perform(scene.call("x"))
     assert caught.value.fault.kind == "request"
-
-
-@pytest.mark.parametrize("wire", WIRES[:2])
-def test_an_answer_has_the_type_that_its_schema_says(scene: Scene, wire: str) -> None:
-    schema = read_schema('{"type": "object", "required": ["lines"]}')
-    fenced = "printf '```json\\n{\"lines\": 3}\\n```\\n'"
-    command = fenced.replace("`", "\\140")
-    result = scene.perform(scene.call(f"Run `{command}`.", wire, schema=schema))
-    assert result.value == {"lines": 3}
 
 
 def test_an_answer_that_does_not_fit_is_mended_with_tools(scene: Scene) -> None:
@@ -239,11 +200,6 @@ def test_a_bug_in_a_tool_ends_an_attempt_with_what_it_paid(
     assert error.value.result.spend_microusd > 0
 
 
-def test_a_tool_that_was_not_given_is_not_there(scene: Scene) -> None:
-    said = scene.perform(scene.call("Use `shell`", tools=("files",))).body.decode()
-    assert said == "Nothing to run here."
-
-
 def test_a_command_sees_no_key_and_is_ended_in_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,16 +213,6 @@ def test_a_command_sees_no_key_and_is_ended_in_time(
     assert "ended after 1 s" in said
     assert "item=seen" in said
     assert "sk-" not in said
-
-
-def test_long_output_is_cut_and_says_so(scene: Scene) -> None:
-    told = Told()
-    scene.perform(scene.call("Run `seq 100000`.", max_tokens=40_000), told)
-    text = json.loads(told.kept[2][17:])["0"]
-    assert text.startswith("exit code 0\n--- stdout\n1\n2\n")
-    assert text.endswith("\n99999\n100000\n")
-    assert "of 588,895 bytes are left out here" in text
-    assert len(text) < 24_000
 
 
 def test_a_loop_that_comes_to_no_end_is_ended(scene: Scene) -> None:
@@ -320,13 +266,6 @@ def test_faults_are_those_of_prompts(
     assert (error.fault.kind, error.is_in_doubt) == (kind, is_in_doubt), error.fault
     assert error.result is not None
     assert error.result.spend_microusd == (told.reserved[0][0] if is_in_doubt else 0)
-
-
-def test_nobody_listening_is_a_connection_that_costs_nothing(scene: Scene) -> None:
-    nobody = replace(scene, url="http://127.0.0.1:9")
-    with pytest.raises(AttemptError) as caught:
-        nobody.perform(nobody.call("x"))
-    assert (caught.value.fault.kind, caught.value.is_in_doubt) == ("connection", False)
 
 
 def test_what_was_paid_before_a_fault_is_part_of_it(scene: Scene) -> None:

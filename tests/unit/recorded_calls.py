@@ -15,7 +15,7 @@ from pathlib import Path
 from headway.base.values import Tally
 from headway.gateway.recording import Recorder, Recording
 from headway.gateway.replay import Tape
-from headway.gateway.request_match import CanonicalCall, Sent, asked
+from headway.gateway.request_match import CanonicalCall, canonical_call
 from headway.gateway.values import Caller, Pairs
 from headway.wire.values import Fields, WireName
 
@@ -54,8 +54,28 @@ class Run:
         return f"{random.Random(f'{self.seed} {name}').randrange(10**count):0{count}d}"
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call as its client sent it."""
+
+    key: str
+    caller: Caller
+    wire: WireName
+    upstream: str
+    model: str
+    path: str
+    headers: Pairs
+    body: bytes
+
+
+def asked(one: Sent) -> CanonicalCall:
+    return canonical_call(
+        one.key, one.caller, one.wire, one.upstream, one.model, one.path, one.headers, one.body
+    )
+
+
 def caller(name: str, version: str, session: str = "s") -> Caller:
-    return Caller(name, version, session, 20.0, 10.0, 3600.0)
+    return Caller(name, version, session, 20.0, 10.0)
 
 
 def sent(client: str, run: Run = Run(), prompt: str = "Look around.") -> Sent:

@@ -13,19 +13,15 @@ from pathlib import Path
 import pytest
 
 from headway.agents.cli import (
-    AgentUsage,
     Errand,
     Session,
-    accounts_of,
-    add_account,
     empty_home,
-    paid_twice,
     read_session,
     save_session,
     sessions_of,
 )
 from headway.agents.custom import Custom, result_in, setting_of
-from headway.agents.known import KINDS, kind_of
+from headway.agents.known import KINDS
 from headway.errors import BadValueError, StateFileError
 from headway.run.agent_tasks import outset_of
 
@@ -309,15 +305,6 @@ def test_a_result_is_taken_from_where_the_configuration_says(
     assert result_in(setting_of("h", {"command": "h", "result": result}), output) == found
 
 
-def test_an_agent_of_the_configuration_is_a_kind_like_the_others() -> None:
-    setting = setting_of("hermes", {"command": "hermes"})
-    kind = kind_of("hermes", {"hermes": setting})
-    assert kind is not None
-    assert kind.program == "hermes"
-    assert kind_of("nobody", {"hermes": setting}) is None
-    assert kind_of("codex", {}) is KINDS["codex"]
-
-
 def test_what_is_known_of_a_session_survives_and_what_is_spoilt_is_unknown(tmp_path: Path) -> None:
     home = str(tmp_path / "agents" / "ab")
     assert read_session(home) is None
@@ -375,17 +362,3 @@ def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Pa
     assert how(journalled=1) == ("start", 2)
     save_session(home, replace(ASKED, is_over=True))
     assert how() == ("start", 2)
-
-
-def test_accounts_are_added_and_summed(tmp_path: Path) -> None:
-    one = AgentUsage("a", "00", 1, "claude", "first", "s", 2, {"Bash": 1}, 10, 5, 7)
-    again = replace(one, attempt=2, how="session", calls_before=4, calls_again=1)
-    for account in (one, again):
-        add_account(str(tmp_path), account)
-    with (tmp_path / "agents.jsonl").open("a") as file:
-        file.write('{"task": "a"}\ntorn {')
-    assert list(accounts_of(str(tmp_path))) == [one, again]
-    assert again.words == "a went on in its own session (claude): 1 of 4 calls paid twice"
-    assert paid_twice([one]) == ""
-    assert paid_twice([one, again, again]).startswith("calls paid twice: 2 of 8")
-    add_account(str(tmp_path / "nowhere"), one)

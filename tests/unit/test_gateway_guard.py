@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.guard import Keyring, examine, hosts_of, model_allowed, onward, unpacked
+from headway.gateway.guard import Keyring, examine, hosts_of, onward, unpacked
 from headway.gateway.values import Head, Pairs, Passed, Turned, Upstream
 from headway.wire.values import REQUEST_BYTES_MAX, Route, WireName
 
@@ -177,26 +177,6 @@ def test_there_is_no_preflight_no_tunnel_and_no_echo(method: str) -> None:
     assert refused(ask(method=method)) == (405, "method")
 
 
-def test_a_wrong_token_reads_the_same_as_one_that_has_ended() -> None:
-    ended = KEYS.issue("ended")
-    before = passed(ask(f"/{ended.token}/anthropic/v1/messages"))
-    assert before.key is ended
-    KEYS.end(ended)
-    answers = {
-        ask(f"/{token}/anthropic/v1/messages")
-        for token in (ended.token, "wrong", T[:-1], T + "x", T.swapcase(), "anthropic")
-    }
-    assert len(answers) == 1
-    assert refused(answers.pop()) == (401, "token")
-
-
-@pytest.mark.parametrize(
-    "target", ["/", "/status", "/v1/messages", "/anthropic/v1/messages", f"/x/{T}/status"]
-)
-def test_without_a_token_there_is_nothing(target: str) -> None:
-    assert refused(ask(target)) == (401, "token")
-
-
 def test_a_token_is_not_taken_from_anywhere_else() -> None:
     token = T.encode()
     brought = [(b"Authorization", b"Bearer " + token), (b"Cookie", b"token=" + token)]
@@ -317,11 +297,6 @@ def test_a_call_that_cannot_be_read_is_refused_rather_than_sent_unpaced(encoding
     assert "enable_request_compression=false" in answer.hint
 
 
-@pytest.mark.parametrize("encoding", [b"identity", b"", b"gzip", b"GZIP", b"deflate"])
-def test_a_call_may_be_compressed_in_a_way_that_can_be_read(encoding: bytes) -> None:
-    passed(ask(MESSAGES, (b"Content-Encoding", encoding)))
-
-
 def test_what_is_no_call_may_be_encoded_as_its_upstream_likes() -> None:
     passed(ask(f"/{T}/openai/v1/files", (b"Content-Encoding", b"x-unknown")))
 
@@ -331,18 +306,6 @@ def test_a_body_is_unpacked_for_reading() -> None:
     assert unpacked(body, ()) is body
     assert unpacked(gzip.compress(body), ((b"content-encoding", b"gzip"),)) == body
     assert unpacked(zlib.compress(body), ((b"Content-Encoding", b"Deflate"),)) == body
-
-
-def test_a_body_that_swells_is_not_unpacked() -> None:
-    bomb = gzip.compress(b" " * (REQUEST_BYTES_MAX + 1))
-    answer = unpacked(bomb, ((b"content-encoding", b"gzip"),))
-    assert isinstance(answer, Turned)
-    assert answer.status == 413
-    noise = bytes(range(256)) * 16
-    dense = gzip.compress((noise + b" " * 65_536) * (REQUEST_BYTES_MAX // 65_536))
-    answer = unpacked(dense, ((b"content-encoding", b"gzip"),))
-    assert isinstance(answer, Turned)
-    assert answer.status == 413
 
 
 def test_a_body_that_is_not_what_it_says_is_refused() -> None:
@@ -427,17 +390,6 @@ def test_with_an_added_key_no_header_makes_another_request_of_it(name: bytes) ->
 def test_an_added_key_replaces_the_one_in_the_query() -> None:
     target = f"/{T}/paid/v1beta/models/m:generateContent?alt=sse&key=mine&x=1&%6bey=too&key="
     assert passed(ask(target)).path == "/v1beta/models/m:generateContent?alt=sse&x=1"
-
-
-def test_a_key_may_be_for_some_models_only() -> None:
-    key = KEYS.issue("review", models=["small", "large"])
-    assert model_allowed(KEY, "anything") is None
-    assert model_allowed(key, "small") is None
-    turned = model_allowed(key, "huge")
-    assert turned is not None
-    assert (turned.status, turned.code) == (403, "model")
-    assert "large, small" in turned.message
-    assert model_allowed(KEYS.issue("none", models=[]), "small") is not None
 
 
 def test_a_key_that_the_gateway_adds_is_never_shown() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headway.errors import BadValueError
-from headway.gateway.guard import Keyring, KeyringStatistics
+from headway.gateway.guard import Keyring
 
 
 def test_a_token_is_long_random_and_safe_in_a_url() -> None:
@@ -19,10 +19,8 @@ def test_a_token_is_long_random_and_safe_in_a_url() -> None:
 
 def test_a_key_is_found_by_its_token_and_by_nothing_else() -> None:
     keys = Keyring()
-    key = keys.issue("review", ("run", "review"), models=["small"])
+    key = keys.issue("review", ("run", "review"))
     assert keys.find(key.token) is key
-    assert key.path == ("run", "review")
-    assert key.models == frozenset({"small"})
     others = ("", key.token[:-1], key.token + "A", key.token.swapcase(), "é" * 43, "\udcff" * 43)
     assert [keys.find(other) for other in others] == [None] * len(others)
 
@@ -31,18 +29,10 @@ def test_a_key_that_has_ended_opens_nothing_and_is_forgotten() -> None:
     keys = Keyring()
     key, other = keys.issue("one"), keys.issue("two")
     keys.end(key)
-    assert key.is_over
-    assert not other.is_over
+    keys.end(key)
+    assert (key.is_over, other.is_over) == (True, False)
     assert keys.find(key.token) is None
     assert list(keys) == [other]
-
-
-def test_ending_twice_ends_once() -> None:
-    keys = Keyring()
-    key = keys.issue("one")
-    keys.end(key)
-    keys.end(key)
-    assert keys.statistics() == KeyringStatistics(keys=0, issued=1, ended=1, in_flight=0)
 
 
 def test_ending_an_older_key_leaves_the_one_that_has_its_token_now() -> None:
@@ -52,13 +42,6 @@ def test_ending_an_older_key_leaves_the_one_that_has_its_token_now() -> None:
     newer = keys.issue("gateway", token=older.token)
     keys.end(older)
     assert keys.find(newer.token) is newer
-
-
-def test_a_token_that_was_kept_opens_the_gateway_again() -> None:
-    token = Keyring().issue("default").token
-    keys = Keyring()
-    assert keys.find(token) is None
-    assert keys.issue("default", token=token) is keys.find(token)
 
 
 @pytest.mark.parametrize("token", ["", "short", "a" * 21, "a" * 129, "../" * 12, "a" * 30 + "/"])
@@ -83,20 +66,9 @@ def test_a_keyring_has_an_end() -> None:
         keys.issue("three")
     keys.end(first)
     keys.issue("three")
-    assert keys.statistics() == KeyringStatistics(keys=2, issued=3, ended=1, in_flight=0)
-
-
-def test_the_statistics_count_the_calls_under_way() -> None:
-    keys = Keyring()
-    keys.issue("one").in_flight = 3
-    keys.issue("two").in_flight = 4
-    assert keys.statistics().in_flight == 7
 
 
 def test_no_token_is_shown() -> None:
     keys = Keyring()
     key = keys.issue("default")
-    shown = f"{keys!r} {key!r} {keys.statistics()!r} {list(keys)!r}"
-    assert key.token not in shown
-    assert "default" in shown
-    assert repr(keys) == "<Keyring 1 keys, 1 issued, 0 ended>"
+    assert key.token not in f"{keys!r} {key!r} {list(keys)!r}"

@@ -13,11 +13,11 @@ from headway.agents.metering import MeteredUsage
 from headway.errors import StateFileError
 from headway.gateway.recording import Recorder, recorded_in
 from headway.gateway.replay import CUT_OFF, NOT_SENT, RecordedReply
-from headway.gateway.request_match import CanonicalCall, asked
+from headway.gateway.request_match import CanonicalCall
 from headway.gateway.settings import GatewayOptions, read_settings
-from headway.gateway.tasks import TaskGateway, TaskRun
+from headway.gateway.tasks import TaskGateway
 from tests.unit.attempts import Told
-from tests.unit.recorded_calls import HEADERS, TALLY, sent
+from tests.unit.recorded_calls import HEADERS, TALLY, asked, sent
 
 
 def call(name: str, prompt: str, model: str = "m") -> CanonicalCall:
@@ -87,8 +87,9 @@ def test_no_file_has_no_calls_and_another_file_is_no_recording(tmp_path: Path) -
 
 
 def gateway(folder: Path) -> TaskGateway:
-    place = TaskRun("r", str(folder), str(folder), {"HOME": str(folder), "PATH": "/nowhere"})
-    return TaskGateway(place, read_settings(GatewayOptions(), {}))
+    environ = {"HOME": str(folder), "PATH": "/nowhere"}
+    settings = read_settings(GatewayOptions(), {})
+    return TaskGateway("r", str(folder), str(folder), environ, settings)
 
 
 def test_an_attempt_goes_on_with_what_was_recorded_under_its_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import StateFileError
-from headway.gateway.recording import Recorder, RecorderStatistics
+from headway.gateway.recording import Recorder
 from headway.gateway.replay import RecordedReply, Tape, sealed
 from tests.unit.recorded_calls import TALLY, bodies, plain, record, record_calls, replied
 
@@ -53,8 +53,6 @@ def test_a_reply_comes_back_as_it_was_without_cookies_or_limits(path: Path) -> N
     tape = Tape(str(path))
     kept = ((b"content-type", b"text/event-stream"), (b"request-id", b"req_1"))
     assert tape.find(plain("a")) == RecordedReply(200, kept, body, TALLY)
-    assert tape.statistics().given == tape.statistics().recorded == 1
-    assert "1 given" in repr(tape)
     tape.close()
     text = path.read_bytes()
     assert b"secret" not in text
@@ -90,7 +88,6 @@ def test_what_comes_after_the_end_is_kept_and_nothing_after_a_drop(path: Path) -
         dropped = recorder.begin(plain("b"))
         dropped.drop("client left")
         dropped.feed(b"late")
-        assert "over" in repr(dropped)
 
     record(path, act)
     assert bodies(Tape(str(path)), plain("a"), plain("b")) == [b"all of it, and a bit", None]
@@ -104,7 +101,6 @@ def test_a_reply_of_a_told_length_says_when_it_is_whole(path: Path) -> None:
         for data in (b"1234", b"5678"):
             recording.feed(data)
             whole.append(recording.is_whole)
-        assert recording.statistics().size_bytes == 8
         recording.answered(200, ())
         recording.feed(b"12345678")
         assert [*whole, recording.is_whole] == [False, True, False]
@@ -116,8 +112,6 @@ def test_a_reply_is_on_the_disk_when_its_end_is_told(path: Path) -> None:
     async def act(recorder: Recorder) -> None:
         await replied(recorder.begin(plain("a")), b"a")
         assert bodies(Tape(str(path)), plain("a")) == [b"a"]
-        statistics = recorder.statistics()
-        assert statistics == RecorderStatistics(1, 1, path.stat().st_size, "")
 
     record(path, act)
 
@@ -126,7 +120,6 @@ def test_many_calls_at_once_are_all_recorded(path: Path) -> None:
     async def act(recorder: Recorder) -> None:
         begun = [recorder.begin(plain(str(number))) for number in range(200)]
         await asyncio.gather(*(replied(one, b"%d" % at) for at, one in enumerate(begun)))
-        assert "200 replies" in repr(recorder)
 
     record(path, act)
     order = random.Random(1).sample(range(200), 200)
@@ -236,7 +229,6 @@ def test_a_full_disk_ends_the_recording_says_so_once_and_fails_no_call(path: Pat
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert not await replied(recorder.begin(plain("c")), b"c")
-        assert recorder.statistics().fault == "File too large"
         recorder.close()
 
     asyncio.run(act())

@@ -32,25 +32,6 @@ def refused(options: GatewayOptions, **environ: str) -> BadValueError:
     return caught.value
 
 
-def test_told_nothing_it_knows_the_three_providers() -> None:
-    assert urls() == DEFAULTS
-    settings = read_settings(GatewayOptions(), {})
-    assert (settings.host, settings.port, settings.wait_s) == ("127.0.0.1", 0, None)
-
-
-def test_the_users_own_addresses_are_the_upstreams() -> None:
-    found = urls(
-        ANTHROPIC_BASE_URL="https://proxy.example/anthropic/",
-        OPENAI_BASE_URL="https://proxy.example/openai/v1",
-        GOOGLE_GEMINI_BASE_URL="https://proxy.example/v1beta/",
-    )
-    assert found == {
-        "anthropic": "https://proxy.example/anthropic",
-        "openai": "https://proxy.example/openai",
-        "gemini": "https://proxy.example",
-    }
-
-
 def test_an_address_without_a_name_is_for_everything() -> None:
     options = GatewayOptions(("http://127.0.0.1:8080/v1",))
     assert set(urls(options, OPENAI_BASE_URL="https://x.example").values()) == {
@@ -96,11 +77,6 @@ def test_a_circle_is_refused(behind: str) -> None:
                     **{BEHIND_VARIABLE: behind})  # fmt: skip
     assert "circle" in error.message
     assert "unset ANTHROPIC_BASE_URL" in str(error.hint)
-
-
-def test_a_named_upstream_ends_the_circle() -> None:
-    options = GatewayOptions(("anthropic=https://api.anthropic.com",))
-    assert urls(options, ANTHROPIC_BASE_URL=f"{OURS}/anthropic")["anthropic"].endswith(".com")
 
 
 @pytest.mark.parametrize(
@@ -178,12 +154,6 @@ def test_recordings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     refused(GatewayOptions(replay=str(tmp_path / "none")))
     refused(GatewayOptions(record=str(tmp_path / "none" / "new")))
     refused(GatewayOptions(record=str(tmp_path)))
-
-
-def test_only_some_options_need_a_gateway_of_their_own() -> None:
-    assert not GatewayOptions(port="7", host="::1").needs_own
-    assert GatewayOptions(wait="9s").needs_own
-    assert GatewayOptions(("https://x.example",)).needs_own
 
 
 def test_there_are_only_so_many_upstreams() -> None:

@@ -33,7 +33,6 @@ from headway.pacing.estimate import Price, Prices
 from headway.plans.references import read_schema
 from headway.testing import FakeAdmission, run_virtual
 from headway.wire.answer import error_event
-from headway.wire.prices import price_at
 from headway.wire.values import Answer
 from headway.work import AttemptError, OverBudgetError, Result, WindowEmptyError
 from tests.unit.attempts import Told
@@ -65,10 +64,7 @@ class Bench:
             self.must_be_priced, transport=self.provider.transport,
         )  # fmt: skip
         async with PromptAgent(settings) as agent:
-            try:
-                return await agent.perform(call, self.told.attempt("review[a]", kept))
-            finally:
-                self.agent = agent.statistics()
+            return await agent.perform(call, self.told.attempt("review[a]", kept))
 
     def perform(self, call: PromptCall = CALL, kept: tuple[bytes, ...] = ()) -> Result:
         try:
@@ -141,19 +137,6 @@ def test_a_long_input_is_set_aside_and_charged_at_the_price_of_long_inputs() -> 
     assert bench.told.reserved == [(ceil((most_in + 1) * 6 / 1e6), most_in + 1)]
 
 
-def test_prices_of_long_inputs_are_those_of_their_step() -> None:
-    usual, long = price_at("claude-sonnet-4-5", 1000), price_at("claude-sonnet-4-5", 250_000)
-    assert usual is not None
-    assert long is not None
-    assert (usual.input_microusd_per_mtok, usual.output_microusd_per_mtok) == (
-        3_000_000,
-        15_000_000,
-    )
-    assert long.output_microusd_per_mtok == 22_500_000
-    assert 3_000_000 < long.input_microusd_per_mtok <= 6_000_000
-    assert price_at("nobody's model", 250_000) is None
-
-
 def test_a_call_that_the_budget_has_no_room_for_is_not_sent() -> None:
     bench = Bench()
     bench.told.reservations_max = 0
@@ -189,7 +172,6 @@ def test_refusals_are_absorbed_and_the_attempt_says_that_it_waits_again() -> Non
     result = bench.perform()
     assert result.body == b"yes "
     assert bench.told.said == ["reserve"] + ["waits", "goes"] * 3
-    assert bench.agent.calls == 1
 
 
 def test_a_wrong_request_is_the_tasks_own_fault_and_costs_nothing() -> None:
@@ -228,7 +210,6 @@ def test_a_loss_after_sending_is_in_doubt_and_costs_its_ceiling(lost: Exception,
     assert (error.fault.kind, error.is_in_doubt) == (kind, True)
     assert error.result is not None
     assert error.result.spend_microusd == bench.told.reserved[0][0]
-    assert bench.agent.in_doubt == 1
 
 
 @pytest.mark.parametrize("body", [
@@ -249,7 +230,7 @@ def test_an_error_in_the_middle_of_a_stream_is_a_loss_of_its_kind() -> None:
     assert (error.fault.kind, error.is_in_doubt) == ("overload", True)
 
 
-def test_an_answer_that_was_cut_is_no_result_unless_that_is_allowed() -> None:
+def test_an_answer_that_was_cut_is_no_result() -> None:
     bench = Bench(said("half of", is_cut=True))
     error = bench.fails()
     assert error.fault.kind == "unfit"
@@ -257,8 +238,6 @@ def test_an_answer_that_was_cut_is_no_result_unless_that_is_allowed() -> None:
     assert error.result is not None
     assert error.result.body == b"half of "
     assert error.result.spend_microusd > 0
-    allowed = PromptCall("say it", "claude-x", may_be_cut=True)
-    assert Bench(said("half of", is_cut=True)).perform(allowed).body == b"half of "
 
 
 def test_an_answer_without_text_is_no_result() -> None:
@@ -282,7 +261,6 @@ def test_an_invalid_answer_is_repaired_once_with_the_reason() -> None:
     assert again[1] == {"role": "assistant", "content": '{"m": 1} '}
     assert "$: must contain ['n'] properties" in again[2]["content"]
     assert bench.told.said == ["reserve", "waits", "goes", "keep"] * 2
-    assert bench.agent.repairs == 1
 
 
 def test_an_answer_that_stays_invalid_fails_with_the_path_and_is_kept() -> None:
@@ -307,16 +285,6 @@ def test_verification_goes_on_for_as_many_rounds_as_allowed() -> None:
     assert seen == ["a ", "b ", "c "]
     assert result.body == b"c "
     assert "round 2 is wrong" in str(bench.sent(2)["messages"])
-
-
-def test_without_repairs_the_first_answer_decides() -> None:
-    async def verify(text: str) -> str | None:
-        return "no"
-
-    bench = Bench()
-    error = bench.fails(PromptCall("do", "claude-x", verify=verify, repairs=0))
-    assert (error.fault.kind, error.fault.detail) == ("unfit", "no")
-    assert len(bench.provider.requests) == 1
 
 
 def test_replies_of_an_interrupted_attempt_are_examined_and_not_paid_again() -> None:
@@ -433,7 +401,6 @@ def test_a_cancelled_call_settles_its_permit_and_closes_its_answer() -> None:
     run_virtual(cancel_in_the_middle())
     assert body.closed
     assert [outcome.how for outcome in bench.admission.outcomes] == ["used"]
-    assert bench.agent.in_flight == 0
 
 
 def test_a_missing_key_is_one_clear_error_before_anything_starts() -> None:
@@ -453,28 +420,11 @@ def test_a_key_is_never_shown() -> None:
     assert "sk-" not in repr(endpoint_of("claude-x", KEYS)) + repr(endpoint_of("gpt-5", KEYS))
 
 
-@pytest.mark.parametrize(("model", "wire", "name", "url"), [
-    ("claude-opus", "anthropic", "claude-opus", "https://api.anthropic.com/v1/messages"),
-    ("anthropic/m", "anthropic", "m", "https://api.anthropic.com/v1/messages"),
-    ("gpt-5", "openai-chat", "gpt-5", "https://api.openai.com/v1/chat/completions"),
-    ("openai/claude-x", "openai-chat", "claude-x", "https://api.openai.com/v1/chat/completions"),
-    ("openai/meta/x", "openai-chat", "meta/x", "https://api.openai.com/v1/chat/completions"),
-])  # fmt: skip
-def test_a_models_name_says_where_it_is(model: str, wire: str, name: str, url: str) -> None:
-    found = endpoint_of(model, {})
-    assert (found.wire, found.model, found.url) == (wire, name, url)
-
-
 def test_openai_is_told_organisation_and_project() -> None:
     found = endpoint_of("gpt-5", {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p"})
     assert dict(found.headers) == {"openai-organization": "o", "openai-project": "p"}
     assert found.says_completion
     assert not endpoint_of("gpt-5", {"OPENAI_BASE_URL": "http://localhost:1/v1"}).says_completion
-
-
-def test_a_model_without_a_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="names no model"):
-        endpoint_of("openai/", {})
 
 
 @pytest.mark.parametrize("address", ["localhost:8080", "http://", "file:///etc/passwd", "nonsense"])

@@ -39,9 +39,6 @@ class Stream:
         """Of the file."""
         self.is_over = False
 
-    def __repr__(self) -> str:
-        return f"Stream({self.path}, {self.size + len(self.text)} bytes)"
-
     @property
     def is_full(self) -> bool:
         return len(self.text) > HELD_BYTES_MAX
@@ -112,11 +109,7 @@ class Capture:
         self.limits: tuple[int, int] | None = None
         """Of open files, as commands are to have them."""
 
-    def __repr__(self) -> str:
-        return f"Capture({len(self.streams)} streams, {len(self.waiting)} wait for the disk)"
-
     def open(self, paths: list[str]) -> list[Stream]:
-        """Pipes for the outputs of one command."""
         made: list[Stream] = []
         try:
             for path in paths:
@@ -143,7 +136,6 @@ class Capture:
         return stream
 
     def started(self, pid: int, streams: list[Stream]) -> None:
-        """The command has its ends of the pipes, and its own limit of open files."""
         for stream in streams:
             os.close(stream.theirs)
             stream.theirs = -1
@@ -189,7 +181,6 @@ class Capture:
         return output
 
     def drop(self, stream: Stream) -> None:
-        """Nothing more comes."""
         if self.streams.pop(stream.fd, None) is None:
             return
         if stream in self.waiting:

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -26,7 +27,6 @@ from headway.agents.cli import (
     money_of,
     write_private,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, items, object_fields, parsed, text_of
 
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
@@ -65,22 +65,16 @@ KEYS: Final = (
 STATE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Claude:
+class Claude(AgentKind):
     """How Claude Code is started, and where its sessions are."""
 
-    name: Final = "claude"
-    program: Final = "claude"
-    install: Final = "npm install -g @anthropic-ai/claude-code"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("No conversation found", "is already in use")
-    is_summed: Final = False
-    is_cost_summed: Final = True
-
-    def __repr__(self) -> str:
-        return "<Claude>"
+    name = "claude"
+    program = "claude"
+    install = "npm install -g @anthropic-ai/claude-code"
+    lost = ("No conversation found", "is already in use")
+    is_cost_summed = True
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         argv = [
             self.program, "-p", "--output-format", "stream-json", "--verbose",
             *_permissions(errand),
@@ -107,8 +101,7 @@ class Claude:
                 return StoredSession(session, len(ids - {""}), is_cut)
         return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
-        """One event of `--output-format stream-json`."""
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "system" if event.get("subtype") == "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
@@ -118,7 +111,7 @@ class Claude:
                 _hear_result(notes, event)
 
 
-def _hear_reply(notes: Notes, message: Fields) -> None:
+def _hear_reply(notes: AgentOutput, message: Fields) -> None:
     """A reply comes in parts, each of which tells the usage as it was at the beginning."""
     number = text_of(message.get("id"))
     if number not in notes.replies:
@@ -136,7 +129,7 @@ def _hear_reply(notes: Notes, message: Fields) -> None:
 INPUTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-def _hear_result(notes: Notes, event: Fields) -> None:
+def _hear_result(notes: AgentOutput, event: Fields) -> None:
     usage = object_fields(event.get("usage"))
     notes.is_over = True
     notes.session = text_of(event.get("session_id")) or notes.session

@@ -1,8 +1,8 @@
-"""What an agent's output says of its work: an event stream, read as it comes.
+"""Agents that are programs: how they are started, their event streams, homes and usage.
 
 Laws:
-- No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is
-  counted and left out, and the next one is read as if it had not been there.
+- No output is an error: a line that is no event, is torn, too long, too deep or no UTF-8 is left
+  out, and the next one is read as if it had not been there.
 - What is held of an unfinished line is bounded.
 - An event that is not known, or has other fields than it had, changes nothing.
 """
@@ -15,13 +15,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from headway.errors import StateFileError
+from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, tokens
-from headway.wire.values import object_fields as object_of
-
-# What every kind of agent that is a program has in common: how it is started, heard and found.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,62 +59,46 @@ class StoredSession:
     session: str
     """What the program calls it."""
     replies: int | None = 0
-    """Answers of models that are in it; None if nobody can know."""
+    """Answers of models that are in it; None if unknown."""
     is_cut: bool = False
-    """Whether nothing came after the last of them: what it wanted done was cut off, so that it
-    will be asked for again."""
+    """Whether nothing came after the last of them: what it wanted done was cut off."""
     input_tokens: float = 0.0
     output_tokens: float = 0.0
-    """What it counts as used, where it counts for the whole session."""
+    """Its own count, where it counts for the whole session."""
 
 
-class AgentKind(Protocol):
+class AgentKind:
     """One program. Its methods are called in threads, and change nothing but files in a home."""
 
-    @property
-    def name(self) -> str:
-        """As a plan says it."""
-
-    @property
-    def program(self) -> str:
-        """As it is found on the PATH."""
-
-    @property
-    def install(self) -> str:
-        """How one gets it."""
-
-    @property
-    def permissions(self) -> tuple[str, ...]:
-        """Those that a plan can give it."""
-
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """What it says when it does not find a session: that one is begun anew."""
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the tokens that it tells are those of the whole session, earlier processes
-        too."""
-
-    @property
-    def is_cost_summed(self) -> bool:
-        """The same of the money."""
+    name: str
+    """As in a plan."""
+    program: str
+    """As it is found on the PATH."""
+    install: str
+    """How to install it."""
+    permissions: tuple[str, ...] = PERMISSIONS
+    """Those that a plan can give it."""
+    lost: tuple[str, ...] = ()
+    """Its messages when it does not find a session: that one is begun anew."""
+    is_summed = False
+    """Whether its token counts are those of the whole session, earlier processes included."""
+    is_cost_summed = False
+    """The same of its costs."""
 
     def start(self, errand: Errand) -> ProcessStart:
         """How to start it. Writes what has to be in its home first."""
+        raise NotImplementedError
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
         """The session that a process has left behind; None if there is none to go on with."""
+        raise NotImplementedError
 
-    def hear(self, notes: Notes, event: Fields) -> None:
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         """One event of its output. Total: never raises."""
 
 
 def bare_model(errand: Errand, provider: str, *beginnings: str) -> str:
-    """A model by the name that its own provider has for it.
-
-    One that the plan names for all its tasks is passed on only if it is this provider's.
-    """
+    """A model by its own provider's name; that of the whole plan only if it is this provider's."""
     prefix, slash, name = errand.model.partition("/")
     if slash and prefix == provider:
         return name
@@ -134,76 +116,45 @@ NAME_CHARS: Final = 80
 ERROR_CHARS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentOutput:
-    """What an agent has told of one session, or of its part of one."""
+    """What is known of one session, or of a part of one, from the events of its stream."""
 
     session: str = ""
     turns: int = 0
-    """Replies of the model, as far as the stream tells them apart."""
-    tools: tuple[tuple[str, int], ...] = ()
+    """Replies of the model, as far as the stream separates them."""
+    tools: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was used."""
     input_tokens: float = 0.0
     """Those that were read from a cache included."""
     output_tokens: float = 0.0
     microusd: int = 0
-    """What it says that it cost; most say nothing."""
+    """Its cost as the agent reports it; most report none."""
     text: str = ""
-    """The last that the model said."""
+    """The last text of the model."""
     error: str = ""
     is_over: bool = False
     """Whether the event came that ends a stream."""
-    skipped: int = 0
-    """Lines that were no events."""
-    denied: tuple[tuple[str, int], ...] = ()
+    denied: dict[str, int] = field(default_factory=dict)
     """Names of tools, and how often each was refused for want of permission."""
+    at: str = ""
+    """Which reply the text is of."""
+    replies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By the id of a reply: its input and output tokens, where the sum comes at the end only."""
 
     @property
     def is_begun(self) -> bool:
         """Whether anything came that is an event of an agent at work, or of its failure."""
         return bool(self.session or self.turns or self.error or self.is_over)
 
-
-@dataclass(slots=True)
-class Notes:
-    """What is known so far, while events come; each kind of agent writes into it in its own way."""
-
-    session: str = ""
-    turns: int = 0
-    tools: dict[str, int] = field(default_factory=dict)
-    denied: dict[str, int] = field(default_factory=dict)
-    input_tokens: float = 0.0
-    output_tokens: float = 0.0
-    microusd: int = 0
-    text: str = ""
-    error: str = ""
-    is_over: bool = False
-    at: str = ""
-    """Which reply the text is of."""
-    replies: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By the id of a reply: what went in and came out, where the sum is told at the end only."""
-
     def use(self, tool: str) -> None:
-        """A tool was used."""
         _count(self.tools, tool)
 
     def deny(self, tool: str) -> None:
-        """A tool was refused for want of permission."""
         _count(self.denied, tool)
 
     def fail(self, why: str) -> None:
         self.error = why.strip()[:ERROR_CHARS] or "it says that it failed"
-
-    def heard(self, skipped: int) -> AgentOutput:
-        given, gave = self.input_tokens, self.output_tokens
-        if not given and not gave:
-            given = sum(one for one, _ in self.replies.values())
-            gave = sum(one for _, one in self.replies.values())
-        return AgentOutput(
-            self.session, self.turns, tuple(sorted(self.tools.items())), given, gave,
-            self.microusd, self.text, self.error, self.is_over, skipped,
-            tuple(sorted(self.denied.items())),
-        )  # fmt: skip
 
 
 def _count(counts: dict[str, int], tool: str) -> None:
@@ -212,33 +163,22 @@ def _count(counts: dict[str, int], tool: str) -> None:
         counts[name] = counts.get(name, 0) + 1
 
 
-Hear = Callable[[Notes, Fields], None]
-"""Takes one event of a kind's stream."""
-
-
 class OutputStream:
     """The output of one process, in pieces of any size."""
 
-    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_notes", "_skipped")
+    __slots__ = ("_buffer", "_hear", "_is_passing", "_line_bytes_max", "_output")
 
-    def __init__(self, hear: Hear, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+    def __init__(
+        self, hear: Callable[[AgentOutput, Fields], None], line_bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
         self._hear = hear
         self._line_bytes_max = line_bytes_max
-        self._notes = Notes()
+        self._output = AgentOutput()
         self._buffer = bytearray()
         self._is_passing = False
         """Within a line that is too long."""
-        self._skipped = 0
-
-    def __repr__(self) -> str:
-        return f"<Stream {self.statistics()}>"
-
-    def statistics(self) -> AgentOutput:
-        """What was heard so far."""
-        return self._notes.heard(self._skipped)
 
     def feed(self, data: bytes) -> None:
-        """The next piece."""
         *whole, rest = data.split(b"\n")
         for line in whole:
             if not self._is_passing:
@@ -252,45 +192,37 @@ class OutputStream:
         if len(self._buffer) > self._line_bytes_max:
             self._buffer.clear()
             self._is_passing = True
-            self._skipped += 1
 
     def end(self) -> AgentOutput:
         """Nothing follows: a last line may lack its end."""
         if self._buffer and not self._is_passing:
             self._line()
         self._buffer.clear()
-        return self.statistics()
+        output = self._output
+        if not output.input_tokens and not output.output_tokens:
+            output.input_tokens = sum(one for one, _ in output.replies.values())
+            output.output_tokens = sum(one for _, one in output.replies.values())
+        return output
 
     def _line(self) -> None:
         line = bytes(self._buffer).strip()
-        if not line:
-            return
         event = object_fields(parsed(line)) if line.startswith(b"{") else {}
         if event:
-            self._hear(self._notes, event)
-        else:
-            self._skipped += 1
-
-
-def read_whole(hear: Hear, data: bytes) -> AgentOutput:
-    """A stream that has come in one piece."""
-    stream = OutputStream(hear)
-    stream.feed(data)
-    return stream.end()
+            self._hear(self._output, event)
 
 
 def count_of(value: object) -> float:
-    """Tokens as an event tells them; what is no count is none."""
+    """Tokens of an event; 0 for what is no count."""
     return tokens(value) or 0.0
 
 
 def money_of(value: object) -> int:
-    """Dollars as an event tells them, in micro-dollars; what is no amount is none."""
+    """Dollars of an event, in micro-dollars; 0 for what is no amount."""
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
 def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> AgentOutput:
-    """Without what an earlier process of the same session has told already."""
+    """Without what an earlier process of the same session has reported already."""
     return replace(
         heard,
         input_tokens=max(0.0, heard.input_tokens - input_tokens),
@@ -298,7 +230,7 @@ def less(heard: AgentOutput, input_tokens: float, output_tokens: float) -> Agent
     )
 
 
-# The folder of one agent's session: what it needs of the user's, and what is known of it.
+# The folder of one agent's session: links to the user's own files, and what is known of it.
 
 AGENTS: Final = "agents"
 """The folder of a run in which homes are."""
@@ -359,7 +291,7 @@ def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
-            found = object_of(parsed(file.read(MARKER_BYTES_MAX)))
+            found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
     except OSError:
         return None
     names = {one.name for one in fields(Session)}
@@ -404,8 +336,7 @@ def empty_home(home: str) -> None:
 
 
 def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
-    """Links to some files of the user's, as far as they are there; their targets are the real
-    ones, since a folder in between may be a throw-away one."""
+    """Links to some of the user's files, to their real paths."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name in names:
         target, link = os.path.realpath(os.path.join(own, name)), os.path.join(folder, name)
@@ -416,7 +347,7 @@ def link_into(folder: str, own: str, names: tuple[str, ...]) -> None:
 
 
 def copy_into(folder: str, source: str, name: str) -> None:
-    """A configuration as it is now; the one of an earlier attempt leads to a door that is shut."""
+    """A configuration as it is now; the one of an earlier attempt has an address that is gone."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
@@ -444,7 +375,7 @@ def lines_in(path: str) -> Iterator[Fields]:
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):
-                found = object_of(parsed(line))
+                found = object_fields(parsed(line))
                 if found:
                     yield found
     except OSError:
@@ -459,14 +390,12 @@ def _sync(folder: str) -> None:
         os.close(handle)
 
 
-# What the agents of a run have told and taken, a line for each attempt: for people and reports.
+# The usage of a run's agents, a line for each attempt: for people and reports.
 
 NAME: Final = "agents.jsonl"
 
 How = Literal["first", "session", "replay", "start", "taken"]
-"""How an attempt began: for the first time; in the session of the one before; from the start, its
-calls answered from a recording as far as they are the same; from the start; or its answer was
-there already."""
+"""How an attempt began. `replay`: recorded calls are answered from the recording."""
 
 WORDS: Final[dict[How, str]] = {
     "first": "began",
@@ -508,15 +437,13 @@ class AgentUsage:
     metered_input_tokens: int = 0
     metered_output_tokens: int = 0
     metered_microusd: int = 0
-    """What the gateway saw of it, and of earlier attempts that did not live to tell: the truth,
-    where it saw anything."""
+    """What the gateway counted, unreported earlier attempts included."""
     replayed: int = 0
     """Calls that were answered from a recording, free of charge."""
     calls_before: int = 0
     """Calls of the attempts before, in the same session or with the same prompt."""
     calls_again: int = 0
-    """Of those, the ones that had to be paid a second time: their answers, or what came of
-    them, were lost. One that was in flight counts as paid."""
+    """Of those, the ones that had to be paid a second time."""
     is_done: bool = True
     number: int = 1
     """Which of the sessions of its home it was."""
@@ -544,7 +471,7 @@ class AgentUsage:
 
 
 def add_account(run_folder: str, account: AgentUsage) -> None:
-    """Add a line. What cannot be written is not worth an attempt."""
+    """Add a line; errors are ignored."""
     data = (json.dumps(asdict(account)) + "\n").encode("utf-8", "replace")
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -26,7 +27,6 @@ from headway.agents.cli import (
     lines_in,
     link_into,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, text_of
 
 HOME: Final = "CODEX_HOME"
@@ -46,22 +46,16 @@ TOOLS: Final = {
 _ROLLOUT: Final = re.compile(r"rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl")
 
 
-class Codex:
+class Codex(AgentKind):
     """How Codex is started, and where its sessions are."""
 
-    name: Final = "codex"
-    program: Final = "codex"
-    install: Final = "npm install -g @openai/codex"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("no rollout found", "No session found", "thread not found")
-    is_summed: Final = True
-    is_cost_summed: Final = False
-
-    def __repr__(self) -> str:
-        return "<Codex>"
+    name = "codex"
+    program = "codex"
+    install = "npm install -g @openai/codex"
+    lost = ("no rollout found", "No session found", "thread not found")
+    is_summed = True
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         folder = os.path.join(errand.home, self.name)
         own = errand.environ.get(HOME) or os.path.join(errand.environ.get("HOME", ""), ".codex")
         link_into(folder, own, SEEDS)
@@ -89,8 +83,7 @@ class Codex:
                 return _held(path, match[1])
         return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
-        """One event of `--json`."""
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         item = object_fields(event.get("item"))
         match event.get("type"):
             case "thread.started":

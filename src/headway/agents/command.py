@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from typing import Final
 
 from headway.agents.shell import (
@@ -18,40 +17,25 @@ from headway.base.records import digest
 from headway.base.values import Fault, FaultKind
 from headway.work import Attempt, AttemptClock, AttemptError, Result
 
-# Commands that ended while nobody was there to journal it: their shim wrote it down.
-
 
 def shim_key(attempt: Attempt) -> bytes:
-    """What a command is known by."""
+    """The key of a command in the shim's log."""
     return shim_name(attempt.key, attempt.inputs)
 
 
 def shim_name(key: bytes, inputs: bytes) -> bytes:
-    """The same for who has the task's key, and the digest of what it was given."""
+    """The same, from the task's key and the digest of its inputs."""
     return digest(key + inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptedStatistics:
-    """How many ends nobody has asked for."""
-
-    left: int
-
-
 class Adopted:
-    """The ends in a run's shim log when this process took the run over."""
+    """Commands that ended without being journalled, from a run's shim log when it is resumed."""
 
     def __init__(self, folder: str) -> None:
         self._ends: dict[bytes, list[CommandEnded]] = {}
         for (key, _), ended in sorted(read_shim_log(folder).items(), key=lambda named: named[0][1]):
             if ended.reason in ("exit", "timeout"):
                 self._ends.setdefault(key, []).append(ended)
-
-    def __repr__(self) -> str:
-        return f"<Adopted {len(self._ends)} ends>"
-
-    def statistics(self) -> AdoptedStatistics:
-        return AdoptedStatistics(len(self._ends))
 
     def take(self, attempt: Attempt) -> CommandEnded | None:
         """The end that this attempt would come to, if an earlier one came to it."""
@@ -72,7 +56,6 @@ DETAIL_LINES_MAX: Final = 5
 async def perform_command(
     shim: ShimClient, command: Command, clock: AttemptClock | None = None
 ) -> Result:
-    """Execute one attempt; raises AttemptError if it does not end with 0."""
     try:
         ended = await shim.run(command, clock)
     except ShimGoneError as gone:

@@ -14,10 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.agents.cli import Errand, Notes, ProcessStart, StoredSession, write_private
+from headway.agents.cli import (
+    AgentKind,
+    Errand,
+    ProcessStart,
+    StoredSession,
+    write_private,
+)
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, parsed
+from headway.wire.values import parsed
 
 KEYS: Final = ("command", "result", "resume", *PERMISSIONS)
 PLACES: Final = ("prompt_file", "model", "session")
@@ -67,8 +73,7 @@ def setting_of(name: str, table: Mapping[str, object]) -> AgentSetting:
 
 
 def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple[str, ...]:
-    """A command as words: a list of them, or a text that is lexed as a shell would; and places
-    in them that are filled in later. Raises BadValueError."""
+    """A command as words, from a list or a text, with places to fill in. Raises BadValueError."""
     if isinstance(value, str):
         try:
             words = shlex.split(value)
@@ -90,12 +95,8 @@ def words_of(key: str, value: object, places: tuple[str, ...] = PLACES) -> tuple
     return tuple(words)
 
 
-class Custom:
+class Custom(AgentKind):
     """An agent of the configuration, as a kind."""
-
-    lost: Final[tuple[str, ...]] = ()
-    is_summed: Final = False
-    is_cost_summed: Final = False
 
     def __init__(self, setting: AgentSetting) -> None:
         self.setting = setting
@@ -104,15 +105,7 @@ class Custom:
         self.permissions = tuple(setting.permissions)
         self.install = f"`[agents.{setting.name}]` in the configuration names it"
 
-    def __repr__(self) -> str:
-        return f"<Custom {self.setting}>"
-
-    def statistics(self) -> AgentSetting:
-        """What it is."""
-        return self.setting
-
     def start(self, errand: Errand) -> ProcessStart:
-        """The pattern, filled in."""
         setting = self.setting
         words = setting.resume if errand.goes_on else setting.command
         words += setting.permissions.get(errand.permissions, ())
@@ -126,12 +119,9 @@ class Custom:
         return ProcessStart(tuple(word.replace("\0", "") for word in argv), {}, stdin)
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
-        """Where it keeps sessions is its own affair: it is asked to go on, and says so if not."""
+        """Sessions are its own affair: it is started with `resume`, and fails if there is none."""
         del home, environ
         return StoredSession(session, None) if self.setting.resume else None
-
-    def hear(self, notes: Notes, event: Fields) -> None:
-        """Its output is its result, and says nothing else."""
 
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:

@@ -18,12 +18,11 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, signature
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Final, Literal
 
 from headway.agents.worker import (
@@ -52,16 +51,6 @@ _ENCODER: Final = json.JSONEncoder(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionStatistics:
-    """Where functions run now."""
-
-    threads: int
-    processes: int
-    processes_died: int
-    """Processes that ended in the middle of a function."""
-
-
 class FunctionAgent:
     """Calls functions for the tasks of one run, on one event loop. Close it when the run ends."""
 
@@ -74,21 +63,11 @@ class FunctionAgent:
         self._running: set[Future[object]] = set()
         self._free: asyncio.LifoQueue[Worker | None] | None = None
         """A process, or the right to start one, for each that may run."""
-        self._busy = 0
-        self._died = 0
-
-    def __repr__(self) -> str:
-        return f"<FunctionAgent {self.statistics()}>"
 
     async def __aenter__(self) -> FunctionAgent:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def perform(
@@ -158,9 +137,6 @@ class FunctionAgent:
             # It has nothing to do any more, so that this does not block.
             thread.join()
 
-    def statistics(self) -> FunctionStatistics:
-        return FunctionStatistics(len(self._running), self._busy, self._died)
-
     async def _in_thread(
         self, function: Callable[..., object], arguments: tuple[object, ...]
     ) -> object:
@@ -196,7 +172,6 @@ class FunctionAgent:
             data = packed(function, arguments, (place, lent.at))
             answers = partial(answer, lent.reach)
         worker = await free.get()
-        self._busy += 1
         spare: Worker | None = None
         try:
             worker = worker or Worker()
@@ -205,11 +180,7 @@ class FunctionAgent:
         except WorkerRaisedError:
             spare = worker
             raise
-        except ProcessDiedError:
-            self._died += 1
-            raise
         finally:
-            self._busy -= 1
             if worker is not None and spare is None:
                 worker.kill()
             free.put_nowait(spare)

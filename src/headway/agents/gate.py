@@ -1,15 +1,15 @@
-"""The port of calls that headway makes itself: an attempt says when it waits, and hears the end.
+"""Admission of the calls that headway makes itself for attempts.
 
 Laws:
-- Every call is asked for under the path of its own attempt, whichever connection it goes through.
-- Whoever waits behind an empty usage window learns that within seconds, and does not go on waiting.
-- What admission says for good becomes the attempt's own error; nothing here makes a response of it.
+- Every call is admitted under the path of its own attempt, whichever connection it goes through.
+- A call that waits behind an empty usage window is ended within seconds.
+- A final refusal of admission becomes the attempt's own error; nothing here makes a response of it.
 - After `FATAL_MAX` answers in a row that say the same of all calls to a model (a wrong key, name
   or address, no credit), no more calls are sent to it in this run. Neither are they after as many
   tasks in a row that no connection was made for in the last of their attempts.
 
-The transport asks for a permit inside the task of the attempt, so that a context variable says
-whose call it is. A wait is cut into slices: after each, admission says what the call waited for.
+The transport asks for a permit inside the task of the attempt, so that a context variable names
+the attempt. A wait is cut into slices: after each, admission returns what the call waited for.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from headway.pacing.admission import CallOutcome, wait_in
 from headway.pacing.quota import waited_for
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
 
-# Several calls of one attempt at a time, told as one: it waits for a permit if all of them do.
-
 
 class ParallelCalls:
     """Calls of one attempt at the same time: it waits if all of them do."""
@@ -47,16 +45,8 @@ class ParallelCalls:
     def __init__(self) -> None:
         self.waiting = self.going = 0
 
-    def __repr__(self) -> str:
-        return f"<Voices {self.waiting} waiting, {self.going} going>"
-
-    def statistics(self) -> tuple[int, int]:
-        """How many wait for a permit, and how many have theirs."""
-        return self.waiting, self.going
-
     @contextmanager
     def joined(self, attempt: Attempt) -> Iterator[Voice]:
-        """Around one call."""
         voice = Voice(self, attempt)
         try:
             yield voice
@@ -65,7 +55,7 @@ class ParallelCalls:
 
 
 class Voice:
-    """What one call says of itself."""
+    """The state of one of them."""
 
     def __init__(self, voices: ParallelCalls, attempt: Attempt) -> None:
         self._voices = voices
@@ -114,7 +104,7 @@ Use = tuple[str, str]
 """The account, which is an address and a key, and the model."""
 
 Window = Callable[[float, str], object]
-"""Told at once that a usage window is empty: until when by the wall clock, and in words."""
+"""Called when a usage window is empty: until when by the wall clock, and a description."""
 
 
 @dataclass(slots=True)
@@ -134,14 +124,6 @@ class Calling:
 CALLING: Final[ContextVar[Calling]] = ContextVar("headway calling")
 
 
-@dataclass(frozen=True, slots=True)
-class GateStatistics:
-    """What went through."""
-
-    admitted: int
-    windows: int
-
-
 class Fatal:
     """Counts answers in a row that are not about one call alone, by account and model."""
 
@@ -150,23 +132,13 @@ class Fatal:
     def __init__(self) -> None:
         self._rows: dict[Use, list[Fault]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Fatal of {self.statistics()} uses>"
-
-    def statistics(self) -> int:
-        """How many accounts and models were last answered so."""
-        return len(self._rows)
-
     def last(self, use: Use) -> Fault | None:
         """What every call is answered with; None while that is not certain."""
         row = self._rows.get(use, ())
         return row[-1] if len(row) >= FATAL_MAX else None
 
     def ended(self, use: Use, outcome: CallOutcome, *, is_last: bool = False) -> None:
-        """A call ended: whether its answer is about all calls like it, and how many were so.
-
-        That no connection was made may pass: it counts in the last attempt of a task only.
-        """
+        """Count a failed call. A missing connection counts in the last attempt of a task only."""
         fault = outcome.fault
         if fault is None or fault.kind == "request":
             self._rows.pop(use, None)
@@ -178,28 +150,19 @@ class Fatal:
 
 
 class Gate:
-    """Stands between the transport and whoever admits."""
+    """Stands between the transport and the port that admits."""
 
-    __slots__ = ("_admitted", "_inner", "_wall", "_window", "_windows", "fatal")
+    __slots__ = ("_inner", "_window", "fatal")
 
-    def __init__(
-        self, inner: Port | None, window: Window | None, wall: Callable[[], float] = time.time
-    ) -> None:
-        """`inner` admits; without it, the process's own port."""
+    def __init__(self, inner: Port | None, window: Window | None) -> None:
         self._inner = inner
         self._window = window
-        self._wall = wall
-        self._admitted = self._windows = 0
         self.fatal: Final = Fatal()
-
-    def __repr__(self) -> str:
-        return f"<Gate to {self._inner!r}, {self._admitted} admitted>"
 
     def admit(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - a port
         raise InternalError("a call of an attempt is made on its loop")
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
-        """A permit for the call of the attempt that runs here."""
         calling, use = CALLING.get(), (call.account, call.sketch.model)
         self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
@@ -210,18 +173,22 @@ class Gate:
             self._must_be_open(use, calling)
             calling.attempt.goes(waited)
         except BaseException:
-            # Whoever is told may be ending everything: the permit is not for them to keep.
+            # The run may be ending: the permit is given back.
             held.settle(CallOutcome("unused"))
             raise
         calling.outcome = None
         calling.sent += 1
-        self._admitted += 1
-        return _Watched(held, calling, self, use)
+
+        def settled(outcome: CallOutcome) -> None:
+            calling.outcome = outcome
+            self.fatal.ended(use, outcome, is_last=calling.attempt.is_last)
+
+        return WatchedPermit(held, self.read, settled)
 
     def read(self, reading: Reading) -> None:
-        """A response spoke of limits: a usage window that is used up is everybody's business."""
+        """The limits of a response: an empty usage window concerns the whole run."""
         if reading.limits:
-            for empty in emptied(reading, self._wall()):
+            for empty in emptied(reading, time.time()):
                 self._closed(empty.resets_at_s, empty.detail)
 
     def _must_be_open(self, use: Use, calling: Calling) -> None:
@@ -237,9 +204,6 @@ class Gate:
             why = f"{host} {does}: {last.detail}; {mend}"
             raise put_off(last.kind, why)
 
-    def statistics(self) -> GateStatistics:
-        return GateStatistics(self._admitted, self._windows)
-
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
         """The permit, and what it was waited for, in all slices."""
         port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
@@ -249,7 +213,7 @@ class Gate:
                 return held, waited_for(held.permit.reason) or waited
             except QueueDeadlineError as error:
                 waited = limit_in(error) or waited
-                empty = window_of(error, self._wall())
+                empty = window_of(error, time.time())
                 if empty is not None:
                     self._closed(empty.resets_at_s, empty.detail)
                     raise empty from None
@@ -265,24 +229,26 @@ class Gate:
         return admission()
 
     def _closed(self, until_wall_s: float, detail: str) -> None:
-        self._windows += 1
         if self._window is not None:
             self._window(until_wall_s, detail)
 
 
-class _Watched:
-    """A permit in use, of which the attempt wants to know how it ends."""
+class WatchedPermit:
+    """A permit in use that keeps its outcome and passes on the limits of its response."""
 
-    __slots__ = ("_calling", "_gate", "_held", "_use")
+    __slots__ = ("_held", "_read", "_settled", "outcome", "output_tokens")
 
-    def __init__(self, held: HeldPermit, calling: Calling, gate: Gate, use: Use) -> None:
+    def __init__(
+        self,
+        held: HeldPermit,
+        read: Callable[[Reading], None],
+        settled: Callable[[CallOutcome], None] | None = None,
+    ) -> None:
         self._held = held
-        self._use = use
-        self._calling = calling
-        self._gate = gate
-
-    def __repr__(self) -> str:
-        return f"<_Watched {self._held!r}>"
+        self._read = read
+        self._settled = settled
+        self.outcome: CallOutcome | None = None
+        self.output_tokens = 0.0
 
     @property
     def permit(self) -> Permit:
@@ -290,27 +256,27 @@ class _Watched:
 
     @property
     def cut(self) -> HeadwayError | None:
-        return self._held.cut
+        """Why the answer is to be ended here; one that is over is passed on as it is."""
+        return self._held.cut if self.outcome is None else None
 
     def began(self, reading: Reading, dialect: str) -> None:
         self._held.began(reading, dialect)
-        self._gate.read(reading)
+        self._read(reading)
 
     def progressed(self, output_tokens: float) -> None:
+        self.output_tokens = output_tokens
         self._held.progressed(output_tokens)
 
     def still_alive(self) -> None:
         self._held.still_alive()
 
     def settle(self, outcome: CallOutcome) -> None:
-        self._calling.outcome = outcome
+        if self.outcome is None:
+            self.outcome = outcome
         self._held.settle(outcome)
-        self._gate.read(outcome.reading)
-        self._gate.fatal.ended(self._use, outcome, is_last=self._calling.attempt.is_last)
-
-    def statistics(self) -> CallOutcome | None:
-        """How it ended."""
-        return self._calling.outcome
+        self._read(outcome.reading)
+        if self._settled is not None:
+            self._settled(outcome)
 
 
 def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
@@ -341,7 +307,7 @@ def put_off(kind: FaultKind, why: str) -> AttemptError:
 
 
 def _in_attempts_words(error: HeadwayError) -> AttemptError | OverBudgetError:
-    """What admission refuses for good, as what it means for the attempt."""
+    """A final refusal of admission, as an error of the attempt."""
     said = "; ".join(part for part in (f"[{error.code}] {error.message}", error.hint) if part)
     if isinstance(error, BudgetReachedError):
         return OverBudgetError(said)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.agents.cli import (
+    AgentKind,
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     bare_model,
@@ -23,7 +24,6 @@ from headway.agents.cli import (
     lines_in,
     link_into,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, items, object_fields, text_of
 
 HOME: Final = "GEMINI_CLI_HOME"
@@ -38,22 +38,15 @@ GIVEN: Final = {"edit": "auto_edit", "all": "yolo"}
 TRUST: Final = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
-class Gemini:
+class Gemini(AgentKind):
     """How Gemini CLI is started, and where its sessions are."""
 
-    name: Final = "gemini"
-    program: Final = "gemini"
-    install: Final = "npm install -g @google/gemini-cli"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("No previous sessions found", "Error resuming session")
-    is_summed: Final = False
-    is_cost_summed: Final = False
-
-    def __repr__(self) -> str:
-        return "<Gemini>"
+    name = "gemini"
+    program = "gemini"
+    install = "npm install -g @google/gemini-cli"
+    lost = ("No previous sessions found", "Error resuming session")
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         environ = errand.environ
         own = os.path.join(environ.get(HOME) or environ.get("HOME", ""), FOLDER)
         home = os.path.join(errand.home, self.name)
@@ -86,8 +79,7 @@ class Gemini:
                         replies.add(text_of(one.get("id")))
         return StoredSession(session, len(replies), is_cut) if is_there else None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
-        """One event of `--output-format stream-json`."""
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         match event.get("type"):
             case "init":
                 notes.session = text_of(event.get("session_id")) or notes.session
@@ -107,7 +99,7 @@ class Gemini:
                 _hear_result(notes, event)
 
 
-def _speak(notes: Notes) -> None:
+def _speak(notes: AgentOutput) -> None:
     """The model says or does something: after a tool's result that is another reply."""
     if not notes.at:
         notes.at = "speaking"
@@ -115,7 +107,7 @@ def _speak(notes: Notes) -> None:
         notes.text = ""
 
 
-def _hear_result(notes: Notes, event: Fields) -> None:
+def _hear_result(notes: AgentOutput, event: Fields) -> None:
     told = object_fields(event.get("stats"))
     notes.is_over = True
     notes.input_tokens = count_of(told.get("input_tokens"))

@@ -18,7 +18,6 @@ KINDS: Final[Mapping[str, AgentKind]] = {
 
 
 def kind_of(name: str, settings: Mapping[str, AgentSetting]) -> AgentKind | None:
-    """The agent of this name, if there is one."""
     if name in settings:
         return Custom(settings[name])
     return KINDS.get(name)

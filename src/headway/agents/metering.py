@@ -1,13 +1,10 @@
-"""The seam between a command and whoever meters the model calls that it makes.
+"""The interface between a command and the meter of the model calls that it makes.
 
 Laws:
-- What the calls of a command took is part of its attempt, however that attempt ends.
-- A command whose calls the budget has no room for is ended: what it could not ask is not its fault,
-  and what it would give without an answer is not its result.
+- The usage of a command's calls is part of its attempt, however that attempt ends.
+- A command whose calls the budget has no room for is ended: that is not its fault, and what it
+  writes without an answer is not its result.
 - A command that fails while the account's usage window is empty is put back, and not blamed.
-
-A run's commands are programs: what they ask of models is seen only by a meter in between, which is
-told of each attempt and gives it an environment of its own.
 """
 
 from __future__ import annotations
@@ -15,15 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from headway.base.values import Fault
 from headway.engine.strategy import Resting
 from headway.errors import HeadwayError, InternalError
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
-
-UNMETERED: Final[Mapping[str, str]] = {}
-"""What a command is told of a meter where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +44,7 @@ class MeteredUsage:
     charged_tokens: int = 0
     """Of the tokens, those that a budget was charged with when the attempt was interrupted."""
     paid: int = 0
-    """In a recording: all calls that were answered and paid, also beside the conversation itself.
-    Tokens and money are theirs."""
+    """In a recording: all calls that were answered and paid. Tokens and money are theirs."""
     unpriced: int = 0
     """Calls whose price is unknown."""
 
@@ -59,22 +52,17 @@ class MeteredUsage:
 class Metered(Protocol):
     """One attempt, while it lasts."""
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What its command has to be told, beside what headway itself was started with."""
+    environment: Mapping[str, str]
+    """The variables of its command, beside those that headway itself was started with."""
+    empty: WindowEmptyError | None
+    """The usage window that one of its calls found empty."""
+    is_ended: bool
+    """Whether the meter has ended its command: for the budget, or for a usage window that the
+    run does not wait for."""
 
     @property
     def stopped(self) -> OverBudgetError | None:
         """Why it may not go on, if it may not."""
-
-    @property
-    def empty(self) -> WindowEmptyError | None:
-        """The usage window that one of its calls found empty."""
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the meter has ended its command: for the budget, or for a usage window that the
-        run does not wait for."""
 
     async def close(self) -> MeteredUsage:
         """It has ended: none of its processes can call any more."""
@@ -87,24 +75,22 @@ class CallMeter(Protocol):
         """An attempt begins; `stop` ends its command. Raises HeadwayError or OSError."""
 
     def meet(self, window: Callable[[float, str], bool], must_be_priced: bool) -> None:
-        """Before anything starts: who is told of an empty usage window, until when and in words,
-        and says whether the run waits for that; and whether there is a budget in money, towards
-        which every call must count."""
+        """Before anything starts: `window` takes an empty usage window (until when, a description)
+        and returns whether the run waits for it; `must_be_priced`: there is a budget in money."""
 
     def record(self, path: str) -> None:
         """Before anything starts: record calls to this file, and answer from it those that an
         attempt makes again which was interrupted."""
 
     def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
-        """An open attempt goes on with what was recorded under a name; what that had come to.
+        """An open attempt goes on with what was recorded under a name; returns its usage.
         Attempts without one are never answered from a recording. From any thread."""
 
     def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
-        """What an interrupted attempt took, and nobody lived to tell, is part of this open one.
-        From any thread."""
+        """The unreported usage of an interrupted attempt is part of this one. From any thread."""
 
     def seen(self, attempt: Attempt) -> MeteredUsage:
-        """What the calls of an open attempt came to so far. From any thread."""
+        """The usage of an open attempt so far. From any thread."""
 
     def resting(self) -> Resting:
         """Of the attempts that are open, how many wait for an answer or a permit."""
@@ -118,10 +104,10 @@ async def metered(
     attempt: Attempt,
     perform: Callable[[Mapping[str, str]], Awaitable[Result]],
 ) -> Result:
-    """Perform an attempt that is a command; what its calls took is part of what it gave."""
+    """Perform an attempt that is a command; the usage of its calls is part of its result."""
     runner = asyncio.current_task()
     if meter is None or runner is None:
-        return await perform(UNMETERED)
+        return await perform({})
     try:
         seen = meter.open(attempt, runner.cancel)
     except (HeadwayError, OSError) as error:

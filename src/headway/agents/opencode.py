@@ -15,15 +15,15 @@ from typing import Final
 from urllib.parse import quote
 
 from headway.agents.cli import (
+    AgentKind,
+    AgentOutput,
     Errand,
-    Notes,
     ProcessStart,
     StoredSession,
     count_of,
     link_into,
     money_of,
 )
-from headway.plans.grammar import PERMISSIONS
 from headway.wire.values import Fields, object_fields, parsed, text_of
 
 DATA: Final = "XDG_DATA_HOME"
@@ -44,22 +44,15 @@ MESSAGES: Final = "SELECT data FROM message WHERE session_id = ?"
 BUSY_S_MAX: Final = 2.0
 
 
-class Opencode:
+class Opencode(AgentKind):
     """How opencode is started, and where its sessions are."""
 
-    name: Final = "opencode"
-    program: Final = "opencode"
-    install: Final = "npm install -g opencode-ai"
-    permissions: Final = PERMISSIONS
-    lost: Final = ("Session not found", "NotFoundError")
-    is_summed: Final = False
-    is_cost_summed: Final = False
-
-    def __repr__(self) -> str:
-        return "<Opencode>"
+    name = "opencode"
+    program = "opencode"
+    install = "npm install -g opencode-ai"
+    lost = ("Session not found", "NotFoundError")
 
     def start(self, errand: Errand) -> ProcessStart:
-        """The command line, its variables, and what it reads."""
         environ = errand.environ
         told = {name: os.path.join(errand.home, part) for name, part in FOLDERS.items()}
         own = environ.get(DATA) or os.path.join(environ.get("HOME", ""), ".local", "share")
@@ -78,7 +71,6 @@ class Opencode:
         return ProcessStart(tuple(argv), told, errand.prompt.encode("utf-8", "replace"))
 
     def held(self, home: str, session: str, environ: Mapping[str, str]) -> StoredSession | None:
-        """What the session in its database has."""
         del session, environ
         path = os.path.join(home, FOLDERS[DATA], self.name, "opencode.db")
         if not os.path.exists(path):
@@ -95,8 +87,7 @@ class Opencode:
             # A database of another version: its program knows better what to do with it.
             return None
 
-    def hear(self, notes: Notes, event: Fields) -> None:
-        """One event of `--format json`."""
+    def hear(self, notes: AgentOutput, event: Fields) -> None:
         part = object_fields(event.get("part"))
         notes.session = text_of(event.get("sessionID")) or notes.session
         match event.get("type"):

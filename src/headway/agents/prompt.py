@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from math import ceil
-from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -44,7 +43,7 @@ from headway.wire.request import VERSION, ModelQuestion, body_of
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
 
-# Where calls to a model go, and with which key: read from the environment, once, at the edge.
+# The endpoint of a model, with its key, from the environment.
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -100,12 +99,8 @@ class Endpoint:
 
 
 def endpoint_of(model: str, environment: Mapping[str, str]) -> Endpoint:
-    """Of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`. Any other provider is refused.
-
-    A name without a provider is Anthropic's or OpenAI's if it looks like theirs; where
-    OPENAI_BASE_URL or OPENAI_API_BASE names a server, every other one is that server's. Loops
-    with tools ask `openai-responses/gpt-5-mini` by Responses; to all others it is OpenAI's as well.
-    """
+    """The endpoint of `anthropic/claude-sonnet-4`, `openai/gpt-5-mini`; a bare name is Anthropic's,
+    OpenAI's or that of the server in OPENAI_BASE_URL."""
     prefix, slash, name = model.partition("/")
     if not slash:
         prefix, name = _bare_provider(model, environment), model
@@ -238,8 +233,6 @@ class PromptCall:
     verify: Verify | None = None
     repairs: int = 1
     """How often the model is told what is wrong and asked again."""
-    may_be_cut: bool = False
-    """Whether an answer that ends at `max_tokens` will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,27 +243,17 @@ class PromptSettings:
     """Fairness is between runs, and within a run between its tasks."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     port: Port | None = None
-    """Who admits; `None` is the process's own port."""
+    """Admits calls; `None` is the process's own port."""
     window: Window | None = None
-    """Told of an empty usage window as soon as any response shows it."""
+    """Called with an empty usage window as soon as any response shows it."""
     prices: Prices = price_at
     must_be_priced: bool = False
-    """Whether a budget in money counts: then a call whose price nobody knows is not made."""
+    """Whether there is a budget in money: then a call whose price is unknown is not made."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent along with every call."""
     quiet_s: float = QUIET_S_MAX
     transport: httpx2.AsyncBaseTransport | None = None
-    """Who carries calls; `None` is the network."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptStatistics:
-    """What an agent has done so far."""
-
-    calls: int
-    in_flight: int
-    repairs: int
-    in_doubt: int
+    """Carries calls; `None` is the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,24 +283,14 @@ class PromptAgent:
         self._client: httpx2.AsyncClient | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._priced: set[str] = set()
-        self._calls = self._in_flight = self._repairs = self._in_doubt = 0
-
-    def __repr__(self) -> str:
-        return f"<PromptAgent of {self.settings.run}: {self.statistics()}>"
 
     async def __aenter__(self) -> PromptAgent:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -345,9 +318,6 @@ class PromptAgent:
         said = replace(spent, body=reply.text.encode("utf-8", "replace"))
         raise AttemptError(Fault("unfit", detail=problem[:DETAIL_CHARS]), said)
 
-    def statistics(self) -> PromptStatistics:
-        return PromptStatistics(self._calls, self._in_flight, self._repairs, self._in_doubt)
-
     async def _paid(
         self,
         call: PromptCall,
@@ -357,7 +327,6 @@ class PromptAgent:
         problem: str,
     ) -> _Reply:
         """One call; what is lost with it is reported with what the attempt took before."""
-        self._repairs += bool(problem)
         try:
             return await self._call(call, turns, attempt)
         except AttemptError as error:
@@ -385,12 +354,9 @@ class PromptAgent:
         await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
         calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)
         token = CALLING.set(calling)
-        self._in_flight += 1
         try:
             reader = await self._sent(endpoint, body, calling, ceiling)
         finally:
-            self._in_flight -= 1
-            self._calls += calling.sent > 0
             CALLING.reset(token)
         outcome = calling.outcome
         tally = outcome.tally if outcome is not None else UNKNOWN
@@ -401,7 +367,7 @@ class PromptAgent:
         if reader.is_damaged or not (reader.finish or reader.is_over):
             fault = Fault("broken", detail="the answer broke off or cannot be read")
             raise self.lost(fault, calling, ceiling)
-        if reader.finish in ("refusal", "tool") or not (reply.text or call.may_be_cut):
+        if reader.finish in ("refusal", "tool") or not reply.text:
             why = f"the model gave no answer ({reader.finish})"
             raise AttemptError(Fault("unfit", detail=why), reply.taken)
         return reply
@@ -409,7 +375,6 @@ class PromptAgent:
     async def _sent(
         self, endpoint: Endpoint, body: bytes, calling: Calling, ceiling: Spend
     ) -> TextReader:
-        """Send the call when it may be sent, and read all of its answer."""
         headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
         client = self.http()
         request = client.build_request("POST", endpoint.url, content=body, headers=headers)
@@ -436,7 +401,6 @@ class PromptAgent:
         outcome = calling.outcome
         if outcome is None or outcome.how != "used":
             return AttemptError(fault, Result(b"", calls=calling.sent))
-        self._in_doubt += 1
         taken = self.taken("", replace(outcome.tally, known="unknown"), ceiling)
         return AttemptError(fault, replace(taken, calls=calling.sent), is_in_doubt=True)
 
@@ -503,7 +467,6 @@ def unpriced(model: str) -> BudgetReachedError:
 
 
 def asked_for(prompt: str, schema: Schema | None) -> str:
-    """A prompt with the form that its answer has to have."""
     if schema is None:
         return prompt
     wanted = "Answer with JSON that fits this JSON Schema, and with nothing else:"
@@ -519,8 +482,7 @@ def complaint(problem: str) -> str:
 
 
 async def _examined(call: PromptCall, reply: _Reply) -> Fitting | Misfit:
-    """What the answer is worth to the task."""
-    if reply.is_cut and not call.may_be_cut:
+    if reply.is_cut:
         longest = call.max_tokens or MAX_TOKENS
         return Misfit(f"the answer was cut at max_tokens: {longest}; allow more or ask for less")
     return await fitting(reply.text, call.schema, call.verify)

@@ -58,11 +58,11 @@ class Command:
         return replace(self, stdin=stdin, timeout_s=timeout_s)
 
     def knowing(self, told: Mapping[str, str]) -> Command:
-        """The same, told more."""
+        """The same with more variables."""
         return replace(self, environment={**self.environment, **told})
 
     def apart(self, number: int) -> Command:
-        """The same under a name of its own: a part of an attempt, whose end nobody adopts."""
+        """The same under a key of its own: a part of an attempt, which is not adopted."""
         return replace(self, key=b"part%012d" % number)
 
 
@@ -76,7 +76,6 @@ class Output:
 
     @property
     def is_there(self) -> bool:
-        """Whether all of it can be read."""
         if self.text is not None:
             return True
         try:
@@ -97,7 +96,6 @@ class Output:
             return file.read(self.size_bytes)
 
     def tail(self, size_bytes: int) -> bytes:
-        """The last bytes, whatever the size."""
         if self.text is not None:
             return self.text[-size_bytes:]
         with open(self.path, "rb") as file:
@@ -124,51 +122,22 @@ class CommandEnded:
     stderr: Output
 
 
-@dataclass(frozen=True, slots=True)
-class ShimStatistics:
-    """What a run's shim has done so far."""
-
-    running: int
-    started: int
-    ended: int
-    shims: int
-    """More than one if a shim was killed and replaced."""
-    pid: int | None
-
-
 class ShimClient:
     """Runs commands under one shim process, which is started with the first of them."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: str) -> None:
         """`folder` is the run's: `shim.log` and `out/` are in it."""
         self._folder = os.path.abspath(folder)
-        self._environment = environment
         self._here = os.getcwd()
         self._link: _Link | None = None
         self._started = 0
-        self._ended = 0
-        self._shims = 0
 
-    def __repr__(self) -> str:
-        now = self.statistics()
-        return f"Shim({self._folder!r}, {now.running} running, {now.ended} ended)"
-
-    def statistics(self) -> ShimStatistics:
-        """Counts, for reports and tests."""
-        link = self._link
-        return ShimStatistics(
-            running=self._started - self._ended,
-            started=self._started,
-            ended=self._ended,
-            shims=self._shims,
-            pid=link.process.pid if link is not None else None,
-        )
+    @property
+    def pid(self) -> int | None:
+        return None if self._link is None else self._link.process.pid
 
     async def run(self, command: Command, clock: AttemptClock | None = None) -> CommandEnded:
-        """Execute it; cancelling ends all of its processes first. Raises ShimGoneError.
-
-        `clock` measures its `timeout_s`; without one, all time counts.
-        """
+        """Execute it; cancelling ends its processes first. `clock` measures its `timeout_s`."""
         link = await self._open()
         clock = AttemptClock() if clock is None else clock
         self._started += 1
@@ -184,12 +153,9 @@ class ShimClient:
             if not waiter.cancelled():
                 waiter.exception()
             raise
-        finally:
-            self._ended += 1
         return _ended(self._folder, command.key, command.attempt, values)
 
     async def close(self) -> None:
-        """End what runs, and the shim."""
         link, self._link = self._link, None
         if link is not None:
             link.hang_up()
@@ -200,8 +166,7 @@ class ShimClient:
         if self._link is not None and self._link.gone.done():
             await self.close()
         if self._link is None:
-            self._link = _Link(self._folder, self._environment)
-            self._shims += 1
+            self._link = _Link(self._folder)
             await self._link.connect()
         return self._link
 
@@ -221,7 +186,7 @@ class ShimClient:
 class _Link(asyncio.Protocol):
     """The process and the socket to it."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str] | None) -> None:
+    def __init__(self, folder: str) -> None:
         self._ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -229,7 +194,6 @@ class _Link(asyncio.Protocol):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=None if environment is None else dict(environment),
                 start_new_session=True,
             )
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -239,7 +203,6 @@ class _Link(asyncio.Protocol):
         self._buffer = bytearray()
 
     async def connect(self) -> None:
-        """Attach the socket to the loop."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._ours)
 
     def ask(self, number: int, message: tuple[Any, ...]) -> asyncio.Future[tuple[Any, ...]]:
@@ -250,7 +213,6 @@ class _Link(asyncio.Protocol):
         return waiter
 
     def send(self, message: tuple[Any, ...]) -> None:
-        """Hand a message to the socket."""
         data = pack(message)
         if self._transport is None:
             self._unsent.append(data)
@@ -291,10 +253,7 @@ class _Link(asyncio.Protocol):
 def read_shim_log(
     folder: str, is_wanted: Callable[[bytes, int], bool] | None = None
 ) -> dict[tuple[bytes, int], CommandEnded]:
-    """What ended under the shims of a run, by key and attempt; of two records the later one.
-
-    A line that a power cut has torn is left out: its `ended` was never said.
-    """
+    """The commands that ended, by key and attempt; the later record counts, torn ones do not."""
     found = {}
     for fields in _lines(Path(folder) / LOG_NAME):
         key, attempt = bytes.fromhex(fields[0].decode()), int(fields[1])

@@ -135,9 +135,6 @@ class ShimServer:
         signal.signal(signal.SIGTERM, lambda *_: self.end_all())
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
-    def __repr__(self) -> str:
-        return f"Shim({len(self.running)} running)"
-
     def serve(self) -> None:
         """Until headway's end is closed and everything has ended."""
         poll = self.poll
@@ -330,10 +327,8 @@ class ShimServer:
 def guard(table: mmap.mmap) -> None:
     """Fork a process that ends all commands if this one is killed, and itself when this one ends.
 
-    It shares the table of what runs, so that it costs nothing per command. It also holds the
-    socket to headway, which therefore is not closed before the last command has ended.
-    PR_SET_PDEATHSIG would reach only the direct child, and needs a fork of Python per command.
-    """
+    It shares the table of what runs, so that it costs nothing per command.
+    PR_SET_PDEATHSIG would reach only the direct child, and needs a fork of Python per command."""
     wait, hold = os.pipe()
     if os.fork() != 0:
         os.close(wait)
@@ -347,7 +342,6 @@ def guard(table: mmap.mmap) -> None:
 
 
 def main(control: int, folder: str) -> None:
-    """Serve one run, on a socket that was inherited."""
     os.set_inheritable(control, False)
     table = mmap.mmap(-1, 4 * RUNNING_MAX)
     guard(table)

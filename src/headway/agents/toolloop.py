@@ -24,13 +24,13 @@ from headway.agents.tools import (
     FileTools,
     Given,
     LoopTool,
-    Shell,
     ToolError,
     cut,
+    shell_tool,
     state_tools,
 )
 from headway.agents.tools_mcp import McpServer, must_be_known, opened
-from headway.agents.tools_models import Ended, LoopModels, ModelTurn, Outlay, load
+from headway.agents.tools_models import Ended, LoopModels, Outlay, load
 from headway.base.records import DIGEST_BYTES, digest
 from headway.base.values import Fault
 from headway.plans.references import Fitting, Misfit, Schema
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from headway.state.folder import AttemptState
 
 
-# What a loop remembers of an interrupted attempt: replies that were paid, and what tools gave.
-
 ENTRIES_MAX: Final = 250
 """A row is written whole with every entry: with many more a journal would grow by their square."""
 
@@ -56,16 +54,8 @@ BEGUN: Final = b"b"
 OBSERVED: Final = b"o"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStatistics:
-    """How much was remembered, and how much was added."""
-
-    found: int
-    kept: int
-
-
 class LoopMemory:
-    """The conversation of one attempt, as far as it has to survive it."""
+    """What of a conversation survives its attempt: replies that were paid, and what tools gave."""
 
     def __init__(self, attempt: Attempt, start: bytes, turns: int) -> None:
         """`start` is all that the conversation begins with; `turns` how long it may become."""
@@ -77,19 +67,10 @@ class LoopMemory:
             place = entry[: 1 + DIGEST_BYTES]
             self._before.setdefault(place, []).append(entry[len(place) :])
         self._entries = len(attempt.kept)
-        self._found = self._kept = 0
         self._begin_turn()
 
-    def __repr__(self) -> str:
-        return f"<Memory of {self._attempt.name}: {self.statistics()}>"
-
-    def statistics(self) -> MemoryStatistics:
-        return MemoryStatistics(self._found, self._kept)
-
     def reply(self) -> bytes | None:
-        """The reply that was paid for this conversation, if there was one."""
         found = self._before.get(REPLY + self._at)
-        self._found += bool(found)
         return found[0] if found else None
 
     async def replied(self, data: bytes, *, is_new: bool) -> None:
@@ -101,7 +82,6 @@ class LoopMemory:
         self._begin_turn()
 
     def observed(self, use: int) -> str | None:
-        """What a use of this turn gave, if that is known."""
         return self._texts.get(use)
 
     def is_in_doubt(self, use: int) -> bool:
@@ -155,7 +135,6 @@ class LoopMemory:
             detail = f"more than {ENTRIES_MAX} replies and observations would have to be kept"
             raise AttemptError(Fault("unfit", detail=detail))
         self._entries += 1
-        self._kept += 1
         await self._attempt.keep(kind + self._at + data)
 
 
@@ -250,11 +229,10 @@ async def perform_loop(call: LoopCall, attempt: Attempt, means: LoopDependencies
 async def _toolbox(
     call: LoopCall, attempt: Attempt, means: LoopDependencies, stack: AsyncExitStack
 ) -> list[LoopTool]:
-    """All that the model can ask for."""
     servers = must_be_known(call.tools, means.servers)
     tools: list[LoopTool] = []
     if "shell" in call.tools:
-        tools.append(Shell(attempt, means.shim, call.folder, means.environment).tool())
+        tools.append(shell_tool(attempt, means.shim, call.folder, means.environment))
     if "files" in call.tools:
         tools += FileTools(ConfinedFolder(call.folder, call.writes, call.is_foreign)).tools()
         if means.share is not None:
@@ -282,13 +260,6 @@ class _Loop:
         start = [call.prompt, call.model, list(call.tools), call.schema and call.schema.text]
         self._memory = LoopMemory(attempt, json.dumps(start).encode(), call.turns)
         self._messages: list[ModelMessage] = []
-
-    def __repr__(self) -> str:
-        return f"<_Loop with {', '.join(self._tools)}: {self.statistics()}>"
-
-    def statistics(self) -> int:
-        """How many messages there are."""
-        return len(self._messages)
 
     async def performed(self) -> Result:
         """Until the model asks for nothing more and its answer fits."""
@@ -330,14 +301,11 @@ class _Loop:
         found = None if data is None else _response(data)
         is_new = found is None
         if data is None or found is None:
-            call = self._call
-            asking = ModelTurn(
-                call.model,
-                self._messages,
-                list(self._tools.values()),
-                call.max_tokens or MAX_TOKENS,
+            call, tools = self._call, list(self._tools.values())
+            longest = call.max_tokens or MAX_TOKENS
+            found = _whole(
+                await self._models.reply(call.model, self._messages, tools, longest, self._outlay)
             )
-            found = _whole(await self._models.reply(asking, self._outlay))
             data = ModelMessagesTypeAdapter.dump_json([found], exclude_none=True)
         await self._memory.replied(data, is_new=is_new)
         self._messages.append(found)
@@ -350,12 +318,12 @@ class _Loop:
         from pydantic_ai.messages import ToolReturnPart
 
         memory = self._memory
-        doubtful = [n for n, use in enumerate(uses) if self._is_doubtful(use)]
+        found = [self._tools.get(use.tool_name) for use in uses]
+        doubtful = [n for n, tool in enumerate(found) if tool is not None and tool.is_doubtful]
         is_cut = response.finish_reason == "length"
         texts: list[str] = []
         for number, use in enumerate(uses):
-            tool = self._tools.get(use.tool_name)
-            text = memory.observed(number)
+            tool, text = found[number], memory.observed(number)
             if text is None or (tool is not None and tool.is_live):
                 if is_cut or number >= USES_MAX:
                     text = NOT_DONE if is_cut else TOO_MANY
@@ -385,10 +353,6 @@ class _Loop:
             text = f"error: {error}"
         return cut(text.encode("utf-8", "replace").decode())
 
-    def _is_doubtful(self, use: ToolCallPart) -> bool:
-        tool = self._tools.get(use.tool_name)
-        return tool is not None and tool.is_doubtful
-
     async def _examined(self, response: ModelResponse, text: str) -> Fitting | Misfit:
         call = self._call
         if response.finish_reason == "length":
@@ -417,8 +381,7 @@ def _response(data: bytes) -> ModelResponse | None:
 
 
 def _whole(response: ModelResponse) -> ModelResponse:
-    """A reply that can be kept and said again: what was read as JSON can have half of a character
-    in it, or what is no number."""
+    """A reply without half characters and numbers that JSON does not have."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     said = ModelMessagesTypeAdapter.dump_python([response])
@@ -468,7 +431,6 @@ def _text(response: ModelResponse) -> str:
 
 
 def _with_spent(ended: Exception, spent: Result) -> Exception:
-    """How an attempt ended, with all that it took."""
     if isinstance(ended, AttemptError):
         lost = ended.result or Result(b"")
         return AttemptError(ended.fault, charged(lost, spent), ended.is_in_doubt)

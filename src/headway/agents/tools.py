@@ -58,7 +58,6 @@ def must_be_installed(tools: Iterable[str]) -> None:
 
 
 def missing(library: str) -> UsageError:
-    """What to do about a library that is not there."""
     return UsageError(
         f"`agent: tools(...)` needs a library that is not installed: {library}",
         hint=INSTALL[library],
@@ -80,11 +79,9 @@ class LoopTool:
     use: Callable[[Given], Awaitable[str]]
     """What is observed. Raises ToolError; other errors are headway's."""
     is_doubtful: bool = False
-    """Whether to do it twice is not the same as once: it is not done again after an interruption,
-    and the model is told that it may have been done."""
+    """Whether it is not done again after an interruption, and the model is told so."""
     is_live: bool = False
-    """Whether it touches what ends with the attempt: done in every attempt, whatever was observed
-    in an earlier one."""
+    """Whether it is done in every attempt, whatever an earlier one observed."""
 
 
 def taking(**properties: Mapping[str, object]) -> dict[str, object]:
@@ -99,7 +96,6 @@ def taking(**properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def text_of(given: Given, name: str, default: str | None = None) -> str:
-    """A text that a tool is given."""
     value = given.get(name, default)
     if not isinstance(value, str):
         raise ToolError(f"`{name}` has to be a text")
@@ -144,8 +140,7 @@ FOLDERS_DEEP_MAX: Final = 100
 """How far a listing and a search go down: each folder is held open meanwhile."""
 
 GIT: Final = ".git"
-"""Programs execute what is in there: it is not listed, searched or written. Some disks do not
-tell large letters from small ones."""
+"""Programs execute what is in there: it is not listed, searched or written, in any case."""
 
 _BENEATH: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH: Final = {"type": "string", "description": "relative to the folder of the task"}
@@ -176,7 +171,6 @@ class ConfinedFolder:
         return tuple(part for part in real[len(root) :].split("/") if part)
 
     def must_be_writable(self, path: str, parts: tuple[str, ...]) -> None:
-        """ToolError if the task has no business there."""
         if not parts:
             raise ToolError(f"`{path}` is the folder itself")
         if GIT in map(str.lower, parts):
@@ -190,8 +184,7 @@ class ConfinedFolder:
 
     @contextmanager
     def opened(self, parts: tuple[str, ...], *, makes: bool = False) -> Iterator[int]:
-        """The folder of these names, from ours down: none of them is a link, whoever changes what
-        meanwhile."""
+        """The folder of these names, from ours down, none of which is a link."""
         here = os.open(os.path.realpath(self.folder), _BENEATH)
         try:
             for part in parts:
@@ -231,8 +224,7 @@ class ConfinedFolder:
             raise _said(path, fault) from None
 
     def walk(self, path: str) -> Iterator[tuple[str, bool]]:
-        """Everything below a folder, by names from ours on, sorted; and whether it is a folder.
-        Links are named, and not followed."""
+        """Everything below a folder, sorted, and whether it is a folder; links are not followed."""
         parts = self.resolved(path)
         try:
             with self.opened(parts) as folder:
@@ -246,75 +238,29 @@ class FileTools:
 
     def __init__(self, place: ConfinedFolder) -> None:
         self._place = place
-        self._count = 0
-
-    def __repr__(self) -> str:
-        return f"<Files in {self._place.folder}, {self._count} uses>"
-
-    def statistics(self) -> int:
-        """How often they were used."""
-        return self._count
 
     def tools(self) -> list[LoopTool]:
         text, number = {"type": "string"}, {"type": "integer"}
         below = {**_PATH, "default": "."}
+        names = {**text, "default": "*", "description": "a pattern for the names of files: *.py"}
+        lines = {"from_line": {**number, "default": 1}, "lines": {**number, "default": LINES}}
+        every = (
+            ("read_file", "Read lines of a text file.", taking(path=_PATH, **lines), self._read),
+            ("write_file", "Write a text file, new or in place of what it was.",
+             taking(path=_PATH, content=text), self._write),
+            ("edit_file", "Replace a text that occurs exactly once in a file.",
+             taking(path=_PATH, old=text, new=text), self._edit),
+            ("list_files", "List everything below a folder.", taking(path=below), self._list),
+            ("search", "Find the lines of files that contain a text, as it is written.",
+             taking(text=text, path=below, files=names), self._search),
+        )  # fmt: skip
         return [
-            LoopTool(
-                "read_file",
-                "Read lines of a text file.",
-                taking(
-                    path=_PATH,
-                    from_line={**number, "default": 1},
-                    lines={**number, "default": LINES},
-                ),
-                self._in_thread(self._read),
-            ),
-            LoopTool(
-                "write_file",
-                "Write a text file, new or in place of what it was.",
-                taking(
-                    path=_PATH,
-                    content=text,
-                ),
-                self._in_thread(self._write),
-            ),
-            LoopTool(
-                "edit_file",
-                "Replace a text that occurs exactly once in a file.",
-                taking(
-                    path=_PATH,
-                    old=text,
-                    new=text,
-                ),
-                self._in_thread(self._edit),
-            ),
-            LoopTool(
-                "list_files",
-                "List everything below a folder.",
-                taking(
-                    path=below,
-                ),
-                self._in_thread(self._list),
-            ),
-            LoopTool(
-                "search",
-                "Find the lines of files that contain a text, as it is written.",
-                taking(
-                    text=text,
-                    path=below,
-                    files={
-                        **text,
-                        "default": "*",
-                        "description": "a pattern for the names of files: *.py",
-                    },
-                ),
-                self._in_thread(self._search),
-            ),
+            LoopTool(name, about, schema, self._in_thread(work))
+            for name, about, schema, work in every
         ]
 
     def _in_thread(self, work: Callable[[Given], str]) -> Callable[[Given], Awaitable[str]]:
         async def use(given: Given) -> str:
-            self._count += 1
             return await in_thread(lambda: work(given))
 
         return use
@@ -511,48 +457,33 @@ ABOUT: Final = (
 )
 
 
-@dataclass(slots=True)
-class Shell:
-    """Runs the commands of one attempt."""
-
-    attempt: Attempt
-    shim: Callable[[], ShimClient]
-    folder: str
-    environment: Mapping[str, str]
-    _count: int = 0
-
-    def tool(self) -> LoopTool:
-        schema = taking(
-            command={"type": "string", "description": "for /bin/sh -c"},
-            timeout_s={"type": "integer", "default": COMMAND_S, "description": "seconds"},
-        )
-        return LoopTool("shell", ABOUT, schema, self.use, is_doubtful=True)
-
-    def statistics(self) -> int:
-        """How many commands were run."""
-        return self._count
-
-    async def use(self, given: Given) -> str:
+def shell_tool(
+    attempt: Attempt, shim: Callable[[], ShimClient], folder: str, environment: Mapping[str, str]
+) -> LoopTool:
+    async def use(given: Given) -> str:
         words = words_of(given.get("command"))
         timeout_s = whole_of(given, "timeout_s", COMMAND_S, COMMAND_S_MAX)
-        self._count += 1
-        attempt = self.attempt
-        hidden = secret_values({**os.environ, **self.environment})
-        told = {key: value for key, value in self.environment.items() if key not in hidden}
+        hidden = secret_values({**os.environ, **environment})
+        told = {key: value for key, value in environment.items() if key not in hidden}
         command = Command(
             b"tool%012d" % next(_numbers), attempt.number, (*_hiding(hidden), *words), told,
-            self.folder, None, float(timeout_s),
+            folder, None, float(timeout_s),
         )  # fmt: skip
         try:
-            ended = await self.shim().run(command, attempt.clock)
+            ended = await shim().run(command, attempt.clock)
         except ShimGoneError as gone:
             raise ToolError(f"in doubt: {gone}") from None
         return await in_thread(lambda: in_words(ended))
 
+    schema = taking(
+        command={"type": "string", "description": "for /bin/sh -c"},
+        timeout_s={"type": "integer", "default": COMMAND_S, "description": "seconds"},
+    )
+    return LoopTool("shell", ABOUT, schema, use, is_doubtful=True)
+
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[str]:
-    """The variables that are none of a tool's business: keys, and whatever leads to a gateway,
-    whose addresses are keys as well."""
+    """Keys, and variables that lead to a gateway, whose addresses are keys as well."""
     gateway = environment.get(GATEWAY_VARIABLE, "")
     return frozenset(
         name
@@ -593,7 +524,6 @@ def in_words(ended: CommandEnded) -> str:
 
 
 def _shown_output(output: Output) -> str:
-    """Both ends of an output."""
     if output.size_bytes <= STREAM_BYTES_MAX:
         return output.read().decode("utf-8", "replace")
     head, tail = STREAM_BYTES_MAX // 4, STREAM_BYTES_MAX * 3 // 4

@@ -146,7 +146,6 @@ def _in_words(error: BaseException) -> str:
 
 
 def _scratch() -> TextIO:
-    """Where a server may complain."""
     return cast(TextIO, tempfile.TemporaryFile("w+", errors="replace"))
 
 

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import ceil
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -75,9 +74,6 @@ class Outlay:
         is_lost = calling.sent > 0 and (outcome is None or outcome.how == "used")
         return ceiling if is_lost else None
 
-    def statistics(self) -> Result:
-        return self.spent
-
 
 @dataclass(slots=True)
 class _Sending:
@@ -93,24 +89,6 @@ class _Sending:
 _SENDING: Final[ContextVar[_Sending]] = ContextVar("headway sending")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTurn:
-    """What a model is asked next in a loop."""
-
-    model: str
-    messages: list[ModelMessage]
-    tools: Sequence[LoopTool]
-    max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelsStatistics:
-    """Which models were asked, and how often."""
-
-    models: int
-    calls: int
-
-
 class LoopModels:
     """Asks models for the loops of one run, through the connections of its prompts."""
 
@@ -118,49 +96,40 @@ class LoopModels:
         self._agent = agent
         self._client = httpx2.AsyncClient(transport=_Post(self))
         self._models: dict[str, Model[Any]] = {}
-        self._calls = 0
-
-    def __repr__(self) -> str:
-        return f"<Models {self.statistics()} through {self._agent!r}>"
-
-    def statistics(self) -> ModelsStatistics:
-        return ModelsStatistics(len(self._models), self._calls)
 
     async def __aenter__(self) -> LoopModels:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
         """The connections are the prompts', and stay open."""
         await self._client.aclose()
 
-    async def reply(self, asking: ModelTurn, outlay: Outlay) -> ModelResponse:
-        """One call. Raises AttemptError, OverBudgetError or WindowEmptyError, in which what the
-        attempt took before is not counted."""
-        model = await self._model(asking.model)
-        endpoint = self._agent.endpoint(asking.model)
+    async def reply(
+        self,
+        name: str,
+        messages: list[ModelMessage],
+        tools: Sequence[LoopTool],
+        max_tokens: int,
+        outlay: Outlay,
+    ) -> ModelResponse:
+        """One call; earlier usage of the attempt is not in the errors that it raises."""
+        model = await self._model(name)
+        endpoint = self._agent.endpoint(name)
         path = (self._agent.settings.run, outlay.attempt.name)
         calling = Calling(outlay.attempt, path, endpoint.key_variable)
         sending = _Sending(endpoint, outlay, calling)
         tokens = CALLING.set(calling), _SENDING.set(sending)
         try:
-            response = await model.request(
-                asking.messages, {"max_tokens": asking.max_tokens}, _parameters(asking.tools)
-            )
+            response = await model.request(messages, {"max_tokens": max_tokens}, _parameters(tools))
         except Exception as error:
             # The boundary to pydantic-ai and the SDKs, which have errors of many kinds.
             raise sending.ended or self._lost(error, sending) from error
         finally:
             CALLING.reset(tokens[0])
             _SENDING.reset(tokens[1])
-            self._calls += calling.sent > 0
         outcome = calling.outcome
         if outcome is None or outcome.fault is not None:
             fault = outcome.fault if outcome is not None else None
@@ -171,7 +140,6 @@ class LoopModels:
         return response
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        """What an SDK sends, when it is paid for and may be sent."""
         sending = _SENDING.get()
         settings, endpoint = self._agent.settings, sending.endpoint
         for name in ("authorization", "x-api-key"):
@@ -217,9 +185,6 @@ class _Post(httpx2.AsyncBaseTransport):
 
     def __init__(self, models: LoopModels) -> None:
         self._models = models
-
-    def __repr__(self) -> str:
-        return f"<_Post of {self._models!r}>"
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._models.send(request)

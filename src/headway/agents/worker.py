@@ -49,10 +49,7 @@ _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def place_of(function: Callable[..., object], count: int) -> int | None:
-    """Where a function that is given so many arguments has its context; None if it wants none.
-
-    A parameter of this name that takes one of the arguments is just that.
-    """
+    """The place of `ctx` among so many arguments; None if it is no parameter, or taken."""
     bound: set[str] = set()
     while isinstance(function, partial):
         bound |= function.keywords.keys()
@@ -70,7 +67,6 @@ def place_of(function: Callable[..., object], count: int) -> int | None:
 def call(
     function: Callable[..., object], given: Sequence[object], place: int, context: object
 ) -> object:
-    """Call it with its context in this place."""
     if place == BY_NAME:
         return function(*given, ctx=context)
     return function(*given[:place], context, *given[place:])
@@ -134,15 +130,9 @@ class Worker:
         self._process = context.Process(target=serve, args=(there,), daemon=True)
         self._process.start()
         there.close()
-        self._calls = 0
-
-    def __repr__(self) -> str:
-        return f"<Worker {self._process.pid}, {self._calls} calls>"
 
     async def call(self, data: bytes, answers: Answers | None = None) -> object:
-        """What a packed call gives there. Whoever is cancelled meanwhile has to kill it."""
         loop = asyncio.get_running_loop()
-        self._calls += 1
         ended: asyncio.Future[tuple[str, Any]] = loop.create_future()
         handle = self._here.fileno()
         loop.add_reader(handle, self._hear, ended, answers)
@@ -158,15 +148,10 @@ class Worker:
         return told
 
     def kill(self) -> None:
-        """End it now; it is gone when this returns."""
         self._process.kill()
         self._process.join()
         self._here.close()
         self._process.close()
-
-    def statistics(self) -> int:
-        """How many calls it has had."""
-        return self._calls
 
     def _hear(self, ended: asyncio.Future[tuple[str, Any]], answers: Answers | None) -> None:
         """A message is there: a question, which is answered at once if it can be, or the end."""
@@ -203,8 +188,7 @@ def packed(
     arguments: tuple[object, ...],
     lent: tuple[int, Circumstances] | None = None,
 ) -> bytes:
-    """A call as it is sent, with the place of its context and what that has to know, if it wants
-    one. What cannot be sent raises whatever `pickle` says about it."""
+    """A call as it is sent, with the place and circumstances of its context, if it has one."""
     return pickle.dumps((function, arguments, lent))
 
 
@@ -241,7 +225,6 @@ def serve(there: Connection) -> None:
 
 
 def _given(data: bytes, there: Connection, lock: Lock) -> object:
-    """What a call gives."""
     function, arguments, lent = pickle.loads(data)
     if lent is None:
         return _awaited(function(*arguments))
@@ -297,9 +280,6 @@ class RemoteReach:
         self._reads = self._writes = self._acts = 0
         self.is_cut = False
         """Whether a question was left without having its answer read."""
-
-    def __repr__(self) -> str:
-        return f"<RemoteReach of {self._name}>"
 
     def get(self, key: str) -> bytes | None:
         must_be_known_key(key)

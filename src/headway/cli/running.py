@@ -78,11 +78,11 @@ def meter_of(
     """Who sees and paces the model calls that a run's commands make."""
     if not is_wanted:
         return None
-    from headway.gateway.tasks import TaskRun, task_gateway
+    from headway.gateway.tasks import task_gateway
 
     header = journal.header
     try:
-        return task_gateway(TaskRun(header.run, header.folder, journal.folder, environment))
+        return task_gateway(header.run, header.folder, journal.folder, environment)
     except BadValueError as error:
         # A variable that other programs read must not keep a command from running.
         print(f"model calls of commands are left alone: {error.message}", file=sys.stderr)

@@ -25,7 +25,6 @@ from headway.gateway.settings import (
     ALIASES,
     BEHIND_VARIABLE,
     VARIABLES,
-    AgentProvider,
     GatewayOptions,
     GatewaySettings,
     alias_name,
@@ -45,16 +44,7 @@ PLACEHOLDER: Final = "headway-adds-the-key"
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 FOUND_MAX: Final = 40
-"""Providers that are taken from the configurations of agents."""
-
-
-def discovered(
-    environ: Mapping[str, str], folder: str, options: GatewayOptions = GatewayOptions()
-) -> dict[str, AgentProvider]:
-    """The providers that the agents of this user call besides the three; by upstream."""
-    is_named = options.names("openai")
-    every = (*codex.found(environ, is_named), *opencode.found(environ, folder, is_named))
-    return {one.name: one for one in every[:FOUND_MAX]}
+"""Providers that are taken from the configurations of agents, besides the three."""
 
 
 def whole_settings(
@@ -62,10 +52,11 @@ def whole_settings(
 ) -> GatewaySettings:
     """What the command line and the environment say, and the providers of the user's agents."""
     settings = read_settings(options, environ)
-    # Whoever sends everything to one address wants the agents' own providers there, too.
+    is_named = options.names("openai")
+    found = (*codex.found(environ, is_named), *opencode.found(environ, folder, is_named))
+    # With one address for everything, the agents' own providers are there, too.
     every = None if options.every is None else f"{options.every}/v1"
-    found = discovered(environ, folder, options)
-    more = {name: Upstream(name, every or one.url) for name, one in found.items()}
+    more = {one.name: replace(one, url=every or one.url) for one in found[:FOUND_MAX]}
     return replace(settings, upstreams={**more, **settings.upstreams})
 
 
@@ -78,11 +69,10 @@ def environment(
     base_url: str,
     token: str,
     upstreams: Mapping[str, Upstream],
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
     folder: str | None = None,
 ) -> dict[str, str]:
-    """What to set on top of `environ`, for programs that start in `folder`."""
-    environ = os.environ if environ is None else environ
+    """The variables to set on top of `environ`, for programs that start in `folder`."""
     folder = os.getcwd() if folder is None else folder
     urls = base_urls(base_url, token, upstreams)
     found = {VARIABLES[name]: url for name, url in urls.items() if name in VARIABLES}
@@ -103,15 +93,12 @@ def environment(
 
 
 def write_homes(
-    folder: str, urls: Mapping[str, str], upstreams: Mapping[str, Upstream],
-    environ: Mapping[str, str] | None = None,
-) -> dict[str, str]:  # fmt: skip
-    """Make throw-away homes in this folder for agents that need one; the variables to set.
-
-    `urls` are those of `base_urls`. Whether an agent is installed is not asked: it may be started
-    by its path, by `npx` or by a script.
-    """
-    environ = os.environ if environ is None else environ
+    folder: str,
+    urls: Mapping[str, str],
+    upstreams: Mapping[str, Upstream],
+    environ: Mapping[str, str],
+) -> dict[str, str]:
+    """Make throw-away homes for agents that need one; returns the variables to set."""
     at = os.path.join(folder, "codex")
     found = codex.write_home(at, urls, environ, has_key=_has_key(upstreams, "openai"))
     at = os.path.join(folder, "gemini")
@@ -123,7 +110,6 @@ def _has_key(upstreams: Mapping[str, Upstream], name: str) -> bool:
 
 
 def _directly(hosts: str) -> str:
-    """The hosts that no proxy is asked for, with this machine among them."""
     named = [host.strip() for host in hosts.split(",") if host.strip()]
     if "*" in named:
         return hosts
@@ -142,11 +128,7 @@ _NAME: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 @contextmanager
 def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
-    """A path for the throw-away home of one command; gone with the block.
-
-    `wanted` is the home of a recording. It is taken if it is of this state folder and no other
-    command has it.
-    """
+    """A throw-away home for one command; `wanted`, the home of a recording, if that is free."""
     prepare(place)
     folder, name = os.path.split(wanted)
     is_here = folder == os.path.realpath(_homes(place)) and _NAME.fullmatch(name)
@@ -168,7 +150,6 @@ def made_home(place: Folders, wanted: str = "") -> Iterator[str]:
 
 
 def _taken(place: Folders, names: Iterable[str]) -> tuple[int, str]:
-    """The first home of these that no other command has, and its lock."""
     for name in names:
         home = os.path.join(_homes(place), name)
         lock = os.open(f"{home}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -187,7 +168,6 @@ def _taken(place: Folders, names: Iterable[str]) -> tuple[int, str]:
 def command_environment(
     url: str, token: str, upstreams: Mapping[str, Upstream], environ: Mapping[str, str], home: str
 ) -> dict[str, str]:
-    """All variables of a command that runs under a gateway."""
     keys = {one.key for one in upstreams.values() if one.key}
     own = {name: value for name, value in environ.items() if value.strip() not in keys}
     found = own | environment(url, token, upstreams, environ)
@@ -197,7 +177,7 @@ def command_environment(
 def shared_environment(
     running: RunningGateway, place: Folders, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What to set in a shell, so that whatever it starts finds the gateway that runs."""
+    """The variables of a shell whose programs are to use the running gateway."""
     upstreams = running.behind()
     found = environment(running.url, running.token, upstreams, environ)
     shared = shared_home(place)
@@ -209,7 +189,6 @@ def shared_environment(
 
 
 def shared_home(place: Folders) -> str:
-    """The home of whatever is started from a shell that leads to the user's gateway."""
     return os.path.join(_homes(place), SHARED)
 
 

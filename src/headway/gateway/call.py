@@ -1,4 +1,4 @@
-"""One call through the gateway: held until it may go, sent, and its answer handed on as it comes.
+"""One call through the gateway: held until it is admitted, sent, and its answer passed on.
 
 Laws:
 - A client sees what it would have seen without the gateway, later: status, headers, bytes.
@@ -19,8 +19,9 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, emptied, window_of
-from headway.base.values import Amounts, Fault, Permit, Reading, Sketch, Tally
+from headway.agents.gate import FIRST_SLICE_S, Fatal, Use, WatchedPermit, emptied, window_of
+from headway.agents.metering import MeteredUsage
+from headway.base.values import Amounts, Fault, Reading, Sketch, Tally
 from headway.broker.client import CallRequest
 from headway.client.accounts import KnownDialects
 from headway.client.exchange import Exchange, HeldPermit, OutgoingCall, Port
@@ -41,63 +42,10 @@ from headway.pacing.refusal import BODY_BYTES_MAX
 from headway.wire.values import WireName
 from headway.work import OverBudgetError
 
-# A permit of a call through the gateway, and how it ended.
-
-
-class RecordedPermit:
-    """A permit and how it ended, for the counters. Tells the payer of an empty usage window."""
-
-    __slots__ = ("_payer", "_ticket", "outcome", "output_tokens")
-
-    def __init__(self, ticket: HeldPermit, payer: Payer | None) -> None:
-        self._ticket = ticket
-        self._payer = payer
-        self.outcome: CallOutcome | None = None
-        self.output_tokens = 0.0
-
-    def __repr__(self) -> str:
-        return f"<Noted {self._ticket!r}>"
-
-    @property
-    def permit(self) -> Permit:
-        return self._ticket.permit
-
-    @property
-    def cut(self) -> HeadwayError | None:
-        """Why the answer is to be ended here; one that is over is handed on as it is."""
-        return self._ticket.cut if self.outcome is None else None
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether the provider may have seen the call, once that is known."""
-        return self.outcome is not None and self.outcome.how != "unused"
-
-    def began(self, reading: Reading, dialect: str) -> None:
-        self._ticket.began(reading, dialect)
-        self._tell(reading)
-
-    def progressed(self, output_tokens: float) -> None:
-        self.output_tokens = output_tokens
-        self._ticket.progressed(output_tokens)
-
-    def still_alive(self) -> None:
-        self._ticket.still_alive()
-
-    def settle(self, outcome: CallOutcome) -> None:
-        if self.outcome is None:
-            self.outcome = outcome
-        self._ticket.settle(outcome)
-        self._tell(outcome.reading)
-
-    def statistics(self) -> CallOutcome | None:
-        """How it ended."""
-        return self.outcome
-
-    def _tell(self, reading: Reading) -> None:
-        if self._payer is not None and reading.limits:
-            for empty in emptied(reading, time.time()):
-                self._payer.window(empty.resets_at_s, empty.detail)
-
+SMALL_BYTES_MAX: Final = 10_000
+"""Up to here a call is small. opencode asks for a title in 2.5 kB, Gemini CLI for a route in 3.1,
+with the user's own words in them; the first call of any conversation has 30 kB and more of tools
+and instructions."""
 
 CONNECTS_MAX: Final = 3
 CONNECT_AGAIN_S: Final = 0.5
@@ -135,7 +83,7 @@ class GatewayDependencies:
     is_draining: bool = False
 
     def drain(self) -> None:
-        """Those who wait are told to come again; those who were sent may end."""
+        """Calls that wait are refused; those that were sent may end."""
         self.is_draining = True
         self.places.clear()
         for admitting in list(self.waiting):
@@ -161,12 +109,10 @@ class IncomingCall:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The flow: whose key, small calls beside large ones, then which conversation.
-
-        So a title does not wait behind the large calls of other conversations.
-        """
+        """The flow: key, size class, conversation. A title does not wait behind large calls."""
         whose, session = self.passed.key.path, f"{self.caller.name}:{self.caller.session}"
-        return (*whose[:1], hold.size_class(self.sketch), *whose[1:], session)
+        size = "small" if self.sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+        return (*whose[:1], size, *whose[1:], session)
 
     @property
     def use(self) -> Use:
@@ -178,21 +124,12 @@ class IncomingCall:
         return name_of(self.passed, self.caller.session, self.body)
 
 
-@dataclass(slots=True)
-class _Times:
-    """When things happened, by the monotonic clock."""
-
-    began_s: float
-    sent_s: float
-    first_byte_s: float = 0.0
-
-
 class GatewayCall:
     """One call. Made and used within one event loop; `answer` is called once."""
 
     __slots__ = (
-        "_exchange", "_means", "_noted", "_number", "_payer", "_recording", "_reply", "_spending",
-        "_times", "_wanted", "_was_held",
+        "_began_s", "_exchange", "_first_byte_s", "_means", "_noted", "_number", "_payer",
+        "_recording", "_reply", "_sent_s", "_spending", "_wanted", "_was_held",
     )  # fmt: skip
 
     def __init__(
@@ -215,20 +152,16 @@ class GatewayCall:
         self._means = means
         self._payer = wanted.passed.key.payer
         self._spending = spending
-        self._noted: RecordedPermit | None = None
+        self._noted: WatchedPermit | None = None
         self._recording: Recording | None = None
         self._number = 0
         self._was_held = False
-        now = time.monotonic()
-        self._times = _Times(now, now)
-
-    def __repr__(self) -> str:
-        return f"<Call of {self._wanted.caller.name} to {self._wanted.upstream.name}>"
+        self._began_s = self._sent_s = time.monotonic()
+        self._first_byte_s = 0.0
 
     async def answer(self) -> web.StreamResponse:
-        """Hold the call, send it, and hand its answer on."""
         key, means = self._wanted.passed.key, self._means
-        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._times.began_s)
+        self._number = means.ledger.entered(key.name, self._wanted.caller.name, self._began_s)
         key.in_flight += 1
         means.in_flight += 1
         self._reply.start()
@@ -246,8 +179,8 @@ class GatewayCall:
             means.in_flight -= 1
             if self._recording is not None:
                 noted = self._noted
-                is_sent = noted is not None and (noted.outcome is None or noted.was_sent)
-                self._recording.drop(CUT_OFF if is_sent else NOT_SENT)
+                is_unused = noted is None or _is_unused(noted.outcome)
+                self._recording.drop(NOT_SENT if is_unused else CUT_OFF)
             self._enter_in_books()
 
     async def _held_and_sent(self) -> web.StreamResponse:
@@ -264,7 +197,8 @@ class GatewayCall:
                 except LOST as error:
                     self._exchange.failed(error)
                     connects += 1
-                    was_sent = self._noted is not None and self._noted.was_sent
+                    outcome = None if self._noted is None else self._noted.outcome
+                    was_sent = outcome is not None and not _is_unused(outcome)
                     if was_sent or connects >= CONNECTS_MAX:
                         return await self._unreachable(error, was_sent)
                     await asyncio.sleep(CONNECT_AGAIN_S * connects)
@@ -275,7 +209,7 @@ class GatewayCall:
                     response.close()
             if answered is not None:
                 return answered
-            self._means.ledger.held(self._number, time.monotonic())
+            self._means.ledger.refused(self._number, time.monotonic())
 
     async def _admitted(self) -> None:
         """Wait for the permit, and for the money that the call is expected to cost."""
@@ -295,7 +229,7 @@ class GatewayCall:
                 payer.goes(waited)
         is_resent = bool(self._exchange.resends)
         self._was_held |= is_resent or bool(waited_for(ticket.permit.reason))
-        noted = self._noted = RecordedPermit(ticket, payer)
+        noted = self._noted = WatchedPermit(ticket, self._read)
         self._exchange.granted(noted)
         if self._spending is not None and payer is not None:
             expected = ticket.permit.demand.expected
@@ -305,8 +239,13 @@ class GatewayCall:
             except BaseException:
                 noted.settle(CallOutcome("unused"))
                 raise
-        now = self._times.sent_s = time.monotonic()
-        self._means.ledger.sent(self._number, now)
+        self._sent_s = time.monotonic()
+        self._means.ledger.sent(self._number, self._sent_s)
+
+    def _read(self, reading: Reading) -> None:
+        if self._payer is not None and reading.limits:
+            for empty in emptied(reading, time.time()):
+                self._payer.window(empty.resets_at_s, empty.detail)
 
     async def _sent(self) -> aiohttp.ClientResponse:
         wanted, headers = self._wanted, self._wanted.headers
@@ -319,7 +258,7 @@ class GatewayCall:
     async def _received(self, response: aiohttp.ClientResponse) -> web.StreamResponse | None:
         """The answer, or the failure, as it was handed on; `None` for a refusal to be absorbed."""
         exchange = self._exchange
-        self._times.first_byte_s = time.monotonic()
+        self._first_byte_s = time.monotonic()
         head = b""
         if not exchange.responded(response.status, response.raw_headers):
             try:
@@ -341,7 +280,7 @@ class GatewayCall:
             raise
 
     def _sent_away(self, after_s: float | None) -> None:
-        """The client was refused and calls again after this: its task only waits until then."""
+        """The client calls again after this: the clock of its task stops until then."""
         if self._payer is not None and after_s is not None:
             self._payer.rests(min(after_s, hold.RETRY_AFTER_S_MAX))
 
@@ -374,18 +313,16 @@ class GatewayCall:
         return reply.closed()
 
     async def _recorded(self, recording: Recording) -> None:
-        """Make the reply durable as soon as it is whole."""
         outcome = None if self._noted is None else self._noted.outcome
         if outcome is not None:
             await recording.end(outcome.tally, outcome.fault)
 
     async def _cut_off(self, data: bytes) -> web.StreamResponse | None:
-        """End an answer that the month's budget has no more room for."""
         cut = None if self._noted is None else self._noted.cut
         if cut is None:
             return None
         self._exchange.closed()
-        status, _, body = hold.given_up(cut, self._exchange.asked)
+        status, _, body = hold.given_up(cut, self._wanted.wire)
         return await self._reply.fail(status, body, data)
 
     async def _over_budget(self, data: bytes) -> web.StreamResponse | None:
@@ -406,14 +343,13 @@ class GatewayCall:
         return None
 
     async def _given_up(self, error: HeadwayError | OverBudgetError) -> web.StreamResponse:
-        """The call will not be sent: why, in its wire's own format."""
         if isinstance(error, OverBudgetError):
             return await self._reply.turn(_too_dear(error))
         if self._payer is not None and isinstance(error, QueueDeadlineError):
             empty = window_of(error, time.time())
             if empty is not None:
                 self._payer.window(empty.resets_at_s, empty.detail)
-        status, headers, body = hold.given_up(error, self._exchange.asked)
+        status, headers, body = hold.given_up(error, self._wanted.wire)
         if after_s := headers.get("retry-after"):
             self._sent_away(float(after_s))
         return await self._reply.tell(status, headers, body)
@@ -426,14 +362,13 @@ class GatewayCall:
         return await self._reply.turn(told)
 
     def _enter_in_books(self) -> None:
-        wanted, times, now = self._wanted, self._times, time.monotonic()
+        wanted = self._wanted
         noted, exchange = self._noted, self._exchange
         outcome = None if noted is None else noted.outcome
         if noted is None or outcome is None:
             tally, outcome = Tally(), CallOutcome("unused")
         else:
             tally = counted(outcome, noted.permit.demand.expected, exchange.is_finished)
-        fault = outcome.fault
         if self._payer is not None and outcome.how != "unused":
             self._means.fatal.ended(wanted.use, outcome)
         # Prices are looked up for the calls of tasks only.
@@ -441,26 +376,30 @@ class GatewayCall:
         if self._spending is not None:
             microusd = self._spending.cost(tally)
         key = wanted.passed.key
+        totals = key.totals or MeteredUsage()
         key.totals = replace(
-            key.totals,
-            calls=key.totals.calls + (outcome.how == "used"),
-            input_tokens=key.totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
-            output_tokens=key.totals.output_tokens + tally.output_tokens,
-            spend_microusd=key.totals.spend_microusd + (microusd or 0),
-            unpriced=key.totals.unpriced + (microusd is None),
-            failed=key.totals.failed + (fault is not None),
+            totals,
+            calls=totals.calls + (outcome.how == "used"),
+            input_tokens=totals.input_tokens + tally.input_tokens + tally.cache_read_tokens,
+            output_tokens=totals.output_tokens + tally.output_tokens,
+            microusd=totals.microusd + (microusd or 0),
+            unpriced=totals.unpriced + (microusd is None),
         )
         ended = CallEnded(
-            key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
-            self._reply.status, tally, fault, microusd, times.sent_s - times.began_s,
-            max(0.0, times.first_byte_s - times.sent_s), now - times.began_s,
-            exchange.resends, self._reply.is_committed, was_held=self._was_held,
+            key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,
+            self._reply.status, tally, outcome.fault, microusd, self._sent_s - self._began_s,
+            max(0.0, self._first_byte_s - self._sent_s), exchange.resends, self._reply.is_committed,
+            was_held=self._was_held,
         )  # fmt: skip
-        self._means.ledger.ended(self._number, ended, now)
+        self._means.ledger.ended(self._number, ended, time.monotonic())
+
+
+def _is_unused(outcome: CallOutcome | None) -> bool:
+    return outcome is not None and outcome.how == "unused"
 
 
 def _hopeless(fault: Fault, wanted: IncomingCall) -> Turned:
-    """A call that would be answered as those before it were: with the same status, where known."""
+    """The answer to a call that would fail as those before it did."""
     found = re.match(r"HTTP (\d{3})", fault.detail)
     status = int(found[1]) if found is not None else 402
     model, url = wanted.sketch.model, wanted.upstream.url
@@ -492,7 +431,7 @@ async def in_line(
 
 
 async def _asked(port: Port, payer: Payer | None, exchange: Exchange) -> HeldPermit:
-    """Ask for the permit. Whoever pays hears soon that it waits for an empty usage window."""
+    """Ask for the permit. An empty usage window is reported to the payer soon."""
     call, left_s = exchange.call, exchange.left_s()
     if payer is not None and (left_s is None or left_s > FIRST_SLICE_S):
         try:

@@ -22,8 +22,7 @@ from headway.gateway.values import Caller, Pairs
 
 SESSION_CHARACTERS_MAX: Final = 80
 VERSION_CHARACTERS_MAX: Final = 24
-"""The sessions that we saw have 30 to 36 characters, the versions 5 to 8. Both name flows and
-lines of books."""
+"""Sessions have 30 to 36 characters, versions 5 to 8. Both are labels of flows and counters."""
 
 AGENT_BYTES_MAX: Final = 256
 """As much of a User-Agent as is looked at: the program comes first."""
@@ -44,10 +43,6 @@ BEAT_S_MIN: Final = 0.5
 
 TIMEOUT_S_MAX: Final = 86_400.0
 """A stated timeout that is longer means nothing."""
-
-WAIT_S: Final = 3600.0
-"""How long a call is held whose caller is kept alive. A usage window that is empty for longer is
-better told than waited for."""
 
 SESSIONS: Final = (
     b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-id",
@@ -70,7 +65,6 @@ class _Program:
     name: str
     silent_s: float
     beat_s: float = 15.0
-    wait_s: float = WAIT_S
 
 
 _CLAUDE_CODE: Final = _Program("claude-code", silent_s=240.0, beat_s=60.0)
@@ -121,7 +115,7 @@ _UNPRINTABLE: Final = re.compile(r"[^!-~]+")
 
 
 def caller_of(headers: Pairs) -> Caller:
-    """Who sends a request with these headers."""
+    """The program that sends a request with these headers."""
     said: dict[bytes, bytes] = {}
     for name, value in headers:
         said.setdefault(name.lower(), value.strip())
@@ -133,12 +127,10 @@ def caller_of(headers: Pairs) -> Caller:
         session=_session(said),
         silent_s=max(SILENT_S_MIN, min(program.silent_s, _bearable_s(timeout_s))),
         beat_s=max(BEAT_S_MIN, min(program.beat_s, BEAT_SHARE * timeout_s)),
-        wait_s=program.wait_s,
     )
 
 
 def _bearable_s(timeout_s: float) -> float:
-    """How long a client with this timeout may be left in silence."""
     return max(SILENT_SHARE_MIN * timeout_s, min(SILENT_SHARE * timeout_s, timeout_s - MARGIN_S))
 
 
@@ -163,7 +155,6 @@ def _program(said: dict[bytes, bytes]) -> tuple[_Program, str]:
 
 
 def _timeouts(said: dict[bytes, bytes]) -> list[float]:
-    """The timeouts that a client states; anything else in these headers is no timeout."""
     stated: list[float] = []
     for name in TIMEOUTS:
         text = said.get(name, b"")[:16]
@@ -184,5 +175,5 @@ def _session(said: dict[bytes, bytes]) -> str:
 
 
 def _clean(value: bytes) -> str:
-    """What a stranger sent, as it can be shown: printable, without spaces."""
+    """Printable characters only, without spaces."""
     return _UNPRINTABLE.sub("", value.decode("ascii", "ignore"))

@@ -15,22 +15,20 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headway.gateway.config_files import make_home, toml_text
-from headway.gateway.settings import AgentProvider, found_at, openai_itself, table, text_of
+from headway.gateway.settings import found_at, openai_itself, table, text_of
+from headway.gateway.values import Upstream
 
 HOME: Final = "CODEX_HOME"
 CONFIG: Final = "config.toml"
 
 OPENAI: Final = "codex-openai"
-CHATGPT: Final = AgentProvider("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
+CHATGPT: Final = Upstream("codex-chatgpt", "https://chatgpt.com/backend-api/codex")
 """Where Codex sends its calls when one has logged in with ChatGPT."""
 
 
-def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[AgentProvider]:
-    """The providers that the user's Codex calls, besides OpenAI with a key.
-
-    Codex does not follow the variables with OpenAI's address, and its key is for OpenAI; unless
-    `is_named`: the user says where OpenAI is.
-    """
+def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[Upstream]:
+    """The providers that Codex calls besides OpenAI. It does not follow the variables with OpenAI's
+    address; `is_named`: the user says where OpenAI is."""
     config = _config(environ) or {}
     own = config.get("openai_base_url")
     openai = tuple(found_at(OPENAI, own, environ)) if isinstance(own, str) else ()
@@ -48,10 +46,7 @@ def found(environ: Mapping[str, str], is_named: bool = False) -> Iterator[AgentP
 def write_home(
     folder: str, urls: Mapping[str, str], environ: Mapping[str, str], *, has_key: bool = False
 ) -> dict[str, str]:
-    """Make a home whose calls go to the gateway's addresses; the variable that leads to it.
-
-    `has_key`: the gateway adds OpenAI's key, so that no login is needed.
-    """
+    """Make a home whose calls go to the gateway; `has_key`: the gateway adds OpenAI's key."""
     own = _home(environ)
     config = _config(environ)
     text = None
@@ -77,7 +72,6 @@ def _openai(urls: Mapping[str, str], environ: Mapping[str, str], has_key: bool) 
 def _pointed(
     config: Mapping[str, object], urls: Mapping[str, str], openai: str | None
 ) -> dict[str, object]:
-    """The configuration with the gateway's addresses in it."""
     pointed = dict(config)
     if openai is not None:
         pointed["openai_base_url"] = openai

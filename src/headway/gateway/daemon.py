@@ -79,10 +79,6 @@ def lock_path(place: Folders) -> str:
     return os.path.join(place.runtime, "gateway.lock")
 
 
-def token_path(place: Folders) -> str:
-    return os.path.join(place.state, "gateway.token")
-
-
 def log_path(place: Folders) -> str:
     return os.path.join(place.state, "gateway.log")
 
@@ -91,7 +87,10 @@ def log_path(place: Folders) -> str:
 def claimed(place: Folders) -> Iterator[None]:
     """Be the one gateway for as long as the block lasts; `GatewayError` if there is one."""
     prepare(place)
-    handle = _open_lock(place)
+    try:
+        handle = os.open(lock_path(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as fault:
+        raise _unusable(lock_path(place), fault) from None
     try:
         until_s = time.monotonic() + LOCK_S_MAX
         while not _locks(handle, fcntl.LOCK_EX):
@@ -108,12 +107,11 @@ def claimed(place: Folders) -> Iterator[None]:
 
 
 def publish(place: Folders, running: RunningGateway) -> None:
-    """Tell others of this user where the gateway is. Only within `claimed`."""
+    """Write where the gateway is, for other processes of this user. Only within `claimed`."""
     _write(state_path(place), json.dumps({**asdict(running), "adds_key": list(running.adds_key)}))
 
 
 def find(place: Folders) -> RunningGateway | None:
-    """The gateway that runs, if there is one."""
     try:
         handle = os.open(lock_path(place), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -130,7 +128,7 @@ def find(place: Folders) -> RunningGateway | None:
 
 def kept_token(place: Folders) -> str:
     """The token of this user's gateway: the same at every start. Only within `claimed`."""
-    path = token_path(place)
+    path = os.path.join(place.state, "gateway.token")
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(handle, encoding="ascii", errors="replace") as file:
@@ -150,7 +148,7 @@ def kept_token(place: Folders) -> str:
 
 
 def end_now(running: RunningGateway) -> None:
-    """The first of two signals: the second one, of another kind, cannot be mistaken for it."""
+    """The first of two signals; the second is of another kind."""
     with suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGINT)
 
@@ -168,10 +166,7 @@ def stop(place: Folders, running: RunningGateway, within_s: float) -> bool:
 
 
 def page(base_url: str, name: str) -> bytes | None:
-    """One of a gateway's own pages, by its URL with the token; `None` if nobody answers.
-
-    No proxy is asked: it is on this machine.
-    """
+    """One of a gateway's own pages, without a proxy; `None` if it does not answer."""
     at = urlsplit(base_url)
     if at.scheme != "http" or not at.hostname:
         return None
@@ -188,10 +183,8 @@ def page(base_url: str, name: str) -> bytes | None:
 
 
 def detach(place: Folders) -> int | None:
-    """Split in two: the one that goes on alone gets the end of a pipe to tell that it is ready.
-
-    The other one waits for that: it gets `None` when the gateway listens, or raises what was told.
-    """
+    """Fork. The child gets a pipe to report that it listens; the parent waits for the report, and
+    gets `None` or raises the reported error."""
     prepare(place)
     running = find(place)
     if running is not None:
@@ -215,14 +208,12 @@ def detach(place: Folders) -> int | None:
 
 
 def ready(writer: int, fault: str = "") -> None:
-    """Tell whoever waits: it listens, or why not."""
     with suppress(OSError):
         os.write(writer, (fault or "ready").encode("utf-8", "replace"))
         os.close(writer)
 
 
 def _await_ready(place: Folders, reader: int) -> None:
-    """Wait for the other half's word."""
     told = b""
     until_s = time.monotonic() + START_S_MAX
     try:
@@ -243,7 +234,7 @@ def _await_ready(place: Folders, reader: int) -> None:
 
 
 def _redirect(path: str) -> None:
-    """What is printed goes to the log; nobody is at the terminal."""
+    """Standard output and errors go to the log."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         if os.path.exists(path) and os.path.getsize(path) > LOG_BYTES_MAX:
@@ -258,13 +249,6 @@ def _redirect(path: str) -> None:
     os.close(handle)
 
 
-def _open_lock(place: Folders) -> int:
-    try:
-        return os.open(lock_path(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as fault:
-        raise _unusable(lock_path(place), fault) from None
-
-
 def _locks(handle: int, how: int) -> bool:
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
@@ -274,7 +258,7 @@ def _locks(handle: int, how: int) -> bool:
 
 
 def _read(path: str) -> RunningGateway | None:
-    """What the gateway told; `None` in the moment before it has."""
+    """The file of the gateway; `None` in the moment before it is written."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.loads(file.read(FILE_BYTES_MAX))
@@ -292,7 +276,7 @@ def _read(path: str) -> RunningGateway | None:
 
 
 def _write(path: str, text: str) -> None:
-    """All of it or nothing, and for nobody else to read."""
+    """Atomically, and readable by the user only."""
     half = f"{path}.{os.getpid()}"
     try:
         with suppress(FileNotFoundError):

@@ -23,10 +23,7 @@ WITH_KEY: Final = "gemini-api-key"
 
 
 def write_home(folder: str, environ: Mapping[str, str], *, has_key: bool) -> dict[str, str]:
-    """Make the home if it is needed; the variable that leads to it, or nothing.
-
-    `has_key`: the gateway adds Gemini's key.
-    """
+    """Make the home if it is needed; `has_key`: the gateway adds Gemini's key."""
     own = os.path.join(environ.get(HOME) or environ.get("HOME", ""), FOLDER)
     try:
         settings = table(json.loads(plain_json(text_of(os.path.join(own, SETTINGS)) or "{}")))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hmac import compare_digest
 from hmac import digest as keyed_digest
@@ -25,6 +24,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from headway.errors import BadValueError
+from headway.gateway.settings import OWN_PAGES
 from headway.gateway.values import GatewayKey, Head, Pairs, Passed, Payer, Turned, Upstream
 from headway.wire import read
 from headway.wire.stream import Inflater
@@ -41,32 +41,16 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
 """Characters that stand for themselves in a URL; 22 of them are 128 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyringStatistics:
-    """How many keys there are, and what is under way with them."""
-
-    keys: int
-    issued: int
-    ended: int
-    in_flight: int
-    """Calls that wait or run with a key that has not ended."""
-
-
 class Keyring:
     """All keys that open the gateway now."""
 
-    __slots__ = ("_ended", "_issued", "_keys", "_keys_max", "_secret")
+    __slots__ = ("_keys", "_keys_max", "_secret")
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._keys: dict[bytes, GatewayKey] = {}
-        """By a digest that nobody else can compute: how long a search in it takes tells nothing
-        about the tokens."""
+        """By a keyed digest: the time of a lookup reveals nothing about the tokens."""
         self._secret = token_bytes(TOKEN_BYTES)
-        self._issued = self._ended = 0
-
-    def __repr__(self) -> str:
-        return f"<Keyring {len(self._keys)} keys, {self._issued} issued, {self._ended} ended>"
 
     def __iter__(self) -> Iterator[GatewayKey]:
         return iter(tuple(self._keys.values()))
@@ -77,7 +61,6 @@ class Keyring:
         path: tuple[str, ...] = (),
         *,
         token: str | None = None,
-        models: Iterable[str] | None = None,
         payer: Payer | None = None,
     ) -> GatewayKey:
         """A new key; with `token` one that is known already, as that of a gateway that restarts."""
@@ -97,14 +80,10 @@ class Keyring:
         place = self._place(found)
         if place in self._keys:
             raise BadValueError("two keys of the gateway have one token", where=name)
-        allowed = None if models is None else frozenset(models)
-        key = GatewayKey(found, name, path, models=allowed, payer=payer)
-        self._keys[place] = key
-        self._issued += 1
+        key = self._keys[place] = GatewayKey(found, name, path, payer=payer)
         return key
 
     def find(self, token: str) -> GatewayKey | None:
-        """The key that has this token and has not ended."""
         key = self._keys.get(self._place(token))
         # A second look, in constant time: a digest is not the token itself.
         if key is None or not compare_digest(_bytes(key.token), _bytes(token)):
@@ -117,12 +96,6 @@ class Keyring:
         place = self._place(key.token)
         if self._keys.get(place) is key:
             del self._keys[place]
-            self._ended += 1
-
-    def statistics(self) -> KeyringStatistics:
-        """How many keys there are."""
-        in_flight = sum(key.in_flight for key in self._keys.values())
-        return KeyringStatistics(len(self._keys), self._issued, self._ended, in_flight)
 
     def _place(self, token: str) -> bytes:
         return keyed_digest(self._secret, _bytes(token), "sha256")
@@ -135,14 +108,8 @@ def _bytes(token: str) -> bytes:
 _Named = dict[bytes, list[bytes]]
 """The values of each header by its name in lower case: every rule is about a few of them."""
 
-PAGES: Final = ("status", "metrics")
-"""The gateway's own pages; no upstream has such a name."""
-
 OWN_KEY: Final = (b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key")
 """Headers in which a client sends its provider's key; Gemini's also go in the query, `?key=`."""
-
-MODEL_CHARS_MAX: Final = 1024
-"""The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 """Not OPTIONS: there is no CORS. Not CONNECT and not TRACE: there is no tunnel and no echo."""
@@ -155,8 +122,7 @@ _HOPS: Final = frozenset(
 """Headers that are for the next hop only (RFC 9110, 7.6.1)."""
 
 _OURS: Final = frozenset({b"host", b"content-length", b"expect"})
-"""Headers of a request that whoever sends it on writes anew. The body is already here, so that
-nobody is asked to wait for it."""
+"""Headers of a request that are written anew upstream; the body is already here."""
 
 _OVERRIDES: Final = (
     b"x-http-method", b"x-http-method-override", b"x-method-override",
@@ -207,10 +173,7 @@ def hosts_of(port: int) -> frozenset[str]:
 def examine(
     head: Head, keys: Keyring, upstreams: Mapping[str, Upstream], own_hosts: frozenset[str]
 ) -> Passed | Turned:
-    """Let a request in, or say why not: first the browser's tricks, then the token, then the rest.
-
-    Until the token is known to be right, an answer tells nothing about the gateway.
-    """
+    """Let a request in, or refuse it. Without the right token nothing is revealed."""
     named = _by_name(head.headers)
     turned = _malformed(head, named) or _browser(named, own_hosts)
     if turned:
@@ -224,7 +187,7 @@ def examine(
     if key is None:
         return _NO_TOKEN
     name = rest[0] if rest else ""
-    if name in PAGES:
+    if name in OWN_PAGES:
         return _page(head, key, rest)
     upstream = upstreams.get(name)
     if upstream is None:
@@ -247,18 +210,6 @@ def examine(
     return Passed(key, upstream, f"{asked}{mark}{query}", route)
 
 
-def model_allowed(key: GatewayKey, model: str) -> Turned | None:
-    """Whether this key may call this model, which is known when the body has been read."""
-    if len(model) > MODEL_CHARS_MAX:
-        message = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
-        return Turned(400, "model", f"{message}, not {len(model):,}")
-    if key.models is None or model in key.models:
-        return None
-    allowed = ", ".join(sorted(key.models)) or "none"
-    message = f"{key.name} may not call the model {model[:80]!r}; it may call {allowed}"
-    return Turned(403, "model", message)
-
-
 def unpacked(body: bytes, headers: Pairs) -> bytes | Turned:
     """The body of a call as it was meant, for reading; what is sent on stays as it came."""
     encoding = b"".join(values_of(headers, b"content-encoding")[:1]).decode("latin-1")
@@ -278,7 +229,6 @@ def unpacked(body: bytes, headers: Pairs) -> bytes | Turned:
 
 
 def values_of(headers: Pairs, name: bytes) -> list[bytes]:
-    """All values of a header, by its name in lower case."""
     return [value.strip(b" \t") for found, value in headers if found.lower() == name]
 
 
@@ -321,13 +271,10 @@ def _understood(accepted: bytes) -> bytes:
     return accepted if len(kept) == len(parts) else b",".join(kept).strip() or b"identity"
 
 
-def homeward(headers: Pairs, *, is_unchanged: bool = True) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer as they are sent to the client; its length only if it still holds.
-
-    An upstream's mistake is not the client's: what is not one line of text is left out.
-    """
+def homeward(headers: Pairs) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer for the client; what is not one line of text is left out."""
     dropped = _hops(headers)
-    if not is_unchanged or values_of(headers, b"transfer-encoding"):
+    if values_of(headers, b"transfer-encoding"):
         dropped |= {b"content-length"}
     return [
         (name, value)
@@ -467,7 +414,6 @@ def _is_listed(method: str, path: str) -> bool:
 
 
 def _own_key(part: str) -> str | None:
-    """The key in a part of a query, if it is one: `key=...`."""
     name, _, value = part.partition("=")
     return value if unquote(name) == "key" else None
 
@@ -494,7 +440,6 @@ def _is_token(name: bytes) -> bool:
 
 
 def _key_header(headers: Pairs, upstream: Upstream, wire: WireName | None) -> tuple[bytes, bytes]:
-    """The provider's key, in the header where that provider looks for it."""
     key = upstream.key.encode()
     brought = next((name.lower() for name, _ in headers if name.lower() in OWN_KEY), b"")
     speaks = wire or _habit(headers, upstream, brought)

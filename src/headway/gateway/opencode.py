@@ -12,14 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headway.gateway.settings import (
-    AgentProvider,
-    found_at,
-    openai_itself,
-    plain_json,
-    table,
-    text_of,
-)
+from headway.gateway.settings import found_at, openai_itself, plain_json, table, text_of
 from headway.gateway.values import Upstream
 
 CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
@@ -37,13 +30,8 @@ PARENTS_MAX: Final = 30
 FILES: Final = ("opencode.json", "opencode.jsonc", "config.json")
 
 
-def found(
-    environ: Mapping[str, str], folder: str, is_named: bool = False
-) -> Iterator[AgentProvider]:
-    """The providers with addresses of their own that opencode has in this folder.
-
-    `is_named`: the user says where OpenAI is. Otherwise opencode follows `OPENAI_BASE_URL` only.
-    """
+def found(environ: Mapping[str, str], folder: str, is_named: bool = False) -> Iterator[Upstream]:
+    """The providers with addresses of their own; `is_named`: the user says where OpenAI is."""
     if not is_named and not environ.get("OPENAI_BASE_URL", "").strip():
         yield from openai_itself("opencode-openai", environ, "OPENAI_API_BASE")
     for name, provider in _configured(environ, folder).items():
@@ -81,7 +69,6 @@ def content(
 
 
 def _configured(environ: Mapping[str, str], folder: str) -> dict[str, object]:
-    """All providers that are configured, later files over earlier ones."""
     merged: dict[str, object] = {}
     for path in _files(environ, folder):
         try:

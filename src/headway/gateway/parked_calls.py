@@ -1,14 +1,13 @@
 """Places in line whose client has hung up: kept for a moment, for the same request sent again.
 
-A client that loses patience closes its connection and sends the same bytes once more. It goes on
-where it stood. Whatever is granted to a place without a client is given back unused at once.
+A client that loses patience closes its connection and sends the same bytes once more. It keeps
+its place. A permit that is granted to a place without a client is given back unused at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -27,32 +26,19 @@ Admitting = asyncio.Task[HeldPermit]
 """A call in line."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacesStatistics:
-    """Places that nobody waits at, and how many were taken up again."""
-
-    kept: int
-    resumed: int
-
-
 class ParkedCalls:
     """Calls in line that lost their client, by what was asked."""
 
-    __slots__ = ("_kept", "_kept_s", "_resumed")
+    __slots__ = ("_kept", "_kept_s")
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
         self._kept: dict[bytes, tuple[Admitting, asyncio.TimerHandle]] = {}
-        self._resumed = 0
 
-    def __repr__(self) -> str:
-        return f"<Places {self.statistics()}>"
-
-    def __bool__(self) -> bool:
-        return bool(self._kept)
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def keep(self, name: bytes, admitting: Admitting) -> None:
-        """The client of this call has gone."""
         admitting.add_done_callback(_give_back)
         if admitting.done() or name in self._kept or len(self._kept) >= KEPT_MAX:
             admitting.cancel()
@@ -62,7 +48,7 @@ class ParkedCalls:
         admitting.add_done_callback(lambda done: self._drop(name, done))
 
     def take(self, name: bytes) -> Admitting | None:
-        """The same was asked again: its place, if there is one."""
+        """The place of the same call, sent again, if there is one."""
         admitting, timer = self._kept.get(name, (None, None))
         # What was granted a moment ago is being given back already.
         if admitting is None or timer is None or admitting.done():
@@ -70,16 +56,11 @@ class ParkedCalls:
         del self._kept[name]
         timer.cancel()
         admitting.remove_done_callback(_give_back)
-        self._resumed += 1
         return admitting
 
     def clear(self) -> None:
-        """Nobody will come back."""
         for name in list(self._kept):
             self._forget(name)
-
-    def statistics(self) -> PlacesStatistics:
-        return PlacesStatistics(len(self._kept), self._resumed)
 
     def _forget(self, name: bytes) -> None:
         admitting, timer = self._kept.pop(name)
@@ -94,10 +75,7 @@ class ParkedCalls:
 
 
 def name_of(passed: Passed, session: str, body: bytes) -> bytes:
-    """The same for the same call of the same conversation, and for nothing else.
-
-    Codex changes the order of some members from one sending to the next: it means the same.
-    """
+    """A digest of a call. Codex changes the order of members when it sends a call again."""
     digest = blake2b(digest_size=16)
     for part in (passed.key.token, session, passed.upstream.name if passed.upstream else "",
                  passed.path):  # fmt: skip
@@ -115,6 +93,5 @@ def _in_order(body: bytes) -> bytes:
 
 
 def _give_back(done: Admitting) -> None:
-    """Whatever the place came to, there is nobody to have it."""
     if not done.cancelled() and done.exception() is None:
         done.result().settle(UNUSED)

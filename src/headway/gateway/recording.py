@@ -1,11 +1,11 @@
-"""Writes what calls are answered to a file, durably and before their clients have all of it.
+"""Writes the replies to calls to a file, durably and before their clients have all of them.
 
 Laws:
 - A reply is recorded whole or not at all: of a call that failed, broke off or lost its client
   only that it was made.
-- Whoever awaits `end` knows that the reply is on the disk.
-- Calls are never held up or failed by the disk: when it takes no more, recording ends, says so
-  once, and the file stays a good one of what was recorded until then.
+- When `end` returns True, the reply is on the disk.
+- Calls are never delayed or failed by a full disk: recording ends, is reported once, and the file
+  stays valid.
 - The event loop neither packs nor writes: one thread does, and syncs once for all that came
   meanwhile.
 """
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -30,62 +30,46 @@ from headway.base.values import Fault, Tally
 from headway.errors import StateFileError
 from headway.gateway.replay import (
     BODY_BYTES_MAX,
-    CUT_OFF,
     Happening,
+    RecordedCall,
     RecordedReply,
-    RecordLine,
     contents,
     home_in,
     opening,
-    parts_of,
     private_file,
     sealed,
     tally_of,
+    tracks_of,
 )
-from headway.gateway.request_match import CanonicalCall, kind_of, unmeasured
+from headway.gateway.request_match import CanonicalCall, unmeasured
 from headway.gateway.values import Pairs
 from headway.wire.prices import price_at
 from headway.wire.values import Fields, text_of
 
-# What a recording says that each name has asked and been answered: for whoever asks again.
-
-CODEX: Final = "codex"
-
-
-@dataclass(slots=True)
-class _Call:
-    name: str
-    kind: str
-    form: str
-    model: str
-    tally: Tally | None = None
-    """None as long as it is not answered."""
-    is_again: bool = False
-    """Whether it was answered from a recording, and cost nothing."""
-
 
 def recorded_in(path: str) -> dict[str, MeteredUsage]:
-    """By name: the calls that were made, and what those took that were answered. Nothing if there
-    is no file; raises StateFileError if it is no recording, or a damaged one.
+    """Usage of the recorded calls, by the name of their key. Nothing if there is no file; raises
+    StateFileError if it is no recording, or a damaged one.
 
     Of a conversation's lines only the longest counts: titles and routes are no part of what
     a session holds, but they are paid. A call that was answered from a recording is recorded again,
-    counts once, and is paid once. One that was in flight when its gateway was killed counts:
-    nobody knows better.
+    counts once, and is paid once. One that was in flight when its gateway was killed counts.
     """
     try:
         with open(path, "rb") as file:
             lines = contents(path, file).lines
     except FileNotFoundError:
         return {}
-    found: dict[str, list[_Call]] = {}
-    for call in _calls(lines):
-        found.setdefault(call.name, []).append(call)
+    found: dict[str, list[RecordedCall]] = {}
+    for track in tracks_of(lines):
+        sent = [call for call in track.calls if call.lines or not call.is_dropped]
+        if sent:
+            found.setdefault(track.stream[0], []).extend(sent)
     return {name: _sum(calls) for name, calls in found.items()}
 
 
 def doubts_of(path: str | None, home: str = "") -> list[str]:
-    """Why calls of a recording may not be found again by agents in this home, in words."""
+    """Reasons why calls of a recording may not be found again by agents in this home."""
     if path is None:
         return []
     recorded = home_in(path)
@@ -93,7 +77,7 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
         heads = [line.head for line in contents(path, file).lines if line.happening == "begun"]
     clients = {(text_of(head.get("caller")), text_of(head.get("version"))): None for head in heads}
     doubts = [words for client in clients if (words := unmeasured(*client))]
-    if recorded and recorded != home and any(caller == CODEX for caller, _ in clients):
+    if recorded and recorded != home and any(caller == "codex" for caller, _ in clients):
         doubts.append(
             f"{os.path.basename(path)} was recorded in {recorded}; Codex tells the model its home, "
             "so its calls will differ and be paid again"
@@ -101,34 +85,17 @@ def doubts_of(path: str | None, home: str = "") -> list[str]:
     return doubts
 
 
-def _calls(lines: tuple[RecordLine, ...]) -> list[_Call]:
-    """All that were answered, or may have been."""
-    found: list[_Call] = []
-    current: dict[object, _Call] = {}
-    for line in lines:
-        head, number = line.head, line.head.get("call")
-        if line.happening == "opened":
-            found += current.values()
-            current = {}
-        elif line.happening == "begun":
-            kind = kind_of(parts_of(head.get("parts")))
-            key, form, model = (text_of(head.get(name)) for name in ("key", "form", "model"))
-            current[number] = _Call(key, kind, form, model)
-        elif line.happening == "replied" and number in current:
-            current[number].tally = tally_of(head.get("tally"))
-            current[number].is_again = head.get("again") is True
-        elif line.happening == "dropped" and head.get("why") != CUT_OFF:
-            current.pop(number, None)
-    return [*found, *current.values()]
-
-
-def _sum(calls: list[_Call]) -> MeteredUsage:
-    kinds = Counter(call.kind for call in calls)
-    ((longest, _),) = kinds.most_common(1)
+def _sum(calls: list[RecordedCall]) -> MeteredUsage:
+    ((longest, _),) = Counter(call.kind for call in calls).most_common(1)
     line = [call for call in calls if call.kind == longest]
-    answered = {call.form for call in line if call.tally is not None}
-    in_flight = sum(call.tally is None for call in line)
-    paid = [(call.model, call.tally) for call in calls if call.tally and not call.is_again]
+    answered = {call.form for call in line if call.lines}
+    in_flight = sum(not call.lines for call in line)
+    replies = [(call.model, call.lines[0].head) for call in calls if call.lines]
+    paid = [
+        (model, tally_of(head.get("tally")))
+        for model, head in replies
+        if head.get("again") is not True
+    ]
     return MeteredUsage(
         len(answered) + in_flight,
         sum(tally.input_tokens + tally.cache_read_tokens for _, tally in paid),
@@ -149,51 +116,20 @@ BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """So much is written and synced at once, so that the first of it need not wait for long."""
 
 KEPT: Final = (b"content-encoding", b"content-type", b"request-id", b"x-request-id")
-"""Headers of a reply that are recorded: how to read it, and what the provider calls it. Cookies
-and whose account it was are nobody's business later, and limits are other ones by then."""
+"""Headers of a reply that are recorded; not cookies, accounts and limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingEntry:
-    """One line to be written, and whom to tell."""
+    """One line to be written, and the future to set when it is on the disk."""
 
     head: Fields
     body: tuple[bytes, ...] = ()
     told: asyncio.Future[bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecorderStatistics:
-    """A recorder at an instant."""
-
-    calls: int
-    replies: int
-    """Calls whose reply was given to the disk."""
-    size_bytes: int
-    """What the disk has, what was recorded before included."""
-    fault: str
-    """Why nothing is recorded any more; empty while all is well."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingStatistics:
-    """One call at an instant."""
-
-    size_bytes: int
-    is_over: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingWriterStatistics:
-    """A writer at an instant."""
-
-    waiting: int
-    size_bytes: int
-    fault: str
-
-
 class Recorder:
-    """Adds to one recording. Used within one event loop; `close` writes what is left."""
+    """Adds to one recording. Used within one event loop; one thread packs and writes."""
 
     def __init__(
         self, path: str, on_fault: Callable[[str], None] | None = None, home: str = ""
@@ -202,39 +138,26 @@ class Recorder:
         self.path = path
         self.notice = ""
         """What was found at the end of the file and cut."""
-        self._calls = self._replies = 0
+        self._calls = 0
+        self._fault = ""
+        self._on_fault = on_fault
         self._fd = private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             self._open(home)
         except BaseException:
             os.close(self._fd)
             raise
-        self._writer = Writer(self._fd, on_fault)
-
-    def __repr__(self) -> str:
-        return f"<Recorder {self.path}, {self._replies} replies of {self._calls} calls>"
+        self._size_bytes = os.fstat(self._fd).st_size
+        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     def begin(self, asked: CanonicalCall) -> Recording:
-        """A call came. Tell it as soon as it is here, before it waits: which calls a client has
-        in flight together decides how they may be replayed."""
+        """A call came. To be called before it waits: calls in flight together form a round."""
         self._calls += 1
-        recording = Recording(self, self._calls)
         self.put(
-            "begun",
-            self._calls,
-            {
-                "key": asked.key,
-                "caller": asked.caller,
-                "version": asked.version,
-                "session": asked.session,
-                "wire": asked.wire,
-                "model": asked.model,
-                "path": asked.path,
-                "form": asked.form,
-                "parts": [list(part) for part in asked.parts],
-            },
+            "begun", self._calls, {one.name: getattr(asked, one.name) for one in fields(asked)}
         )
-        return recording
+        return Recording(self, self._calls)
 
     async def again(self, asked: CanonicalCall, reply: RecordedReply) -> bool:
         """Record a call that was answered from a recording: this one is whole by itself."""
@@ -252,19 +175,17 @@ class Recorder:
         body: tuple[bytes, ...] = (),
         told: asyncio.Future[bool] | None = None,
     ) -> None:
-        """Add a line. For recordings."""
+        """Give a line to the thread, which starts with the first one and after any fork."""
         head: Fields = {"is": happening, "call": call, "wall_s": round(time.time(), 3), **facts}
-        self._replies += happening == "replied"
-        self._writer.put(RecordingEntry(head, body, told))
+        if self._thread.ident is None:
+            self._thread.start()
+        self._queue.put(RecordingEntry(head, body, told))
 
     def close(self) -> None:
-        """Write what is left and end. Blocks until it is on the disk."""
-        self._writer.stop()
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join()
         os.close(self._fd)
-
-    def statistics(self) -> RecorderStatistics:
-        writer = self._writer
-        return RecorderStatistics(self._calls, self._replies, writer.size_bytes, writer.fault)
 
     def _open(self, home: str) -> None:
         try:
@@ -289,6 +210,49 @@ class Recorder:
         finally:
             os.close(folder)
 
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            batch, is_last = self._batch()
+            if not self._fault:
+                try:
+                    self._write(batch)
+                except OSError as error:
+                    self._failed(error)
+            _tell(batch, not self._fault)
+
+    def _batch(self) -> tuple[list[RecordingEntry], bool]:
+        """All that has come, waiting for the first; and whether it is the end."""
+        batch: list[RecordingEntry] = []
+        size = 0
+        entry = self._queue.get()
+        while entry is not None:
+            batch.append(entry)
+            size += sum(map(len, entry.body))
+            if size >= BATCH_BYTES_MAX:
+                return batch, False
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: list[RecordingEntry]) -> None:
+        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
+        write_all(self._fd, lines)
+        # What nobody waits for is on the disk with the next reply.
+        if any(entry.told is not None for entry in batch):
+            os.fsync(self._fd)
+        self._size_bytes += len(lines)
+
+    def _failed(self, error: OSError) -> None:
+        """Half a line would end the file for every later one."""
+        self._fault = error.strerror or str(error)
+        with suppress(OSError):
+            os.ftruncate(self._fd, self._size_bytes)
+        if self._on_fault is not None:
+            self._on_fault(self._fault)
+
 
 class Recording:
     """One call: `answered`, `feed` as bytes pass, and `end` before the last of them does."""
@@ -310,12 +274,8 @@ class Recording:
         self.is_again = False
         """Whether it was answered from a recording, and cost nothing."""
 
-    def __repr__(self) -> str:
-        size = BODY_BYTES_MAX - self._left
-        return f"<Recording of call {self._call}, {size} bytes{', over' * self._is_over}>"
-
     def answered(self, status: int, headers: Pairs) -> None:
-        """Headers that go to the client are here; said again, what came before is forgotten."""
+        """The headers of the reply; those of a second reply replace what came before."""
         self._status = status
         self._headers = [
             [name.decode("latin-1").lower(), value.decode("latin-1")]
@@ -328,11 +288,9 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Its length was told, and all of it is here."""
         return 0 < self._length <= BODY_BYTES_MAX - self._left
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the reply, as they go to the client."""
         if self._is_over:
             # A few bytes can follow what says that all is over: the end of a packed stream.
             if self._status:
@@ -369,89 +327,11 @@ class Recording:
             self._is_over, self._status, self._chunks = True, 0, []
             self._recorder.put("dropped", self._call, {"why": why})
 
-    def statistics(self) -> RecordingStatistics:
-        return RecordingStatistics(BODY_BYTES_MAX - self._left, self._is_over)
 
-
-class Writer:
-    """One thread, one queue, one file."""
-
-    def __init__(self, fd: int, on_fault: Callable[[str], None] | None) -> None:
-        self.fault = ""
-        self.size_bytes = os.fstat(fd).st_size
-        self._fd = fd
-        self._on_fault = on_fault
-        self._queue: SimpleQueue[RecordingEntry | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
-
-    def __repr__(self) -> str:
-        return f"<Writer {self.size_bytes} bytes, {self._queue.qsize()} waiting{self.fault}>"
-
-    def put(self, entry: RecordingEntry) -> None:
-        """Give an entry to the thread. It starts with the first, and after any fork."""
-        if self._thread.ident is None:
-            self._thread.start()
-        self._queue.put(entry)
-
-    def stop(self) -> None:
-        """Write what is left, and end."""
-        if self._thread.ident is not None:
-            self._queue.put(None)
-            self._thread.join()
-
-    def statistics(self) -> RecordingWriterStatistics:
-        return RecordingWriterStatistics(self._queue.qsize(), self.size_bytes, self.fault)
-
-    def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            batch, is_last = self._batch()
-            if not self.fault:
-                try:
-                    self._write(batch)
-                except OSError as error:
-                    self._failed(error)
-            tell(batch, not self.fault)
-
-    def _batch(self) -> tuple[list[RecordingEntry], bool]:
-        """All that has come, waiting for the first; and whether it is the end."""
-        batch: list[RecordingEntry] = []
-        size = 0
-        entry = self._queue.get()
-        while entry is not None:
-            batch.append(entry)
-            size += sum(map(len, entry.body))
-            if size >= BATCH_BYTES_MAX:
-                return batch, False
-            try:
-                entry = self._queue.get_nowait()
-            except Empty:
-                return batch, False
-        return batch, True
-
-    def _write(self, batch: list[RecordingEntry]) -> None:
-        lines = b"".join(sealed(entry.head, b"".join(entry.body)) for entry in batch)
-        write_all(self._fd, lines)
-        # What nobody waits for is on the disk with the next reply.
-        if any(entry.told is not None for entry in batch):
-            os.fsync(self._fd)
-        self.size_bytes += len(lines)
-
-    def _failed(self, error: OSError) -> None:
-        """Half a line would end the file for every later one."""
-        self.fault = error.strerror or str(error)
-        with suppress(OSError):
-            os.ftruncate(self._fd, self.size_bytes)
-        if self._on_fault is not None:
-            self._on_fault(self.fault)
-
-
-def tell(batch: list[RecordingEntry], is_durable: bool) -> None:
-    """From the thread, to the loops of those who wait."""
+def _tell(batch: list[RecordingEntry], is_durable: bool) -> None:
     for entry in batch:
         if entry.told is not None:
-            # The loop may be closed by now: then nobody is left to be told.
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # The loop may be closed by now.
                 entry.told.get_loop().call_soon_threadsafe(_settle, entry.told, is_durable)
 
 

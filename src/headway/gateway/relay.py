@@ -4,7 +4,7 @@ Laws:
 - Nothing is read of a request that the door does not let in.
 - What no model answers (models, files, counting) passes at once, and counts towards nothing.
 - A call whose body cannot be read as one passes too: the provider will say what is wrong with it.
-  But not where the gateway answers for what is called, to a budget or a list of models.
+  But not where the gateway adds its own key, or the call counts towards a budget.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from headway.agents.metering import MeteredUsage
 from headway.base.values import Tally
 from headway.client.accounts import account_name, host_name
 from headway.client.exchange import RETRY_COUNT
@@ -30,11 +31,11 @@ from headway.gateway.call import DRAINING, GatewayCall, GatewayDependencies, Inc
 from headway.gateway.callers import caller_of
 from headway.gateway.guard import Keyring
 from headway.gateway.replay import RecordedReply
-from headway.gateway.reply import fields_of, write_reply
+from headway.gateway.reply import write_reply
 from headway.gateway.request_match import CanonicalCall as Form
-from headway.gateway.request_match import Sent, asked
+from headway.gateway.request_match import canonical_call
 from headway.gateway.spending import Prices, Spending
-from headway.gateway.upstream import LOST, words_of
+from headway.gateway.upstream import LOST, fields_of, words_of
 from headway.gateway.values import CallEnded, Head, Passed, Turned, Upstream
 from headway.wire.read import sketch
 from headway.wire.values import Route
@@ -42,8 +43,11 @@ from headway.wire.values import Route
 BODY_S_MAX: Final = 60.0
 """How long a client may take to send the body of a request."""
 
-JSON: Final = "application/json"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of Prometheus' text format."""
+
+MODEL_CHARS_MAX: Final = 1024
+"""The longest names are those of Google's tuned endpoints and AWS's ARNs, below 300."""
 
 
 class Relay:
@@ -65,15 +69,10 @@ class Relay:
         self._hosts: frozenset[str] = frozenset()
         self._names = {name: _host(upstream.url) for name, upstream in upstreams.items()}
 
-    def __repr__(self) -> str:
-        return f"<Relay to {', '.join(self._upstreams)}>"
-
     def listens_at(self, port: int) -> None:
-        """Known once the socket is bound."""
         self._hosts = guard.hosts_of(port)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request. A client that goes away cancels this."""
         message = request._message
         head = Head(message.method, message.path, message.raw_headers)
         passed = guard.examine(head, self._keys, self._upstreams, self._hosts)
@@ -123,11 +122,12 @@ class Relay:
         means, key, now = self._means, wanted.passed.key, time.monotonic()
         if means.recorder is not None:
             await means.recorder.again(form, kept)
-        key.totals = replace(key.totals, replayed=key.totals.replayed + 1)
+        totals = key.totals or MeteredUsage()
+        key.totals = replace(totals, replayed=totals.replayed + 1)
         number = means.ledger.entered(key.name, wanted.caller.name, now)
         ended = CallEnded(
-            key.name, wanted.caller.name, wanted.wire, wanted.upstream.name, wanted.sketch.model,
-            kept.status, Tally(), None, 0, 0.0, 0.0, 0.0, 0, False, was_replayed=True,
+            key.name, wanted.caller.name, wanted.upstream.name, wanted.sketch.model,
+            kept.status, Tally(), None, 0, 0.0, 0.0, 0, False, was_replayed=True,
         )  # fmt: skip
         means.ledger.ended(number, ended, now)
         headers = fields_of(kept.headers)
@@ -144,13 +144,12 @@ class Relay:
         try:
             seen = sketch(route, plain)
         except WireError as error:
-            key = passed.key
-            if upstream.key or key.models is not None or key.payer is not None:
+            if upstream.key or passed.key.payer is not None:
                 return Turned(400, "body", error.message, error.hint or "")
             return None
-        turned = guard.model_allowed(passed.key, seen.model)
-        if turned is not None:
-            return turned
+        if len(seen.model) > MODEL_CHARS_MAX:
+            message = f"the name of a model has at most {MODEL_CHARS_MAX} characters"
+            return Turned(400, "model", f"{message}, not {len(seen.model):,}")
         onward = tuple(guard.readable(guard.onward(head.headers, upstream, route.wire)))
         sent = fields_of(onward)
         query = passed.path.partition("?")[2]
@@ -163,9 +162,9 @@ class Relay:
         form = None
         if self._means.recorder is not None or self._means.tape is not None:
             name = passed.key.name
-            form = asked(
-                Sent(name, caller, route.wire, upstream.name, seen.model, passed.path,
-                     head.headers, plain)
+            form = canonical_call(
+                name, caller, route.wire, upstream.name, seen.model, passed.path, head.headers,
+                plain,
             )  # fmt: skip
         return IncomingCall(
             passed, upstream, route.wire, caller, account, onward, body, seen, is_resent, form
@@ -179,7 +178,6 @@ class Relay:
         upstream: Upstream,
         body: bytes,
     ) -> web.StreamResponse:
-        """Hand a request on and its response back, as they are."""
         wire = None if passed.route is None else passed.route.wire
         headers = tuple(guard.onward(head.headers, upstream, wire))
         url = upstream.url + passed.path
@@ -217,7 +215,7 @@ class Relay:
             text = self._means.ledger.metrics(now)
             return web.Response(body=text.encode(), headers={"content-type": METRICS})
         found = json.dumps(self._means.ledger.status(now), indent=2) + "\n"
-        return web.Response(body=found.encode(), content_type=JSON)
+        return web.Response(body=found.encode(), content_type="application/json")
 
 
 def _host(url: str) -> str:

@@ -7,7 +7,7 @@ flight together, directly or through others, are of one round, and each round be
 before it was over.
 
 Laws:
-- A call is answered only by the reply to a call of the same form, see `canonical.py`.
+- A call is answered only by the reply to a call of the same form, see `request_match`.
 - It is answered at its place. A stream stands in a round of each line; what it asks next is looked
   for in what is left of this round and those before it, then in the next one. So calls that were
   in flight together may come in any order, and one that is late is found; no round is skipped.
@@ -28,7 +28,6 @@ import os
 import stat
 import zlib
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Literal
@@ -51,8 +50,7 @@ LINE_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
 """Base64 makes four bytes of three, and what cannot be packed becomes a little longer."""
 
 CUT_OFF: Final = "there was no whole answer"
-"""Why a call was dropped whose client left, or whose gateway was stopped. It may have been paid;
-one that was refused was not."""
+"""A call was dropped whose client left, or whose gateway was stopped. It may have been paid."""
 
 NOT_SENT: Final = "it was not sent"
 """Why a call was dropped whose client left while it waited for its permit: nothing was paid."""
@@ -87,7 +85,6 @@ class Contents:
 
 
 def sealed(head: Fields, body: bytes = b"") -> bytes:
-    """A line of the file."""
     text = json.dumps(head, separators=(",", ":")).encode()
     packed = binascii.b2a_base64(zlib.compress(body), newline=False) if body else b""
     rest = b"%s\t%s" % (text, packed)
@@ -161,7 +158,6 @@ def private_file(path: str, flags: int) -> int:
 
 
 def _foreign(path: str) -> StateFileError:
-    """A file that is not ours is not touched, however little of it there is."""
     return StateFileError(
         f"{path} is not a recording, or not even its first line is whole",
         where=f"{path}:1",
@@ -195,7 +191,7 @@ STREAMS_MAX: Final = 100_000
 """Streams that are known at a time; later ones are sent on."""
 
 ENDINGS_MAX: Final = 100
-"""Reasons that are kept for people to read, the latest."""
+"""Reasons and warnings that are logged."""
 
 Stream = tuple[str, str, str]
 """Key, client, conversation."""
@@ -223,6 +219,9 @@ class RecordedCall:
     """Its reply, and what came after it; none if it has no reply."""
     kind: str = ""
     """Its line within the stream."""
+    model: str = ""
+    is_dropped: bool = False
+    """Whether it was refused or never sent: nothing was paid."""
     round: int = 0
     is_used: bool = False
 
@@ -241,7 +240,6 @@ class Track:
     by_form: dict[str, list[RecordedCall]] = field(default_factory=dict)
 
     def add(self, call: RecordedCall) -> None:
-        """A call came."""
         self.calls.append(call)
         self.by_form.setdefault(call.form, []).append(call)
 
@@ -268,36 +266,19 @@ class ReplayPosition:
         return min(fitting, key=_reluctance, default=None)
 
     def go(self, call: RecordedCall) -> None:
-        """It came. One without a reply took nobody any further."""
+        """It came; one without a reply does not advance its line."""
         self.passed.add(call)
         if call.lines:
             self.rounds[call.kind] = max(self.rounds.get(call.kind, 0), call.round)
-
-
-@dataclass(frozen=True, slots=True)
-class TapeStatistics:
-    """A tape at an instant."""
-
-    recorded: int
-    """Replies that it has."""
-    given: int
-    sent_on: int
-    """Calls that were not answered from it."""
-    streams: int
-    ended: int
-    """Streams whose replay has ended."""
 
 
 class Tape:
     """One recording, as it was when it was opened. Bodies are read when they are asked for."""
 
     def __init__(self, path: str, on_end: Callable[[str], None] | None = None) -> None:
-        """Raises StateFileError if there is no recording, or a damaged one. `on_end` is given the
-        first `ENDINGS_MAX` of `endings`, each before its call is sent."""
+        """Raises StateFileError; `on_end` gets the first `ENDINGS_MAX` reasons of ended streams."""
         self.path = path
         self._on_end = on_end
-        self.endings: deque[str] = deque(maxlen=ENDINGS_MAX)
-        """Why streams ended, in words."""
         self._fd = private_file(path, os.O_RDONLY)
         try:
             with open(self._fd, "rb", closefd=False) as file:
@@ -320,19 +301,13 @@ class Tape:
                 self._beginnings.setdefault(begins, []).append(track)
         self._streams: dict[Stream, list[ReplayPosition]] = {}
         self._warned: set[str] = set()
-        self._given = self._sent_on = self._ended = 0
-
-    def __repr__(self) -> str:
-        return f"<Tape {self.path}, {self._given} given, {self._sent_on} sent on>"
+        self._ended = 0
 
     def find(self, asked: CanonicalCall) -> RecordedReply | None:
         """The reply to a call; nothing if it is to be sent. Each call is asked for once."""
         reply = self._next(asked)
         if reply is None:
-            self._sent_on += 1
             self._warn(asked.caller, asked.version)
-        else:
-            self._given += 1
         return reply
 
     def _warn(self, caller: str, version: str) -> None:
@@ -343,12 +318,7 @@ class Tape:
             _LOG.warning("%s", words)
 
     def close(self) -> None:
-        """Nothing can be found any more."""
         os.close(self._fd)
-
-    def statistics(self) -> TapeStatistics:
-        recorded = sum(bool(call.lines) for track in self._tracks for call in track.calls)
-        return TapeStatistics(recorded, self._given, self._sent_on, len(self._streams), self._ended)
 
     def _next(self, asked: CanonicalCall) -> RecordedReply | None:
         stream = (asked.key, asked.caller, asked.session)
@@ -410,7 +380,6 @@ class Tape:
 
     def _say(self, why: str) -> None:
         self._ended += 1
-        self.endings.append(why)
         if self._on_end is not None and self._ended <= ENDINGS_MAX:
             self._on_end(why)
 
@@ -434,21 +403,21 @@ def tracks_of(lines: Iterable[RecordLine]) -> list[Track]:
             if stream not in streams:
                 streams[stream] = Track(stream)
                 tracks.append(streams[stream])
-            parts = parts_of(head.get("parts"))
+            parts = tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(head.get("parts")))
             form = text_of(head.get("form"))
-            calls[number] = RecordedCall(form, parts, line.number, kind=kind_of(parts))
-            streams[stream].add(calls[number])
+            model = text_of(head.get("model"))
+            call = calls[number] = RecordedCall(
+                form, parts, line.number, kind=kind_of(parts), model=model
+            )
+            streams[stream].add(call)
         elif line.happening in ("replied", "more") and number in calls:
             calls[number].lines.append(line)
+        elif line.happening == "dropped" and number in calls:
+            calls[number].is_dropped = head.get("why") != CUT_OFF
     for track in tracks:
         for kind in {call.kind for call in track.calls}:
             _form_rounds([call for call in track.calls if call.kind == kind])
     return tracks
-
-
-def parts_of(value: object) -> tuple[tuple[str, str], ...]:
-    """The parts of a call's form, as its line has them."""
-    return tuple((text_of(pair[0]), text_of(pair[1])) for pair in _rows(value))
 
 
 def _form_rounds(calls: Sequence[RecordedCall]) -> None:
@@ -478,17 +447,13 @@ def _pairs(value: object) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _rows(value: object) -> list[list[object]]:
-    """Lists of two within a list."""
     return [pair for one in items(value) if len(pair := items(one)) == 2]
 
 
 def tally_of(value: object) -> Tally:
-    """What a call took, as its line says."""
     counted = items(value)
-    if len(counted) not in (4, 6):
+    if len(counted) != 6:
         return Tally(known="unknown")
     known: dict[object, Known] = {"reported": "reported", "estimated": "estimated"}
-    given, cached, output = (tokens(count) or 0.0 for count in counted[:3])
-    # Recordings of before told nothing of what was written into the cache.
-    written, long = (tokens(count) or 0.0 for count in (*counted[4:], 0.0, 0.0)[:2])
+    given, cached, output, _, written, long = (tokens(count) or 0.0 for count in counted)
     return Tally(given, cached, output, known.get(counted[3], "unknown"), written, long)

@@ -1,7 +1,7 @@
-"""What one client is sent: beats while it waits, then its answer or why there is none.
+"""What one client is sent: signs of life while it waits, then its answer or an error.
 
 Laws:
-- A response is begun once: by the first beat, by an answer's headers, or by a refusal of our own.
+- A response is begun once: by a sign of life, by an answer's headers, or by a refusal of our own.
 - What broke off upstream breaks off here: no client takes half an answer for a whole one.
 - Our own words never stand in the middle of an event, or of what is compressed or has a length.
 - A client that takes nothing of its answer for `STALL_S_MAX` is cut off.
@@ -10,17 +10,14 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
-from typing import Final, Literal
+from typing import Final
 
 import aiohttp
 from aiohttp import web
-from multidict import CIMultiDict
 
-from headway.base.values import Sketch
-from headway.client.exchange import OutgoingCall
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -30,6 +27,7 @@ from headway.errors import (
     QueueDeadlineError,
 )
 from headway.gateway import guard
+from headway.gateway.upstream import fields_of
 from headway.gateway.values import Caller, Turned
 from headway.wire import answer as write
 from headway.wire import anthropic, gemini
@@ -37,13 +35,6 @@ from headway.wire.stream import Inflater, event
 from headway.wire.values import Fields, WireName, dumped, object_fields, parsed, text_of
 
 # What a client is told while its call is held, and when it is held in vain: bytes, no decisions.
-
-SizeClass = Literal["small", "large"]
-
-SMALL_BYTES_MAX: Final = 10_000
-"""Up to here a call is small. opencode asks for a title in 2.5 kB, Gemini CLI for a route in 3.1,
-with the user's own words in them; the first call of any conversation has 30 kB and more of tools
-and instructions."""
 
 RETRY_AFTER_S_MIN: Final = 1
 RETRY_AFTER_S_MAX: Final = 60
@@ -55,25 +46,16 @@ QUEUE_RETRY_S: Final = 5.0
 SOON_S: Final = 2.0
 """When a gateway that stops, or lost its broker, may be back."""
 
+WAIT_S: Final = 3600.0
+"""How long a call is held whose caller is kept alive. A usage window that is empty for longer is
+better reported than waited for."""
+
 WHOLE_S_MIN: Final = 240.0
 """For so long a call without beats is held even if its client may not be as patient: sent again,
 it has its place. The fetch of Node, unless told otherwise, gives up after 300 s of silence."""
 
 LOST: Final = "lost"
 """The code of a call that a provider was sent and gave no answer to."""
-
-_SSE: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-
-COMMITTED: Final[dict[WireName, dict[str, str]]] = {
-    "anthropic": _SSE,
-    "openai-chat": _SSE,
-    "openai-responses": _SSE,
-    "gemini": {**_SSE, "content-type": "text/event-stream"},
-}
-"""The headers of a stream that began before its answer, as its provider would send them."""
-
-COMMITTED_WHOLE: Final = {"content-type": "application/json; charset=UTF-8"}
-"""The headers of JSON that began, with white space, before it was there."""
 
 _COMMENT: Final = b": held by headway\n\n"
 
@@ -102,29 +84,17 @@ def ping_bytes(wire: WireName, caller: Caller, is_stream: bool = True) -> bytes:
 
 
 def stream_headers(wire: WireName, path: str, is_stream: bool) -> dict[str, str]:
-    """The headers of an answer that begins before it is there.
-
-    A stream of Gemini that is not asked for as events is one long JSON array.
-    """
+    """The headers of an answer that begins early; without `alt=sse` Gemini sends JSON."""
     if not is_stream or (wire == "gemini" and "alt=sse" not in path):
-        return COMMITTED_WHOLE
-    return COMMITTED[wire]
+        return {"content-type": "application/json; charset=UTF-8"}
+    charset = "" if wire == "gemini" else "; charset=utf-8"
+    return {"content-type": f"text/event-stream{charset}", "cache-control": "no-cache"}
 
 
 def wait_s(wire: WireName, caller: Caller, is_stream: bool) -> float:
-    """How long a call may be held."""
     if ping_bytes(wire, caller, is_stream):
-        return caller.wait_s
-    return min(caller.wait_s, max(caller.silent_s, WHOLE_S_MIN))
-
-
-def size_class(sketch: Sketch) -> SizeClass:
-    """Which of the two flows of a key a call belongs to.
-
-    Both are served in turn by what they cost, so that many small calls pass between two large
-    ones, and neither ever waits for all of the other.
-    """
-    return "small" if sketch.size_bytes <= SMALL_BYTES_MAX else "large"
+        return WAIT_S
+    return min(WAIT_S, max(caller.silent_s, WHOLE_S_MIN))
 
 
 def retry_after(seconds: float) -> str:
@@ -135,10 +105,7 @@ def retry_after(seconds: float) -> str:
 
 
 def failure_bytes(wire: WireName, status: int, body: bytes, caller: Caller | None = None) -> bytes:
-    """The end of a stream that has begun, when its answer is an error response.
-
-    A whole answer that has begun has no such end: its connection is cut.
-    """
+    """The end of a stream that has begun, when its answer is an error response."""
     if wire == "openai-responses":
         return _responses_failed(status, body)
     told = write.error_event(wire, status, body)
@@ -163,7 +130,6 @@ every code that it does not know; but not after `server_is_overloaded`."""
 
 
 def _may_succeed(status: int) -> bool:
-    """Whether the same call, sent again, may succeed."""
     return status in _AGAIN or status >= 500
 
 
@@ -231,13 +197,13 @@ _STATUS: Final[tuple[tuple[type[HeadwayError], int], ...]] = (
 )
 
 
-def given_up(error: HeadwayError, asked: OutgoingCall) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body for a call that will not be sent, and why."""
+def given_up(error: HeadwayError, wire: WireName) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body for a call that will not be sent."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     parts = (error.message, error.where, error.detail, error.hint)
     message = f"headway[{error.code}]: " + "; ".join(part for part in parts if part)
     after_s = QUEUE_RETRY_S if status == 429 else SOON_S
-    return status, *_refusal(asked.wire, status, error.code, message, after_s)
+    return status, *_refusal(wire, status, error.code, message, after_s)
 
 
 def _refusal(
@@ -283,87 +249,6 @@ def _openai_type(status: int) -> str:
     return "server_error" if status >= 500 else _BAD
 
 
-# Signs of life for a client whose call is held: nothing while that is safe, then a late commit.
-
-
-class Beat:
-    """Keeps one client waiting."""
-
-    __slots__ = (
-        "_beat",
-        "_caller",
-        "_headers",
-        "_lock",
-        "_request",
-        "_response",
-        "_task",
-        "_timer",
-    )
-
-    def __init__(
-        self, request: web.BaseRequest, caller: Caller, beat: bytes, headers: Mapping[str, str]
-    ) -> None:
-        """`beat` is one sign of life, or nothing; `headers` are those of a response that begins."""
-        self._request = request
-        self._caller = caller
-        self._beat = beat
-        self._headers = headers
-        self._response: web.StreamResponse | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._lock: asyncio.Lock | None = None
-
-    def __repr__(self) -> str:
-        return f"<Beat for {self._caller.name}, {'committed' if self.is_committed else 'silent'}>"
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the client has been sent a 200 already."""
-        return self._response is not None
-
-    def start(self) -> None:
-        """Begin to count the silence."""
-        if self._beat:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._caller.silent_s, self._commit)
-
-    async def stop(self) -> web.StreamResponse | None:
-        """The answer is here: the response to write it to if one was begun."""
-        self.cancel()
-        if self._lock is not None:
-            async with self._lock:
-                pass
-        return self._response
-
-    def cancel(self) -> None:
-        """The client has gone, or will be answered."""
-        if self._timer is not None:
-            self._timer.cancel()
-        task, self._task = self._task, None
-        # In the middle of a write it ends by itself, at the lock.
-        if task is not None and self._lock is not None and not self._lock.locked():
-            task.cancel()
-
-    def _commit(self) -> None:
-        self._timer = None
-        self._lock = asyncio.Lock()
-        self._task = asyncio.get_running_loop().create_task(self._keep(self._lock))
-
-    async def _keep(self, lock: asyncio.Lock) -> None:
-        """Send a beat as often as the client wants one."""
-        with suppress(ConnectionError, asyncio.CancelledError):
-            async with lock:
-                response = web.StreamResponse(headers=self._headers)
-                self._response = response
-                await response.prepare(self._request)
-                await response.write(self._beat)
-            while self._task is not None:
-                await asyncio.sleep(self._caller.beat_s)
-                async with lock:
-                    if self._task is not None:
-                        await response.write(self._beat)
-
-
 GONE: Final = 499
 """The status in the books of a call whose client went away."""
 
@@ -380,10 +265,12 @@ TAIL_BYTES: Final = max(map(len, _EVENT_ENDS))
 
 
 class ClientReply:
-    """The response to one call, from the first beat to the last byte."""
+    """The response to one call: silence while that is safe, signs of life, then the answer."""
 
-    __slots__ = ("_beat", "_caller", "_inflater", "_is_stream", "_request", "_response", "_tail",
-                 "_wire", "status")  # fmt: skip
+    __slots__ = (
+        "_beat", "_caller", "_headers", "_inflater", "_is_stream", "_keeping", "_lock", "_request",
+        "_response", "_tail", "_timer", "_wire", "is_committed", "status",
+    )  # fmt: skip
 
     def __init__(
         self, request: web.BaseRequest, wire: WireName, caller: Caller, path: str, is_stream: bool
@@ -392,40 +279,62 @@ class ClientReply:
         self._wire: WireName = wire
         self._caller = caller
         self._is_stream = is_stream
-        beat, headers = ping_bytes(wire, caller, is_stream), stream_headers(wire, path, is_stream)
-        self._beat = Beat(request, caller, beat, headers)
+        self._beat = ping_bytes(wire, caller, is_stream)
+        self._headers = stream_headers(wire, path, is_stream)
+        self._timer: asyncio.TimerHandle | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._lock: asyncio.Lock | None = None
         self._inflater: Inflater | None = None
         self._response: web.StreamResponse | None = None
         self._tail = b""
         """The last few bytes of an answer that were handed on."""
-        self.status = GONE
-        """What the client was sent, or would have been if it had not been sent a beat before."""
-
-    def __repr__(self) -> str:
-        return f"<Reply to {self._caller.name}, {self.status}>"
-
-    @property
-    def is_committed(self) -> bool:
+        self.is_committed = False
         """Whether a 200 was sent before there was an answer."""
-        return self._beat.is_committed
+        self.status = GONE
+        """What the client was sent, or would have been if it had not been kept alive before."""
 
     def start(self) -> None:
-        """The client waits from now on."""
-        self._beat.start()
+        if self._beat:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._caller.silent_s, self._commit)
 
     def cancel(self) -> None:
-        """Nothing more is sent."""
-        self._beat.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        keeping, self._keeping = self._keeping, None
+        # In the middle of a write it ends by itself, at the lock.
+        if keeping is not None and self._lock is not None and not self._lock.locked():
+            keeping.cancel()
+
+    async def _stop_beats(self) -> None:
+        self.cancel()
+        if self._lock is not None:
+            async with self._lock:
+                pass
+
+    def _commit(self) -> None:
+        self._timer = None
+        self._lock = asyncio.Lock()
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(self._lock))
+
+    async def _keep(self, lock: asyncio.Lock) -> None:
+        with suppress(ConnectionError, asyncio.CancelledError):
+            async with lock:
+                self.is_committed = True
+                response = self._response = web.StreamResponse(headers=self._headers)
+                await response.prepare(self._request)
+                await response.write(self._beat)
+            while self._keeping is not None:
+                await asyncio.sleep(self._caller.beat_s)
+                async with lock:
+                    if self._keeping is not None:
+                        await response.write(self._beat)
 
     async def open(self, answer: aiohttp.ClientResponse, head: bytes) -> web.StreamResponse | None:
-        """Begin to hand an answer on; `head` is what was read of it.
-
-        Returns the response if nothing may follow: it had begun, and the answer is an error.
-        """
+        """Begin an answer whose `head` was read. Returns the response if nothing may follow."""
         self.status = answer.status
-        begun = await self._beat.stop()
-        if begun is not None:
-            self._response = begun
+        await self._stop_beats()
+        if self._response is not None:
             if answer.status >= 300:
                 return await self.fail(answer.status, head)
             self._inflater = Inflater(answer.headers.get("content-encoding", ""))
@@ -449,7 +358,7 @@ class ClientReply:
                 await self._send(piece)
 
     def closed(self) -> web.StreamResponse:
-        """That was all of it, unless some of it could not be read."""
+        """The end of the answer, unless some of it could not be decompressed."""
         if self._inflater is not None and self._inflater.state != "reading":
             return self.cut()
         return self._begun()
@@ -457,24 +366,18 @@ class ClientReply:
     async def tell(
         self, status: int, headers: Mapping[str, str], body: bytes
     ) -> web.StreamResponse:
-        """A response of the gateway's own."""
         self.status = status
-        begun = await self._beat.stop() or self._response
-        if begun is None:
+        await self._stop_beats()
+        if self._response is None:
             return web.Response(status=status, headers=headers, body=body)
-        self._response = begun
         return await self.fail(status, body)
 
     async def turn(self, turned: Turned) -> web.StreamResponse:
-        """A refusal of the gateway's own."""
         headers, body = refusal_of(self._wire, turned)
         return await self.tell(turned.status, headers, body)
 
     async def fail(self, status: int, body: bytes, data: bytes = b"") -> web.StreamResponse:
-        """End a response that has begun with an error; a whole one can only be cut.
-
-        `data` would have been next: what completes an event that is under way is sent before.
-        """
+        """End a response with an error, after the event under way, which `data` may complete."""
         pieces = [data] if self._inflater is None else self._inflater.feed(data)
         rest = rest_of_event(self._tail, b"".join(pieces))
         if not self._is_stream or rest is None:
@@ -525,11 +428,3 @@ def rest_of_event(tail: bytes, data: bytes) -> bytes | None:
         if (at := both.find(mark, max(0, len(tail) + 1 - len(mark)))) >= 0
     ]
     return both[len(tail) : min(ends)] if ends else None
-
-
-def fields_of(pairs: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
-    """Headers for the HTTP library, in their sender's spelling and order."""
-    return CIMultiDict(
-        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
-        for name, value in pairs
-    )

@@ -3,7 +3,7 @@
 Laws:
 - Calls of one form may have one reply. What a model reads is never masked, except what its client
   writes by itself and anew in every run: the date, how long a command took, the number of its
-  process. Each such rule says so.
+  process.
 - A value is masked only in the shape that was measured, and only at the place where it was. A
   field that comes to mean something else is compared, and differs.
 - Ids keep what they tell: the first becomes `<id 1>` wherever it stands, the next `<id 2>`.
@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import unquote
 
@@ -63,8 +64,6 @@ class MaskRule:
     shape: str
     """A regular expression that spells out everything but what is volatile."""
     kind: Kind = "id"
-    is_read: bool = False
-    """Whether the model reads it."""
     begins: str = ""
     """Only a text that begins so: one that the client wrote, not its user."""
 
@@ -102,13 +101,12 @@ MASKS: Final = (
             ),
             # Models of the fifth generation are told in a message of the system, others in a
             # block of the first message.
-            MaskRule("messages[role=system].content", _CLAUDE_DATE, "date", is_read=True),
-            MaskRule("messages[role=system].content[].text", _CLAUDE_DATE, "date", is_read=True),
+            MaskRule("messages[role=system].content", _CLAUDE_DATE, "date"),
+            MaskRule("messages[role=system].content[].text", _CLAUDE_DATE, "date"),
             MaskRule(
                 "messages[role=user].content[].text",
                 rf"\A<system-reminder>\nToday's date is {_DAY}\.\n</system-reminder>\Z",
                 "date",
-                is_read=True,
             ),
         ),
     ),
@@ -125,7 +123,6 @@ MASKS: Final = (
                 "input[role=user].content[].text",
                 rf"(?<=\n  )<current_date>{_DAY}</current_date>(?=\n)",
                 "date",
-                is_read=True,
                 begins="<environment_context>\n",
             ),
             # Of a command that has ended. One that still runs has a number that the model uses.
@@ -133,7 +130,6 @@ MASKS: Final = (
                 "input[type=function_call_output].output",
                 r"\AChunk ID: [0-9a-f]{6}\nWall time: \d+\.\d{4} seconds\n(?=Process exited )",
                 "time",
-                is_read=True,
             ),
         ),
         unordered=("client_metadata",),
@@ -144,9 +140,9 @@ MASKS: Final = (
         ("1.18.33",),
         (
             MaskRule("prompt_cache_key", r"\Ases_[0-9A-Za-z]{26}\Z"),
-            MaskRule("messages[role=system].content", _OPENCODE_DATE, "date", is_read=True),
-            MaskRule("input[role=system].content", _OPENCODE_DATE, "date", is_read=True),
-            MaskRule("system[].text", _OPENCODE_DATE, "date", is_read=True),
+            MaskRule("messages[role=system].content", _OPENCODE_DATE, "date"),
+            MaskRule("input[role=system].content", _OPENCODE_DATE, "date"),
+            MaskRule("system[].text", _OPENCODE_DATE, "date"),
         ),
     ),
     Mask(
@@ -161,35 +157,16 @@ MASKS: Final = (
                 "contents[].parts[].text",
                 r"(?<=\n)Today's date is [^\n(]{6,60} \(formatted according to the user's locale\)",
                 "date",
-                is_read=True,
                 begins="<session_context>\nThis is the Gemini CLI.",
             ),
             MaskRule(
                 "contents[].parts[].functionResponse.response.output",
                 r"(?<=\n)Process Group PGID: \d+(?=(?:\n</untrusted_context>)?\Z)",
                 "process",
-                is_read=True,
             ),
         ),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A call as its client sent it, as far as that decides what comes back."""
-
-    key: str
-    """The name of the key, never its token."""
-    caller: Caller
-    wire: WireName
-    upstream: str
-    model: str
-    path: str
-    """Below the upstream's URL, query included."""
-    headers: Pairs
-    body: bytes
-    """Not compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +186,27 @@ class CanonicalCall:
     """Short digests of what the form is made of: where two forms differ can be said."""
 
 
-def asked(sent: Sent) -> CanonicalCall:
-    """The form of a call. It takes about as long as reading its body as JSON."""
-    caller, path = sent.caller, without_secrets(sent.path)
-    parts = list(_parts(sent, path))
+def canonical_call(
+    key: str,
+    caller: Caller,
+    wire: WireName,
+    upstream: str,
+    model: str,
+    path: str,
+    headers: Pairs,
+    body: bytes,
+) -> CanonicalCall:
+    """The form of a call: `key` is the key's name, `body` is not compressed."""
+    path = without_secrets(path)
+    named = {"form": FORM, "caller": caller.name, "upstream": upstream, "wire": wire, "path": path}
+    parts = [(name, _bytes(value)) for name, value in named.items()]
+    for name, value in sorted((name.lower(), value.strip()) for name, value in headers):
+        if name in SPOKEN:
+            parts.append((f"header {name.decode()}", value))
+    parts += _body_parts(mask_of(caller.name, caller.version), body)
     framed = (_framed(_bytes(name)) + _framed(value) for name, value in parts)
     return CanonicalCall(
-        sent.key, caller.name, caller.version, caller.session, sent.wire, sent.model, path,
+        key, caller.name, caller.version, caller.session, wire, model, path,
         digest(b"".join(framed)).hex(),
         tuple((name, digest(value).hex()[:PART_DIGITS]) for name, value in parts),
     )  # fmt: skip
@@ -229,8 +220,7 @@ def mask_of(caller: str, version: str) -> Mask | None:
 
 
 def unmeasured(caller: str, version: str) -> str:
-    """Why calls of this client may not be found in a recording of the same calls; empty if its
-    replays were measured."""
+    """Why replays of this client may fail; empty if they were measured."""
     measured = next((mask.measured for mask in MASKS if mask.caller == caller), None)
     if measured is not None and version in measured:
         return ""
@@ -261,66 +251,39 @@ def without_secrets(path: str) -> str:
     return f"{place}{mark}{'&'.join(kept)}"
 
 
-def _parts(sent: Sent, path: str) -> Iterator[tuple[str, bytes]]:
-    """What the form is made of, in order."""
-    mask = mask_of(sent.caller.name, sent.caller.version)
-    fields = None if mask is None else _plain(sent.body)
-    yield "form", FORM.encode()
-    yield "caller", _bytes(sent.caller.name)
-    yield "upstream", _bytes(sent.upstream)
-    yield "wire", _bytes(sent.wire)
-    yield "path", _bytes(path)
-    for name, value in sorted((name.lower(), value.strip()) for name, value in sent.headers):
-        if name in SPOKEN:
-            yield f"header {name.decode()}", value
+def _body_parts(mask: Mask | None, body: bytes) -> Iterator[tuple[str, bytes]]:
+    fields = None if mask is None else _plain(body)
     if mask is None or fields is None:
-        yield "body", sent.body
+        yield "body", body
         return
-    masked = _Masked(fields)
-    for member in mask.unordered:
-        masked.sort(member)
-    for rule in mask.rules:
-        masked.apply(rule)
-    yield "masked", "\n".join([".".join(map(str, mask.since)), *masked.places]).encode()
+    places = _masked(fields, mask)
+    yield "masked", "\n".join([".".join(map(str, mask.since)), *places]).encode()
     for field, content in fields.items():
         yield f"body.{field}", json.dumps(content).encode()
 
 
-class _Masked:
-    """A body to which rules are applied, in place."""
-
-    __slots__ = ("_fields", "_ids", "places")
-
-    def __init__(self, fields: Fields) -> None:
-        self._fields = fields
-        self._ids: dict[str, int] = {}
-        self.places: list[str] = []
-
-    def __repr__(self) -> str:
-        return f"<_Masked at {len(self.places)} places>"
-
-    def sort(self, name: str) -> None:
-        """Put the members of an object in the order of their names."""
-        members = self._fields.get(name)
+def _masked(fields: Fields, mask: Mask) -> list[str]:
+    """Apply a mask to a body, in place; returns the places that were masked."""
+    for name in mask.unordered:
+        members = fields.get(name)
         if isinstance(members, dict):
-            self._fields[name] = dict(sorted(members.items()))
-
-    def apply(self, rule: MaskRule) -> None:
-        """Mask what a rule finds."""
-        shape = re.compile(rule.shape)
-        for owner, name, place in _found(self._fields, rule.path.split("."), ""):
+            fields[name] = dict(sorted(members.items()))
+    ids: dict[str, int] = {}
+    places: list[str] = []
+    for rule in mask.rules:
+        shape, word = re.compile(rule.shape), partial(_word, rule.kind, ids)
+        for owner, name, place in _found(fields, rule.path.split("."), ""):
             text = owner[name]
             if not isinstance(text, str) or not text.startswith(rule.begins):
                 continue
-            masked, count = shape.subn(lambda match: self._word(rule.kind, match[0]), text)
+            owner[name], count = shape.subn(word, text)
             if count:
-                owner[name] = masked
-                self.places.append(f"{place} {rule.kind} {count}")
+                places.append(f"{place} {rule.kind} {count}")
+    return places
 
-    def _word(self, kind: Kind, value: str) -> str:
-        if kind != "id":
-            return f"<{kind}>"
-        return f"<id {self._ids.setdefault(value, len(self._ids) + 1)}>"
+
+def _word(kind: Kind, ids: dict[str, int], match: re.Match[str]) -> str:
+    return f"<{kind}>" if kind != "id" else f"<id {ids.setdefault(match[0], len(ids) + 1)}>"
 
 
 def _found(value: object, steps: list[str], at: str) -> Iterator[tuple[Fields, str, str]]:
@@ -349,10 +312,7 @@ def _fits(item: object, which: str) -> bool:
 
 
 def _plain(body: bytes) -> Fields | None:
-    """A body that can be told from every other one by its values alone; else nothing.
-
-    Where a member comes twice, readers differ on which one counts.
-    """
+    """A body that is determined by its values; nothing where a member comes twice."""
     try:
         value: object = json.loads(
             body.decode(),

@@ -64,32 +64,13 @@ LOOK_S: Final = 0.05
 """How often a gateway that drains looks whether its calls are over."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayStatistics:
-    """A gateway at an instant."""
-
-    connections: int
-    in_flight: int
-    kept_places: int
-
-
 class Gateway:
     """An endpoint that paces whatever is sent to it. Made and used within one event loop."""
 
     __slots__ = (
-        "_is_closed",
-        "_loop",
-        "_means",
-        "_own",
-        "_relay",
-        "_runner",
-        "_server",
-        "_settings",
-        "_tapes",
-        "keys",
-        "ledger",
-        "port",
-    )
+        "_is_closed", "_means", "_own", "_relay", "_runner", "_server", "_settings", "_tapes",
+        "keys", "ledger", "port",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -124,24 +105,18 @@ class Gateway:
         self._relay = Relay(self._means, keys, settings.upstreams, prices)
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._tapes: list[Tape] = []
-        """Those that are not looked into any more."""
+        """Those that are not searched any more."""
         self.port = settings.port
-
-    def __repr__(self) -> str:
-        return f"<Gateway at {self.url}>"
 
     @property
     def url(self) -> str:
-        """Where it listens, without a token."""
         host = self._settings.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     async def start(self, listening: socket.socket | None = None) -> None:
-        """Listen, at a socket that is bound already if there is one. The port is known then."""
-        self._loop = asyncio.get_running_loop()
+        """Listen, at a socket that is bound already if there is one; `port` is known then."""
         self._server = _Server(
             self._relay.handle,
             request_factory=large_request,
@@ -177,16 +152,13 @@ class Gateway:
         self._relay.listens_at(self.port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
-        """Take no more calls, let those that were sent end, tell those that wait to come again.
-
-        Again does no harm: one that is cancelled while calls end can be followed by one that cuts.
-        """
+        """Take no more calls, let those sent end, refuse those that wait. May be called again."""
         self._means.drain()
         if self._runner is not None:
             for site in list(self._runner.sites):
                 await site.stop()
             until_s = time.monotonic() + drain_s
-            while self.statistics().in_flight and time.monotonic() < until_s:
+            while self.in_flight and time.monotonic() < until_s:
                 await asyncio.sleep(LOOK_S)
             await self._runner.cleanup()
         await self._means.sender.close()
@@ -202,8 +174,7 @@ class Gateway:
             self._own.close()
 
     def rewind(self) -> None:
-        """Answer from now on also what was recorded since it began. From any thread; whoever is
-        being answered from the recording right now is sent on."""
+        """Answer from now on also what was recorded since it began. From any thread."""
         if self._settings.record is not None:
             self._tapes += [] if self._means.tape is None else [self._means.tape]
             self._means.tape = Tape(self._settings.record)
@@ -211,21 +182,24 @@ class Gateway:
     @property
     def notices(self) -> list[str]:
         """What was found at the ends of the recordings, for people to read."""
-        recorder, tape = self._means.recorder, self._means.tape
-        found = [] if recorder is None else [recorder.notice]
-        found += [] if tape is None else [tape.notice]
-        return [notice for notice in found if notice]
+        found = (self._means.recorder, self._means.tape)
+        return [one.notice for one in found if one is not None and one.notice]
 
     def _not_recorded(self, why: str) -> None:
         _LOG.warning("nothing more is recorded to %s: %s", self._settings.record, why)
 
-    def statistics(self) -> GatewayStatistics:
-        server = self._server
-        return GatewayStatistics(
-            0 if server is None else len(server.connections),
-            self._means.in_flight,
-            self._means.places.statistics().kept,
-        )
+    @property
+    def connections(self) -> int:
+        return 0 if self._server is None else len(self._server.connections)
+
+    @property
+    def in_flight(self) -> int:
+        return self._means.in_flight
+
+    @property
+    def parked(self) -> int:
+        """Places in line that are kept for clients that went away."""
+        return len(self._means.places)
 
 
 @contextmanager
@@ -263,8 +237,8 @@ class _Server(web.Server):
 
 
 def _quiet_log() -> logging.Logger:
-    """Where failures of ours are told. What was wrong with a request is not: it quotes the bytes
-    that were sent, and a token or a provider's key is among them."""
+    """The log of our own failures. Errors of requests are left out: they quote the bytes that
+    were sent, and a token or a provider's key is among them."""
     log = logging.getLogger("headway.gateway")
     log.addFilter(_is_ours)
     return log
@@ -275,7 +249,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not isinstance(error, (HttpProcessingError, ConnectionError))
 
 
-# Runs a gateway until somebody ends it, or for as long as one command lasts.
+# Runs a gateway until a signal ends it, or for as long as one command lasts.
 
 LINE_S: Final = 60.0
 """How often the log gets a line, if anything happened."""
@@ -299,10 +273,10 @@ class Front:
     settings: GatewaySettings
     place: Folders
     say: Say
-    """One line for whoever looks at stderr or the log."""
+    """Prints one line to stderr or the log."""
     drain_s: float
     is_port_asked: bool = False
-    """The port was asked for by number: no other will do."""
+    """Whether the user named the port: no other is taken."""
 
 
 def run(main: Coroutine[None, None, Result]) -> Result:
@@ -349,8 +323,7 @@ async def serve(front: Front, announce: Callable[[daemon.RunningGateway], None])
 async def accompany(
     front: Front, command: Sequence[str], variables: Callable[[str, str], Mapping[str, str]]
 ) -> int:
-    """Run a command under a gateway of its own; `variables` are told its URL and token."""
-
+    """Run a command under a gateway of its own; `variables` makes its environment."""
     keys = Keyring()
     key = keys.issue("default")
     gateway = Gateway(front.settings, keys)
@@ -436,8 +409,7 @@ def _cannot(name: str, why: str, code: int) -> int:
 
 
 async def _listening(front: Front, keys: Keyring) -> Gateway:
-    """A gateway at the port that it always has; at any other if that is taken and nobody minds."""
-
+    """A gateway at its default port; at any other if that is taken and the user named none."""
     gateway = Gateway(front.settings, keys)
     try:
         await gateway.start()
@@ -455,7 +427,6 @@ async def _listening(front: Front, keys: Keyring) -> Gateway:
 
 
 def _signalled() -> asyncio.Queue[int]:
-    """Gets one entry for each time that somebody asks for the end."""
     asked: asyncio.Queue[int] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -464,10 +435,10 @@ def _signalled() -> asyncio.Queue[int]:
 
 
 async def _drain(gateway: Gateway, front: Front, over: asyncio.Queue[int]) -> None:
-    told = gateway.ledger.statistics()
-    if told.in_flight:
+    in_flight = gateway.ledger.in_flight
+    if in_flight:
         front.say(
-            f"draining {told.in_flight} calls in flight for up to {front.drain_s:g} s; "
+            f"draining {in_flight} calls in flight for up to {front.drain_s:g} s; "
             "a second signal ends them now"
         )
     stopping = asyncio.create_task(gateway.stop(front.drain_s))
@@ -495,11 +466,10 @@ async def _tell(ledger: GatewayLedger, say: Say) -> None:
 def minute_line(before: Mapping[str, int], now: Mapping[str, int], ledger: GatewayLedger) -> str:
     """What a minute brought; nothing if it brought nothing."""
     fresh = {name: now[name] - before.get(name, 0) for name in now}
-    told = ledger.statistics()
-    if not any(fresh.values()) and not told.held and not told.in_flight:
+    if not any(fresh.values()) and not ledger.held and not ledger.in_flight:
         return ""
-    parts = [f"{fresh.pop('calls', 0)} calls ended", f"{told.in_flight} in flight",
-             f"{told.held} held"]  # fmt: skip
+    parts = [f"{fresh.pop('calls', 0)} calls ended", f"{ledger.in_flight} in flight",
+             f"{ledger.held} held"]  # fmt: skip
     parts += [f"{count} {name}" for name, count in fresh.items() if count]
     return ", ".join(parts)
 

@@ -53,6 +53,7 @@ VERSIONS: Final = ("/v1", "/v1beta")
 """What addresses of the three providers may end with."""
 
 OWN_PAGES: Final = ("status", "metrics")
+"""The gateway's own pages; no upstream has such a name."""
 
 UPSTREAMS_MAX: Final = 50
 KEY_CHARACTERS_MAX: Final = 4096
@@ -149,7 +150,6 @@ def leads_to_gateway(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this names this machine and nobody else can reach it."""
     if host == "localhost":
         return True
     try:
@@ -159,7 +159,6 @@ def is_loopback(host: str) -> bool:
 
 
 def fit_name(name: str) -> bool:
-    """Whether an upstream can be called so."""
     return bool(_NAME.fullmatch(name)) and name not in OWN_PAGES
 
 
@@ -191,8 +190,7 @@ def without_version(url: str) -> str:
 
 
 def upstream_at(name: str, address: str, key: str = "") -> Upstream:
-    """The provider that clients call at this address. Only `/v1` is taken off OpenAI's: its SDKs
-    add no version, so what they have is all of it."""
+    """The provider at an address. Only `/v1` is taken off OpenAI's: its SDKs add no version."""
     if name != "openai":
         return Upstream(name, without_version(address) if name in DEFAULTS else address, key)
     url = address.removesuffix("/v1")
@@ -255,7 +253,6 @@ def _of_aliases(
 
 
 def behind(environ: Mapping[str, str]) -> dict[str, str]:
-    """The providers behind the gateway of this environment, by name."""
     try:
         found = json.loads(environ.get(BEHIND_VARIABLE, ""))
     except ValueError:
@@ -344,39 +341,26 @@ _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', 
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProvider:
-    """A provider that an agent calls."""
-
-    name: str
-    """Of the upstream that it becomes: the agent's, then its own."""
-    url: str
-    """As the agent has it: its address at the gateway stands for the whole of it."""
-
-
-def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[AgentProvider]:
-    """The provider, unless its address is none; what is behind a gateway, if it is a gateway's."""
+def found_at(name: str, url: str, environ: Mapping[str, str]) -> Iterator[Upstream]:
+    """The provider at a valid address; for the address of a gateway, the one behind it."""
     if leads_to_gateway(url, environ):
         url = behind(environ).get(name, "")
     if not fit_name(name) or not url:
         return
     try:
-        yield AgentProvider(name, checked_url(url, name))
+        yield Upstream(name, checked_url(url, name))
     except BadValueError:
-        # Whoever wrote it will hear of it from the agent.
-        return
+        return  # The agent itself reports it.
 
 
-def openai_itself(
-    name: str, environ: Mapping[str, str], *variables: str
-) -> Iterator[AgentProvider]:
+def openai_itself(name: str, environ: Mapping[str, str], *variables: str) -> Iterator[Upstream]:
     """OpenAI, for an agent that does not follow these variables, if they lead elsewhere."""
     set_ = (environ.get(variable, "").strip() for variable in variables)
     url = next(filter(None, set_), "")
     if leads_to_gateway(url, environ):
         url = behind(environ).get("openai", "")
     if url and without_version(url.rstrip("/")) != DEFAULTS["openai"]:
-        yield AgentProvider(name, f"{DEFAULTS['openai']}/v1")
+        yield Upstream(name, f"{DEFAULTS['openai']}/v1")
 
 
 def table(value: object) -> dict[str, object]:

@@ -1,19 +1,12 @@
-"""What the calls of a task cost through the gateway: set aside as expected, extended, paid.
+"""Budgets of the calls of a task through the gateway: reserved as expected, extended, paid.
 
 Laws:
 - Before a call is sent, what it is expected to cost is set aside; a stream that exceeds that sets
-  more aside before it goes on. Whoever cannot set more aside ends the stream.
-- With a budget in money, a call whose price nobody knows is not made.
+  more aside before it goes on. A stream for which no more can be set aside is ended.
+- With a budget in money, a call whose price is unknown is not made.
 
 This is a soft budget, for clients that declare absurd maxima: what one call can take beyond it is
 one step of a stream, and by how much its input was underestimated.
-
-    price = await prices.of(model)                       # raises BudgetReachedError
-    spending = Spending(key.payer, price)
-    cost = spending.before(expected_input, expected_output)
-    await key.payer.reserve(cost.microusd, cost.tokens)  # raises OverBudgetError
-    cost = spending.grew(output_tokens)                  # None as long as enough is set aside
-    microusd = spending.cost(tally)                      # once, when the call is over
 """
 
 from __future__ import annotations
@@ -32,21 +25,19 @@ from headway.pacing.estimate import Price
 from headway.wire.prices import price_at
 from headway.work import Attempt, OverBudgetError
 
-# What one attempt has set aside of its run's budget, for all the calls that its command makes.
-
 MONEY_S_MAX: Final = 30.0
 """How long a call waits for others to give back what they set aside. It holds a permit meanwhile,
-and its client hears nothing: less than the least patient of them bears."""
+and its client gets nothing: less than the timeout of the least patient client."""
 
 
 class Pocket:
-    """The money of one attempt. Used within the run's event loop."""
+    """What one attempt has set aside of its run's budget, for all calls of its command."""
 
     __slots__ = ("_ask", "_asking", "_attempt", "_held", "_is_closed", "_tell_over", "_wanted",
                  "over")  # fmt: skip
 
     def __init__(self, attempt: Attempt, tell_over: Callable[[], object]) -> None:
-        """`tell_over` is told, once, that the budget has no room for this attempt."""
+        """`tell_over` is called once, when the budget has no room for this attempt."""
         self._attempt = attempt
         self._tell_over = tell_over
         self._ask = asyncio.Lock()
@@ -57,13 +48,6 @@ class Pocket:
         self._is_closed = False
         self.over: OverBudgetError | None = None
 
-    def __repr__(self) -> str:
-        return f"<Pocket of {self._attempt.name}, {self._held} set aside>"
-
-    def statistics(self) -> Cost:
-        """What is set aside."""
-        return self._held
-
     def want(self, cost: Cost) -> None:
         """Some more is needed, and waited for with `covered`; or less, if that is negative."""
         self._wanted = self._wanted.plus(cost)
@@ -73,7 +57,7 @@ class Pocket:
         if self.over is not None:
             raise self.over
         if self._is_closed:
-            # A process that got away from its attempt: nobody would ever settle its money.
+            # A process that outlived its attempt: its money would never be settled.
             raise OverBudgetError("the attempt that this call is charged to has ended")
         if self._short() == NOTHING:
             return
@@ -83,7 +67,6 @@ class Pocket:
         await asyncio.shield(asking)
 
     async def close(self) -> None:
-        """Nobody asks for anything any more."""
         self._is_closed = True
         if self._asking:
             asking = list(self._asking)
@@ -119,7 +102,7 @@ class Pocket:
     def _asked(self, asking: asyncio.Task[None]) -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # Whoever asked has heard of it, or is gone.
+            asking.exception()  # It was raised in the caller, or the caller is gone.
 
 
 STEP_TOKENS: Final = 256
@@ -146,15 +129,8 @@ class Prices:
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = False
 
-    def __repr__(self) -> str:
-        return f"<Prices, {'loaded' if self._is_loaded else 'not loaded'}>"
-
-    def statistics(self) -> bool:
-        """Whether the data is loaded."""
-        return self._is_loaded
-
     async def of(self, model: str) -> PriceAt:
-        """The price of a model. The first calls wait for the data, nobody else does."""
+        """The price of a model. The first calls wait until the data is loaded."""
         if not self._is_loaded:
             if self._loading is None:
                 self._loading = asyncio.create_task(self._load(model))
@@ -178,20 +154,13 @@ class Spending:
 
     __slots__ = ("_input", "_output", "_payer", "_price_at", "_reserved")
 
-    def __init__(self, payer: Payer | None, price_at: PriceAt) -> None:
+    def __init__(self, payer: Payer, price_at: PriceAt) -> None:
         self._payer = payer
         self._price_at = price_at
         self._input = 0
         self._output = 0
         """What is set aside for the answer: what was expected, then what it grew to."""
         self._reserved = NOTHING
-
-    def __repr__(self) -> str:
-        return f"<Spending {self._reserved} set aside>"
-
-    def statistics(self) -> Cost:
-        """What is set aside for this call."""
-        return self._reserved
 
     def before(self, input_tokens: float, output_tokens: float) -> Cost:
         """What to set aside before the call is sent; again, as often as it is sent."""
@@ -201,31 +170,25 @@ class Spending:
 
     def grew(self, output_tokens: float) -> Cost | None:
         """What to set aside before this much of the answer is passed on; None is nothing."""
-        if self._payer is None or output_tokens <= self._output:
+        if output_tokens <= self._output:
             return None
         step = max(STEP_TOKENS, ceil(self._output * STEP_SHARE))
         self._output = ceil(output_tokens) + step
         return self._more()
 
     def cost(self, tally: Tally) -> int | None:
-        """The call is over: what it cost, in micro-dollars, where its price is known.
-
-        What was set aside is free again.
-        """
+        """The call is over: its cost in micro-dollars, if known. What was set aside is free."""
         read = tally.input_tokens + tally.cache_read_tokens
         price = self._price_at(ceil(read))
         is_priced = price is not None or not (read or tally.output_tokens)
         money = 0 if price is None else price.cost_of(tally)
         used = Cost(money, ceil(read + tally.output_tokens))
         left, self._reserved = self._reserved.minus(used), NOTHING
-        if self._payer is not None:
-            self._payer.spares(left.microusd, left.tokens)
+        self._payer.spares(left.microusd, left.tokens)
         return used.microusd if is_priced else None
 
     def _more(self) -> Cost:
         """What is not set aside yet of what is expected now; it is, when this returns."""
-        if self._payer is None:
-            return NOTHING
         price = self._price_at(self._input)
         amounts = Amounts(self._input, self._output)
         money = 0 if price is None else price.cost_microusd(amounts)

@@ -1,9 +1,9 @@
-"""A key for every attempt that is a command: the gateway inside a run's own process.
+"""The gateway inside a run's own process: a key for every attempt that is a command.
 
 Laws:
-- A command that calls no model pays nothing for it: a socket is bound, and what serves it is
-  imported when somebody first connects.
-- A key opens as long as its attempt lasts, and what its calls took is known when it ends.
+- A command that calls no model costs nothing: a socket is bound, and the server is imported at the
+  first connection.
+- A key is valid as long as its attempt lasts, and the usage of its calls is known when it ends.
 - A command that cannot go on, for the budget or for a usage window that its run does not wait for,
   is ended when it asks for more, and not before.
 - The environment of a command that already leads to a gateway stays as it is.
@@ -15,7 +15,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,7 @@ from headway.gateway.guard import Keyring
 from headway.gateway.recording import recorded_in
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.spending import Pocket
-from headway.gateway.values import GatewayKey, Upstream
+from headway.gateway.values import GatewayKey
 from headway.work import Attempt, OverBudgetError, WindowEmptyError
 
 if TYPE_CHECKING:
@@ -44,30 +44,39 @@ BACKLOG: Final = 4096
 
 LAST_S_MAX: Final = 2.0
 LOOK_S: Final = 0.01
-"""How long the books of a command's last calls are waited for, and how often they are looked at:
-its processes are gone, so that nobody reads their answers any more."""
-
-HOMES: Final = "homes"
+"""How long to wait for a command's last calls to be counted, and how often to look: its processes
+are gone, so that its answers are not read any more."""
 
 TOKEN: Final = "A-TOKEN-OF-THE-GATEWAY"
-"""Stands for a key's token in what all commands are told."""
+"""Stands for a key's token in the environment of all commands."""
 
 Window = Callable[[float, str], bool]
-"""Told of an empty usage window; whether the run waits for its reset."""
+"""Takes an empty usage window; returns whether the run waits for its reset."""
 
 
-class _Payer:
-    """What the calls of one attempt ask of its run."""
+class _Metered:
+    """One attempt and its key: the budget, clock and usage windows that its calls count towards."""
 
     __slots__ = (
-        "_attempt", "_is_doomed", "_rest", "_stop", "_waiting", "_window", "empty", "is_ended",
-        "pocket",
+        "_attempt", "_ended", "_home", "_is_doomed", "_keys", "_rest", "_stop", "_waiting",
+        "_window", "carried", "empty", "environment", "is_ended", "key", "pocket",
     )  # fmt: skip
 
-    def __init__(self, attempt: Attempt, stop: Callable[[], object], window: Window | None) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        stop: Callable[[], object],
+        window: Window | None,
+        keys: Keyring,
+        home: str,
+        ended: Callable[[_Metered], None],
+    ) -> None:
         self._attempt = attempt
         self._stop = stop
         self._window = window
+        self._keys = keys
+        self._home = home
+        self._ended = ended
         self._waiting = 0
         self._rest: asyncio.TimerHandle | None = None
         """Set while a client that was sent away has not called again."""
@@ -76,18 +85,17 @@ class _Payer:
         self.pocket = Pocket(attempt, self._end)
         self.empty: WindowEmptyError | None = None
         self.is_ended = False
-
-    def __repr__(self) -> str:
-        return f"<_Payer {self.pocket!r}>"
-
-    def statistics(self) -> Cost:
-        """What is set aside."""
-        return self.pocket.statistics()
+        self.carried = MeteredUsage()
+        self.environment: Mapping[str, str] = {}
+        self.key = GatewayKey("", "")
 
     @property
     def is_queued(self) -> bool:
-        """Whether any of its calls waits for a permit."""
         return self._waiting > 0
+
+    @property
+    def stopped(self) -> OverBudgetError | None:
+        return self.pocket.over
 
     def waits(self, why: str = "", /) -> None:
         self._end_rest()
@@ -134,134 +142,27 @@ class _Payer:
             self.is_ended = True
             self._stop()
 
-
-class _Metered:
-    """One attempt and its key."""
-
-    __slots__ = ("_ended", "_folder", "_key", "_keys", "_payer", "carried", "environment")
-
-    def __init__(
-        self, key: GatewayKey, keys: Keyring, payer: _Payer, told: _Told,
-        ended: Callable[[str, MeteredUsage], None],
-    ) -> None:  # fmt: skip
-        self._key = key
-        self._ended = ended
-        self._keys = keys
-        self._payer = payer
-        self.environment = told.environment
-        self._folder = told.folder
-        self.carried = MeteredUsage()
-
-    def __repr__(self) -> str:
-        return f"<_Metered {self._key.name}>"
-
-    @property
-    def stopped(self) -> OverBudgetError | None:
-        return self._payer.pocket.over
-
-    @property
-    def empty(self) -> WindowEmptyError | None:
-        return self._payer.empty
-
-    @property
-    def is_ended(self) -> bool:
-        return self._payer.is_ended
-
-    def statistics(self) -> MeteredUsage:
-        """What its calls came to so far, with what it carries on."""
-        totals, carried = self._key.totals, self.carried
+    def usage(self) -> MeteredUsage:
+        """The usage of its calls so far, and of the interrupted attempt that it continues."""
+        totals, carried = self.key.totals or MeteredUsage(), self.carried
         return MeteredUsage(
             totals.calls + carried.calls, totals.input_tokens + carried.input_tokens,
             totals.output_tokens + carried.output_tokens,
-            totals.spend_microusd + carried.microusd, replayed=totals.replayed,
+            totals.microusd + carried.microusd, replayed=totals.replayed,
             charged_tokens=carried.charged_tokens,
             unpriced=totals.unpriced + carried.unpriced,
         )  # fmt: skip
 
-    def known_as(self, name: str) -> None:
-        """Its calls are recorded, and found in recordings, under this name."""
-        self._key.name = name
-
     async def close(self) -> MeteredUsage:
-        key = self._key
-        self._keys.end(key)
-        await self._payer.pocket.close()
+        self._keys.end(self.key)
+        await self.pocket.close()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LAST_S_MAX
-        while key.in_flight and loop.time() < until_s:
+        while self.key.in_flight and loop.time() < until_s:
             await asyncio.sleep(LOOK_S)
-        if self._folder:
-            remove_home(self._folder)
-        taken = self.statistics()
-        self._ended(key.name, taken)
-        return taken
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a command has to know, and the folder that was made for it, if one was."""
-
-    environment: Mapping[str, str]
-    folder: str = ""
-
-
-class _Teller:
-    """Tells commands where the gateway is; all are told the same but for their key."""
-
-    __slots__ = ("_count", "_place", "_told", "_upstreams", "_url")
-
-    def __init__(self, place: TaskRun, upstreams: Mapping[str, Upstream]) -> None:
-        self._upstreams = upstreams
-        self._place = place
-        self._told: dict[str, str] = {}
-        self._url = ""
-        self._count = 0
-
-    def __repr__(self) -> str:
-        return f"<_Teller of {self._url}, told {self._count}>"
-
-    def listens_at(self, url: str) -> None:
-        """Known once the socket is bound."""
-        self._url = url
-        place = self._place
-        self._told = environment(url, TOKEN, self._upstreams, place.environ, place.folder)
-        # What a process left behind that was killed.
-        remove_home(os.path.join(place.run_folder, HOMES))
-
-    def told(self, token: str, task: int) -> _Told:
-        """What one command has to know. Its home has the same path in every attempt of its task:
-        agents tell it to the model."""
-        self._count += 1
-        found = {name: value.replace(TOKEN, token) for name, value in self._told.items()}
-        home = os.path.join(self._place.run_folder, HOMES, str(task))
-        urls = base_urls(self._url, token, self._upstreams)
-        return _Told(found | write_homes(home, urls, self._upstreams, self._place.environ), home)
-
-    def statistics(self) -> int:
-        """How many commands were told."""
-        return self._count
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRun:
-    """A run, as its commands see it."""
-
-    run: str
-    folder: str
-    """Where they run."""
-    run_folder: str
-    """Where throw-away folders are made for them."""
-    environ: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskGatewayStatistics:
-    """What a run's own gateway has done."""
-
-    attempts: int
-    """Keys that were issued."""
-    is_serving: bool
-    """Whether anybody has connected."""
+        remove_home(self._home)
+        self._ended(self)
+        return self.usage()
 
 
 class TaskGateway:
@@ -269,15 +170,23 @@ class TaskGateway:
 
     def __init__(
         self,
-        place: TaskRun,
+        run: str,
+        folder: str,
+        run_folder: str,
+        environ: Mapping[str, str],
         settings: GatewaySettings,
         *,
         prices: Prices | None = None,
         admission: Port | None = None,
     ) -> None:
-        """`admission` admits calls; `None` is the process's own port."""
-        self._run = place.run
-        self._teller = _Teller(place, settings.upstreams)
+        """Commands run in `folder`; their homes are made in `run_folder`."""
+        self._run = run
+        self._folder = folder
+        self._homes = os.path.join(run_folder, "homes")
+        self._environ = environ
+        self._url = ""
+        self._environment: dict[str, str] = {}
+        """Of all commands, with `TOKEN` in place of their token."""
         self._settings = settings
         self._prices = prices
         self._must_be_priced = False
@@ -294,42 +203,33 @@ class TaskGateway:
         self._recent: set[str] = set()
         """Names that have recorded calls since then."""
 
-    def __repr__(self) -> str:
-        return f"<TaskGateway of {self._run}, {self.statistics()}>"
-
-    def statistics(self) -> TaskGatewayStatistics:
-        return TaskGatewayStatistics(self._keys.statistics().issued, self._gateway is not None)
-
     def meet(self, window: Window, must_be_priced: bool) -> None:
-        """Who is told of an empty usage window; whether every call must have a price."""
+        """`window` takes empty usage windows; `must_be_priced`: there is a budget in money."""
         self._window = window
         self._must_be_priced = must_be_priced
 
     def open(self, attempt: Attempt, stop: Callable[[], object]) -> _Metered:
-        """A key for an attempt, and what its command has to be told."""
+        """A key for an attempt. Its home has one path in all attempts: agents tell models of it."""
         if self._listening is None:
             self._listen()
-        payer = _Payer(attempt, stop, self._window)
+        home = os.path.join(self._homes, str(attempt.task))
+        opened = _Metered(
+            attempt, stop, self._window, self._keys, home, partial(self._ended, attempt.task)
+        )
         name = attempt.name
         if self._settings.record is not None:
-            # Nobody else is ever called so: its calls are answered by the provider.
+            # A name that is not in the recording: its calls are answered by the provider.
             name = f"{name}~attempt {attempt.number}"
-        key = self._keys.issue(name, (self._run, attempt.name), payer=payer)
-        opened = _Metered(
-            key,
-            self._keys,
-            payer,
-            self._teller.told(key.token, attempt.task),
-            partial(self._ended, attempt.task),
-        )
+        key = opened.key = self._keys.issue(name, (self._run, attempt.name), payer=opened)
+        upstreams = self._settings.upstreams
+        told = {one: value.replace(TOKEN, key.token) for one, value in self._environment.items()}
+        urls = base_urls(self._url, key.token, upstreams)
+        opened.environment = told | write_homes(home, urls, upstreams, self._environ)
         self._open[attempt.task] = opened
         return opened
 
     def record(self, path: str) -> None:
-        """Record calls, and answer from what an interrupted process has recorded.
-
-        A recording that is spoilt is put aside: it is only worth what its calls cost.
-        """
+        """Record calls, and answer from an earlier recording. One that is spoilt is put aside."""
         try:
             self._before = recorded_in(path)
         except StateFileError:
@@ -339,7 +239,7 @@ class TaskGateway:
 
     def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
         """An attempt goes on with what was recorded under a name."""
-        self._open[attempt.task].known_as(name)
+        self._open[attempt.task].key.name = name
         if name in self._recent and self._gateway is not None and self._settings.record:
             self._recent.clear()
             self._before = recorded_in(self._settings.record)
@@ -347,24 +247,23 @@ class TaskGateway:
         return self._before.get(name, MeteredUsage())
 
     def carry(self, attempt: Attempt, taken: MeteredUsage) -> None:
-        """What an interrupted attempt took is part of this one."""
+        """The usage of an interrupted attempt is part of this one."""
         self._open[attempt.task].carried = taken
 
     def seen(self, attempt: Attempt) -> MeteredUsage:
-        """What the calls of an attempt came to so far."""
         opened = self._open.get(attempt.task)
-        return MeteredUsage() if opened is None else opened.statistics()
+        return MeteredUsage() if opened is None else opened.usage()
 
-    def _ended(self, task: int, name: str, taken: MeteredUsage) -> None:
+    def _ended(self, task: int, closed: _Metered) -> None:
         """An attempt is over; another one may go on with what it was answered."""
         self._open.pop(task, None)
-        if self._settings.record is not None and taken.calls:
-            self._recent.add(name)
+        if self._settings.record is not None and closed.usage().calls:
+            self._recent.add(closed.key.name)
 
     def resting(self) -> Resting:
         """Commands whose agents wait for a model, or for their turn."""
         calling = [key for key in self._keys if key.in_flight]
-        queued = sum(isinstance(key.payer, _Payer) and key.payer.is_queued for key in calling)
+        queued = sum(isinstance(key.payer, _Metered) and key.payer.is_queued for key in calling)
         return Resting(len(calling), queued)
 
     async def aclose(self) -> None:
@@ -379,11 +278,14 @@ class TaskGateway:
             await self._gateway.stop()
 
     def _listen(self) -> None:
-        """Take a port, and wait for whoever comes first."""
+        """Take a port, and start the server at the first connection."""
         address = (self._settings.host, self._settings.port)
         listening = self._listening = socket.create_server(address, backlog=BACKLOG)
         listening.setblocking(False)
-        self._teller.listens_at(f"http://{address[0]}:{listening.getsockname()[1]}")
+        self._url = f"http://{address[0]}:{listening.getsockname()[1]}"
+        upstreams = self._settings.upstreams
+        self._environment = environment(self._url, TOKEN, upstreams, self._environ, self._folder)
+        remove_home(self._homes)  # Left behind by a process that was killed.
         loop = asyncio.get_running_loop()
 
         def knocked() -> None:
@@ -405,20 +307,18 @@ class TaskGateway:
             )
             await gateway.start(listening)
         except BaseException:
-            # Whoever has connected is turned away, not left standing.
-            listening.close()
+            listening.close()  # Clients that have connected must not wait.
             raise
         self._gateway = gateway
 
 
-def task_gateway(place: TaskRun) -> TaskGateway | None:
-    """A gateway for the commands of a run, unless this environment has one or wants none.
-
-    Raises BadValueError when a provider's address in the environment is none.
-    """
-    environ = place.environ
+def task_gateway(
+    run: str, folder: str, run_folder: str, environ: Mapping[str, str]
+) -> TaskGateway | None:
+    """A gateway for a run's commands, unless the environment leads to one. Raises BadValueError."""
     if environ.get(GATEWAY_VARIABLE):
         return None
     if any(leads_to_gateway(environ.get(name, ""), environ) for name in VARIABLES.values()):
         return None
-    return TaskGateway(place, whole_settings(GatewayOptions(), environ, place.folder))
+    settings = whole_settings(GatewayOptions(), environ, folder)
+    return TaskGateway(run, folder, run_folder, environ, settings)

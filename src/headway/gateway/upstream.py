@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
@@ -40,22 +40,22 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
+def fields_of(pairs: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+    """Headers for the HTTP library, in their sender's spelling and order."""
+    return CIMultiDict(
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+        for name, value in pairs
+    )
+
+
 NOT_ADDED: Final = ("accept", "accept-encoding", "content-type", "user-agent")
 """What the HTTP library would add by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class SenderStatistics:
-    """Connections to providers."""
-
-    sent: int
-    is_open: bool
 
 
 class Sender:
     """All connections to all providers, within one event loop."""
 
-    __slots__ = ("_proxies", "_sent", "_session", "_timeout")
+    __slots__ = ("_proxies", "_session", "_timeout")
 
     def __init__(self, quiet_s: float = QUIET_S_MAX) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -63,44 +63,30 @@ class Sender:
             total=None, sock_connect=CONNECT_S_MAX, sock_read=quiet_s
         )
         self._proxies: dict[URL, URL | None] = {}
-        self._sent = 0
-
-    def __repr__(self) -> str:
-        return f"<Sender {self._sent} sent>"
 
     async def send(
         self, method: str, url: str, headers: Pairs, body: bytes | None
     ) -> aiohttp.ClientResponse:
         """Send a request; returns when the headers of the response are here. Raises `LOST`."""
         session = self._session or self._open()
-        fields = CIMultiDict(
-            (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
-            for name, value in headers
-        )
-        self._sent += 1
         address = URL(url, encoded=True)
         return await session.request(
             method,
             address,
             proxy=self._proxy(address),
             data=body,
-            headers=fields,
+            headers=fields_of(headers),
             skip_auto_headers=NOT_ADDED,
             allow_redirects=False,
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    def statistics(self) -> SenderStatistics:
-        return SenderStatistics(self._sent, self._session is not None)
-
     def _proxy(self, url: URL) -> URL | None:
-        """The proxy to a provider, looked for once. The library's own way asks the environment,
-        and the user's .netrc for a password that is nobody's business here, with every call."""
+        """The proxy to a provider, looked up once, and never the user's .netrc."""
         origin = url.origin()
         if origin not in self._proxies:
             self._proxies[origin] = _proxy_to(origin)
@@ -122,8 +108,7 @@ class Sender:
 
 
 def _proxy_to(origin: URL) -> URL | None:
-    """What the environment says, as other clients understand it. Raises InvalidURL, which does not
-    quote it: it may have a password in it."""
+    """The proxy of the environment. Raises InvalidURL, without quoting a password."""
     found, host = getproxies().get(origin.scheme), origin.raw_host or ""
     name = f"[{host}]" if ":" in host else host
     if not found or any(map(proxy_bypass, (host, name, f"{name}:{origin.port}"))):

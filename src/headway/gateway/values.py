@@ -1,13 +1,16 @@
-"""The nouns of the gateway: what comes in at the door, who sent it, where it goes, how it ended."""
+"""Records of the gateway: upstreams, requests, keys, callers and calls that ended."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.base.values import Fault, Tally
-from headway.wire.values import Route, WireName
+from headway.wire.values import Route
+
+if TYPE_CHECKING:
+    from headway.agents.metering import MeteredUsage
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""
@@ -42,7 +45,7 @@ class Head:
 
 
 class Payer(Protocol):
-    """Whoever a key's calls are made for: a task of a run. Nothing here blocks."""
+    """The task of a run that a key's calls are made for. Nothing here blocks."""
 
     def waits(self, why: str = "", /) -> None:
         """A call asked for a permit; why it was turned away, if it was."""
@@ -63,23 +66,6 @@ class Payer(Protocol):
         """The account's usage window is empty until then, by the wall clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the calls of a key came to."""
-
-    calls: int = 0
-    """Calls that a provider answered or may have run."""
-    input_tokens: float = 0.0
-    """Those read from the prompt cache included."""
-    output_tokens: float = 0.0
-    spend_microusd: int = 0
-    unpriced: int = 0
-    """Calls whose price is unknown."""
-    replayed: int = 0
-    """Calls that were answered from a recording and cost nothing."""
-    failed: int = 0
-
-
 @dataclass(slots=True, eq=False)
 class GatewayKey:
     """Who may call through the gateway, and on whose account of tokens and money."""
@@ -88,11 +74,10 @@ class GatewayKey:
     name: str
     """As people read it: `default`, or the task's name."""
     path: tuple[str, ...] = ()
-    """The flow of its calls: fairness is between flows. A session is told apart below it."""
-    models: frozenset[str] | None = None
-    """The only models that it may call; `None` is any."""
+    """The flow of its calls: fairness is between flows. Its sessions are flows below it."""
     payer: Payer | None = None
-    totals: Totals = Totals()
+    totals: MeteredUsage | None = None
+    """The usage of its calls; `None` before the first."""
     in_flight: int = 0
     """Calls that wait or run."""
     is_over: bool = False
@@ -136,8 +121,6 @@ class Caller:
     """For so long it waits without a byte."""
     beat_s: float
     """From then on it wants a sign of life this often."""
-    wait_s: float
-    """A call is held for so long at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +129,6 @@ class CallEnded:
 
     key: str
     caller: str
-    wire: WireName
     upstream: str
     model: str
     status: int
@@ -159,7 +141,6 @@ class CallEnded:
     """Until it was sent upstream for the last time."""
     first_byte_s: float
     """From then until the headers of the answer; 0 when there were none."""
-    total_s: float
     resends: int
     """Refusals and overloads that the gateway absorbed."""
     was_committed: bool

@@ -378,12 +378,12 @@ class _Program:
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
-            tools.update(dict(one.tools))
-            denied.update(dict(one.denied))
+            tools.update(one.tools)
+            denied.update(one.denied)
         return AgentOutput(
-            self._session.session, sum(one.turns for one in every), tuple(sorted(tools.items())),
+            self._session.session, sum(one.turns for one in every), dict(sorted(tools.items())),
             sum(one.input_tokens for one in every), sum(one.output_tokens for one in every),
-            sum(one.microusd for one in every), denied=tuple(sorted(denied.items())),
+            sum(one.microusd for one in every), denied=dict(sorted(denied.items())),
         )  # fmt: skip
 
     async def performed(self) -> Result:
@@ -516,7 +516,7 @@ class _Program:
         if ended.reason != "exit" or ended.code != 0 or heard.error or text is None:
             kind: FaultKind = "timeout" if ended.reason == "timeout" else "command"
             why = heard.error or ("" if ended.code == 0 else detail_of(ended))
-            denied = ", ".join(name for name, _ in heard.denied)
+            denied = ", ".join(sorted(heard.denied))
             silent = f"it was not allowed to use {denied}, and ended" if denied else "it ended"
             fault = Fault(kind, detail=why or f"{silent} without an answer")
             code = shell_code(ended.code)
