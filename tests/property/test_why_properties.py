@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from hypothesis import given, settings
@@ -33,20 +33,14 @@ EVERYWHERE: tuple[Named, ...] = (
 """What can be in the way, besides needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roomy:
+class Roomy(Strategy):
     """A strategy that always has a place."""
 
-    inner: Strategy
-    name: str = "roomy"
-    reason: str = "there is a place"
-    ranked: bool = False
-
     def room(self, active: int) -> float:
-        return max(1.0, self.inner.room(active))
+        return max(1.0, Strategy.room(self, active))
 
     def callers(self, waiting: int) -> float:
-        return max(1.0, self.inner.callers(waiting))
+        return max(1.0, Strategy.callers(self, waiting))
 
 
 def _copy(run: Run) -> State:
@@ -117,7 +111,8 @@ def _remove(state: State, task: int, gone: Collection[Named]) -> None:
         for other in line[: line.index(task)]:
             _vanish(state, other)
     if "strategy" in kinds:
-        state.rules = replace(state.rules, strategy=Roomy(state.rules.strategy))
+        inner = state.rules.strategy
+        state.rules = replace(state.rules, strategy=Roomy(inner.kind, inner.size))
     if "ceiling" in kinds:
         ceiling = max(state.rules.ceiling, len(state.active) + 1)
         state.rules = replace(state.rules, ceiling=ceiling)

@@ -17,10 +17,10 @@ from headway.engine.events import (
 from headway.engine.explain import Blocked, why
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.engine.state import Rules
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
 
-RULES = Rules(Fixed(2))
+RULES = Rules(Strategy("fixed", 2))
 
 
 def graph() -> Graph:

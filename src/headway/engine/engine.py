@@ -93,7 +93,6 @@ from headway.engine.state import (
     start,
     take_back,
 )
-from headway.engine.strategy import Waves
 from headway.errors import InternalError
 from headway.plans.graph import Graph, blocks_in
 from headway.plans.ready import DONE, ReadySet
@@ -221,7 +220,9 @@ class Step:
 
 def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> State:
     """The state before the first input."""
-    ranks = graph.upward_rank(graph.weights()) if rules.strategy.ranked else [0.0] * len(graph)
+    # Only `adaptive` starts the critical path first; the others go in declared order.
+    is_ranked = rules.strategy.kind == "adaptive"
+    ranks = graph.upward_rank(graph.weights()) if is_ranked else [0.0] * len(graph)
     ready_set = ReadySet(graph)
     line = ReadyQueue(graph, ready_set, ranks)
     state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))
@@ -290,7 +291,7 @@ def starts(state: State, now: float) -> list[Event]:
     tasks = line.first(count, callers, here)
     tried, reason = state.tried, strategy.reason
     events: list[Event] = [TaskStarted(t, tried.get(t, 0) + 1, now, reason) for t in tasks]
-    if events and isinstance(strategy, Waves):
+    if events and strategy.kind == "waves":
         size = max(1, min(strategy.size, rules.ceiling))
         wave = WaveBegan(state.wave + 1, state.wave + ceil(state.left / size), now)
         events.insert(0, wave)

@@ -18,7 +18,6 @@ from math import inf
 from typing import Final, Literal, NamedTuple
 
 from headway.engine.state import State, ripen
-from headway.engine.strategy import Fixed, Waves
 from headway.plans.graph import Graph, Need
 from headway.plans.ready import DONE, WORDS
 from headway.plans.resources import ANYTHING, Prefixes, covers
@@ -302,9 +301,9 @@ def _of_the_line(
 
 def _no_place(state: State, active: int, waiting: int) -> str:
     strategy = state.rules.strategy
-    if isinstance(strategy, Waves):
+    if strategy.kind == "waves":
         return f"wave {state.wave} has {active} left"
-    if isinstance(strategy, Fixed):
+    if strategy.kind == "fixed":
         return f"all {strategy.size} places are taken"
     return f"{waiting} started tasks wait for a permit"
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headway.base.values import Fault
 from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
-from headway.engine.strategy import Adaptive, Strategy
+from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, READY, TAKEN, ReadySet
 from headway.plans.ready import copied as copied_ready
@@ -246,7 +246,7 @@ class Halt(NamedTuple):
 class Rules:
     """How a run treats its tasks."""
 
-    strategy: Strategy = Adaptive()
+    strategy: Strategy = ADAPTIVE
     retries: int = 3
     """Attempts after the first, for groups that do not say."""
     halt: Halt | None = None

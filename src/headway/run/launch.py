@@ -328,9 +328,10 @@ def _purse(run: Launch, rows: Iterable[TaskRow]) -> RunBudget | None:
         return None
     purse = RunBudget(run.budget or PlanBudget(), run.group_budgets)
     for row in rows:
-        spent = Cost(row.spent_microusd, row.spent_tokens)
-        in_doubt = Cost(row.reserved_microusd, row.reserved_tokens)
-        purse.restore(spent, in_doubt, row.name.partition("[")[0])
+        spent = Cost(
+            row.spent_microusd + row.reserved_microusd, row.spent_tokens + row.reserved_tokens
+        )
+        purse.restore(spent, row.name.partition("[")[0])
     return purse
 
 

@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 from headway.base.records import digest
 from headway.engine.state import Rules
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.errors import InternalError
 from headway.journal.memory import NullJournal
 from headway.plans.graph import Graph, Need, TaskGroup
@@ -499,7 +499,7 @@ class Ordered:
         graph = Graph(groups)
         coherence = Coherence(graph, Shared(), hints_for(graph, self._lessons))
         clock = asyncio.get_running_loop().time
-        rules = Rules(Fixed(self._agents))
+        rules = Rules(Strategy("fixed", self._agents))
         await Driver(RunSetup(graph, tasks, rules, NullJournal(), clock, coherence=coherence)).run()
         self._lessons += lessons_of(graph, coherence)
         return _told(orders, coherence)
