@@ -116,14 +116,15 @@ async def run(folder: str) -> int:
     functions = {name: teller(folder, name) for name in CHANNELS}
     outbox = Outbox(RUN, senders(channels, functions, functions.__getitem__), journal, wall_s)
     try:
-        outbox.recall(journal.reader.events(kinds=EFFECTS))
-        for doubt in outbox.known.doubts():
+        for recorded in journal.reader.events(kinds=EFFECTS):
+            outbox.known.apply(recorded.key, recorded.event)
+        for _, doubt in outbox.known.doubts.values():
             print(doubt.channel, doubt.key, flush=True)
         journal.start(asyncio.get_running_loop())
         outcome = await Driver(setup(journal, outbox)).run()
     finally:
         journal.close()
-    is_complete = outcome.finished.finished == TASKS and not outbox.statistics().left
+    is_complete = outcome.finished.finished == TASKS and not await outbox.drained()
     return 0 if is_complete else 1
 
 

@@ -220,7 +220,8 @@ def test_no_ready_task_waits_while_there_is_room(
     run = begun(graph, rules, course)
     state, active = run.state, len(run.state.active)
     ripen(state, run.now)
-    elsewhere, here = state.line.statistics().ready, state.line.statistics().local
+    here = state.line.local
+    elsewhere = state.line.ready - here
     is_feedable = rules.strategy.kind != "adaptive" or len(state.waiting) < LOOKAHEAD
     could = (elsewhere and is_feedable) or (here and state.local + 1 <= max(1.0, state.places))
     room = rules.strategy.room(active) >= 1 and active + 1 <= rules.ceiling

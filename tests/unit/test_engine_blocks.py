@@ -16,7 +16,7 @@ from headway.engine.events import (
     TaskFailed,
     TaskSkipped,
 )
-from headway.engine.explain import Blocked, must_end, why
+from headway.engine.explain import must_end, why
 from headway.engine.state import Rules, State
 from headway.engine.strategy import ALL_AT_ONCE, Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
@@ -40,7 +40,7 @@ def _started(taken: Step) -> list[int]:
 
 def _words(state: State, task: int) -> list[str]:
     answer = why(state, task, 0.0)
-    assert isinstance(answer, Blocked)
+    assert answer.status == "blocked"
     return [blocker.words for blocker in answer.blockers]
 
 

@@ -354,8 +354,6 @@ def test_a_queue_waits_for_members_that_are_not_known_yet() -> None:
     assert _started(step(state, Expanded(0, 0), 1.0)) == [0], "there are none"
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 1, 0)
     assert state.sequencer.turn("q") is None
-    assert state.sequencer.statistics().ended == 1
-    assert repr(state.sequencer) == "<Sequencer of 1 queues>"
 
 
 def test_a_queue_goes_on_when_a_group_will_never_be_known() -> None:
@@ -520,11 +518,3 @@ def test_what_was_delayed_may_have_started_or_ended_before_its_time_came() -> No
     apply(state, TaskFinished(1, 2, 1.5))
     assert step(state, Ticked(), 2.0) == Step((), ())
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 2, 0)
-
-
-def test_the_line_tells_who_stands_in_it() -> None:
-    state = _begun(
-        [TaskGroup("a", 3), TaskGroup("b", 2, is_local=True)], Rules(Strategy("fixed", 1))
-    )
-    assert repr(state.line) == "<Line 4 ready, 2 of them local>"
-    assert (state.line.statistics().ready, state.line.statistics().local) == (2, 2)

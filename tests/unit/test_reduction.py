@@ -192,7 +192,7 @@ def test_items_come_together_in_aligned_halves() -> None:
     def shape(*words: int) -> list[tuple[list[int], bool]]:
         told = batches(items_of(*words), FIT, FIT.room)
         assert told is not None
-        return [([item.cover.first for item in one.items], one.is_called) for one in told]
+        return [([item.cover.first for item in batch], is_called) for batch, is_called in told]
 
     assert batches(items_of(100, 100, 100), FIT, FIT.room) is None
     assert shape(90, 90, 90, 90, 90) == [([0, 1, 2, 3], True), ([4], False)]

@@ -19,12 +19,7 @@ from headway.engine.events import (
     Stopping,
 )
 from headway.engine.explain import (
-    Blocked,
-    EndedReason,
-    Free,
-    Proposed,
     ReasonNames,
-    StartedReason,
     must_end,
     why,
 )
@@ -47,13 +42,13 @@ def _state(
 
 def _words(state: State, task: int) -> list[str]:
     answer = why(state, task, 0.0)
-    assert isinstance(answer, Blocked)
+    assert answer.status == "blocked"
     return [blocker.words for blocker in answer.blockers]
 
 
 def test_a_task_that_has_started_says_so() -> None:
     state = _state([TaskGroup("a", 2), TaskGroup("b", is_local=True)], ALL_AT_ONCE)
-    assert why(state, 0, 0.0) == StartedReason(0, 1, is_waiting=True)
+    assert why(state, 0, 0.0).status == "started"
     assert why(state, 0, 0.0).words == "attempt 1 waits for a permit"
     assert why(state, 2, 0.0).words == "attempt 1 is at work"
 
@@ -61,16 +56,16 @@ def test_a_task_that_has_started_says_so() -> None:
 def test_a_task_that_has_ended_says_how() -> None:
     groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(1),))]
     state = _state(groups, ALL_AT_ONCE, Finished(0, 1), Failed(1, 1, Fault("request")))
-    assert [why(state, task, 0.0) for task in range(3)] == [
-        EndedReason(0, "finished"), EndedReason(1, "failed"), EndedReason(2, "skipped"),
+    assert [why(state, task, 0.0).words for task in range(3)] == [
+        "it is finished", "it is failed", "it is skipped",
     ]  # fmt: skip
-    assert why(state, 2, 0.0).words == "it is skipped"
+    assert why(state, 2, 0.0).status == "ended"
 
 
 def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
     state = _state([TaskGroup("a", 2)], Strategy("fixed", 1))
     del state.active[0]
-    assert why(state, 1, 0.0) == Free(1)
+    assert why(state, 1, 0.0).status == "free"
 
 
 def test_a_need_is_named_with_where_it_is() -> None:
@@ -115,7 +110,6 @@ def test_names_and_times_are_told_as_the_caller_likes() -> None:
     )
     names = ReasonNames(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
     answer = why(state, 1, 0.0, names)
-    assert isinstance(answer, Blocked)
     assert [blocker.words for blocker in answer.blockers] == [
         "the run is held until 18 o'clock: window", "needs number 0, which is started",
     ]  # fmt: skip
@@ -225,8 +219,8 @@ def test_a_result_that_waits_names_whom_and_for_what() -> None:
         "attempt 1 has ended and waits for parse[0], which may still write `records/0`"
     )
     _end(state, 0)
-    assert why(state, 2, 0.0) == Proposed(
-        2, 1, "waits for parse[1], which may still write `records/1`"
+    assert why(state, 2, 0.0).words.endswith(
+        "waits for parse[1], which may still write `records/1`"
     )
 
 
@@ -277,4 +271,4 @@ def test_a_task_that_is_known_to_read_what_another_writes_waits_for_it() -> None
     assert _words(state, 1) == ["waits for parse, which is known to write `total`"]
     assert must_end(state, 1) == {0: {0}}
     _end(state, 0)
-    assert isinstance(why(state, 1, 0.0), StartedReason)
+    assert why(state, 1, 0.0).status == "started"

@@ -277,7 +277,7 @@ def _say_effects(launched: Launched) -> None:
         return
     for failure in launched.outbox.failures():
         print(one_line(failure.words, EFFECT_CELLS_MAX), file=sys.stderr)
-    if now := launched.outbox.statistics().now:
+    if now := len(launched.outbox.known.now):
         print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ from headway.base.values import Fault
 from headway.state.shared import Act
 
 VERSION: Final = 1
-"""Of the events below; a change of meaning raises it, and older ones are upcast on read."""
+"""Of the events below; a change of meaning raises it."""
 
 
 @quick

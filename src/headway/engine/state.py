@@ -28,14 +28,6 @@ from headway.state.shared import Snapshot
 # Whose turn it is in each queue: its tasks start one at a time, in declared order.
 
 
-@dataclass(frozen=True, slots=True)
-class SequencerStatistics:
-    """How many queues there are, and how many of them have come to their end."""
-
-    queues: int
-    ended: int
-
-
 class Sequencer:
     """The turn of every queue."""
 
@@ -46,9 +38,6 @@ class Sequencer:
         self._ready_set = ready_set
         self._turns = dict.fromkeys(graph.queues, 0)
         self._members = dict.fromkeys(graph.queues, 0)
-
-    def __repr__(self) -> str:
-        return f"<Sequencer of {len(self._queues)} queues>"
 
     def copied(self, ready_set: ReadySet) -> Sequencer:
         """Another one like this, for a copy of its ready set."""
@@ -72,20 +61,8 @@ class Sequencer:
             self._turns[queue], self._members[queue] = place + 1, 0
         return None
 
-    def statistics(self) -> SequencerStatistics:
-        ended = sum(self.turn(queue) is None for queue in self._queues)
-        return SequencerStatistics(len(self._queues), ended)
-
 
 # Which ready task is first: by priority, then by the way that is left behind it, then as declared.
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyQueueStatistics:
-    """How many may start, elsewhere and here."""
-
-    ready: int
-    local: int
 
 
 class ReadyQueue:
@@ -116,9 +93,6 @@ class ReadyQueue:
         """Tasks in the line, whether they use this machine or not."""
         self.local = 0
         """Those of them that do."""
-
-    def __repr__(self) -> str:
-        return f"<Line {self.ready} ready, {self.local} of them local>"
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
         """Another one like this, for a copy of its ready set."""
@@ -213,9 +187,6 @@ class ReadyQueue:
             before = self._states.count(READY, self._cursors[group], task)
             counts[self._is_local[group]] += before
         return counts[0], counts[1]
-
-    def statistics(self) -> ReadyQueueStatistics:
-        return ReadyQueueStatistics(self.ready - self.local, self.local)
 
     def _members(self, group: int, count: int) -> list[int]:
         """The first members of a group that stand in the line."""
