@@ -574,7 +574,7 @@ def performed(
 
 def _told(orders: Sequence[DemoOrder], coherence: Coherence) -> DemoRecord:
     """What headway committed."""
-    told = DemoRecord(reran=coherence.statistics().stale)
+    told = DemoRecord(reran=coherence.reruns)
     for number in range(len(orders)):
         record, _ = coherence.shared.value(f"records/{number}", LAST)
         check, _ = coherence.shared.value(f"checks/{number}", LAST)

@@ -46,14 +46,6 @@ NOBODY: Final = 1 << 62
 """Behind the place of every task."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierStatistics:
-    """Fronts, and those who wait at them."""
-
-    fronts: int
-    waiting: int
-
-
 @dataclass(slots=True)
 class _Front:
     """Those who may write one thing, and those who wait until all before them have ended."""
@@ -105,9 +97,6 @@ class Frontier:
         who may write something within that folder."""
         self._wanted: dict[int, tuple[int, Prefixes]] = {}
         """Of every ticket that waits: its position and what it looks at."""
-
-    def __repr__(self) -> str:
-        return f"<Frontier {self.statistics()}>"
 
     def copied(self) -> Frontier:
         """Another one like this."""
@@ -168,9 +157,6 @@ class Frontier:
         """It does not wait any more, whatever happens."""
         self._wanted.pop(ticket, None)
 
-    def statistics(self) -> FrontierStatistics:
-        return FrontierStatistics(len(self._fronts), len(self._wanted))
-
     def _goes_on(self, ticket: int) -> bool:
         wanted = self._wanted.get(ticket)
         if wanted is None:
@@ -219,14 +205,6 @@ def _watched(names: tuple[str, ...]) -> Iterator[str]:
 # Who has looked at what of the shared state: those whom a change may concern.
 
 
-@dataclass(frozen=True, slots=True)
-class ReadersStatistics:
-    """Keys and patterns that are looked at, and by how many."""
-
-    looked_at: int
-    readers: int
-
-
 class Readers:
     """Tasks by what they have read, and back."""
 
@@ -236,9 +214,6 @@ class Readers:
         self._readers: dict[str, dict[int, None]] = {}
         self._looked: dict[int, dict[str, None]] = {}
         self._patterns: dict[str, None] = {}
-
-    def __repr__(self) -> str:
-        return f"<Readers {self.statistics()}>"
 
     def copied(self) -> Readers:
         """Another one like this."""
@@ -277,9 +252,6 @@ class Readers:
                 if matches(pattern, key):
                     found.update(self._readers[pattern])
         return list(found)
-
-    def statistics(self) -> ReadersStatistics:
-        return ReadersStatistics(len(self._readers), len(self._looked))
 
 
 MEMBER_BITS: Final = 32
@@ -332,17 +304,6 @@ class Hints:
     writes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CoherenceStatistics:
-    """Tasks that have not ended, that wait to be committed, that wait to start; commits; reruns."""
-
-    members: int
-    proposed: int
-    parked: int
-    committed: int
-    stale: int
-
-
 class TaskPositions:
     """The places of tasks in the serial run: one number each, in declared order."""
 
@@ -354,11 +315,7 @@ class TaskPositions:
         for place, group in enumerate(self._groups):
             self._places[group] = place
 
-    def __repr__(self) -> str:
-        return f"<Places of {len(self._groups)} groups>"
-
-    def statistics(self) -> int:
-        """How many groups there are."""
+    def __len__(self) -> int:
         return len(self._groups)
 
     def group(self, group: int) -> int:
@@ -410,6 +367,8 @@ class Coherence:
         """Committed tasks whose effects may be performed, in order."""
         self.learned: dict[tuple[int, int], dict[str, None]] = {}
         """By the groups of a writer and a reader: through what the one made the other stale."""
+        self.reruns = 0
+        """Attempts that were stale."""
         self._graph = graph
         self._hints = hints or Hints()
         self._may, self._likely, self._acting = Frontier(), Frontier(), Frontier()
@@ -421,7 +380,6 @@ class Coherence:
         """Of committed tasks whose effects wait for others'."""
         self._acted: dict[str, int] = {}
         """The highest position of a committed task that has asked for an effect of a channel."""
-        self._committed = self._stale = 0
         self._is_wary = bool(self._hints.reads or self._hints.writes)
         """Whether somebody may wait for those who are likely to write: before nobody was stale, and
         where nothing is known of earlier runs, nobody does."""
@@ -432,15 +390,6 @@ class Coherence:
                 self._awaited.add(group)
                 self._may.join(self.places.group(group), declared.touches.writes)
                 self._acting.join(self.places.group(group), declared.touches.acts)
-
-    def __repr__(self) -> str:
-        return f"<Coherence {self.statistics()}>"
-
-    def statistics(self) -> CoherenceStatistics:
-        members = self._members.values()
-        proposed = sum(member.is_proposed for member in members)
-        parked = sum(member.is_parked for member in members)
-        return CoherenceStatistics(len(members), proposed, parked, self._committed, self._stale)
 
     def has(self, task: int) -> bool:
         """Whether a task touches the state and has not ended."""
@@ -530,7 +479,7 @@ class Coherence:
     def stale(self, task: int, what: str, position: int) -> None:
         """Its last attempt read something that whoever has this position changed: it runs again."""
         member = self._members[task]
-        self._stale += 1
+        self.reruns += 1
         member.stale += 1
         member.is_proposed, member.snapshot = False, None
         self._may.forget(task)
@@ -546,7 +495,6 @@ class Coherence:
         if member is None:
             return
         access = member.access
-        self._committed += 1
         self.shared.commit(member.position, access.writes)
         if channels := tuple({act.channel for act in access.acts if not act.is_now}):
             self._acts[task] = access

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from tempfile import TemporaryFile, gettempdir
@@ -190,24 +189,6 @@ RECEIPT_BYTES_MAX: Final = 1024 * 1024
 """The most of an answer that is kept: a receipt is for people who look for what happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class EffectFailure:
-    """An effect that stopped its channel."""
-
-    channel: str
-    task: str
-    key: str
-    why: str
-    left: int
-    """Effects of the channel that were not performed, this one included."""
-
-    @property
-    def words(self) -> str:
-        """One line for people."""
-        more = f"; {self.left - 1} more wait behind it" if self.left > 1 else ""
-        return f"effect {self.channel} of {self.task}, key {self.key}: {self.why}{more}"
-
-
 class Outbox:
     """Performs the effects of one run, on the event loop on which it is made."""
 
@@ -245,15 +226,14 @@ class Outbox:
         performed = self.perform(self._outgoing.at_once(asker, ordinal, act))
         return asyncio.run_coroutine_threadsafe(performed, self._loop).result()
 
-    def failures(self) -> tuple[EffectFailure, ...]:
-        """What stopped channels."""
-        left = self._outgoing.left()
-        return tuple(
-            EffectFailure(
-                channel, due.asker.name, due.key, why, sum(one.channel == channel for one in left)
-            )
-            for channel, (due, why) in self._outgoing.failures.items()
-        )
+    def failures(self) -> list[str]:
+        """For each stopped channel, a line about the effect that stopped it."""
+        lines: list[str] = []
+        for channel, (due, why) in self._outgoing.failures.items():
+            behind = sum(one.channel == channel for one in self._outgoing.left()) - 1
+            more = f"; {behind} more wait behind it" if behind else ""
+            lines.append(f"effect {channel} of {due.asker.name}, key {due.key}: {why}{more}")
+        return lines
 
     def halt(self) -> None:
         """Begin nothing more; what is being performed ends by itself."""

@@ -280,24 +280,6 @@ Looks = Callable[[str], None]
 """Told what an attempt looks at, the first time that it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStatistics:
-    """How much there is."""
-
-    keys: int
-    versions: int
-    commits: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStatistics:
-    """Keys and patterns read, keys written, effects asked for."""
-
-    read: int
-    written: int
-    effects: int
-
-
 @quick
 class Change:
     """Something that was seen and is different now."""
@@ -364,7 +346,7 @@ class _Versions:
 class Shared:
     """All committed versions."""
 
-    __slots__ = ("_commits", "_keys", "_looks", "_owner", "_versions", "channels", "faults")
+    __slots__ = ("_keys", "_looks", "_owner", "_versions", "channels", "faults")
 
     def __init__(
         self, channels: Channels | None = None, initial: Mapping[str, bytes] | None = None
@@ -377,12 +359,8 @@ class Shared:
         """The digests of patterns, by who looked, since something was put last."""
         self.faults: dict[bytes, StateError] = {}
         """By digest: why a key has no value, where what was put there does not combine."""
-        self._commits = 0
         for key, data in (initial or {}).items():
             self._put(key, -1, data)
-
-    def __repr__(self) -> str:
-        return f"<Shared {self.statistics()}>"
 
     def copied(self) -> Shared:
         """Another state like this one."""
@@ -390,7 +368,6 @@ class Shared:
         twin._versions, twin._keys = self._versions.copy(), self._keys[:]
         twin._looks = self._looks  # Whoever puts something begins another one.
         twin.faults = self.faults  # By content: what is known of one is true of the other.
-        twin._commits = self._commits
         self._owner = object()  # What both have now belongs to neither.
         return twin
 
@@ -446,16 +423,11 @@ class Shared:
 
     def commit(self, position: int, writes: Iterable[Put]) -> None:
         """Make what a task wrote a part of the state: once for each task."""
-        self._commits += 1
         by_key: dict[str, list[Data]] = {}
         for put in writes:
             by_key.setdefault(put.key, []).append(put.data)
         for key, data in by_key.items():
             self._put(key, position, data[0] if len(data) == 1 else tuple(data))
-
-    def statistics(self) -> SharedStatistics:
-        versions = sum(len(one.positions) for one in self._versions.values())
-        return SharedStatistics(len(self._keys), versions, self._commits)
 
     def _fold(self, key: str, versions: _Versions, count: int) -> Fold:
         """Of what fewer versions make, where that is remembered, and of those behind them."""
@@ -524,9 +496,6 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"<Snapshot at {self.position}, {len(self.seen)} read, {len(self._own)} written>"
-
-    def statistics(self) -> SnapshotStatistics:
-        return SnapshotStatistics(len(self.seen), len(self._own), len(self._acts))
 
     def copied(self, shared: Shared, looks: Looks) -> Snapshot:
         """The same, of a copy of the shared state."""
