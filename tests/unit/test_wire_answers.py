@@ -355,6 +355,5 @@ def test_what_was_heard_can_be_shown() -> None:
     heard.report(1.0, None, 2.0)
     heard.fail({"error": {"type": "overloaded_error"}})
     heard.fail(b"something else")
-    assert "over" in repr(heard)
     assert heard.fault is not None
     assert heard.fault.kind == "overload"

@@ -56,7 +56,7 @@ _DELTA_TEXTS: Final = ("text", "thinking", "partial_json")
 _SAYS_NOTHING: Final = frozenset(("ping", "content_block_start", "content_block_stop"))
 
 
-def asked(body: Fields) -> RequestContent | None:
+def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     """The request; `None` if it is none."""
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
@@ -217,13 +217,13 @@ def opening(answer: Answer) -> bytes:
     return start + text + _PING
 
 
-def piece(text: str) -> bytes:
+def piece(_answer: Answer, _index: int, text: str) -> bytes:
     """One part of the text."""
     delta = {"type": "text_delta", "text": text}
     return _event({"type": "content_block_delta", "index": 0, "delta": delta})
 
 
-def closing(answer: Answer) -> bytes:
+def closing(answer: Answer, _wants_usage: bool, _pieces: int) -> bytes:
     """The end of the block of text, those of the tools, the usage, the end."""
     index = int(answer.has_text)
     blocks = [_block_stop(0)] if answer.has_text else []

@@ -62,7 +62,7 @@ _NOT_SAID: Final = frozenset(("response.audio.delta", "response.shell_call_outpu
 """Parts that are not text, or that a tool said."""
 
 
-def asked(body: Fields) -> RequestContent | None:
+def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     """The request; `None` if it is none. A stored prompt can name the model in its place."""
     model, given = text_of(body.get("model")), body.get("input")
     stored = [body.get(name) for name in ("prompt", "previous_response_id", "conversation")]
@@ -211,7 +211,7 @@ def piece(answer: Answer, index: int, text: str) -> bytes:
     return _event("response.output_text.delta", OPENING_EVENTS + index, data)
 
 
-def closing(answer: Answer, pieces: int) -> bytes:
+def closing(answer: Answer, _wants_usage: bool, pieces: int) -> bytes:
     """Everything that was announced is repeated, complete; the usage comes with the response."""
     number = OPENING_EVENTS + pieces if answer.has_text else TEXTLESS_EVENTS
     events = [*_text_end(answer), *_tool_events(answer)]

@@ -177,9 +177,6 @@ class Excerpt:
         self.size_bytes = 0
         """All that came, kept or not."""
 
-    def __repr__(self) -> str:
-        return f"<Excerpt of {self.size_bytes} bytes{', cut' if self.is_cut else ''}>"
-
     @property
     def is_cut(self) -> bool:
         """Whether the middle is missing."""
@@ -293,6 +290,9 @@ OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
 USAGES_TRIED_MAX: Final = 16
 """Places of an excerpt in which usage is looked for."""
 
+CHOICES_MAX: Final = 128
+"""The most answers of one call that are told apart."""
+
 _OTHER: Final = bytes(range(128, 256))
 
 
@@ -334,9 +334,6 @@ class AnswerSoFar:
         self.fault: Fault | None = None
         self._passed_tokens = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Heard {self.tally()}{', over' if self.is_over else ''}>"
-
     @property
     def output_tokens(self) -> float:
         """Tokens of the answer so far."""
@@ -368,6 +365,15 @@ class AnswerSoFar:
         """Of the input that was told, what was written into the cache; of that, for an hour."""
         self.cache_write_tokens = _larger(self.cache_write_tokens, written)
         self.long_write_tokens = _larger(self.long_write_tokens, long)
+
+    def hear_choice(self, index: object, is_complete: bool) -> None:
+        """Of several answers to one call, this one is complete or goes on."""
+        number = min(CHOICES_MAX, whole_tokens(index) or 0)
+        if is_complete:
+            self.open_choices.discard(number)
+            self.is_finished = not self.open_choices
+        else:
+            self.open_choices.add(number)
 
     def read(self, data: bytes) -> Fields:
         """The object of an event; an empty one if it cannot be read."""
