@@ -148,9 +148,6 @@ class AttemptClock:
         self._waiting = 0
         self._alarms: list[_Alarm] = []
 
-    def __repr__(self) -> str:
-        return f"<AttemptClock at {self.own_s:.3f} s, {self._waiting} calls wait>"
-
     @property
     def own_s(self) -> float:
         """The attempt's own time so far."""

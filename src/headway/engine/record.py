@@ -11,12 +11,13 @@ Laws:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from json.encoder import encode_basestring_ascii as _quoted
 from math import isfinite
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from headway.base.codec import reader
 from headway.base.records import quick
@@ -28,12 +29,6 @@ from headway.engine.events import (
     CallWaited,
     Ending,
     Event,
-    GroupExpanded,
-    RunBegan,
-    RunContinued,
-    RunFinished,
-    RunHeld,
-    RunStopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -42,7 +37,6 @@ from headway.engine.events import (
     TaskSkipped,
     TaskStale,
     TaskStarted,
-    WaveBegan,
 )
 from headway.errors import JournalError
 
@@ -279,29 +273,9 @@ def _in_words(fault: Fault) -> str:
 Values = dict[str, object]
 
 KINDS: Final[dict[str, type[Fact]]] = {
-    "run_began": RunBegan,
-    "group_expanded": GroupExpanded,
-    "wave_began": WaveBegan,
-    "task_started": TaskStarted,
-    "task_finished": TaskFinished,
-    "task_proposed": TaskProposed,
-    "task_stale": TaskStale,
-    "task_reused": TaskReused,
-    "task_delayed": TaskDelayed,
-    "task_failed": TaskFailed,
-    "task_skipped": TaskSkipped,
-    "call_waited": CallWaited,
-    "call_admitted": CallAdmitted,
-    "run_held": RunHeld,
-    "run_continued": RunContinued,
-    "run_stopping": RunStopping,
-    "run_finished": RunFinished,
-    "money_reserved": MoneyReserved,
-    "reply_kept": ReplyKept,
-    "effect_intended": EffectIntended,
-    "effect_done": EffectDone,
+    re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Fact)
 }
-"""The words are on disk."""
+"""By the word on disk: `task_started`."""
 
 EFFECTS: Final = ("effect_intended", "effect_done")
 """The kinds that say what was done to the world."""

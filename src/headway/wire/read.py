@@ -151,21 +151,9 @@ class AnswerReader:
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body",
-        "_dialect",
-        "_ended",
-        "_events",
-        "_headers",
-        "_heard",
-        "_inflater",
-        "_is_looked_at",
-        "_length",
-        "_reading",
-        "_received",
-        "_received_wall_s",
-        "_status",
-        "_wire",
-    )
+        "_body", "_dialect", "_ended", "_events", "_headers", "_heard", "_inflater",
+        "_is_looked_at", "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -300,19 +300,10 @@ class AnswerSoFar:
     """Collects what the events or the body of one answer tell."""
 
     __slots__ = (
-        "_passed_tokens",
-        "cache_read_tokens",
-        "cache_write_tokens",
-        "fault",
-        "input_tokens",
-        "is_damaged",
-        "is_final",
-        "is_finished",
-        "is_over",
-        "long_write_tokens",
-        "open_choices",
+        "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "fault", "input_tokens",
+        "is_damaged", "is_final", "is_finished", "is_over", "long_write_tokens", "open_choices",
         "reported_tokens",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.input_tokens: float | None = None
