@@ -11,7 +11,6 @@ from headway.engine.events import (
     Began,
     CallAdmitted,
     CallWaited,
-    Event,
     Failed,
     Finished,
     Input,
@@ -113,15 +112,6 @@ def test_a_task_that_waits_for_its_next_permit_keeps_others_from_starting() -> N
     assert _started(step(state, Admitted(6), 3.0)) == [LOOKAHEAD + 1]
 
 
-def test_the_critical_path_goes_first_where_the_strategy_ranks() -> None:
-    tasks = [Task("short", weight_s=1.0), Task("long", weight_s=5.0), Task("head", weight_s=1.0),
-             Task("tail", ("head",), weight_s=9.0)]  # fmt: skip
-    ranked = begin(Graph.of(tasks), Rules(ADAPTIVE, ceiling=2))
-    assert _started(step(ranked, Began(), 0.0)) == [2, 1]
-    declared = begin(Graph.of(tasks), Rules(Strategy("fixed", 2)))
-    assert _started(step(declared, Began(), 0.0)) == [0, 1]
-
-
 def test_a_lost_attempt_is_tried_again_after_a_while() -> None:
     state = _run({"a": ""}, ALL_AT_ONCE)
     step(state, Began(), 0.0)
@@ -213,14 +203,6 @@ def test_an_input_about_a_task_that_is_not_active_means_nothing(nonsense: Input)
     assert step(state, nonsense, 1.0) == Step((), ())
 
 
-def test_an_end_that_is_reported_twice_counts_once() -> None:
-    state = _run({"a": "", "b": ""}, ALL_AT_ONCE)
-    step(state, Began(), 0.0)
-    step(state, Finished(0, 1), 1.0)
-    assert step(state, Finished(0, 1), 2.0) == Step((), ())
-    assert state.finished == 1
-
-
 def test_deciding_changes_nothing() -> None:
     state = _run({"a": "", "b": "", "c": "a", "d": ""}, Strategy("fixed", 2))
     step(state, Began(), 0.0)
@@ -242,23 +224,3 @@ def test_the_best_of_many_ready_tasks_start_in_order() -> None:
     state = begin(Graph.of(tasks), Rules(ADAPTIVE, ceiling=30))
     started = _started(step(state, Began(), 0.0))
     assert [tasks[task].weight_s for task in started] == [float(w) for w in range(100, 70, -1)]
-
-
-def test_a_journal_of_one_strategy_can_be_replayed_under_another() -> None:
-    tasks = [Task(str(i), weight_s=float((i * 37) % 101)) for i in range(20)]
-    recorded = begin(Graph.of(tasks), Rules(ADAPTIVE, ceiling=3))
-    first = step(recorded, Began(), 0.0)
-    events: list[Event] = list(first.events)
-    one, two, three = _started(first)
-    ends: list[Input] = [Failed(one, 1, SERVER), Finished(two, 1), Finished(three, 1)]
-    for now, happened in enumerate(ends, 1):
-        events += step(recorded, happened, now).events
-    replayed = begin(recorded.graph, Rules(Strategy("fixed", 3)))
-    for event in events:
-        apply(replayed, event)
-    assert replayed.active == recorded.active
-    assert one in replayed.active
-    assert replayed.delayed == recorded.delayed == {}
-    assert replayed.finished == recorded.finished == 2
-    assert replayed.ready_set.states == recorded.ready_set.states
-    assert replayed.line.ready == recorded.line.ready

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from headway.base.values import Fault
-from headway.engine.engine import Step, apply, begin, restore, step
+from headway.engine.engine import Step, begin, restore, step
 from headway.engine.events import (
     Began,
-    Event,
     Expanded,
     Failed,
     Finished,
@@ -82,23 +81,6 @@ def test_what_touches_the_state_may_be_freed_by_a_failure() -> None:
     step(state, Began(), 0.0)
     step(state, Finished(0, 1), 1.0)
     assert _started(step(state, Failed(1, 1, HOPELESS), 2.0)) == [2]
-
-
-def test_replay_frees_the_same() -> None:
-    groups = (
-        TaskGroup("map", 6),
-        TaskGroup("sum/1", 2, (Need(0, 4, True),)),
-        TaskGroup("sum", 1, (Need(1),)),
-    )
-    state = _begun(*groups)
-    events: list[Event] = []
-    for task in (5, 4, 0, 1, 2):
-        events += step(state, Failed(task, 1, HOPELESS), 1.0).events
-    replayed = _begun(*groups)
-    for event in events:
-        apply(replayed, event)
-    assert replayed.ready_set.states == state.ready_set.states
-    assert replayed.active.keys() == state.active.keys() == {3, 7}
 
 
 def test_levels_of_blocks_are_as_large_as_there_are_blocks() -> None:

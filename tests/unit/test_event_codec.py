@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
-from pathlib import Path
 
 import pytest
 
@@ -41,9 +39,6 @@ from headway.engine.record import (
     encode,
 )
 from headway.errors import JournalError
-
-GOLDEN = Path(__file__).parent.parent / "replay" / "events_v1.jsonl"
-"""Every kind of event as version 1 wrote it. Lines are added, never changed."""
 
 FULL = Ending(b"b" * 16, b"i" * 16, 12.5, 3.0, 42, 2, 1, True)
 EVENTS: tuple[Fact, ...] = (
@@ -95,11 +90,6 @@ def test_what_is_written_is_read_back_equal(event: Fact) -> None:
 
 def test_every_kind_has_an_example_here() -> None:
     assert {type(event) for event in EVENTS} == set(KINDS.values())
-
-
-def test_events_of_version_one_are_read_for_ever() -> None:
-    lines = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-    assert [decode(*line) for line in lines] == list(EVENTS)
 
 
 def test_what_is_usual_is_not_written() -> None:

@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
-from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy, parse
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy, parse
 from headway.errors import BadValueError
-
-
-def test_all_at_once_always_has_room() -> None:
-    assert ALL_AT_ONCE.room(1000) == inf
-
-
-def test_a_wave_starts_only_when_the_last_one_has_ended() -> None:
-    assert [Strategy("waves", 4).room(active) for active in (0, 1, 4)] == [4, 0, 0]
-
-
-def test_a_fixed_number_of_places_is_kept_busy() -> None:
-    assert [Strategy("fixed", 5).room(active) for active in (3, 5)] == [2, 0]
-
-
-def test_adaptive_starts_callers_until_enough_of_them_wait_for_a_permit() -> None:
-    assert ADAPTIVE.room(500) == inf
-    assert [ADAPTIVE.callers(waiting) for waiting in (0, LOOKAHEAD - 1, LOOKAHEAD)] == [
-        LOOKAHEAD, 1, 0,
-    ]  # fmt: skip
-
-
-def test_the_others_do_not_look_at_who_waits() -> None:
-    assert {
-        strategy.callers(1000)
-        for strategy in (ALL_AT_ONCE, Strategy("waves", 2), Strategy("fixed", 2))
-    } == {inf}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ class Asker:
 
     task: int
     key: bytes
-    """Its content key."""
     name: str
 
 

@@ -489,7 +489,6 @@ def _apply_to_the_run(state: State, event: Event) -> None:
 
 
 def _ask(effects: list[Effect], event: Event) -> None:
-    """What is to be done about an event other than a start."""
     if isinstance(event, TaskDelayed):
         effects.append(WakeAt(event.again_s))
     elif isinstance(event, RunHeld):
@@ -528,7 +527,6 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
 def _take_fact(
     facts: list[Fact], finished: set[int], attempts: dict[int, int], grown: dict[int, GroupExpanded]
 ) -> None:
-    """What a process left behind for the next one."""
     for fact in facts:
         if isinstance(fact, TaskFinished | TaskReused):
             finished.add(fact.task)

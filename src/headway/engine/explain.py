@@ -201,7 +201,6 @@ def _meets(reads: Prefixes, written: str) -> bool:
 
 
 def _of_room(state: State, task: int) -> list[Blocker]:
-    """Who takes the room, and who would be before it if there were some."""
     groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
     before = must_end(state, task)
     active = [other for other in state.active if other not in before.get(group_of(other), ())]
@@ -268,7 +267,6 @@ def _need_of_one(state: State, task: int, names: ReasonNames) -> str:
 
 
 def _need_words(state: State, need: Need, left: list[int], names: ReasonNames) -> str:
-    """What of a group is needed and has not ended."""
     name = state.graph.groups[need.group].name
     if not state.ready_set.numbers.is_known(need.group):
         return f"needs {name}, whose tasks are not known yet"

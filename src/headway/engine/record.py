@@ -65,7 +65,6 @@ class ReplyKept:
     attempt: int
     at_s: float
     body: bytes
-    """Its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ class TaskRow:
     reserved_microusd: int = 0
     """What the attempt in flight may cost at most: the budget has no room for it until it ends."""
     spent_microusd: int = 0
-    """By all attempts."""
     kept: tuple[bytes, ...] = ()
     """Digests of replies, in order, that are not to be paid again by the next attempt."""
     reserved_tokens: int = 0
@@ -345,7 +343,6 @@ def _number(value: float) -> str:
 
 
 def _said(record: object) -> Values:
-    """A record's fields that are not at their default, as JSON values."""
     said: Values = {}
     for name, default in _FIELDS[type(record)]:
         value = getattr(record, name)

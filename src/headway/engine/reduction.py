@@ -76,7 +76,6 @@ def _finer(parts: Iterable[_Part], most: int, cut: Callable[[str], list[str]]) -
 
 
 def _packed(parts: Iterable[_Part], most: int) -> list[str]:
-    """Neighbours together, as long as they fit."""
     packed: list[str] = []
     held: list[str] = []
     size = 0
@@ -113,7 +112,6 @@ def _elements(part: str) -> list[str]:
 
 
 def _cut_at(end: re.Pattern[str], part: str) -> list[str]:
-    """Cut behind each place that ends something."""
     return _cut(part, [found.end() for found in end.finditer(part) if found.end() < len(part)])
 
 
@@ -182,7 +180,6 @@ class ReductionNode:
 
 
 def heading(item: ReductionText) -> str:
-    """The line before an item."""
     cover = item.cover
     part = f" (part {cover.piece} of {cover.pieces})" if cover.pieces else ""
     return f"{item.label}{part}" if item.label else f"{span(cover)}{part}, reduced"
@@ -287,7 +284,6 @@ def last_text(
 
 
 def sections(text: str, items: Iterable[ReductionText]) -> str:
-    """A prompt, and each item under its heading."""
     return "\n\n".join([text, *(item.section for item in items)])
 
 
@@ -303,7 +299,6 @@ def listed(labels: Sequence[str], most: int) -> str:
 
 
 def encoded(node: ReductionNode) -> bytes:
-    """A node as its task's result."""
     body = {
         "version": VERSION,
         "items": [_written(item) for item in node.items],

@@ -87,12 +87,10 @@ class ReadyQueue:
         self._is_queued = bytearray(len(groups))
         self._cursors = [0] * len(groups)
         self._heaps: tuple[list[int], list[int]] = ([], [])
-        self.sizes = [0] * len(groups)
-        """Of every group, how many of its members stand in the line."""
+        self.sizes = [0] * len(groups)  # of every group, its members in the line
         self.ready = 0
-        """Tasks in the line, whether they use this machine or not."""
+        """Tasks in the line; `local` are those of them that use this machine."""
         self.local = 0
-        """Those of them that do."""
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
         """Another one like this, for a copy of its ready set."""
@@ -189,7 +187,6 @@ class ReadyQueue:
         return counts[0], counts[1]
 
     def _members(self, group: int, count: int) -> list[int]:
-        """The first members of a group that stand in the line."""
         last, found = self._lasts[group], []
         task = self._cursors[group] - 1
         for _ in range(min(count, self.sizes[group])):
@@ -331,7 +328,6 @@ def offer(state: State, freed: list[range]) -> None:
 
 
 def _offer_open(state: State, group: int, tasks: range) -> None:
-    """Those that may start stand in the line; the others are parked."""
     assert state.coherence is not None  # Where something touches the state there is one.
     for task in tasks:
         if not state.coherence.is_open(task):

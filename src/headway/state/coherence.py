@@ -77,7 +77,6 @@ class _Front:
         self.first = self._heap[0]
 
     def discard(self, position: int) -> None:
-        """It has ended: of those who are left the lowest one is the first."""
         self._writers.discard(position)
         heap = self._heap
         while heap and heap[0] not in self._writers:
@@ -99,7 +98,6 @@ class Frontier:
         """Of every ticket that waits: its position and what it looks at."""
 
     def copied(self) -> Frontier:
-        """Another one like this."""
         twin = Frontier()
         twin._fronts, twin._wanted = self._fronts.copy(), self._wanted.copy()
         self._owner = object()  # What both have now belongs to neither.
@@ -172,7 +170,6 @@ class Frontier:
         return True
 
     def _own(self, name: str) -> _Front:
-        """A front to be changed."""
         front = self._fronts.get(name)
         if front is None:
             front = self._fronts[name] = _Front(self._owner)
@@ -216,7 +213,6 @@ class Readers:
         self._patterns: dict[str, None] = {}
 
     def copied(self) -> Readers:
-        """Another one like this."""
         twin = Readers()
         twin._readers = {what: tasks.copy() for what, tasks in self._readers.items()}
         twin._looked = {task: looked.copy() for task, looked in self._looked.items()}
@@ -275,10 +271,9 @@ class Breach:
 
 @quick
 class Early:
-    """Tasks before it may still write what it has read."""
+    """Tasks before it, of which this position is the first, may still write what it has read."""
 
     position: int
-    """Of the first of them."""
 
 
 @quick
@@ -522,7 +517,6 @@ class Coherence:
         self._leave(member.position, member.touches)
 
     def _leave(self, position: int, touches: Touches) -> None:
-        """Nobody waits for this place any more."""
         for task in self._may.end(position, touches.writes):
             is_proposed = self._members[task].is_proposed
             (self.ripe if is_proposed else self.opened).append(task)

@@ -269,7 +269,6 @@ def _make_parents(path: str, made: set[str]) -> None:
 
 
 def _folder_of(key: str) -> str:
-    """The folder that things to add to a channel lie in; the top one is there anyhow."""
     return prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
 
 
@@ -318,7 +317,6 @@ def _text(where: str, data: bytes) -> str:
 
 
 def _read_all(folder: str) -> dict[str, bytes]:
-    """Every file by its key."""
     found: dict[str, bytes] = {}
     total = 0
     for names, data in _files(folder):

@@ -91,8 +91,6 @@ def is_function(target: str) -> bool:
 
 
 def by_function(function: Function) -> Send:
-    """Effects that a Python function performs."""
-
     async def send(payload: bytes, key: str) -> bytes:
         given = json.loads(payload)
         if iscoroutinefunction(function):
@@ -104,8 +102,6 @@ def by_function(function: Function) -> Send:
 
 
 def by_command(command: str, folder: str | None = None) -> Send:
-    """Effects that a shell command performs."""
-
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE
         with _filed(payload) as source:

@@ -320,7 +320,6 @@ class _Versions:
             self.folds = {count: fold for count, fold in self.folds.items() if count <= place}
 
     def keep(self, count: int, fold: Fold) -> Fold:
-        """Remember a value."""
         if self.folds is None:
             self.folds = {}
         elif len(self.folds) >= FOLDS_MAX:
@@ -363,7 +362,6 @@ class Shared:
             self._put(key, -1, data)
 
     def copied(self) -> Shared:
-        """Another state like this one."""
         twin = Shared(self.channels)
         twin._versions, twin._keys = self._versions.copy(), self._keys[:]
         twin._looks = self._looks  # Whoever puts something begins another one.
@@ -397,7 +395,6 @@ class Shared:
         return self.whole(self.found(pattern, position))
 
     def whole(self, found: list[tuple[str, bytes | None, bytes]]) -> list[tuple[str, bytes, bytes]]:
-        """What was found, if all of it has a value."""
         every: list[tuple[str, bytes, bytes]] = []
         for key, data, name in found:
             if data is None:

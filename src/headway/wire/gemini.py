@@ -231,7 +231,6 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
 
 
 def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
-    """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
     elif "totalTokens" in body:
@@ -278,7 +277,6 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     parts: list[Fields] = [{"text": answer.text}] if answer.has_text else []
     parts += map(_called, answer.tool_uses)
     return dumped(_response(answer, parts, _finish_reason(answer)))
@@ -290,7 +288,6 @@ def opening(_answer: Answer) -> bytes:
 
 
 def piece(answer: Answer, _index: int, text: str) -> bytes:
-    """One part of the text."""
     return event(dumped(_response(answer, [{"text": text}], None)))
 
 
@@ -322,12 +319,10 @@ def failure(status: int, message: str) -> Fields:
 
 
 def counted(input_tokens: int) -> bytes:
-    """The answer of `countTokens`."""
     return dumped({"totalTokens": input_tokens, "promptTokensDetails": _as_text(input_tokens)})
 
 
 def models(names: Iterable[str]) -> bytes:
-    """One page with all models."""
     data = [
         {
             "name": f"models/{name}",

@@ -40,7 +40,6 @@ _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
-    """The request; `None` if it is none."""
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
@@ -110,7 +109,6 @@ def _block_part(role: str, block: Fields, number: int) -> RequestPart:
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:
-    """One event of a stream."""
     name, data = found
     usual = _DELTA.fullmatch(data)
     if usual is not None:
@@ -138,7 +136,6 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
 
 
 def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
-    """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
     _hear_usage(heard, object_fields(body.get("usage")), is_final=True)
@@ -147,7 +144,6 @@ def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
 
 
 def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
-    """A body of which the middle is missing."""
     _hear_usage(heard, usage_in(excerpt, "completion_tokens"), is_final=True)
 
 
@@ -169,7 +165,6 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     said = answer.text if answer.has_text else None
     message: Fields = {"role": "assistant", "content": said, "refusal": None}
     if answer.tool_uses:
@@ -193,7 +188,6 @@ def opening(answer: Answer) -> bytes:
 
 
 def piece(answer: Answer, _index: int, text: str) -> bytes:
-    """One part of the text."""
     return _chunk(answer, {"content": text}, None)
 
 

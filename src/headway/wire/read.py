@@ -36,7 +36,13 @@ from headway.wire.values import (
 
 
 class WireFormat(Protocol):
-    """The functions of a module that reads and writes one format."""
+    """The functions of a module that reads and writes one format.
+
+    `asked` reads a request, and gives None if it is none. `hear` takes one event of a stream,
+    `hear_whole` the body of an answer that is not streamed, `hear_excerpt` a body whose middle is
+    missing. The others write what the simulated provider and the gateway answer: `whole` without
+    streaming, otherwise `opening`, a `piece` for each part of the text, and `closing`.
+    """
 
     def asked(self, body: Fields, model: str, streams: bool, /) -> RequestContent | None: ...
 
