@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 ERRORS_SHOWN_MAX: Final = 20
-"""Errors of one plan that are shown at once: whoever has more starts with these."""
+"""Errors of one plan that are shown at once; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -175,7 +175,7 @@ class RunBudget:
             pot = (tight or [self.pots[RUN]])[0]
             return Later(f"{pot} and {pot.reserved} are set aside for calls in flight")
         if tight:
-            # Everybody who holds something waits for more: one of them has to go.
+            # Every attempt that holds something waits for more: one of them has to fail.
             return Never(f"{tight[0]}, and the rest is set aside for attempts that wait")
         return None
 

@@ -111,7 +111,7 @@ class Outgoing:
             self._waiting.setdefault(act.channel, deque()).append(due)
 
     def at_once(self, asker: Asker, ordinal: int, act: Act) -> Due:
-        """An effect that waits for nobody."""
+        """An effect that is performed at once."""
         return Due(asker, act.channel, ordinal, act.data,
                    key_of(self._run, asker, ordinal, act), is_now=True)  # fmt: skip
 

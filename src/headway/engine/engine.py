@@ -369,7 +369,7 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
 def _commit(
     state: State, coherence: Coherence, now: float, further: list[Event], effects: list[Effect]
 ) -> None:
-    """What may become part of the shared state does, and whoever has read too early runs again."""
+    """Commit proposed results that may be committed; tasks that have read too early run again."""
     while coherence.ripe:
         task = coherence.ripe.pop(0)
         if (held := state.proposed.get(task)) is None:
@@ -377,7 +377,7 @@ def _commit(
         happened = Finished(task, held.attempt, held.ending)
         event = judged(state, happened, held.fault, now)
         if isinstance(event, TaskProposed):
-            continue  # It still waits for somebody else.
+            continue  # It still waits for another task.
         doomed = _skips(state, event) if isinstance(event, TaskFailed) else []
         for one in (event, *doomed):
             further.append(one)
@@ -395,7 +395,7 @@ def _commit(
 
 
 def _by_itself(state: State, now: float) -> list[Event]:
-    """What a run does without being told: it halts after failures, and goes on after a hold."""
+    """Events without an input: the run halts after failures, and goes on after a hold."""
     halt = state.rules.halt
     if halt is not None and state.failed >= halt.failures and not state.is_stopping:
         return [RunStopping(now, f"{state.failed} failed", halt.is_now)]
@@ -442,7 +442,7 @@ def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
     found = [happened.group]
     for group in found:
         for other, block, _ in graph.followers[group]:
-            # Whoever needs blocks of several groups comes after the last of them.
+            # A group that needs blocks of several groups comes after the last of them.
             is_next = all(need.group in counts for need in graph.blocks[other])
             if is_next and other not in counts and not is_lost[other]:
                 counts[other] = blocks_in(counts[group], block)
@@ -451,7 +451,7 @@ def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
 
 
 def _continuation(state: State, now: float) -> list[Event]:
-    """Whoever paused a run and lets it go on does not know of a window that is still empty."""
+    """The end of a pause; the run stays held while a usage window is still empty."""
     if not state.is_paused:
         return [RunContinued(now)] if now < state.held_until_s else []
     events: list[Event] = [RunContinued(now)]

@@ -77,7 +77,7 @@ class EffectIntended:
     ordinal: int
     """Its number among the effects that the task asked for."""
     key: str
-    """By which whoever receives it twice knows it again."""
+    """By which a receiver recognises an effect that it gets twice."""
     is_now: bool = False
     """Before its task was committed: outside the guarantee."""
 
@@ -91,7 +91,7 @@ class EffectDone:
     ordinal: int
     key: str
     receipt: bytes = b""
-    """The digest of what whoever performed it answered; empty if that was nothing."""
+    """The digest of the receipt; empty if there was none."""
 
 
 Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone

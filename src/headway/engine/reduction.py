@@ -1,4 +1,4 @@
-"""A reduction: which results come together in which call, what a call is told, what a node gives.
+"""A reduction: which results come together in which call, the prompts, and the bodies of nodes.
 
 Laws:
 - Every result is covered exactly once, in declared order, whatever its size: what is too large for

@@ -104,7 +104,7 @@ class ReadyQueue:
         return twin
 
     def clear(self) -> None:
-        """Nobody stands in the line."""
+        """Empty the line."""
         for group in range(len(self.sizes)):
             self.sizes[group] = self._is_queued[group] = 0
         for heap in self._heaps:
@@ -303,7 +303,7 @@ def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
 
 
 def is_held(state: State, now: float) -> bool:
-    """Whether somebody paused the run, or a usage window is empty."""
+    """Whether the run is paused, or a usage window is empty."""
     return state.is_paused or now < state.held_until_s
 
 
@@ -423,7 +423,7 @@ def pass_over(state: State, task: int) -> None:
 def fail(state: State, task: int) -> None:
     """A task has no result, and neither have those that need one: their queues go on.
 
-    Whoever only waited for its end, or for theirs, may start.
+    Tasks that only waited for its end, or for theirs, may start.
     """
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.failed += 1
@@ -440,7 +440,7 @@ def fail(state: State, task: int) -> None:
 
 
 def _leave(state: State, task: int, group: int) -> None:
-    """A task is no longer active, nor ready if the run took it back before its end was heard of."""
+    """A task is no longer active, nor ready if the run took it back before its end was reported."""
     if state.active.pop(task, None) is None:
         state.proposed.pop(task, None)
         state.tried.pop(task, None)

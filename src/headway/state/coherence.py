@@ -51,7 +51,7 @@ class _Front:
     """Those who may write one thing, and those who wait until all before them have ended."""
 
     owner: object
-    """Whoever may change it."""
+    """The frontier that may change it."""
     _heap: list[int] = field(default_factory=list)
     _writers: set[int] = field(default_factory=set)
     first: int = NOBODY
@@ -63,7 +63,7 @@ class _Front:
         return _Front(owner, self._heap[:], self._writers.copy(), self.first, self.waiting[:])
 
     def add(self, position: int) -> None:
-        """It may write this; whoever may do so for several reasons is there once."""
+        """This position may write it; a position is there once."""
         if position not in self._writers:
             self._writers.add(position)
             heapq.heappush(self._heap, position)
@@ -239,7 +239,7 @@ class Readers:
                 self._patterns.pop(what, None)
 
     def of(self, keys: Iterable[str]) -> list[int]:
-        """Everybody who has looked at one of these keys, each once."""
+        """The tasks that have looked at one of these keys, each once."""
         found: dict[int, None] = {}
         for key in keys:
             if (readers := self._readers.get(key)) is not None:
@@ -254,7 +254,7 @@ MEMBER_BITS: Final = 32
 CAREFUL: Final = 2
 """After so many stale attempts a task waits for all who may write what it may read."""
 ALONE: Final = 3
-"""After so many it waits for everybody before it."""
+"""After so many it waits for all tasks before it."""
 PREFIXES_MAX: Final = 4096
 """Keys and patterns of which it is remembered where they lie."""
 
@@ -376,8 +376,7 @@ class Coherence:
         self._acted: dict[str, int] = {}
         """The highest position of a committed task that has asked for an effect of a channel."""
         self._is_wary = bool(self._hints.reads or self._hints.writes)
-        """Whether somebody may wait for those who are likely to write: before nobody was stale, and
-        where nothing is known of earlier runs, nobody does."""
+        """Whether tasks wait for likely writers: from the first stale attempt on, or with hints."""
         self._awaited: set[int] = set()
         """Groups whose members are still to be found out."""
         for group, declared in enumerate(graph.groups):
@@ -472,7 +471,7 @@ class Coherence:
             self.ripe.append(task)
 
     def stale(self, task: int, what: str, position: int) -> None:
-        """Its last attempt read something that whoever has this position changed: it runs again."""
+        """Its last attempt read what the task of this position has changed: it runs again."""
         member = self._members[task]
         self.reruns += 1
         member.stale += 1
@@ -552,7 +551,7 @@ def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
 
 
 def awaited(coherence: Coherence, task: int) -> Awaited | None:
-    """The first of those that a proposed or parked task waits for; None if it waits for nobody."""
+    """The first of those that a proposed or parked task waits for; None if it does not wait."""
     for front, is_likely in ((coherence._may, False), (coherence._likely, True)):
         if found := front.awaited(task):
             return Awaited(*found, is_likely)
@@ -560,7 +559,7 @@ def awaited(coherence: Coherence, task: int) -> Awaited | None:
 
 
 def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
-    """Whoever has read what was changed before it need not be waited for."""
+    """A task has read what a task before it has changed: judge it again, or end its attempt."""
     if member.is_proposed and not member.is_patient:
         coherence.ripe.append(task)
     elif member.snapshot is not None:
@@ -570,7 +569,7 @@ def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
 
 
 def _beware(coherence: Coherence, member: _Member) -> None:
-    """Somebody was stale: from now on it counts who is likely to write what."""
+    """An attempt was stale: from now on likely writers are recorded."""
     if not coherence._is_wary:
         coherence._is_wary = True
         for other in coherence._members.values():

@@ -235,7 +235,7 @@ class LocalReach:
             self._perform(act, number)
 
     def prompted(self, text: bytes) -> None:
-        """A prompt is sent; what a task's code sends after the attempt's end counts for nobody."""
+        """A prompt is sent; what is sent after the end of the attempt does not count."""
         with self._lock:
             if not self._is_over:
                 self._snapshot.prompted(text)
@@ -368,7 +368,7 @@ class Context:
 
 
 def compare(context: Context | None) -> None:
-    """The task's code has ended: whoever watches is told what has become of its values."""
+    """The task's code has ended: report to the watch what has become of its values."""
     if context is not None and context._handover is not None:
         handover = context._handover
         context._reach.handed(handover.ended(), handover.is_timed)

@@ -39,7 +39,7 @@ NAME_BYTES_MAX: Final = 240
 
 FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of one folder; whoever needs more declares what he reads."""
+"""Of one folder; a task that needs more declares what it reads."""
 
 DEPTH_MAX: Final = 220
 """Folders within each other: a key has at most 400 characters, and so at most 200 names."""
@@ -130,7 +130,7 @@ class StateFolder:
             ) from None
 
     def changes(self) -> Changes:
-        """What differs from what was written; UnfitError if that cannot be told."""
+        """What differs from what was written; UnfitError if the files are not valid."""
         files = _read_all(self.state)
         put: list[tuple[str, object]] = []
         for key, data in sorted(files.items()):
@@ -216,7 +216,7 @@ def sweep(run_folder: str) -> None:
         views = os.path.join(folder, VIEWS)
         if os.path.isdir(views) and not os.path.islink(views):
             found = owner.look(folder)
-            # Whoever has no owner at all is not known to be a run.
+            # A folder without an owner is not known to be a run.
             if folder == run_folder or (found is not None and not found.is_alive):
                 _remove(views)
 
@@ -513,7 +513,7 @@ def in_a_line(error: HeadwayError) -> str:
 
 
 async def in_thread(function: Callable[[], Anything]) -> Anything:
-    """Files take their time. Whoever is cancelled meanwhile waits for the end of it."""
+    """Run it in a thread; a cancelled caller waits for its end."""
     running = asyncio.get_running_loop().run_in_executor(None, function)
     try:
         return await asyncio.shield(running)

@@ -151,7 +151,7 @@ def _receipt(answer: object) -> bytes:
 
 
 async def _in_thread(function: Callable[[], object]) -> object:
-    """In a thread of its own, which nobody waits for at exit: it may hang for ever."""
+    """Run it in a thread of its own, which does not hold up the exit: it may hang for ever."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
 
@@ -170,7 +170,7 @@ async def _in_thread(function: Callable[[], object]) -> object:
         except BaseException as error:
             # The boundary: it is raised where the answer is awaited.
             raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(settle, answer, raised)
 
     threading.Thread(
@@ -236,7 +236,7 @@ class Outbox:
         self._is_halted = True
 
     def end_now(self) -> None:
-        """Wait for nobody any more: what is being performed is in doubt from now on."""
+        """Cancel what is being performed: it is in doubt from now on."""
         self._is_halted = True
         for task in self._tasks:
             task.cancel()
@@ -325,6 +325,6 @@ def _fulfil(durable: asyncio.Future[None]) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody outside wants what runs here to end."""
+    """Whether this task is cancelled from outside."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

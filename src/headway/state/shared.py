@@ -33,7 +33,7 @@ from headway.plans.resources import (
     prefix_of,
 )
 
-# How what several tasks put under one key combines: in declared order, whoever came first.
+# How what several tasks put under one key combines: in declared order, not in order of arrival.
 
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Larger things belong into files."""
@@ -203,7 +203,7 @@ class Act:
 
     channel: str
     data: bytes
-    """JSON: what whoever performs it is given."""
+    """The payload, as JSON."""
     is_now: bool = False
     """Performed when it was asked for, whatever becomes of the attempt: outside the guarantee."""
 
@@ -304,7 +304,7 @@ class _Versions:
     """
 
     owner: object
-    """Whoever may put something there."""
+    """The shared state that may put something there."""
     positions: list[int]
     puts: list[Data | tuple[Data, ...]]
     """What a task put there; a tuple if that was several things."""
@@ -364,7 +364,7 @@ class Shared:
     def copied(self) -> Shared:
         twin = Shared(self.channels)
         twin._versions, twin._keys = self._versions.copy(), self._keys[:]
-        twin._looks = self._looks  # Whoever puts something begins another one.
+        twin._looks = self._looks  # A put replaces it by another one.
         twin.faults = self.faults  # By content: what is known of one is true of the other.
         self._owner = object()  # What both have now belongs to neither.
         return twin
@@ -437,7 +437,7 @@ class Shared:
             fold, joined = self.channels.fold, self.channels.joined
             data = fold(key, puts) if before is None else joined(key, before, puts)
         except StateError as fault:
-            # Whoever reads it fails, now as in a serial run; that nobody can read it is its value.
+            # A read fails, now as in a serial run; the failure is its value.
             name = digest(b"fault:" + fault.render().encode())
             self.faults[name] = fault
             return None, name
@@ -461,7 +461,7 @@ class Shared:
         return versions.positions[count - 1] if versions is not None and count else -1
 
     def _within(self, pattern: str) -> list[str]:
-        """All keys of a pattern, whoever may see them."""
+        """All keys of a pattern, at every position."""
         if pattern == EVERY_KEY:
             return self._keys
         folder = prefix_of(pattern)

@@ -127,7 +127,7 @@ class TextReader:
             self._chars += len(text)
 
     def _finished(self, reason: object) -> None:
-        """A reason that nobody has heard of ends the text all the same."""
+        """An unknown reason ends the text all the same."""
         if reason:
             self.finish = _FINISHES.get(text_of(reason), "stop")
 

@@ -134,7 +134,7 @@ PAGES_MAX: Final = 100
 """Anthropic's longest document."""
 
 MEDIA_SHARE_MIN: Final = 0.1
-"""From this share on, what is not text has a ratio of its own, and spoils nobody else's."""
+"""From this share on, what is not text has a ratio of its own, and does not spoil that of text."""
 
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
@@ -185,7 +185,7 @@ class RequestContent:
     caches_by_itself: bool = False
     """The provider keeps what is said first without being asked to."""
     is_continued: bool = False
-    """It goes on with a conversation that the provider stores and nobody sees here."""
+    """It goes on with a conversation that the provider stores and that is not seen here."""
     tools: tuple[str, ...] = ()
     """The names of the tools that the model may use."""
     schema: str = ""
@@ -227,7 +227,7 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
-    """The same request as a model reads it. Tools are told before the system prompt.
+    """The same request as a model reads it. Tools come before the system prompt.
 
     What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
     """

@@ -180,7 +180,7 @@ class _Zlib:
             is_zlib = first & 0x0F == 8 and (first * 256 + second) % 31 == 0
             self._object = zlib.decompressobj(wbits=15 if is_zlib else -15)
             data, self._head = self._head, b""
-        # What follows the end of the compressed bytes is nobody's.
+        # What follows the end of the compressed bytes is ignored.
         if self._object.eof:
             return b"", False
         piece = self._object.decompress(self._rest + data, PIECE_BYTES)

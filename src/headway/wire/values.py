@@ -27,7 +27,7 @@ ARGUMENT_PIECE_CHARS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a method and a path ask for. Other paths are nobody's business."""
+    """What a method and a path ask for. Other paths have none."""
 
     wire: WireName
     purpose: Purpose = "generate"
@@ -281,7 +281,7 @@ _ONES: Final = int.from_bytes(b"\1" * (EXACT_BYTES_MAX + 1), "little")
 _ASCII: Final = bytes(range(128))
 
 
-# What an answer has told so far: its tokens, whether it is over, and whether it failed.
+# What an answer has reported so far: its tokens, whether it is over, and whether it failed.
 
 ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
 OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
@@ -334,7 +334,7 @@ class AnswerSoFar:
         return max(reported, self._passed_tokens)
 
     def tally(self) -> Tally:
-        """What the call consumed, as far as it can be told."""
+        """What the call consumed, as far as it is known."""
         output_tokens = self.output_tokens
         known: Known = "reported" if self.is_final else "estimated"
         if not (self.is_final or output_tokens or self.input_tokens is not None):
@@ -347,13 +347,13 @@ class AnswerSoFar:
     def report(
         self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
     ) -> None:
-        """The provider told tokens so far; `None` is what it did not tell."""
+        """Tokens that the provider reported; `None` is what it did not report."""
         self.input_tokens = _larger(self.input_tokens, input_tokens)
         self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
         self.reported_tokens = _larger(self.reported_tokens, output)
 
     def report_written(self, written: float | None, long: float | None) -> None:
-        """Of the input that was told, what was written into the cache; of that, for an hour."""
+        """Of the reported input, what was written into the cache; of that, for an hour."""
         self.cache_write_tokens = _larger(self.cache_write_tokens, written)
         self.long_write_tokens = _larger(self.long_write_tokens, long)
 
