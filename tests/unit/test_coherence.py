@@ -5,6 +5,7 @@ from __future__ import annotations
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Touches, covers
 from headway.state.coherence import (
+    STANDS_MAX,
     Breach,
     Coherence,
     Early,
@@ -356,3 +357,16 @@ def test_a_prefix_covers_itself_and_what_lies_within() -> None:
     assert not covers((), "a")
     member = Touches(by_member=lambda index: Touches((str(index),)))
     assert member.of(3).reads == ("3",)
+
+
+def test_whoever_ends_frees_those_who_wait_for_it_although_its_place_was_forgotten() -> None:
+    frontier = Frontier()
+    many = STANDS_MAX + 10
+    for position in range(many):
+        frontier.join(position, (f"records/{position}",))
+    assert not frontier.wait(7, many, ("records/3",))
+    assert not frontier.wait(8, many + 1, ("records",))
+    freed = [frontier.end(position, (f"records/{position}",)) for position in range(many)]
+    assert freed[3] == [7]
+    assert freed[-1] == [8]
+    assert sum(map(len, freed)) == 2
