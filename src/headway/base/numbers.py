@@ -73,25 +73,35 @@ def median(values: Sequence[float]) -> float:
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
-# Days of the calendar as numbers and back.
+# Days of the calendar as numbers and back. Pure code may not import `datetime`, which has a clock.
 
+MARCH: Final = 3
+"""Years are counted from March here, so that the day of a leap year is a year's last."""
 
-EPOCH: Final = 719_163
-"""The ordinal of 1970-01-01."""
+ERA_DAYS: Final = 146_097
+"""Days in 400 years: after that the calendar repeats itself."""
 
 
 def day_of(date: str) -> int:
     """Days since 1970-01-01."""
-    import datetime  # Slow to import, and rarely needed.
-
-    return datetime.date.fromisoformat(date).toordinal() - EPOCH
+    year, month, day = (int(part) for part in date.split("-"))
+    year -= month < MARCH
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month - MARCH) % 12) + 2) // 5 + day - 1
+    day_of_era = 365 * year_of_era + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * ERA_DAYS + day_of_era - 719_468
 
 
 def date_of(day: int) -> str:
     """The date that is so many days after 1970-01-01."""
-    import datetime
-
-    return datetime.date.fromordinal(day + EPOCH).isoformat()
+    era, day_of_era = divmod(day + 719_468, ERA_DAYS)
+    skipped = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // (ERA_DAYS - 1)
+    year_of_era = (day_of_era - skipped) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = (shifted + MARCH - 1) % 12 + 1
+    year = era * 400 + year_of_era + (month < MARCH)
+    return f"{year:04}-{month:02}-{day_of_year - (153 * shifted + 2) // 5 + 1:02}"
 
 
 def next_month(date: str) -> str:
