@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 import pytest
 
 from headway.base.numbers import date_of, day_of, next_month
 
 
-def test_a_date_is_a_number_of_days_and_back() -> None:
-    for date, day in (("1970-01-01", 0), ("1969-12-31", -1), ("2028-02-29", 21243)):
-        assert (day_of(date), date_of(day)) == (day, date)
+def test_days_of_five_centuries_are_the_calendars() -> None:
+    first = date(1799, 12, 1)
+    for number in range(0, 185_000, 13):
+        day = first + timedelta(number)
+        since = (day - date(1970, 1, 1)).days
+        assert (day_of(day.isoformat()), date_of(since)) == (since, day.isoformat())
 
 
 @pytest.mark.parametrize(
