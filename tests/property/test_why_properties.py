@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from headway.engine.engine import advance, apply, begin
 from headway.engine.events import TaskStarted
-from headway.engine.explain import BlockerKind, Reason, must_end, why
+from headway.engine.explain import BlockerKind, StartReason, must_end, why
 from headway.engine.state import Rules, State, ripen
 from headway.engine.strategy import Strategy
 from headway.plans.graph import Graph
@@ -165,7 +165,7 @@ def test_exactly_what_is_named_keeps_a_task_from_starting(
             _check(run, task, answer)
 
 
-def _check(run: Run, task: int, answer: Reason) -> None:
+def _check(run: Run, task: int, answer: StartReason) -> None:
     named: list[Named] = [
         (blocker.kind, blocker.group if blocker.kind == "needs" else -1)
         for blocker in answer.blockers

@@ -46,7 +46,7 @@ class Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class StartReason:
     """Where a task is, and each thing that keeps it from starting."""
 
     task: int
@@ -64,27 +64,27 @@ class ReasonNames:
     time: Callable[[float], str] = "{:g} s".format
 
 
-def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> Reason:
+def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> StartReason:
     """What keeps a task from starting, or where it is if nothing does."""
     ripen(state, now)
     names = names or ReasonNames(lambda other: _plain(state, other))
     if task in state.active:
         doing = "waits for a permit" if task in state.waiting else "is at work"
-        return Reason(task, "started", f"attempt {state.active[task]} {doing}")
+        return StartReason(task, "started", f"attempt {state.active[task]} {doing}")
     if (here := state.ready_set.states[task]) >= DONE:
-        return Reason(task, "ended", f"it is {ENDS[WORDS[here]]}")
+        return StartReason(task, "ended", f"it is {ENDS[WORDS[here]]}")
     if (held := state.proposed.get(task)) is not None:
         whom = _of_the_state(state, task, names)
         waits = whom[0].words if whom else "is committed next"
-        return Reason(task, "proposed", f"attempt {held.attempt} has ended and {waits}")
+        return StartReason(task, "proposed", f"attempt {held.attempt} has ended and {waits}")
     blockers = _of_the_run(state, now, names)
     blockers += _of_its_own(state, task, names)
     blockers += _of_the_state(state, task, names)
     blockers += _of_room(state, task)
     if not blockers:
-        return Reason(task, "free", "it starts at the next step")
+        return StartReason(task, "free", "it starts at the next step")
     words = ", and ".join(blocker.words for blocker in blockers)
-    return Reason(task, "blocked", words, tuple(blockers))
+    return StartReason(task, "blocked", words, tuple(blockers))
 
 
 def must_end(state: State, task: int) -> dict[int, set[int]]:
