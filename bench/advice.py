@@ -23,7 +23,7 @@ from bench.results import PROCESSES, ROOT, say
 from headway.base.numbers import percentile
 from headway.base.values import MINUTE_S, Limit, LimitKind
 from headway.engine.state import Rules
-from headway.engine.strategy import AllAtOnce, Strategy, Waves
+from headway.engine.strategy import ALL_AT_ONCE, Strategy
 from headway.report.advise import advise, widths_up_to
 from headway.report.options import (
     ONE,
@@ -200,7 +200,7 @@ def judge(case: Case, has_hindsight: bool = True) -> Judged:
             if way not in every:
                 every[way] = _value(case, way)
     least = min(every.values())
-    thumbs = (_unpaced(case, AllAtOnce()), _unpaced(case, Waves(4)), values[ONE])
+    thumbs = (_unpaced(case, ALL_AT_ONCE), _unpaced(case, Strategy("waves", 4)), values[ONE])
     return Judged(
         case.number, case.truth.prefer, case.truth.agents, advice.best.way.name, best.name,
         taken / values[best], taken / least, tuple(one / values[best] for one in thumbs),

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from bench.forecast_cases import LATER, LEARNED, OUTPUT_MAX, Case, Item
 from headway.base.values import Amounts, Demand
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive
+from headway.engine.strategy import ADAPTIVE
 from headway.pacing.estimate import Price
 from headway.pacing.headers import DIALECTS
 from headway.pacing.lane import lane_of, new_lane
@@ -62,7 +62,7 @@ def performed(
     lengths, first = OutputLength(), case.items(0, LEARNED)
     door = PacedDoor(lane.quota, lengths)
     learned = Rehearsal(
-        RehearsalSetup(_work(first, case.seed, 0), provider, door, Rules(Adaptive()))
+        RehearsalSetup(_work(first, case.seed, 0), provider, door, Rules(ADAPTIVE))
     ).run()
     memory = lane.memory(learned.makespan_s)
     pause_s = PAUSE_S * uniform(case.seed, 907, 0)
@@ -76,7 +76,7 @@ def performed(
     then = _later(provider, case, learned.makespan_s + pause_s)
     lane = lane_of(memory, AccountTerms(), dialect, -pause_s, 0.0)
     watched = door_of(lane.quota, lengths)
-    setup = RehearsalSetup(_work(later, case.seed, LATER), then, watched, Rules(Adaptive()))
+    setup = RehearsalSetup(_work(later, case.seed, LATER), then, watched, Rules(ADAPTIVE))
     ran = Rehearsal(setup, keep_events=True).run()
     cost = sum(
         PRICE.cost_microusd(Amounts(item.input_tokens, item.output_tokens)) for item in later

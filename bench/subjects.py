@@ -30,7 +30,7 @@ from headway.base.values import (  # fmt: skip
 from headway.engine.engine import begin, step
 from headway.engine.events import Admitted, Began, Finished, Input, StartAttempt
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive
+from headway.engine.strategy import ADAPTIVE
 from headway.pacing.account import QuotaConfig
 from headway.pacing.admission import Book, CallOutcome
 from headway.pacing.headers import DIALECTS, decode
@@ -221,7 +221,7 @@ def engine_steps(tasks: int) -> Engine:
         for i in range(tasks)
     ])  # fmt: skip
     before = thread_time_ns()
-    state = begin(graph, Rules(Adaptive()))
+    state = begin(graph, Rules(ADAPTIVE))
     began = thread_time_ns()
     inputs: deque[Input] = deque([Began()])
     steps = 0

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from headway.base.values import Fault, Limit, Reading
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, AllAtOnce, Strategy, parse
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy, parse
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
@@ -139,7 +139,7 @@ def _paced(trial: Trial) -> Outcome:
     limits: tuple[Limit, ...] = ()
     if trial.way == "profile":
         warm_up = Quota(QuotaConfig(DIALECTS[trial.spec.dialect]), 0.0)
-        _rehearse(trial, PacedDoor(warm_up, lengths), Rules(Adaptive()), trial.seed + WARM_UP)
+        _rehearse(trial, PacedDoor(warm_up, lengths), Rules(ADAPTIVE), trial.seed + WARM_UP)
         profile = warm_up.belief.profile()
     elif trial.way == "known":
         limits = trial.spec.terms.limits + trial.spec.terms.hidden
@@ -148,12 +148,12 @@ def _paced(trial: Trial) -> Outcome:
         pace="smooth" if trial.way == "smooth" else "fast", profile=profile,
     )  # fmt: skip
     door = PacedDoor(Quota(config, 0.0), lengths)
-    return _rehearse(trial, door, Rules(Adaptive()), trial.seed)
+    return _rehearse(trial, door, Rules(ADAPTIVE), trial.seed)
 
 
 def _unpaced(trial: Trial) -> Outcome:
     gate = Aimd() if trial.way == "aimd" else Cubic() if trial.way == "cubic" else None
-    strategy: Strategy = AllAtOnce()
+    strategy: Strategy = ALL_AT_ONCE
     if gate is None and trial.way != "sdk":
         strategy = parse(trial.way)
     is_sdk = trial.way == "sdk"

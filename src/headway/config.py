@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from headway.base.folders import config_folder
 from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.plans.spec import LOOP
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from headway.plans.untrusted import PlanPermissions
     from headway.report.health import Thresholds
 
-CONFIG_HOME: Final = "XDG_CONFIG_HOME"
 SERVER_KEYS: Final = ("command", "url", "environment")
 HEALTH: Final = "health"
 NAMES: Final = {
@@ -85,8 +85,7 @@ class Configured:
 
 def configuration_path(environ: Mapping[str, str]) -> str:
     """Where the file is, or would be."""
-    home = environ.get(CONFIG_HOME) or os.path.expanduser("~/.config")
-    return os.path.join(os.path.abspath(home), "headway", "config.toml")
+    return os.path.join(config_folder(environ)[0], "config.toml")
 
 
 def read_configuration(environ: Mapping[str, str]) -> Configured:

@@ -1,48 +1,8 @@
 """Every error that headway raises on purpose, split by whose fault it is.
 
-HeadwayError
-├── InputError                 the plan's or the user's: change what was asked for
-│   ├── PlanError              the plan is refused before anything is spent (exit 3)
-│   │   ├── CycleError                 HW001  tasks need each other in a circle
-│   │   ├── UnknownNeedError           HW002  a task needs one that is not there
-│   │   ├── DuplicateTaskError         HW003  two tasks have one name
-│   │   ├── QueueOrderError            HW004  a queue's order contradicts a need
-│   │   ├── PlanFileError              HW005  a plan's file is not YAML or JSON, or not usable
-│   │   ├── UnknownKeyError            HW006  a key that the plan's grammar does not have
-│   │   ├── PlanValueError             HW007  a value of the wrong type or out of its range
-│   │   ├── PlanShapeError             HW008  keys that do not go together, or one that is missing
-│   │   ├── TemplateError              HW009  a `{{ }}` that cannot be filled
-│   │   ├── HazardError                HW010  an order that gives a stale or a lost value
-│   │   ├── SourceError                HW011  a file or pattern that a plan names cannot be used
-│   │   ├── PlanTooLargeError          HW012  more tasks or files than a run can hold
-│   │   ├── ContextTooSmallError       HW013  a reduction's text does not fit its context
-│   │   ├── ForeignPlanError           HW014  a plan by somebody else asks for what it may not have
-│   │   └── NoPlanError                HW015  a model was asked for a plan and gave none
-│   ├── UsageError             a command line, preset or workload is wrong (exit 2)
-│   │   │                              HW100  the command line cannot be understood
-│   │   ├── UnknownPresetError         HW101  no preset has this name
-│   │   ├── BadPresetError             HW102  a preset or workload file cannot be used
-│   │   └── BadValueError              HW103  a value is outside what is allowed
-│   ├── DemandTooLargeError            HW201  one call exceeds what a limit ever allows (exit 3)
-│   ├── TasksFailedError               HW203  tasks failed; others' results are kept (exit 1)
-│   ├── QueueDeadlineError             HW204  a call waited for as long as it was allowed to
-│   ├── BudgetReachedError             HW205  the user's budget has no room for a call (exit 4)
-│   ├── GatewayError                   HW210  no gateway, or not a second one (exit 69)
-│   ├── StateError                     HW211  the shared state is used in a way that it cannot be
-│   │   └── UndeclaredError            HW212  a task touched what it does not declare
-│   ├── EffectFailedError              HW213  an effect on the world was not performed (exit 1)
-│   └── StateFileError                 HW208  a file that headway keeps cannot be used
-│       └── JournalError               HW209  a run's journal cannot be read or written
-├── ProviderError              the provider's: it failed and waiting did not help (exit 1)
-│   │                                  HW300  a call failed for good
-│   ├── WireError                      HW301  bytes are not in the format they should be in
-│   └── AccountClosedError             HW206  the provider refuses the account: credit or spend cap
-└── InternalError              ours: a bug in headway or in code that drives it (exit 70)
-    │                                  HW901  something that cannot happen did
-    ├── BrokerUnavailableError         HW207  the broker is gone and does not come back (exit 69)
-    └── UnknownPermitError             HW202  a permit was settled twice or never granted
-
-A class's docstring is its default message. Codes are never reused for another meaning.
+`InputError` is the fault of the plan or the user, `ProviderError` of the provider, `InternalError`
+of headway or of code that drives it. A class's docstring is its default message. Codes are never
+reused for another meaning.
 """
 
 from __future__ import annotations
@@ -52,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 ERRORS_SHOWN_MAX: Final = 20
-"""Errors of one plan that are shown at once: whoever has more starts with these."""
+"""Errors of one plan that are shown at once; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

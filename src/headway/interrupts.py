@@ -45,9 +45,6 @@ class _Listener:
         self.count = 0
         self.is_timed = False
 
-    def __repr__(self) -> str:
-        return f"<_Listener after {self.count} signals>"
-
     def hear(self, number: int, _frame: object) -> None:
         is_now = number != signal.SIGINT or self.count > 0
         self.count += 1

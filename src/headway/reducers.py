@@ -112,7 +112,7 @@ def _merge(
 
 
 def _copied(value: object) -> object:
-    """What is merged into later is nobody else's."""
+    """A copy, because it is merged into later."""
     if isinstance(value, Mapping):
         return {key: _copied(inner) for key, inner in value.items()}
     return [_copied(inner) for inner in value] if isinstance(value, list) else value

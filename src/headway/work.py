@@ -1,4 +1,4 @@
-"""What a run is made of, for whoever drives it: work to perform, attempts, results.
+"""What a run is made of, for its driver: work to perform, attempts, results.
 
 A driver knows nothing of plans, prompts or commands: it asks a `Work` for names, keys and results.
 Each group of the graph has one `Work`; a task is a member of it.
@@ -116,7 +116,7 @@ class Say(Protocol):
 
 
 def _none_missing(_group: str) -> list[str]:
-    """Where no need is lenient, everybody whom a task needs has finished."""
+    """Where no need is lenient, all tasks that a task needs have finished."""
     return []
 
 
@@ -147,9 +147,6 @@ class AttemptClock:
         """When it was last started, by the loop's clock. It starts when it is first used."""
         self._waiting = 0
         self._alarms: list[_Alarm] = []
-
-    def __repr__(self) -> str:
-        return f"<AttemptClock at {self.own_s:.3f} s, {self._waiting} calls wait>"
 
     @property
     def own_s(self) -> float:
@@ -257,7 +254,7 @@ class Attempt:
     is_last: bool = False
     """Whether the task fails with this attempt, if a fault ends it that may pass."""
     clock: AttemptClock = field(default_factory=AttemptClock)
-    """Its own time: whoever lets a call of it wait stops the clock meanwhile."""
+    """Its own time: stopped while a call of the attempt waits."""
 
 
 TELL_WAIT: Final[ContextVar[Callable[[bool, str], None] | None]] = ContextVar(

@@ -64,7 +64,7 @@ def _run(case: Case, order: Sequence[int], is_declared: bool) -> tuple[Outcome, 
     state = {key: _value(data) for key, data, _ in shared.matching("**", EVERYWHERE)}
     failed = sum(one.endswith("failed") for one in observed)
     aborts = over.outcome.finished.failed - failed
-    return Outcome(state, observed, aborts), run.sharing.coherence.statistics().stale
+    return Outcome(state, observed, aborts), run.sharing.coherence.reruns
 
 
 def _value(data: bytes) -> object:

@@ -18,7 +18,7 @@ from headway.engine.events import (
     TaskStale,
 )
 from headway.engine.state import Rules
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.resources import ANYTHING, Channel, Touches, channel_of, prefix_of
 from headway.state.coherence import Coherence
@@ -45,7 +45,7 @@ class Engine:
         self._shared = Shared(channels, initial)
         graph = Graph([_group(task, is_declared) for task in case.tasks])
         self._coherence = self.judging(graph, self._shared)
-        self._run = begin(graph, Rules(strategy=AllAtOnce()), self._coherence)
+        self._run = begin(graph, Rules(strategy=ALL_AT_ONCE), self._coherence)
         self._views: dict[int, _SnapshotView] = {}
         self._own_failures: set[int] = set()
         self._take(step(self._run, Began(), 0.0))

@@ -1,4 +1,4 @@
-"""Twenty plans written by hand, of the kinds that agents are used for; all of them are clean."""
+"""Eight plans written by hand, of the kinds that agents are used for; all of them are clean."""
 
 from __future__ import annotations
 
@@ -50,66 +50,6 @@ HANDS = (
         "  findings: append\n" + MAIL,
     ),
     _hand(
-        "book",
-        """\
-  outline: {python: "@outline", reads: [], writes: state:outline}
-  draft: {each: [intro, body, end], python: "@draft", reads: state:outline,
-          writes: "state:sections/{{ item }}"}
-  edit: {python: "@edit", reads: "state:sections/*", writes: state:book, output: BOOK.md}
-""",
-    ),
-    _hand(
-        "crawl",
-        """\
-  crawl: {each: [x, y, z], python: "@crawl", reads: [],
-          writes: ["state:pages/{{ item }}", state:hosts]}
-  index: {python: "@index", reads: ["state:pages/*", state:hosts], writes: state:index}
-  search: {python: "@search", reads: state:index, writes: []}
-""",
-        "  hosts: set\n",
-    ),
-    _hand(
-        "auction",
-        """\
-  bid: {each: [ann, bob, cyd], python: "@bid", reads: [],
-        writes: ["state:bids/{{ item }}", state:best]}
-  award: {python: "@award", reads: ["state:bids/*", state:best], writes: state:winner}
-  contract: {python: "@contract", reads: state:winner, writes: effect:mail}
-""",
-        "  best: max\n" + MAIL,
-    ),
-    _hand(
-        "bank",
-        """\
-  open: {each: [ann, bob], python: "@open_account", reads: [],
-         writes: "state:accounts/{{ item }}"}
-  transfer: {python: "@transfer", needs: open, reads: [state:accounts/ann, state:accounts/bob],
-             writes: [state:accounts/ann, state:accounts/bob]}
-  audit: {python: "@audit", reads: "state:accounts/*", writes: state:audit}
-""",
-    ),
-    _hand(
-        "trip",
-        """\
-  plan: {python: "@plan_trip", reads: [], writes: state:trip}
-  hotel: {each: [a, b, c], python: "@book_hotel", reads: state:trip,
-          writes: ["state:hotels/{{ item }}", state:cost]}
-  flight: {python: "@book_flight", reads: state:trip, writes: [state:flight, state:cost]}
-  confirm: {python: "@confirm", reads: ["state:hotels/*", state:flight, state:cost],
-            writes: effect:mail}
-""",
-        "  cost: counter\n" + MAIL,
-    ),
-    _hand(
-        "answers",
-        """\
-  ask: {each: [who, what, when], python: "@ask", reads: [], writes: "state:answers/{{ item }}"}
-  check: {each: [who, what, when], python: "@check_answer", reads: "state:answers/{{ item }}",
-          writes: "state:checked/{{ item }}"}
-  publish: {python: "@publish", reads: "state:checked/*", writes: []}
-""",
-    ),
-    _hand(
         "memory",
         """\
   tidy: {python: "@tidy", reads: [], writes: state:scratch}
@@ -121,15 +61,6 @@ HANDS = (
         "  memory: append\n",
     ),
     _hand(
-        "languages",
-        """\
-  source: {python: "@source_text", reads: [], writes: state:source}
-  translate: {each: [de, fr, it], python: "@translate", reads: state:source,
-              writes: "state:texts/{{ item }}"}
-  compare: {python: "@compare", reads: [state:source, "state:texts/*"], writes: []}
-""",
-    ),
-    _hand(
         "app",
         """\
   scaffold: {python: "@scaffold", writes: [app/main.py, app/config.json]}
@@ -137,16 +68,6 @@ HANDS = (
   docs: {python: "@document", reads: app/config.json, writes: docs/config.md}
   release: {python: "@release", reads: [docs/config.md, tests/test_main.py], writes: CHANGES.md}
 """,
-    ),
-    _hand(
-        "tables",
-        """\
-  convert: {each: [a, b, c], python: "@convert", reads: "raw/{{ item }}.csv",
-            writes: "clean/{{ item }}.json"}
-  join: {python: "@join", reads: clean, writes: joined.json}
-  chart: {python: "@chart", reads: joined.json, writes: chart.txt}
-""",
-        files=RAW,
     ),
     _hand(
         "refactor",
@@ -160,14 +81,6 @@ HANDS = (
         files={"style.md": "be brief", "src/api.py": "a = 1\n", "src/cli.py": "b = 1\n"},
     ),
     _hand(
-        "migrate",
-        """\
-  migrate: {each: [users, items], python: "@migrate", queue: schema,
-            writes: ["migrations/{{ item }}.sql", schema.log]}
-  deploy: {python: "@deploy", reads: schema.log, writes: []}
-""",
-    ),
-    _hand(
         "sizes",
         """\
   measure: {each: [a, b, c], python: "@measure", reads: "raw/{{ item }}.csv",
@@ -176,15 +89,6 @@ HANDS = (
   show: {python: "@show", reads: [state:largest, raw], writes: largest.txt}
 """,
         files=RAW,
-    ),
-    _hand(
-        "votes",
-        """\
-  vote: {each: [ann, bob, cyd, dan], python: "@vote", reads: [], writes: state:votes}
-  count: {python: "@count_votes", reads: state:votes, writes: state:result}
-  proclaim: {python: "@proclaim", reads: state:result, writes: []}
-""",
-        "  votes: append\n",
     ),
     _hand(
         "shop",
@@ -203,28 +107,5 @@ HANDS = (
   explain: {python: "@explain", reads: [state:model, state:prediction], writes: []}
 """,
         f"  model: reduce({WORK}:combine)\n",
-    ),
-    _hand(
-        "pipeline",
-        PARSE
-        + """\
-  enrich: {each: [a, b, c], python: "@enrich", needs: parse, reads: "state:records/{{ item }}",
-           writes: "state:enriched/{{ item }}"}
-  validate: {python: "@validate", needs: enrich, reads: ["state:enriched/*", state:parsed],
-             writes: state:verdict}
-  report: {python: "@report", needs: validate, reads: state:verdict, writes: []}
-""",
-        "  parsed: counter\n",
-    ),
-    _hand(
-        "mixed",
-        """\
-  outline: {python: "@outline", reads: [], writes: state:outline}
-  draft: {each: [intro, body, end], python: "@draft", reads: state:outline,
-          writes: "state:sections/{{ item }}"}
-  edit: {python: "@edit", reads: "state:sections/*", writes: state:book}
-  scaffold: {python: "@scaffold", reads: [], writes: [app/main.py, app/config.json]}
-  docs: {python: "@document", reads: app/config.json, writes: docs/config.md}
-""",
     ),
 )

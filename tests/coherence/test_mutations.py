@@ -129,10 +129,6 @@ def test_a_plan_written_by_hand(hand: Hand, tmp_path: Path) -> None:
     assert counts["deleted"] >= 3
 
 
-def test_there_are_twenty_of_them() -> None:
-    assert len({hand.name for hand in HANDS}) == 20
-
-
 def said_of_example(text: str, folder: Path) -> Verdict:
     """What is said of the example whose commands declare files, in a changed copy."""
     shutil.copytree(

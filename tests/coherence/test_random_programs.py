@@ -24,7 +24,7 @@ from headway.engine.events import (
     TaskSkipped,
 )
 from headway.engine.state import Rules, State
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.state.coherence import Coherence
 from headway.state.shared import Shared, Snapshot
 from tests.coherence.programs import CHANNELS, Left, Programs, drawn, serial, state_of, steps
@@ -55,7 +55,7 @@ class Stage:
         """Until nobody moves any more, one step of one attempt after another, in any order."""
         graph = self.programs.graph
         self.coherence = Coherence(graph, self.shared)
-        self.state = begin(graph, Rules(strategy=AllAtOnce()), self.coherence)
+        self.state = begin(graph, Rules(strategy=ALL_AT_ONCE), self.coherence)
         self._take(step(self.state, Began(), 0.0))
         while not self.state.over:
             if self.later:

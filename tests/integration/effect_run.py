@@ -20,7 +20,7 @@ from headway.base.clock import wall_s
 from headway.base.records import digest
 from headway.engine.record import EFFECTS, Header
 from headway.engine.state import Rules
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.journal.journal import Journal
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.resources import Channel, Touches
@@ -89,7 +89,7 @@ def setup(journal: Journal, outbox: Outbox) -> RunSetup:
     rows = {row.key: row for row in journal.rows()}
     saved = Saved(rows, journal.body, True, journal.reader.bodies)
     return RunSetup(
-        graph, (Tasks(),), Rules(AllAtOnce()), journal, wall_s, saved,
+        graph, (Tasks(),), Rules(ALL_AT_ONCE), journal, wall_s, saved,
         coherence=Coherence(graph, Shared()), outbox=outbox,
     )  # fmt: skip
 
@@ -116,14 +116,15 @@ async def run(folder: str) -> int:
     functions = {name: teller(folder, name) for name in CHANNELS}
     outbox = Outbox(RUN, senders(channels, functions, functions.__getitem__), journal, wall_s)
     try:
-        outbox.recall(journal.reader.events(kinds=EFFECTS))
-        for doubt in outbox.known.doubts():
+        for recorded in journal.reader.events(kinds=EFFECTS):
+            outbox.known.apply(recorded.key, recorded.event)
+        for _, doubt in outbox.known.doubts.values():
             print(doubt.channel, doubt.key, flush=True)
         journal.start(asyncio.get_running_loop())
         outcome = await Driver(setup(journal, outbox)).run()
     finally:
         journal.close()
-    is_complete = outcome.finished.finished == TASKS and not outbox.statistics().left
+    is_complete = outcome.finished.finished == TASKS and not await outbox.drained()
     return 0 if is_complete else 1
 
 

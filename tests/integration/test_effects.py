@@ -181,7 +181,7 @@ def test_a_command_is_given_the_payload_and_the_key(tmp_path: Path) -> None:
 def test_a_command_that_does_not_read_its_payload_is_none_the_worse(tmp_path: Path) -> None:
     payload = b'"' + b"x" * 1_000_000 + b'"'
     box = performed(tmp_path, of_commands(tmp_path, mail="true"), (Act("mail", payload),))
-    assert (box.statistics().done, box.failures()) == (1, ())
+    assert (len(box.known.done), box.failures()) == (1, [])
 
 
 def test_a_command_that_fails_stops_its_channel(tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ def test_a_command_that_fails_stops_its_channel(tmp_path: Path) -> None:
     acts = (Act("mail", b'"a"'), Act("mail", b'"b"'), Act("sms", b'"x"'), Act("sms", b'"y"'))
     box = performed(tmp_path, find, acts)
     (failure,) = box.failures()
-    assert (failure.why, failure.left) == ("exit 7: no such host", 2)
+    assert failure.endswith("exit 7: no such host; 1 more wait behind it")
     assert (tmp_path / "sms").read_text() == '"x""y"'
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     find = of_commands(tmp_path, mail="sleep 1000 & echo $! > child; wait")
     box = performed(tmp_path, find, (Act("mail", b"1"),), timeout_s=0.5)
-    assert [one.why for one in box.failures()] == ["it took more than 0.5 s"]
+    assert box.failures()[0].endswith("it took more than 0.5 s")
     child = int((tmp_path / "child").read_text())
     deadline_s = time.monotonic() + SOON_S
     while _is_alive(child):
@@ -241,17 +241,16 @@ def test_a_function_that_raises_or_exits_stops_its_channel(tmp_path: Path) -> No
 
     find = {"a": by_function(exits), "b": by_function(raises)}.get
     box = performed(tmp_path, find, (Act("a", b"1"), Act("b", b"2")))
-    assert {one.channel: one.why for one in box.failures()} == {
-        "a": "RuntimeError: SystemExit(3)",
-        "b": "OSError: no route",
-    }
+    one, other = sorted(box.failures())
+    assert one.endswith("RuntimeError: SystemExit(3)")
+    assert other.endswith("OSError: no route")
 
 
 def test_a_function_that_hangs_is_not_waited_for_at_exit(tmp_path: Path) -> None:
     never = threading.Event()
     find = {"mail": by_function(lambda payload, key: never.wait())}.get
     box = performed(tmp_path, find, (Act("mail", b"1"),), timeout_s=0.2)
-    assert [one.why for one in box.failures()] == ["it took more than 0.2 s"]
+    assert box.failures()[0].endswith("it took more than 0.2 s")
     # Its answer, when nobody waits any more, goes nowhere.
     never.set()
 
@@ -269,7 +268,7 @@ def test_a_function_is_loaded_by_its_name_once(tmp_path: Path) -> None:
     box = performed(tmp_path, find, acts)
     assert loaded == ["pkg.mod:send"]
     assert sorted(receipts(tmp_path), key=str) == [b"1", b"2"]
-    assert [one.channel for one in box.failures()] == ["total"]
+    assert [one.split()[1] for one in box.failures()] == ["total"]
 
 
 def test_a_command_says_why_it_failed_in_a_line() -> None:

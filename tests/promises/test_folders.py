@@ -81,9 +81,17 @@ def test_the_variables_of_the_system_and_of_headway_choose_folders(
     assert "every HOME with the same XDG_RUNTIME_DIR shares this folder" in shared(someone)
     someone.env["HEADWAY_RUNTIME_DIR"] = str(tmp_path / "own")
     someone.env["HEADWAY_STATE_DIR"] = str(tmp_path / "kept")
+    someone.env["HEADWAY_CONFIG_DIR"] = str(tmp_path / "set")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "config.toml").write_text("ask_above_usd = 20")
     found = folders(someone)
     assert found["runtime folder"] == (str(tmp_path / "own"), "HEADWAY_RUNTIME_DIR")
     assert found["state folder"] == (str(tmp_path / "kept"), "HEADWAY_STATE_DIR")
+    assert found["config folder"] == (str(tmp_path / "set"), "HEADWAY_CONFIG_DIR")
+    (path,) = someone.headway("config", "path").stdout.split()
+    assert path == str(tmp_path / "set" / "config.toml")
+    (line, *_) = someone.headway("config").stdout.splitlines()
+    assert line.split()[:2] == ["ask_above_usd", "20.0"]
 
 
 def test_the_variable_of_the_temporary_folder_is_the_one_that_is_set(

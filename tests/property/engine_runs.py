@@ -29,7 +29,7 @@ from headway.engine.events import (
     WakeAt,
 )
 from headway.engine.state import Halt, Rules, State, ripen
-from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.errors import QueueOrderError
 from headway.plans.graph import Graph, Need, TaskGroup
 
@@ -40,10 +40,9 @@ BLOCKS = (1, 2, 3)
 KINDS = ("server", "timeout", "request", "billing", "rate")
 
 STRATEGIES: st.SearchStrategy[Strategy] = st.one_of(
-    st.just(AllAtOnce()),
-    st.builds(Waves, st.integers(1, 5), st.booleans()),
-    st.builds(Fixed, st.integers(1, 5), st.booleans()),
-    st.builds(Adaptive, st.booleans()),
+    st.just(ALL_AT_ONCE),
+    st.builds(Strategy, st.sampled_from(["waves", "fixed"]), st.integers(1, 5)),
+    st.just(ADAPTIVE),
 )
 CEILINGS = st.one_of(st.just(inf), st.integers(1, 5).map(float))
 HALTS = st.one_of(st.none(), st.builds(Halt, st.integers(1, 3), st.booleans()))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headway.base.values import Amounts, Charging, Demand, Limit, LimitKind, Resource
 from headway.engine.state import Rules
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
@@ -115,7 +115,7 @@ def play(case: Case, share: float = 1.0, spec: ProviderSpec | None = None) -> Pl
     provider = Provider(spec, 1)
     provider.shows_progress = True
     door = PacedDoor(quota, KnownLengths())
-    result = Rehearsal(RehearsalSetup(case.workload, provider, door, Rules(AllAtOnce()))).run()
+    result = Rehearsal(RehearsalSetup(case.workload, provider, door, Rules(ALL_AT_ONCE))).run()
     return Played(result, provider, quota)
 
 

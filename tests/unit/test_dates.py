@@ -9,13 +9,12 @@ import pytest
 from headway.base.numbers import date_of, day_of, next_month
 
 
-def test_every_day_of_five_centuries_is_the_calendars() -> None:
+def test_days_of_five_centuries_are_the_calendars() -> None:
     first = date(1799, 12, 1)
-    for number in range(0, 185_000):
+    for number in range(0, 185_000, 13):
         day = first + timedelta(number)
         since = (day - date(1970, 1, 1)).days
-        assert day_of(day.isoformat()) == since
-        assert date_of(since) == day.isoformat()
+        assert (day_of(day.isoformat()), date_of(since)) == (since, day.isoformat())
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_money_is_set_aside_durably_before_it_is_spent_and_comes_back() -> None:
     scene = Scene(graph, (work,), record=SlowRecord(delay_s=0.5), setup={"purse": purse})
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.cause, peak) == (5, "", 2)
-    assert dict(purse.statistics().pots)[RUN].spent.microusd == 500
+    assert purse.pots[RUN].spent.microusd == 500
 
 
 def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
@@ -229,7 +229,7 @@ def test_a_budget_that_is_reached_drains_the_run_and_says_so() -> None:
     scene = Scene(graph, (work,), setup={"purse": purse})
     outcome = scene.run()
     assert (outcome.finished.finished, outcome.finished.left, outcome.cause) == (2, 3, "budget")
-    assert dict(purse.statistics().pots)[RUN].spent.microusd == 800
+    assert purse.pots[RUN].spent.microusd == 800
 
 
 def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> None:
@@ -244,6 +244,6 @@ def test_a_call_that_was_sent_and_timed_out_costs_all_that_was_set_aside() -> No
     purse = RunBudget(PlanBudget(microusd=1000))
     scene = Scene(graph, (work,), setup={"purse": purse})
     scene.run()
-    assert dict(purse.statistics().pots)[RUN].spent.microusd == 400
+    assert purse.pots[RUN].spent.microusd == 400
     spent = {row.name: row.spent_microusd for row in scene.record.rows.values()}
     assert spent == {"one[0]": 0, "one[1]": 400}

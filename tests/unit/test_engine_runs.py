@@ -40,7 +40,7 @@ from headway.engine.events import (
     WaveBegan,
 )
 from headway.engine.state import Halt, Rules, State
-from headway.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Waves
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
 
 SERVER = Fault("server")
@@ -63,7 +63,7 @@ def _finish(state: State, task: int, now: float = 1.0) -> Step:
 
 
 def test_nothing_starts_before_the_run_began() -> None:
-    state = begin(Graph([TaskGroup("a", 3)]), Rules(AllAtOnce()))
+    state = begin(Graph([TaskGroup("a", 3)]), Rules(ALL_AT_ONCE))
     assert step(state, LocalRoom(4.0), 0.0) == Step((), ())
     assert step(state, Ticked(), 0.0) == Step((), ())
     assert step(state, Began(), 1.0).events[0] == RunBegan(1.0, "all-at-once")
@@ -71,7 +71,7 @@ def test_nothing_starts_before_the_run_began() -> None:
 
 
 def test_what_an_attempt_left_behind_goes_with_its_end() -> None:
-    state = _begun([TaskGroup("a", 3)], Rules(AllAtOnce(), retries=1))
+    state = _begun([TaskGroup("a", 3)], Rules(ALL_AT_ONCE, retries=1))
     ending = Ending(b"digest", calls=2)
     assert step(state, Finished(0, 1, ending), 1.0).events == (TaskFinished(0, 1, 1.0, ending),)
     (failed,) = step(state, Failed(1, 1, HOPELESS, ending), 1.0).events
@@ -81,7 +81,7 @@ def test_what_an_attempt_left_behind_goes_with_its_end() -> None:
 
 
 def test_what_is_said_of_an_attempt_that_is_no_longer_current_is_ignored() -> None:
-    state = _begun([TaskGroup("a")], Rules(AllAtOnce()))
+    state = _begun([TaskGroup("a")], Rules(ALL_AT_ONCE))
     step(state, Failed(0, 1, SERVER), 0.0)
     step(state, Ticked(), 1.0)
     for late in (Finished(0, 1), Failed(0, 1, SERVER), Reused(0, 1), Finished(0, 3)):
@@ -90,7 +90,7 @@ def test_what_is_said_of_an_attempt_that_is_no_longer_current_is_ignored() -> No
 
 
 def test_an_earlier_result_is_taken_instead_of_an_attempt() -> None:
-    state = _begun([TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], Rules(AllAtOnce()))
+    state = _begun([TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], Rules(ALL_AT_ONCE))
     taken = step(state, Reused(0, 1), 1.0)
     assert taken.events[0] == TaskReused(0, 1.0)
     assert _started(taken) == [1]
@@ -98,7 +98,9 @@ def test_an_earlier_result_is_taken_instead_of_an_attempt() -> None:
 
 
 def test_a_fan_out_starts_member_by_member_in_order() -> None:
-    state = _begun([TaskGroup("a", 1000), TaskGroup("b", 2, (Need(0),))], Rules(Fixed(2)))
+    state = _begun(
+        [TaskGroup("a", 1000), TaskGroup("b", 2, (Need(0),))], Rules(Strategy("fixed", 2))
+    )
     assert list(state.active) == [0, 1]
     assert [_started(_finish(state, task)) for task in range(998)] == [[n] for n in range(2, 1000)]
     assert _started(_finish(state, 998)) == []
@@ -111,7 +113,7 @@ def test_members_are_pipelined_without_a_barrier() -> None:
         TaskGroup("b", 3, (Need(0, block=1),)),
         TaskGroup("c", 3, (Need(1, block=1),)),
     ]
-    state = _begun(chain, Rules(AllAtOnce()))
+    state = _begun(chain, Rules(ALL_AT_ONCE))
     assert _started(_finish(state, 1)) == [4]
     assert _started(_finish(state, 4)) == [7]
     assert _started(_finish(state, 0)) == [3]
@@ -124,12 +126,12 @@ def test_higher_priority_goes_first_then_the_longer_way_then_declared_order() ->
         TaskGroup("c", 2, priority=1.0),
         TaskGroup("d", 2, weight_s=9.0),
     ]
-    assert list(_begun(groups, Rules(Fixed(8, ranked=True))).active) == [4, 5, 2, 3, 6, 7, 0, 1]
-    assert list(_begun(groups, Rules(Fixed(8))).active) == [4, 5, 0, 1, 2, 3, 6, 7]
+    assert list(_begun(groups, Rules(ADAPTIVE, ceiling=8)).active) == [4, 5, 2, 3, 6, 7, 0, 1]
+    assert list(_begun(groups, Rules(Strategy("fixed", 8))).active) == [4, 5, 0, 1, 2, 3, 6, 7]
 
 
 def test_a_retried_member_goes_before_the_others_of_its_group() -> None:
-    state = _begun([TaskGroup("a", 100)], Rules(Fixed(3)))
+    state = _begun([TaskGroup("a", 100)], Rules(Strategy("fixed", 3)))
     step(state, Failed(1, 1, SERVER), 1.0)
     _finish(state, 0, 1.5)
     assert _started(_finish(state, 2, 2.0)) == [1]
@@ -137,14 +139,14 @@ def test_a_retried_member_goes_before_the_others_of_its_group() -> None:
 
 
 def test_the_ceiling_holds_for_every_strategy() -> None:
-    for strategy in (AllAtOnce(), Waves(9), Fixed(9), Adaptive()):
+    for strategy in (ALL_AT_ONCE, Strategy("waves", 9), Strategy("fixed", 9), ADAPTIVE):
         state = _begun([TaskGroup("a", 20)], Rules(strategy, ceiling=4))
         assert len(state.active) == 4
 
 
 def test_a_group_may_have_its_own_retries() -> None:
     groups = [TaskGroup("a", retries=0), TaskGroup("b", retries=2), TaskGroup("c")]
-    state = _begun(groups, Rules(AllAtOnce(), retries=1))
+    state = _begun(groups, Rules(ALL_AT_ONCE, retries=1))
     kinds = [type(step(state, Failed(task, 1, SERVER), 0.0).events[0]) for task in range(3)]
     assert kinds == [TaskFailed, TaskDelayed, TaskDelayed]
     step(state, Ticked(), 1.0)
@@ -153,7 +155,7 @@ def test_a_group_may_have_its_own_retries() -> None:
 
 
 def test_twenty_two_tasks_in_waves_of_four_are_six_waves() -> None:
-    state = begin(Graph([TaskGroup("a", 22)]), Rules(Waves(4)))
+    state = begin(Graph([TaskGroup("a", 22)]), Rules(Strategy("waves", 4)))
     waves, sizes = [], []
     taken = step(state, Began(), 0.0)
     while not state.over:
@@ -166,14 +168,14 @@ def test_twenty_two_tasks_in_waves_of_four_are_six_waves() -> None:
 
 
 def test_a_wave_is_told_before_its_tasks_and_a_ceiling_makes_it_smaller() -> None:
-    state = begin(Graph([TaskGroup("a", 5)]), Rules(Waves(4), ceiling=2))
+    state = begin(Graph([TaskGroup("a", 5)]), Rules(Strategy("waves", 4), ceiling=2))
     events = step(state, Began(), 0.0).events
     assert events[1] == WaveBegan(1, 3, 0.0)
     assert [type(event) for event in events[2:]] == [TaskStarted, TaskStarted]
 
 
 def test_nothing_starts_while_the_run_is_held() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     taken = step(state, Held(100.0, "usage window"), 1.0)
     assert taken == Step((RunHeld(1.0, 100.0, "usage window"),), (WakeAt(100.0),))
     assert _started(_finish(state, 0, 50.0)) == []
@@ -184,13 +186,13 @@ def test_nothing_starts_while_the_run_is_held() -> None:
 
 
 def test_any_input_after_the_time_ends_the_hold() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     step(state, Held(5.0, "usage window"), 1.0)
     assert _started(_finish(state, 0, 6.0)) == [2]
 
 
 def test_a_hold_may_be_moved_and_lifted() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     step(state, Held(5.0, "usage window"), 1.0)
     step(state, Held(9.0, "usage window"), 2.0)
     assert _started(_finish(state, 0, 6.0)) == []
@@ -199,7 +201,7 @@ def test_a_hold_may_be_moved_and_lifted() -> None:
 
 
 def test_a_pause_lasts_until_somebody_lets_the_run_go_on() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     taken = step(state, Held(inf, "paused"), 1.0)
     assert taken == Step((RunHeld(1.0, inf, "paused"),), ())
     assert _started(_finish(state, 0, 1e9)) == []
@@ -210,7 +212,7 @@ def test_a_pause_lasts_until_somebody_lets_the_run_go_on() -> None:
 
 
 def test_a_window_that_is_empty_outlasts_a_pause() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     _finish(state, 0)
     step(state, Held(10.0, "usage window"), 1.0)
     step(state, Held(inf, "paused"), 2.0)
@@ -221,7 +223,7 @@ def test_a_window_that_is_empty_outlasts_a_pause() -> None:
 
 
 def test_a_pause_outlasts_a_window_that_was_empty() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     step(state, Held(10.0, "usage window"), 1.0)
     step(state, Held(inf, "paused"), 2.0)
     _finish(state, 0, 3.0)
@@ -233,14 +235,14 @@ def test_a_pause_outlasts_a_window_that_was_empty() -> None:
 
 
 def test_a_user_may_go_on_before_the_window_resets() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(2)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 2)))
     step(state, Held(10.0, "usage window"), 1.0)
     _finish(state, 0, 2.0)
     assert _started(step(state, Continued(), 3.0)) == [2]
 
 
 def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:
-    state = _begun([TaskGroup("a")], Rules(AllAtOnce(), retries=0))
+    state = _begun([TaskGroup("a")], Rules(ALL_AT_ONCE, retries=0))
     step(state, Held(10.0, "usage window"), 1.0)
     assert isinstance(step(state, Failed(0, 1, REFUSED), 1.0).events[0], TaskDelayed)
     assert step(state, Ticked(), 10.0).effects == (StartAttempt(0, 2),)
@@ -248,7 +250,7 @@ def test_an_attempt_that_a_hold_refused_waits_and_is_not_counted() -> None:
 
 
 def test_a_run_that_stops_lets_what_is_started_end() -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(3)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 3)))
     step(state, Failed(0, 1, SERVER), 1.0)
     taken = step(state, Stopping("interrupted"), 2.0)
     assert taken == Step((RunStopping(2.0, "interrupted"),), ())
@@ -261,7 +263,9 @@ def test_a_run_that_stops_lets_what_is_started_end() -> None:
 
 
 def test_a_run_that_stops_now_takes_back_what_is_started() -> None:
-    state = _begun([TaskGroup("a", 9), TaskGroup("b", 2, is_local=True)], Rules(Fixed(11)))
+    state = _begun(
+        [TaskGroup("a", 9), TaskGroup("b", 2, is_local=True)], Rules(Strategy("fixed", 11))
+    )
     _finish(state, 0)
     step(state, Stopping("interrupted"), 1.0)
     taken = step(state, Stopping("interrupted twice", is_now=True), 2.0)
@@ -276,7 +280,7 @@ def test_a_run_that_stops_now_takes_back_what_is_started() -> None:
 
 
 def test_what_was_refused_by_a_stop_is_left_and_not_failed() -> None:
-    state = _begun([TaskGroup("a")], Rules(AllAtOnce(), retries=0))
+    state = _begun([TaskGroup("a")], Rules(ALL_AT_ONCE, retries=0))
     step(state, Stopping("budget"), 1.0)
     events = step(state, Failed(0, 1, REFUSED), 1.0).events
     assert events[-1] == RunFinished(1.0, 0, 0, 0, left=1)
@@ -290,7 +294,7 @@ def test_a_run_that_is_stopped_before_it_began_ends_when_it_begins() -> None:
 
 @pytest.mark.parametrize("is_now", [False, True])
 def test_a_run_halts_after_so_many_failures(is_now: bool) -> None:
-    state = _begun([TaskGroup("a", 9)], Rules(Fixed(3), halt=Halt(2, is_now)))
+    state = _begun([TaskGroup("a", 9)], Rules(Strategy("fixed", 3), halt=Halt(2, is_now)))
     assert _started(step(state, Failed(0, 1, HOPELESS), 1.0)) == [3]
     taken = step(state, Failed(1, 1, HOPELESS), 2.0)
     assert taken.events[1] == RunStopping(2.0, "2 failed", is_now)
@@ -300,7 +304,7 @@ def test_a_run_halts_after_so_many_failures(is_now: bool) -> None:
 
 def test_a_skipped_task_is_no_further_failure() -> None:
     groups = [TaskGroup("a"), TaskGroup("b", 5, (Need(0),)), TaskGroup("c", 5)]
-    state = _begun(groups, Rules(Fixed(1), halt=Halt(2)))
+    state = _begun(groups, Rules(Strategy("fixed", 1), halt=Halt(2)))
     taken = step(state, Failed(0, 1, HOPELESS), 1.0)
     assert [type(event) for event in taken.events[1:6]] == [TaskSkipped] * 5
     assert _started(taken) == [6]
@@ -312,7 +316,7 @@ def test_a_queue_runs_one_at_a_time_in_declared_order() -> None:
         TaskGroup("b", 2),
         TaskGroup("c", 2, queue="q", priority=9.0),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     assert sorted(state.active) == [0, 2, 3]
     assert _started(_finish(state, 0)) == [1]
     assert _started(_finish(state, 2)) == []
@@ -322,7 +326,7 @@ def test_a_queue_runs_one_at_a_time_in_declared_order() -> None:
 
 def test_the_first_of_a_queue_keeps_its_turn_while_it_is_not_ready() -> None:
     groups = [TaskGroup("x"), TaskGroup("a", 1, (Need(0),), queue="q"), TaskGroup("b", queue="q")]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     assert sorted(state.active) == [0]
     assert _started(_finish(state, 0)) == [1]
     assert _started(step(state, Failed(1, 1, SERVER), 1.0)) == [], "it is tried again first"
@@ -332,7 +336,7 @@ def test_the_first_of_a_queue_keeps_its_turn_while_it_is_not_ready() -> None:
 
 def test_a_skipped_task_gives_its_turn_away() -> None:
     groups = [TaskGroup("x"), TaskGroup("a", 3, (Need(0),), queue="q"), TaskGroup("b", queue="q")]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     taken = step(state, Failed(0, 1, HOPELESS), 1.0)
     assert _started(taken) == [4]
     assert _finish(state, 4).events[-1] == RunFinished(1.0, 1, 1, 3)
@@ -344,14 +348,12 @@ def test_a_queue_waits_for_members_that_are_not_known_yet() -> None:
         TaskGroup("b", queue="q"),
         TaskGroup("none", 0, queue="q"),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     assert not state.active
     assert state.sequencer.turn("q") == (0, 0)
     assert _started(step(state, Expanded(0, 0), 1.0)) == [0], "there are none"
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 1, 0)
     assert state.sequencer.turn("q") is None
-    assert state.sequencer.statistics().ended == 1
-    assert repr(state.sequencer) == "<Sequencer of 1 queues>"
 
 
 def test_a_queue_goes_on_when_a_group_will_never_be_known() -> None:
@@ -360,7 +362,7 @@ def test_a_queue_goes_on_when_a_group_will_never_be_known() -> None:
         TaskGroup("a", None, (Need(0),), queue="q"),
         TaskGroup("b", queue="q"),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     assert list(state.active) == [0]
     step(state, Failed(0, 1, HOPELESS), 1.0)
     assert list(state.active) == [1]
@@ -372,7 +374,7 @@ def test_a_group_is_found_at_run_time() -> None:
         TaskGroup("each", None, (Need(0),)),
         TaskGroup("merge", 1, (Need(1),)),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     assert _finish(state, 0).events == (TaskFinished(0, 1, 1.0),), "the run is not over"
     taken = step(state, Expanded(1, 2), 2.0)
     assert taken.events[0] == GroupExpanded(1, 2, 2.0)
@@ -386,7 +388,7 @@ def test_a_group_is_found_at_run_time() -> None:
 def test_groups_that_follow_member_by_member_are_found_together() -> None:
     groups = [TaskGroup("a", None), TaskGroup("b", None, (Need(0, block=1),)),
               TaskGroup("c", None, (Need(0, block=1), Need(1, block=1)))]  # fmt: skip
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     taken = step(state, Expanded(0, 2), 1.0)
     assert taken.events[:3] == tuple(GroupExpanded(group, 2, 1.0) for group in range(3))
     assert _started(taken) == [0, 1]
@@ -400,7 +402,7 @@ def test_a_follower_that_was_lost_before_its_group_was_found_stays_lost() -> Non
         TaskGroup("a", None),
         TaskGroup("b", None, (Need(0), Need(1, block=1))),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     step(state, Failed(0, 1, HOPELESS), 1.0)
     taken = step(state, Expanded(1, 2), 1.0)
     assert taken.events[0] == GroupExpanded(1, 2, 1.0)
@@ -416,21 +418,21 @@ def test_a_group_whose_source_failed_is_never_found_and_not_waited_for() -> None
         TaskGroup("merge", 1, (Need(1),)),
         TaskGroup("other"),
     ]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     step(state, Failed(0, 1, HOPELESS), 1.0)
     assert step(state, Expanded(1, 3), 1.0) == Step((), ())
     assert _finish(state, 2).events[-1] == RunFinished(1.0, 1, 1, 1)
 
 
 def test_a_run_that_is_stopped_counts_a_group_that_it_did_not_find() -> None:
-    state = _begun([TaskGroup("a"), TaskGroup("b", None, (Need(0),))], Rules(AllAtOnce()))
+    state = _begun([TaskGroup("a"), TaskGroup("b", None, (Need(0),))], Rules(ALL_AT_ONCE))
     step(state, Stopping("interrupted"), 1.0)
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 1, 0, 0, left=1)
 
 
 def test_only_as_many_use_this_machine_as_it_has_places() -> None:
     groups = [TaskGroup("local", 9, is_local=True), TaskGroup("remote", 9)]
-    state = begin(Graph(groups), Rules(Fixed(6)))
+    state = begin(Graph(groups), Rules(Strategy("fixed", 6)))
     step(state, LocalRoom(2.9), 0.0)
     assert _started(step(state, Began(), 0.0)) == [0, 1, 9, 10, 11, 12]
     assert _started(_finish(state, 0)) == [2]
@@ -439,7 +441,7 @@ def test_only_as_many_use_this_machine_as_it_has_places() -> None:
 
 
 def test_one_local_task_may_always_run() -> None:
-    state = begin(Graph([TaskGroup("local", 3, is_local=True)]), Rules(Fixed(6)))
+    state = begin(Graph([TaskGroup("local", 3, is_local=True)]), Rules(Strategy("fixed", 6)))
     step(state, LocalRoom(0.0), 0.0)
     assert _started(step(state, Began(), 0.0)) == [0]
     assert _started(step(state, Ticked(), 0.0)) == []
@@ -452,14 +454,14 @@ def test_one_local_task_may_always_run() -> None:
 def test_local_tasks_go_before_others_where_they_are_declared_before() -> None:
     groups = [TaskGroup("a"), TaskGroup("local", 2, is_local=True), TaskGroup("b"),
               TaskGroup("here", 2, is_local=True, priority=1.0)]  # fmt: skip
-    state = begin(Graph(groups), Rules(AllAtOnce()))
+    state = begin(Graph(groups), Rules(ALL_AT_ONCE))
     step(state, LocalRoom(3.0), 0.0)
     assert _started(step(state, Began(), 0.0)) == [4, 5, 0, 1, 3]
 
 
 def test_local_tasks_wait_for_no_permit_unless_they_say_so() -> None:
     count = LOOKAHEAD + 8
-    state = _begun([TaskGroup("a", count, is_local=True)], Rules(Adaptive()))
+    state = _begun([TaskGroup("a", count, is_local=True)], Rules(ADAPTIVE))
     assert len(state.active) == count
     assert not state.waiting
     assert step(state, Waiting(3), 1.0).events == (CallWaited(3, 1.0),)
@@ -468,7 +470,7 @@ def test_local_tasks_wait_for_no_permit_unless_they_say_so() -> None:
 
 def test_two_ends_may_be_decided_before_either_is_made_part_of_the_state() -> None:
     groups = [TaskGroup("a", 2), TaskGroup("b", 2, (Need(0),)), TaskGroup("c")]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     first = decide(state, Failed(0, 1, HOPELESS), 1.0)
     second = decide(state, Failed(1, 1, HOPELESS), 1.0)
     assert (first, second) == (
@@ -483,7 +485,7 @@ def test_two_ends_may_be_decided_before_either_is_made_part_of_the_state() -> No
 
 def test_what_was_decided_before_the_run_was_stopped_still_counts() -> None:
     groups = [TaskGroup("a", 3), TaskGroup("q", 2, queue="q")]
-    state = _begun(groups, Rules(AllAtOnce()))
+    state = _begun(groups, Rules(ALL_AT_ONCE))
     finished = decide(state, Finished(0, 1), 1.0)
     delayed = decide(state, Failed(1, 1, SERVER), 1.0)
     of_queue = decide(state, Finished(3, 1), 1.0)
@@ -499,7 +501,9 @@ def test_what_was_decided_before_the_run_was_stopped_still_counts() -> None:
 
 
 def test_a_start_that_other_rules_made_can_be_replayed() -> None:
-    state = _begun([TaskGroup("a", 3, queue="q"), TaskGroup("b", 1, (Need(0),))], Rules(Fixed(1)))
+    state = _begun(
+        [TaskGroup("a", 3, queue="q"), TaskGroup("b", 1, (Need(0),))], Rules(Strategy("fixed", 1))
+    )
     apply(state, TaskStarted(2, 1, 1.0, "another plan had no queue"))
     apply(state, TaskStarted(3, 1, 1.0, "nor this need"))
     assert sorted(state.active) == [0, 2, 3]
@@ -507,16 +511,10 @@ def test_a_start_that_other_rules_made_can_be_replayed() -> None:
 
 
 def test_what_was_delayed_may_have_started_or_ended_before_its_time_came() -> None:
-    state = _begun([TaskGroup("a", 2)], Rules(AllAtOnce()))
+    state = _begun([TaskGroup("a", 2)], Rules(ALL_AT_ONCE))
     for task in (0, 1):
         step(state, Failed(task, 1, SERVER), 1.0)
     apply(state, TaskStarted(0, 2, 1.5, "other rules had no delay"))
     apply(state, TaskFinished(1, 2, 1.5))
     assert step(state, Ticked(), 2.0) == Step((), ())
     assert _finish(state, 0).events[-1] == RunFinished(1.0, 2, 0)
-
-
-def test_the_line_tells_who_stands_in_it() -> None:
-    state = _begun([TaskGroup("a", 3), TaskGroup("b", 2, is_local=True)], Rules(Fixed(1)))
-    assert repr(state.line) == "<Line 4 ready, 2 of them local>"
-    assert (state.line.statistics().ready, state.line.statistics().local) == (2, 2)

@@ -21,7 +21,7 @@ from headway.engine.events import (
     TaskStale,
 )
 from headway.engine.state import Rules, State
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Touches
 from headway.state.coherence import Coherence
@@ -32,7 +32,7 @@ class Stage:
     """A run whose every end is told by hand."""
 
     def __init__(self, *groups: TaskGroup, retries: int = 0) -> None:
-        self.state: State = begin(Graph(groups), Rules(strategy=AllAtOnce(), retries=retries))
+        self.state: State = begin(Graph(groups), Rules(strategy=ALL_AT_ONCE, retries=retries))
         assert self.state.coherence is not None
         self.coherence: Coherence = self.state.coherence
         self.snapshots: dict[int, Snapshot] = {}

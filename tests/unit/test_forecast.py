@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from headway.base.values import Limit, LimitReading
-from headway.engine.strategy import Adaptive, Fixed, Waves
+from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.account import Profile
 from headway.pacing.estimate import Price
 from headway.pacing.memory import AccountTerms, LaneMemory
@@ -150,9 +150,9 @@ def test_waves_of_four_are_slower_than_as_many_as_there_is_room_for() -> None:
     knowledge = Knowledge(
         Footing(memory(Limit("requests", 6000.0, source="header"), left=1.0)), seen()
     )
-    waves = foresee(asks(60), knowledge, Waves(4), depth=QUICKLY)
-    adaptive = foresee(asks(60), knowledge, Adaptive(), depth=QUICKLY)
-    alone = foresee(asks(60), knowledge, Fixed(1), depth=QUICKLY)
+    waves = foresee(asks(60), knowledge, Strategy("waves", 4), depth=QUICKLY)
+    adaptive = foresee(asks(60), knowledge, ADAPTIVE, depth=QUICKLY)
+    alone = foresee(asks(60), knowledge, Strategy("fixed", 1), depth=QUICKLY)
     assert waves.time_s.mid > 2.0 * adaptive.time_s.mid
     assert alone.time_s.mid == pytest.approx(60 * 1.5, rel=0.15)
     assert waves.strategy == "waves:4"
@@ -160,9 +160,11 @@ def test_waves_of_four_are_slower_than_as_many_as_there_is_room_for() -> None:
     assert waves.width < 4.0
 
 
-@pytest.mark.parametrize(("strategy", "about_s"), [(Fixed(4), 400 * 1.5 / 4), (Waves(4), 180.0)])
+@pytest.mark.parametrize(
+    ("strategy", "about_s"), [(Strategy("fixed", 4), 400 * 1.5 / 4), (Strategy("waves", 4), 180.0)]
+)
 def test_a_large_plan_takes_as_long_as_its_strategy_lets_it(
-    strategy: Fixed | Waves, about_s: float
+    strategy: Strategy, about_s: float
 ) -> None:
     """A cropped plan shows what a wave loses, and not how many there are."""
     wide = Footing(memory(Limit("requests", 60_000.0, source="header"), left=1.0))
@@ -290,14 +292,16 @@ def test_where_no_rehearsal_comes_to_an_end_the_fluid_is_told(counted: type[_Cou
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
     blank = Footing(LaneMemory("", "", "plain", Profile()))
-    found = foresee(Outline((part,)), Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
+    found = foresee(
+        Outline((part,)), Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY
+    )
     assert found.time_s.mid == pytest.approx(10.0, rel=0.1)
     assert found.binding == "this machine"
     assert found.bound_s == pytest.approx(10.0, rel=0.1)
     assert found.calls.mid == 0.0
     assert found.width == 0.0
     many = Outline((replace(part, count=20_000),))
-    found = foresee(many, Knowledge(blank, places=2.0), Fixed(2), depth=QUICKLY)
+    found = foresee(many, Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(20_000.0, rel=0.1)
     none = foresee(Outline((OutlinePart("nothing", 0),)), Knowledge(blank), depth=QUICKLY)
     assert none.time_s == SpreadNumber(0.0, 0.0, 0.0)

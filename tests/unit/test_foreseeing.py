@@ -10,7 +10,7 @@ import pytest
 from headway.base.folders import folders
 from headway.base.values import Limit
 from headway.broker.store import Store, StoredMemory
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.journal.folder import list_runs
 from headway.pacing import memory as quota
 from headway.pacing.account import Profile
@@ -67,7 +67,7 @@ def test_a_plan_that_nobody_ran_is_foreseen_from_what_is_usual(
     assert found.knowledge.seen == {}
     assert found.knowledge.learned_from == ""
     assert found.assumed == ()
-    foreseen = found.foresee(Fixed(2), QUICKLY)
+    foreseen = found.foresee(Strategy("fixed", 2), QUICKLY)
     assert (foreseen.tasks, foreseen.strategy, foreseen.portions) == (6, "fixed:2", ())
     assert foreseen.microusd is not None
     assert foreseen.budget_width is None
@@ -86,7 +86,7 @@ def test_of_several_models_the_one_with_most_calls_is_the_account(
     more = TASKS + "  sum:\n    reduce: ask\n    model: nobody/sells-this\n    prompt: Sum up.\n"
     found = prospect(home, tmp_path, more)
     assert found.assumed == (f"all calls are taken to draw on the account of {MODEL}",)
-    foreseen = found.foresee(Fixed(2), QUICKLY)
+    foreseen = found.foresee(Strategy("fixed", 2), QUICKLY)
     assert foreseen.microusd is None
     assert foreseen.unpriced == ("nobody/sells-this",)
     assert foreseen.assumed[0] == found.assumed[0]
@@ -103,7 +103,7 @@ def test_budgets_are_those_of_the_month_the_account_and_the_run(
         month="2026-11", terms=(("", terms), (found.account, tight), ("somebody else", tight)),
         spent=(("", Spend(4e5, 500_000)),),
     )  # fmt: skip
-    portions = replace(found, memory=memory).foresee(Fixed(2), QUICKLY).portions
+    portions = replace(found, memory=memory).foresee(Strategy("fixed", 2), QUICKLY).portions
     assert [(one.name, one.of, one.used) for one in portions] == [
         ("tokens of all accounts in 2026-11", 1e6, 4e5),
         (f"{MONEY} of all accounts in 2026-11", 2_000_000, 500_000),
@@ -125,7 +125,7 @@ def test_usage_windows_are_foreseen_by_what_was_used_of_them(
     footing = found.knowledge.footing
     footing = replace(footing, memory=replace(footing.memory, windows=windows), age_s=600.0)
     known = replace(found, knowledge=replace(found.knowledge, footing=footing))
-    foreseen = known.foresee(Fixed(6), QUICKLY)
+    foreseen = known.foresee(Strategy("fixed", 6), QUICKLY)
     assert foreseen.budget_width is None
     tokens, window = foreseen.portions
     assert window.name == f"5h window of {found.account}"
@@ -142,15 +142,21 @@ def test_a_budget_may_let_only_a_few_calls_be_in_flight(
     home: dict[str, str], tmp_path: Path
 ) -> None:
     """Six calls of 100 tokens at most: a budget of 250 tokens holds two of them at once."""
-    narrow = prospect(home, tmp_path, budget=PlanBudget(tokens=250)).foresee(Fixed(6), QUICKLY)
+    narrow = prospect(home, tmp_path, budget=PlanBudget(tokens=250)).foresee(
+        Strategy("fixed", 6), QUICKLY
+    )
     assert narrow.budget_width == 2
-    wide = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000)).foresee(Fixed(6), QUICKLY)
+    wide = prospect(home, tmp_path, budget=PlanBudget(tokens=100_000)).foresee(
+        Strategy("fixed", 6), QUICKLY
+    )
     assert wide.budget_width is None
     # A call costs at most 100 x 5 and a little micro-dollars.
-    money = prospect(home, tmp_path, budget=PlanBudget(microusd=1_200)).foresee(Fixed(6), QUICKLY)
+    money = prospect(home, tmp_path, budget=PlanBudget(microusd=1_200)).foresee(
+        Strategy("fixed", 6), QUICKLY
+    )
     assert money.budget_width == 2
     none = prospect(home, tmp_path, "  build:\n    run: make\n", PlanBudget(tokens=5))
-    assert none.foresee(Fixed(6), QUICKLY).budget_width is None
+    assert none.foresee(Strategy("fixed", 6), QUICKLY).budget_width is None
 
 
 def test_the_plans_own_budget_counts_where_no_other_is_given(
@@ -190,7 +196,7 @@ def test_an_address_that_is_none_is_no_account_and_no_reason_to_fail(
     home["ANTHROPIC_BASE_URL"] = url
     found = prospect(home, tmp_path)
     assert found.account == ""
-    assert found.foresee(Fixed(2), QUICKLY).tasks == 6
+    assert found.foresee(Strategy("fixed", 2), QUICKLY).tasks == 6
 
 
 def test_what_the_broker_wrote_is_read_and_nothing_if_it_is_spoilt(home: dict[str, str]) -> None:

@@ -27,7 +27,7 @@ from headway.engine.reduction import (
     split,
 )
 from headway.errors import ContextTooSmallError, JournalError
-from headway.plans.expand import ExpandedPlan, found, graph_of
+from headway.plans.expand import ExpandedPlan, graph_of
 from headway.plans.fan_in import (
     PART_TOKENS,
     CallOverhead,
@@ -115,18 +115,6 @@ def test_without_a_need_for_levels_the_graph_is_the_declared_one(tmp_path: Path)
     assert with_levels(graph, plan, shapes_of(plan)) is graph
 
 
-def test_levels_for_results_that_are_found_at_run_time(tmp_path: Path) -> None:
-    plan = expanded_of(
-        "  list: {run: ls}\n  probe: {each: list, prompt: x}\n"
-        "  verdict: {reduce: probe, context: 100k, prompt: merge}\n",
-        tmp_path,
-    )
-    shapes = shapes_of(plan)
-    graph = with_levels(graph_of(plan), plan, shapes)
-    assert [group.count for group in graph.groups[3:]] == [None] * 3
-    assert shapes[0].sizes(found(plan, 1, ("a",) * 20).groups[1].known.count) == (3, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("task", "is_one"),
     [
@@ -148,16 +136,6 @@ def test_what_can_be_a_tree(task: str, is_one: bool, tmp_path: Path) -> None:
     )
     assert is_tree(plan, plan.groups[2]) is is_one
     assert bool(shapes_of(plan)) is is_one
-
-
-def test_a_prompt_that_reads_the_state_is_one_task(tmp_path: Path) -> None:
-    plan = expanded_of(
-        "  probe: {each: [a, b, c, d, e], prompt: x}\n"
-        "  v: {reduce: probe, context: 8k, reads: 'state:k', prompt: 'merge {{ state.k }}'}\n",
-        tmp_path,
-    )
-    assert is_tree(plan, plan.groups[1])
-    assert not shapes_of(plan)
 
 
 def test_a_context_that_is_too_small_is_refused_where_it_stands(tmp_path: Path) -> None:
@@ -192,7 +170,7 @@ def test_items_come_together_in_aligned_halves() -> None:
     def shape(*words: int) -> list[tuple[list[int], bool]]:
         told = batches(items_of(*words), FIT, FIT.room)
         assert told is not None
-        return [([item.cover.first for item in one.items], one.is_called) for one in told]
+        return [([item.cover.first for item in batch], is_called) for batch, is_called in told]
 
     assert batches(items_of(100, 100, 100), FIT, FIT.room) is None
     assert shape(90, 90, 90, 90, 90) == [([0, 1, 2, 3], True), ([4], False)]
@@ -331,25 +309,6 @@ def large(count: int) -> list[str]:
     return [" ".join(f"w{n}-{k}" for k in range(150)) for n in range(count)]
 
 
-def test_a_task_that_was_cut_off_pays_for_nothing_twice(tmp_path: Path) -> None:
-    """All within the last task: four results that do not fit into one call."""
-    texts = large(4)
-    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(texts)]
-    whole = Model()
-    _, works, _ = works_of(tmp_path, whole, 4, MORE)
-    kept = Kept()
-    done = asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=kept)))
-    assert len(kept.replies) == len(whole.asked) - 1 >= 2
-    assert (done.calls, done.spend_microusd) == (len(whole.asked), 5 * len(whole.asked))
-    for cut in range(len(kept.replies) + 1):
-        model = Model()
-        _, works, _ = works_of(tmp_path, model, 4, MORE)
-        left = Kept(kept.replies[:cut])
-        again = asyncio.run(works[1].perform(attempt_of(lambda _: needed, kept=left)))
-        assert again.body == done.body
-        assert len(model.asked) == again.calls == len(whole.asked) - cut
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -423,26 +382,9 @@ def test_a_blank_answer_of_an_inner_call_is_never_used(tmp_path: Path, count: in
         play(tmp_path, large(count), "    context: 2000\n    max_tokens: 200", model=Blank())
 
 
-def test_missing_results_are_stated_in_prompt_output_and_notes(tmp_path: Path) -> None:
-    played = play(tmp_path, ["a", None, "c", "d", None, "f"], QUORUM)
-    (asked,) = played.texts
-    assert "Missing: probe[i1], probe[i4]. 2 of 6 results are not there" in asked
-    assert played.result.body.decode().endswith(
-        "\n\nMissing (2 of 6 results): probe[i1], probe[i4]"
-    )
-    assert played.notes == ["verdict: Missing (2 of 6 results): probe[i1], probe[i4]"]
-
-
 def test_a_block_of_which_nothing_is_left_is_no_call(tmp_path: Path) -> None:
     played = play(tmp_path, [None, None, None, None, "e", "f", "g"], QUORUM)
     assert len(played.asked) == 1
-
-
-def test_fewer_than_the_quorum_fail_before_the_last_call_is_paid(tmp_path: Path) -> None:
-    model = Model()
-    with pytest.raises(AttemptError, match="2 of 5 results are there, and its quorum is 3"):
-        play(tmp_path, ["a", None, None, None, "b"], QUORUM, model)
-    assert not model.asked
 
 
 def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> None:

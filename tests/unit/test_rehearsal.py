@@ -16,7 +16,7 @@ from headway.engine.events import (
     TaskSkipped,
 )
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
@@ -51,7 +51,7 @@ def _paced(spec: ProviderSpec) -> PacedDoor:
 
 def _setup(
     spec: ProviderSpec = PROVIDER,
-    strategy: Strategy = AllAtOnce(),
+    strategy: Strategy = ALL_AT_ONCE,
     workload: WorkloadSpec = PLAIN,
     door: ClientPort | None = None,
 ) -> RehearsalSetup:
@@ -71,7 +71,13 @@ def _ended_once(setup: RehearsalSetup, result: Rehearsed) -> bool:
 
 @pytest.mark.parametrize(
     ("strategy", "rounds"),
-    [(AllAtOnce(), 1), (Waves(2), 3), (Fixed(3), 2), (Fixed(1), 6), (Adaptive(), 1)],
+    [
+        (ALL_AT_ONCE, 1),
+        (Strategy("waves", 2), 3),
+        (Strategy("fixed", 3), 2),
+        (Strategy("fixed", 1), 6),
+        (ADAPTIVE, 1),
+    ],
 )
 def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
     strategy: Strategy, rounds: int
@@ -84,7 +90,7 @@ def test_equal_tasks_take_as_many_rounds_as_the_strategy_has(
 
 
 def test_a_paced_run_against_an_idle_provider_is_not_slower_than_its_width() -> None:
-    result = _run(_setup(strategy=Adaptive(), door=_paced(PROVIDER)))
+    result = _run(_setup(strategy=ADAPTIVE, door=_paced(PROVIDER)))
     assert result.failed == result.refused == 0
     assert result.makespan_s <= 2 * CALL_S + 1e-6
 
@@ -116,7 +122,7 @@ def test_a_refused_call_is_sent_again_until_it_is_served() -> None:
 def test_what_is_said_in_any_dialect_is_understood(dialect: str) -> None:
     limits = (Limit("requests", 30.0, burst=2.0), Limit("tokens", 60_000.0))
     spec = ProviderSpec("spoken", Terms(limits), dialect=dialect)
-    setup = _setup(spec, Adaptive(), door=_paced(spec))
+    setup = _setup(spec, ADAPTIVE, door=_paced(spec))
     result = _run(setup)
     assert result.failed == 0
     assert _ended_once(setup, result)
@@ -172,7 +178,7 @@ def test_a_timer_does_not_touch_what_was_sent_again_or_waits_to_be() -> None:
     # comes while the call is at the door, or while a later send is in flight.
     spec = ProviderSpec("breaking", faults=FaultModel(share=1.0, kinds=("broken",)))
     setup = _setup(spec, workload=replace(PLAIN, tasks=40), door=UnpacedDoor(SDK, 1))
-    result = _run(replace(setup, rules=Rules(AllAtOnce(), 0), timeout_s=8.2))
+    result = _run(replace(setup, rules=Rules(ALL_AT_ONCE, 0), timeout_s=8.2))
     assert result.failed == 40
     assert all(to_s - from_s <= 8.2 + 1e-9 for from_s, to_s in result.calls)
     assert result.timeouts < len(result.calls) == 120
@@ -238,13 +244,13 @@ def test_the_same_setup_gives_the_same_rehearsal_to_the_bit() -> None:
     )
     work = WorkloadSpec("mixed", 30, input_spread=0.5, output_spread=0.5, shape="layers")
     first, second = (
-        _run(replace(_setup(spec, Adaptive(), work, _paced(spec)), stall_s=10.0)) for _ in "ab"
+        _run(replace(_setup(spec, ADAPTIVE, work, _paced(spec)), stall_s=10.0)) for _ in "ab"
     )
     assert first == second
     assert first.failed == 0
 
 
-def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = AllAtOnce()) -> Rehearsed:
+def _here(seconds: tuple[float, ...], calls: int, strategy: Strategy = ALL_AT_ONCE) -> Rehearsed:
     """Tasks that take these seconds on this machine before they make so many calls."""
     drawn = draw_workload(WorkloadSpec("here", len(seconds), max(1, calls)), 1)
     work = replace(drawn, seconds=seconds)
@@ -265,6 +271,6 @@ def test_a_task_is_busy_here_before_its_first_call() -> None:
 
 def test_a_task_without_calls_takes_what_it_takes_here() -> None:
     assert _here((2.0, 3.0), 0).makespan_s == 3.0
-    assert _here((2.0, 3.0, 0.0), 0, Fixed(1)).makespan_s == 5.0
-    assert _here((2.0, 3.0, 4.0), 0, Fixed(2)).makespan_s == 6.0
+    assert _here((2.0, 3.0, 0.0), 0, Strategy("fixed", 1)).makespan_s == 5.0
+    assert _here((2.0, 3.0, 4.0), 0, Strategy("fixed", 2)).makespan_s == 6.0
     assert not _here((2.0, 3.0), 0).calls

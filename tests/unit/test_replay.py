@@ -14,13 +14,13 @@ from headway.engine.events import (
     TaskReused,
     TaskStarted,
 )
-from headway.engine.explain import Blocked, why
+from headway.engine.explain import why
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.engine.state import Rules
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
 
-RULES = Rules(Fixed(2))
+RULES = Rules(Strategy("fixed", 2))
 
 
 def graph() -> Graph:
@@ -54,7 +54,7 @@ def test_what_an_earlier_process_finished_is_finished() -> None:
     assert state.active == {1: 2}
     assert state.finished == 2
     answer = why(state, 3, 9.0)
-    assert isinstance(answer, Blocked)
+    assert answer.status == "blocked"
     assert answer.words == "needs probe[1], which is started"
 
 

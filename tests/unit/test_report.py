@@ -9,7 +9,7 @@ import pytest
 
 from headway.base.numbers import median, percentile
 from headway.engine.state import Rules
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.report.tables import (  # fmt: skip
     Cell,
     Ran,
@@ -191,7 +191,7 @@ def test_what_lies_beyond_the_last_column_is_cut_off() -> None:
 def test_a_rehearsal_can_be_folded(columns: int) -> None:
     workload = draw_workload(WorkloadSpec("w", 5, output_spread=0.5), 1)
     provider = Provider(ProviderSpec("p", latency=Latency(1.0, 0.02)), 1)
-    setup = RehearsalSetup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Fixed(2)))
+    setup = RehearsalSetup(workload, provider, UnpacedDoor(PATIENT, 1), Rules(Strategy("fixed", 2)))
     ran = Rehearsal(setup).run()
     outcome = outcome_of(ran, 1.0)
     assert outcome.in_flight_most == 2

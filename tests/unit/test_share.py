@@ -68,13 +68,14 @@ def test_a_folder_is_there_while_its_command_runs_and_not_after(tmp_path: Path) 
     snapshot = Snapshot(Shared(CHANNELS, VALUES), 5)
 
     async def perform(fails: bool) -> None:
-        async with share(None, "", snapshot).shown(str(tmp_path), attempt) as view:
-            folder = Path(view.told["HEADWAY_STATE"])
+        mine = share(None, "", snapshot)
+        async with mine.shown(str(tmp_path), attempt) as view:
+            folder = Path(view.environment["HEADWAY_STATE"])
             assert sorted(os.listdir(folder)) == ["data", "name", "r"]
             (folder / "name").write_text("Eve\n")
             if fails:
                 raise AttemptError(Fault("command"))
-            await view.take(Result(b""))
+            await mine.take(view, Result(b""))
 
     with pytest.raises(AttemptError):
         asyncio.run(perform(fails=True))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from headway.base.values import Limit
 from headway.engine.events import Event
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.pacing.account import QuotaConfig
 from headway.pacing.headers import DIALECTS
 from headway.pacing.length import OutputLength
@@ -189,13 +189,15 @@ def places(run: Run) -> dict[bytes, int]:
 @given(graphs(), RULES, TROUBLE)
 def test_the_parts_of_any_run_add_up(graph: Graph, rules: Rules, course: list[Moment]) -> None:
     run = begun(graph, rules, course)
-    is_sized = isinstance(rules.strategy, Waves | Fixed) or rules.ceiling < inf
+    is_sized = rules.strategy.size > 0 or rules.ceiling < inf
     adds_up(graph, run.events, places(run), is_sized)
     again = begun(graph, rules, course[::2])
     adds_up(graph, [*run.events, *again.events], places(run) | places(again), is_sized)
 
 
-@pytest.mark.parametrize("strategy", [AllAtOnce(), Waves(3), Fixed(2), Adaptive()])
+@pytest.mark.parametrize(
+    "strategy", [ALL_AT_ONCE, Strategy("waves", 3), Strategy("fixed", 2), ADAPTIVE]
+)
 @pytest.mark.parametrize("is_paced", [True, False])
 def test_the_parts_of_a_rehearsed_run_add_up(strategy: Strategy, is_paced: bool) -> None:
     terms = Terms((Limit("input", 4000.0, burst=1500.0), Limit("concurrency", 4.0, 0.0, "gauge")))
@@ -206,4 +208,4 @@ def test_the_parts_of_a_rehearsed_run_add_up(strategy: Strategy, is_paced: bool)
     setup = RehearsalSetup(workload, Provider(spec, 1), door, Rules(strategy))
     events = Rehearsal(setup, keep_events=True).run().events
     group_of = {b"%d" % number: number for number in range(len(workload.graph))}
-    adds_up(workload.graph, events, group_of, isinstance(strategy, Waves | Fixed))
+    adds_up(workload.graph, events, group_of, strategy.size > 0)

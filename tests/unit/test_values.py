@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
-import pytest
-
-from headway.base.values import DAY_S, Amounts, Demand, Limit, Permit
+from headway.base.values import DAY_S, Limit
 
 
 def test_a_limit_per_minute_refills_at_a_sixtieth_of_it_per_second() -> None:
@@ -28,13 +24,3 @@ def test_the_name_of_a_limit_says_what_it_counts_and_over_which_period() -> None
     assert Limit("requests", 100.0, DAY_S, "fixed").name == "requests/86400s"
     assert Limit("requests", 10.0, 0.5).name == "requests/0.5s"
     assert Limit("concurrency", 4.0, 0.0, "gauge").name == "concurrency"
-
-
-def test_limits_of_one_resource_over_two_periods_have_two_names() -> None:
-    assert Limit("requests", 1.0, 60.0).name != Limit("requests", 1.0, DAY_S).name
-
-
-def test_records_cannot_be_changed() -> None:
-    permit = Permit(1, "run", Demand(Amounts(), Amounts()), 0.0, "")
-    with pytest.raises(FrozenInstanceError):
-        permit.id = 2  # type: ignore[misc]

@@ -11,7 +11,7 @@ from headway.client.exchange import refusal_words
 from headway.engine.engine import begin, step
 from headway.engine.events import Admitted, Began, CallAdmitted, CallWaited, Waiting
 from headway.engine.state import Rules
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.errors import QueueDeadlineError
 from headway.pacing.admission import FOLLOWS, Book, CallOutcome
 from headway.pacing.lane import Request
@@ -30,7 +30,7 @@ IN_LINE = "waited for input/60s (48 of 100 left; until a call ends; 3 waiting)"
 
 
 def test_the_engine_hands_on_what_a_call_waited_for() -> None:
-    state = begin(Graph((TaskGroup("one"),)), Rules(AllAtOnce()))
+    state = begin(Graph((TaskGroup("one"),)), Rules(ALL_AT_ONCE))
     step(state, Began(), 0.0)
     assert step(state, Waiting(0, "rate: input"), 1.0).events == (
         CallWaited(0, 1.0, "rate: input"),

@@ -19,17 +19,12 @@ from headway.engine.events import (
     Stopping,
 )
 from headway.engine.explain import (
-    Blocked,
-    EndedReason,
-    Free,
-    Proposed,
     ReasonNames,
-    StartedReason,
     must_end,
     why,
 )
 from headway.engine.state import Rules, State
-from headway.engine.strategy import LOOKAHEAD, Adaptive, AllAtOnce, Fixed, Strategy, Waves
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING, Touches
 from headway.state.coherence import Coherence, Hints
@@ -47,36 +42,36 @@ def _state(
 
 def _words(state: State, task: int) -> list[str]:
     answer = why(state, task, 0.0)
-    assert isinstance(answer, Blocked)
+    assert answer.status == "blocked"
     return [blocker.words for blocker in answer.blockers]
 
 
 def test_a_task_that_has_started_says_so() -> None:
-    state = _state([TaskGroup("a", 2), TaskGroup("b", is_local=True)], AllAtOnce())
-    assert why(state, 0, 0.0) == StartedReason(0, 1, is_waiting=True)
+    state = _state([TaskGroup("a", 2), TaskGroup("b", is_local=True)], ALL_AT_ONCE)
+    assert why(state, 0, 0.0).status == "started"
     assert why(state, 0, 0.0).words == "attempt 1 waits for a permit"
     assert why(state, 2, 0.0).words == "attempt 1 is at work"
 
 
 def test_a_task_that_has_ended_says_how() -> None:
     groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(1),))]
-    state = _state(groups, AllAtOnce(), Finished(0, 1), Failed(1, 1, Fault("request")))
-    assert [why(state, task, 0.0) for task in range(3)] == [
-        EndedReason(0, "finished"), EndedReason(1, "failed"), EndedReason(2, "skipped"),
+    state = _state(groups, ALL_AT_ONCE, Finished(0, 1), Failed(1, 1, Fault("request")))
+    assert [why(state, task, 0.0).words for task in range(3)] == [
+        "it is finished", "it is failed", "it is skipped",
     ]  # fmt: skip
-    assert why(state, 2, 0.0).words == "it is skipped"
+    assert why(state, 2, 0.0).status == "ended"
 
 
 def test_a_task_that_nothing_keeps_starts_at_the_next_step() -> None:
-    state = _state([TaskGroup("a", 2)], Fixed(1))
+    state = _state([TaskGroup("a", 2)], Strategy("fixed", 1))
     del state.active[0]
-    assert why(state, 1, 0.0) == Free(1)
+    assert why(state, 1, 0.0).status == "free"
 
 
 def test_a_need_is_named_with_where_it_is() -> None:
     groups = [TaskGroup("fetch"), TaskGroup("load"), TaskGroup("parse", 1, (Need(0), Need(1))),
               TaskGroup("last", 1, (Need(2),))]  # fmt: skip
-    state = _state(groups, Fixed(2), Failed(1, 1, Fault("server")))
+    state = _state(groups, Strategy("fixed", 2), Failed(1, 1, Fault("server")))
     assert _words(state, 2) == ["needs fetch, which is started", "needs load, which is delayed"]
     assert _words(state, 3) == ["needs parse, which is pending"]
     assert why(state, 2, 0.0).words == (
@@ -86,7 +81,7 @@ def test_a_need_is_named_with_where_it_is() -> None:
 
 def test_a_need_that_is_done_is_not_named() -> None:
     groups = [TaskGroup("a"), TaskGroup("b"), TaskGroup("c", 1, (Need(0), Need(1)))]
-    state = _state(groups, AllAtOnce(), Finished(0, 1))
+    state = _state(groups, ALL_AT_ONCE, Finished(0, 1))
     assert _words(state, 2) == ["needs b, which is started"]
 
 
@@ -96,7 +91,7 @@ def test_the_member_that_is_needed_is_named() -> None:
         TaskGroup("enrich", 5, (Need(0, block=1),)),
         TaskGroup("merge", 1, (Need(1),)),
     ]
-    state = _state(groups, Fixed(2), Finished(0, 1))
+    state = _state(groups, Strategy("fixed", 2), Finished(0, 1))
     assert _words(state, 8) == [
         "needs parse[3], which is ready", "all 2 places are taken",
         "2 tasks go first, and there is room for 1",
@@ -111,11 +106,10 @@ def test_the_member_that_is_needed_is_named() -> None:
 
 def test_names_and_times_are_told_as_the_caller_likes() -> None:
     state = _state(
-        [TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], AllAtOnce(), Held(64800.0, "window")
+        [TaskGroup("a"), TaskGroup("b", 1, (Need(0),))], ALL_AT_ONCE, Held(64800.0, "window")
     )
     names = ReasonNames(lambda task: f"number {task}", lambda at_s: f"{at_s / 3600:.0f} o'clock")
     answer = why(state, 1, 0.0, names)
-    assert isinstance(answer, Blocked)
     assert [blocker.words for blocker in answer.blockers] == [
         "the run is held until 18 o'clock: window", "needs number 0, which is started",
     ]  # fmt: skip
@@ -130,7 +124,7 @@ def test_a_group_that_is_not_known_yet_is_named() -> None:
         TaskGroup("none", 0, (Need(0),)),
         TaskGroup("after", 1, (Need(3),)),
     ]
-    state = _state(groups, AllAtOnce())
+    state = _state(groups, ALL_AT_ONCE)
     assert _words(state, 1) == ["needs each, whose tasks are not known yet"]
     assert _words(state, 2) == ["needs none, which is empty but needs others"]
 
@@ -138,7 +132,7 @@ def test_a_group_that_is_not_known_yet_is_named() -> None:
 def test_a_queue_tells_where_it_is() -> None:
     groups = [TaskGroup("build", 2, queue="deploy"), TaskGroup("release", None, queue="deploy"),
               TaskGroup("last", queue="deploy")]  # fmt: skip
-    state = _state(groups, AllAtOnce(), Finished(0, 1))
+    state = _state(groups, ALL_AT_ONCE, Finished(0, 1))
     assert _words(state, 2) == ["queue `deploy` is at build[1]"]
     step(state, Finished(1, 1), 0.0)
     assert _words(state, 2) == ["queue `deploy` is at release, whose tasks are not known yet"]
@@ -147,16 +141,16 @@ def test_a_queue_tells_where_it_is() -> None:
 
 
 def test_a_delayed_task_tells_when_it_is_tried_again() -> None:
-    state = _state([TaskGroup("a")], AllAtOnce(), Failed(0, 1, Fault("server")))
+    state = _state([TaskGroup("a")], ALL_AT_ONCE, Failed(0, 1, Fault("server")))
     assert _words(state, 0) == ["attempt 2 is due at 1 s"]
 
 
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [
-        (Fixed(4), "all 4 places are taken"),
-        (Waves(4), "wave 1 has 4 left"),
-        (Adaptive(), f"{LOOKAHEAD} started tasks wait for a permit"),
+        (Strategy("fixed", 4), "all 4 places are taken"),
+        (Strategy("waves", 4), "wave 1 has 4 left"),
+        (ADAPTIVE, f"{LOOKAHEAD} started tasks wait for a permit"),
     ],
 )
 def test_a_strategy_says_why_it_has_no_room(strategy: Strategy, words: str) -> None:
@@ -166,7 +160,7 @@ def test_a_strategy_says_why_it_has_no_room(strategy: Strategy, words: str) -> N
 
 
 def test_those_that_go_first_are_counted() -> None:
-    state = _state([TaskGroup("a", 9)], Fixed(4))
+    state = _state([TaskGroup("a", 9)], Strategy("fixed", 4))
     assert _words(state, 5) == [
         "all 4 places are taken", "1 task goes first, and there is room for 1",
     ]  # fmt: skip
@@ -174,13 +168,13 @@ def test_those_that_go_first_are_counted() -> None:
 
 
 def test_a_ceiling_is_named() -> None:
-    state = _state([TaskGroup("a", 3)], AllAtOnce(), ceiling=2)
+    state = _state([TaskGroup("a", 3)], ALL_AT_ONCE, ceiling=2)
     assert _words(state, 2) == ["no more than 2 may be active"]
 
 
 def test_a_full_machine_is_named_for_those_that_use_it() -> None:
     groups = [TaskGroup("local", 4, is_local=True), TaskGroup("remote", 1)]
-    state = begin(Graph(groups), Rules(Fixed(3)))
+    state = begin(Graph(groups), Rules(Strategy("fixed", 3)))
     step(state, LocalRoom(2.0), 0.0)
     step(state, Began(), 0.0)
     assert _words(state, 2) == [
@@ -190,21 +184,21 @@ def test_a_full_machine_is_named_for_those_that_use_it() -> None:
 
 
 def test_the_state_of_the_run_is_named() -> None:
-    state = begin(Graph([TaskGroup("a", 2)]), Rules(Fixed(1)))
+    state = begin(Graph([TaskGroup("a", 2)]), Rules(Strategy("fixed", 1)))
     assert _words(state, 0) == ["the run has not begun"]
     step(state, Began(), 0.0)
     step(state, Finished(0, 1), 0.0)
     step(state, Stopping("interrupted", is_now=True), 0.0)
     assert _words(state, 1) == ["the run is over", "the run is stopping"]
     paused = _state(
-        [TaskGroup("a"), TaskGroup("b")], Fixed(1), Held(inf, "by hand"), Finished(0, 1)
+        [TaskGroup("a"), TaskGroup("b")], Strategy("fixed", 1), Held(inf, "by hand"), Finished(0, 1)
     )
     assert _words(paused, 1) == ["the run is held: by hand"]
 
 
 def _shared(groups: list[TaskGroup], hints: Hints | None = None) -> State:
     graph = Graph(groups)
-    state = begin(graph, Rules(AllAtOnce()), Coherence(graph, Shared(), hints))
+    state = begin(graph, Rules(ALL_AT_ONCE), Coherence(graph, Shared(), hints))
     step(state, Began(), 0.0)
     return state
 
@@ -225,8 +219,8 @@ def test_a_result_that_waits_names_whom_and_for_what() -> None:
         "attempt 1 has ended and waits for parse[0], which may still write `records/0`"
     )
     _end(state, 0)
-    assert why(state, 2, 0.0) == Proposed(
-        2, 1, "waits for parse[1], which may still write `records/1`"
+    assert why(state, 2, 0.0).words.endswith(
+        "waits for parse[1], which may still write `records/1`"
     )
 
 
@@ -277,4 +271,4 @@ def test_a_task_that_is_known_to_read_what_another_writes_waits_for_it() -> None
     assert _words(state, 1) == ["waits for parse, which is known to write `total`"]
     assert must_end(state, 1) == {0: {0}}
     _end(state, 0)
-    assert isinstance(why(state, 1, 0.0), StartedReason)
+    assert why(state, 1, 0.0).status == "started"

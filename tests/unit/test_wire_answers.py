@@ -14,7 +14,7 @@ from headway.pacing.headers import ANTHROPIC, OPENAI, PLAIN, Dialect
 from headway.sim.headers import error_body
 from headway.wire import answer as write
 from headway.wire.read import AnswerReader
-from headway.wire.values import WHOLE_BYTES_MAX, Answer, AnswerSoFar, WireName
+from headway.wire.values import WHOLE_BYTES_MAX, Answer, WireName
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "wire"
 EXPECTED = json.loads((DATA / "expected.json").read_text())
@@ -348,13 +348,3 @@ def test_what_is_written_into_the_cache_is_a_part_of_the_input_and_told_apart() 
         "ephemeral_1h_input_tokens": 6,
     }
     assert read("anthropic", json.dumps(usage).encode()).tally == replace(told, long_write_tokens=6)
-
-
-def test_what_was_heard_can_be_shown() -> None:
-    heard = AnswerSoFar()
-    heard.report(1.0, None, 2.0)
-    heard.fail({"error": {"type": "overloaded_error"}})
-    heard.fail(b"something else")
-    assert "over" in repr(heard)
-    assert heard.fault is not None
-    assert heard.fault.kind == "overload"

@@ -21,39 +21,38 @@ def events_of(data: bytes) -> list[Event]:
 
 def test_an_event_that_is_written_reads_back() -> None:
     assert events_of(event(b"one", "named") + event(b"two")) == [
-        Event("named", b"one"),
-        Event("", b"two"),
+        ("named", b"one"),
+        ("", b"two"),
     ]
 
 
 def test_lines_of_data_are_joined_and_one_blank_is_dropped() -> None:
-    assert events_of(b"data:a\ndata: b\ndata:  c\n\n") == [Event("", b"a\nb\n c")]
+    assert events_of(b"data:a\ndata: b\ndata:  c\n\n") == [("", b"a\nb\n c")]
 
 
 def test_comments_and_other_fields_say_nothing() -> None:
     body = b": ping\n\nid: 7\nretry: 10\nfoo: bar\ndata: a\n\n:\n\nevent: lost\n\ndata: b\n\n"
-    assert events_of(body) == [Event("", b"a"), Event("", b"b")]
+    assert events_of(body) == [("", b"a"), ("", b"b")]
 
 
 def test_a_byte_order_mark_is_dropped_at_the_beginning_only() -> None:
-    assert events_of(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == [Event("", b"a")]
+    assert events_of(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == [("", b"a")]
 
 
 def test_an_event_without_its_empty_line_is_given_at_the_end() -> None:
     reader = EventReader()
     assert reader.feed(b"event: x\r\ndata: a") == []
-    assert "7 bytes" in repr(reader)
-    assert reader.end() == [Event("x", b"a")]
+    assert reader.end() == [("x", b"a")]
     assert reader.end() == []
 
 
 def test_an_event_of_any_length_keeps_its_ends() -> None:
     reader = EventReader()
     found = reader.feed(b"data: {" + b"x" * (WHOLE_BYTES_MAX + 5) + b"}\n\ndata: b\n\n")
-    assert found[0].data.startswith(b"{xxx")
-    assert found[0].data.endswith(b"xxx}")
-    assert len(found[0].data) == 2 * END_BYTES + 1
-    assert found[1] == Event("", b"b")
+    assert found[0][1].startswith(b"{xxx")
+    assert found[0][1].endswith(b"xxx}")
+    assert len(found[0][1]) == 2 * END_BYTES + 1
+    assert found[1] == ("", b"b")
 
 
 @pytest.mark.parametrize("step", [1000, 300_000, WHOLE_BYTES_MAX + 50_001])
@@ -63,7 +62,6 @@ def test_an_excerpt_does_not_depend_on_how_its_bytes_came(step: int) -> None:
     for start in range(0, len(data), step):
         excerpt.add(data[start : start + step])
     assert excerpt.is_cut
-    assert "cut" in repr(excerpt)
     assert excerpt.take() == data[:END_BYTES] + b"\n" + data[-END_BYTES:]
     assert (excerpt.take(), excerpt.is_cut) == (b"", False)
 
@@ -87,7 +85,6 @@ def test_compressed_bytes_are_read_in_any_pieces(encoding: str, wbits: int, step
     assert b"".join(pieces) == data
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert inflater.state == "reading"
-    assert "256000 bytes" in repr(inflater)
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", "Identity"])

@@ -385,13 +385,10 @@ def test_tools_that_are_wanted_are_parts_after_the_text(text: str) -> None:
 
 def test_an_array_without_elements_is_one_all_the_same() -> None:
     writer = ElementWriter()
-    assert "beginning" in repr(writer)
     assert writer.write(b"") + writer.end() == b"[]"
     reader = ElementReader()
     assert reader.feed(b'[{"a": "}') == []
-    assert "9 bytes" not in repr(reader)
-    assert "8 bytes" in repr(reader)
-    assert [event.data for event in reader.feed(b'"}]')] == [b'{"a": "}"}']
+    assert [data for _, data in reader.feed(b'"}]')] == [b'{"a": "}"}']
     assert reader.end() == []
 
 

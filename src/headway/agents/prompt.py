@@ -39,7 +39,7 @@ from headway.plans.references import Fitting, Misfit, Schema
 from headway.wire.answer import TextReader
 from headway.wire.prices import price_at
 from headway.wire.read import sketch
-from headway.wire.request import VERSION, ModelQuestion, body_of
+from headway.wire.request import VERSION, body_of
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
 
@@ -345,11 +345,10 @@ class PromptAgent:
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
     ) -> _Reply:
         endpoint = self.endpoint(call.model)
-        question = ModelQuestion(
-            endpoint.model, tuple(turns), call.max_tokens or MAX_TOKENS, call.system,
+        body = body_of(
+            endpoint.wire, endpoint.model, turns, call.max_tokens or MAX_TOKENS, call.system,
             endpoint.says_completion,
         )  # fmt: skip
-        body = body_of(endpoint.wire, question)
         ceiling = await self.ceiling(sketch(Route(endpoint.wire), body), call.model)
         await attempt.reserve(ceiling.microusd, ceil(ceiling.tokens))
         calling = Calling(attempt, (self.settings.run, attempt.name), endpoint.key_variable)

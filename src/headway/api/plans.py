@@ -218,7 +218,7 @@ class Run:
     @property
     def reran(self) -> int:
         """How many attempts were in vain, because what they had read has changed."""
-        return 0 if self._coherence is None else self._coherence.statistics().stale
+        return 0 if self._coherence is None else self._coherence.reruns
 
     @property
     def findings(self) -> tuple[DetectorFinding, ...]:
@@ -294,7 +294,7 @@ class Run:
         with self._news:
             self._coherence = None if sharing is None else sharing.coherence
             if done.outbox is not None:
-                self._unperformed = tuple(one.words for one in done.outbox.failures())
+                self._unperformed = tuple(done.outbox.failures())
             self.outcome = done.outcome
             self._news.notify_all()
 

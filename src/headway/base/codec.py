@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from math import isnan
 from types import NoneType, UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import WireError
 
@@ -66,7 +66,7 @@ def writer(hint: object) -> Write:
     return known
 
 
-def reader(hint: object) -> Read:
+def reader(hint: object) -> Callable[[object], Any]:
     """The function that checks JSON values and turns them into a value of this type."""
     known = _READERS.get(hint)
     if known is None:
@@ -114,6 +114,10 @@ def _one_of(hint: object, inner: tuple[object, ...]) -> object:
 
 def _same(value: object) -> object:
     return value
+
+
+def _write_bytes(value: Any) -> object:
+    return value.hex()
 
 
 def _record_writer(kind: type) -> Write:
@@ -219,6 +223,12 @@ def _read_bool(value: object) -> object:
     return value
 
 
+def _read_bytes(value: object) -> object:
+    if type(value) is not str:
+        raise ValueError("bytes as a string of digits are wanted")
+    return bytes.fromhex(value)
+
+
 def _constant(word: str) -> float:
     number = float(word.replace("Infinity", "inf"))
     if isnan(number):
@@ -230,9 +240,9 @@ def _short(fault: BaseException) -> str:
     return str(fault)[:200]
 
 
-_WRITERS: dict[object, Write] = {}
+_WRITERS: dict[object, Write] = {bytes: _write_bytes}
 _READERS: dict[object, Read] = {
-    str: _read_str, int: _read_int, float: _read_float, bool: _read_bool,
+    str: _read_str, int: _read_int, float: _read_float, bool: _read_bool, bytes: _read_bytes,
 }  # fmt: skip
 _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _loads = json.JSONDecoder(parse_constant=_constant).decode

@@ -1,8 +1,8 @@
-"""Where headway keeps what processes of one user share: a socket, a lock, a log, a memory.
+"""Where headway keeps its files: socket and lock, log and memory, configuration.
 
 Laws:
-- The runtime folder belongs to the user alone (0700): whoever can write there could answer in
-  the broker's name. A folder that does not is refused, never mended.
+- The runtime folder belongs to the user alone (0700): another user who can write there could
+  answer in the broker's name. A folder that does not is refused, never mended.
 - Nothing is written anywhere else.
 """
 
@@ -18,6 +18,7 @@ from headway.errors import StateFileError
 
 RUNTIME_DIR: Final = "HEADWAY_RUNTIME_DIR"
 STATE_DIR: Final = "HEADWAY_STATE_DIR"
+CONFIG_DIR: Final = "HEADWAY_CONFIG_DIR"
 XDG_RUNTIME: Final = "XDG_RUNTIME_DIR"
 TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
 DEFAULT: Final = "the default"
@@ -28,7 +29,7 @@ SOCKET_PATH_BYTES_MAX: Final = 103
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The two folders and the files in them."""
+    """The runtime and the state folder, and the files in them."""
 
     runtime: str
     state: str
@@ -56,8 +57,13 @@ class Folders:
 def folders(environ: Mapping[str, str]) -> Folders:
     """Where they are for this user; nothing is made or looked at yet."""
     runtime, runtime_by = _runtime(environ)
-    state, state_by = _state(environ)
+    state, state_by = _chosen(environ, STATE_DIR, "XDG_STATE_HOME", "~/.local/state")
     return Folders(runtime, state, runtime_by, state_by)
+
+
+def config_folder(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The folder of the configuration, and the variable that it is chosen by."""
+    return _chosen(environ, CONFIG_DIR, "XDG_CONFIG_HOME", "~/.config")
 
 
 def prepare(place: Folders) -> None:
@@ -85,12 +91,8 @@ def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
 
     HOMEs with the same folder share a broker. The last resort is named by the user's id.
     """
-    named = environ.get(RUNTIME_DIR)
-    if named:
-        return os.path.abspath(named), RUNTIME_DIR
-    shared = environ.get(XDG_RUNTIME)
-    if shared:
-        return os.path.join(os.path.abspath(shared), "headway"), XDG_RUNTIME
+    if environ.get(RUNTIME_DIR) or environ.get(XDG_RUNTIME):
+        return _chosen(environ, RUNTIME_DIR, XDG_RUNTIME, "")
     import tempfile  # Slow to import, and rarely needed.
 
     temporary = tempfile.gettempdir()
@@ -99,14 +101,12 @@ def _runtime(environ: Mapping[str, str]) -> tuple[str, str]:
     return os.path.join(temporary, f"headway-{os.getuid()}"), by
 
 
-def _state(environ: Mapping[str, str]) -> tuple[str, str]:
-    named = environ.get(STATE_DIR)
-    if named:
-        return os.path.abspath(named), STATE_DIR
-    shared = environ.get("XDG_STATE_HOME")
-    if shared:
-        return os.path.join(os.path.abspath(shared), "headway"), "XDG_STATE_HOME"
-    return os.path.join(os.path.expanduser("~/.local/state"), "headway"), "HOME"
+def _chosen(environ: Mapping[str, str], own: str, shared: str, usual: str) -> tuple[str, str]:
+    if named := environ.get(own):
+        return os.path.abspath(named), own
+    if named := environ.get(shared):
+        return os.path.join(os.path.abspath(named), "headway"), shared
+    return os.path.join(os.path.expanduser(usual), "headway"), "HOME"
 
 
 def _make(path: str) -> None:

@@ -64,7 +64,7 @@ def drop(handle: int) -> None:
 
 
 def look(folder: str) -> Owner | None:
-    """Who owns the run, or did last; None if nobody ever has."""
+    """Who owns the run, or did last; None if no process ever has."""
     try:
         handle = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

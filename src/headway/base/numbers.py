@@ -73,7 +73,7 @@ def median(values: Sequence[float]) -> float:
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
-# Days of the calendar as numbers and back: the core has no clock, and needs no more than this.
+# Days of the calendar as numbers and back. Pure code may not import `datetime`, which has a clock.
 
 MARCH: Final = 3
 """Years are counted from March here, so that the day of a leap year is a year's last."""

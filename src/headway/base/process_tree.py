@@ -53,12 +53,12 @@ def is_alive(pid: int, began: int) -> bool:
 
 
 def send(root: int, others: dict[int, int], number: int) -> None:
-    """Send to a command's group (0 if its number may be somebody else's by now) and the others."""
+    """Send to a command's group (0 if its number may be reused by now) and the others."""
     try:
         if root:
             os.killpg(root, number)
     except OSError:
-        pass  # Nobody is left in it.
+        pass  # It is empty.
     for pid, began in others.items():
         try:
             if pid != root and is_alive(pid, began):

@@ -80,7 +80,7 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     from headway.agents.shell import ShimClient
     from headway.cli.running import conduct, meter_of
     from headway.engine.state import Rules
-    from headway.engine.strategy import Adaptive
+    from headway.engine.strategy import ADAPTIVE
     from headway.plans.graph import Graph, TaskGroup
     from headway.run.each import EachWork
     from headway.run.launch import Launch
@@ -93,7 +93,7 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     outputs = _outputs(source, plan)
     graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
-    rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
+    rules = Rules(ADAPTIVE, source.retries, halt, ceiling=source.jobs, is_patient=True)
     teller = _Teller(work, outputs)
     run = Launch(graph, (work,), rules, closes=(shim.close,))
     if meter is not None:

@@ -276,8 +276,8 @@ def _say_effects(launched: Launched) -> None:
     if launched.outbox is None:
         return
     for failure in launched.outbox.failures():
-        print(one_line(failure.words, EFFECT_CELLS_MAX), file=sys.stderr)
-    if now := launched.outbox.statistics().now:
+        print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
+    if now := len(launched.outbox.known.now):
         print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
 
 

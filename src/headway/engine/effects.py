@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headway.base.records import digest, quick
 from headway.engine.record import EffectDone, EffectIntended, Fact
@@ -28,7 +27,6 @@ class Asker:
 
     task: int
     key: bytes
-    """Its content key."""
     name: str
 
 
@@ -53,41 +51,11 @@ class Due:
         return EffectDone(self.asker.task, now, self.ordinal, self.key, receipt)
 
 
-@quick
-class Doubt:
-    """An effect of which nobody knows whether it happened."""
-
-    task: bytes
-    """The content key of who asked for it."""
-    channel: str
-    ordinal: int
-    key: str
-    is_now: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KnownStatistics:
-    """Effects that happened, that may have, and those of both that did not wait for a commit."""
-
-    done: int
-    in_doubt: int
-    now: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingStatistics:
-    """Effects that wait and those being performed; channels that a failure has stopped."""
-
-    waiting: int
-    performing: int
-    stopped: int
-
-
 def key_of(run: str, asker: Asker, ordinal: int, act: Act) -> str:
     """The key of an effect.
 
-    What it says is a part of it: a task of an edited plan that now says something else asks for
-    another effect, which whoever has received the first must not take for the same.
+    The payload is a part of it: a task of an edited plan that sends another payload asks for
+    another effect, which the receiver of the first must not take for the same.
     """
     parts = (run.encode(), asker.key, b"%d" % ordinal, act.channel.encode(), digest(act.data))
     return digest(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hex()
@@ -96,36 +64,26 @@ def key_of(run: str, asker: Asker, ordinal: int, act: Act) -> str:
 class KnownEffects:
     """What facts say of effects, those of earlier processes among them."""
 
-    __slots__ = ("_done", "_doubts", "_now")
+    __slots__ = ("done", "doubts", "now")
 
     def __init__(self) -> None:
-        self._done: set[str] = set()
-        self._doubts: dict[str, Doubt] = {}
-        self._now: set[str] = set()
-
-    def __repr__(self) -> str:
-        return f"<Known {self.statistics()}>"
+        self.done: set[str] = set()
+        """Keys of effects that happened."""
+        self.doubts: dict[str, tuple[bytes, EffectIntended]] = {}
+        """Effects that may have happened, in the order in which they were intended, by key; with
+        the content key of the task."""
+        self.now: set[str] = set()
+        """Keys of effects that did not wait for a commit."""
 
     def apply(self, task: bytes, fact: Fact) -> None:
         """One more fact about a task of this content key; other facts say nothing of effects."""
         if isinstance(fact, EffectIntended):
-            key = fact.key
-            self._doubts[key] = Doubt(task, fact.channel, fact.ordinal, key, fact.is_now)
+            self.doubts[fact.key] = task, fact
             if fact.is_now:
-                self._now.add(key)
+                self.now.add(fact.key)
         elif isinstance(fact, EffectDone):
-            self._doubts.pop(fact.key, None)
-            self._done.add(fact.key)
-
-    def is_done(self, key: str) -> bool:
-        return key in self._done
-
-    def doubts(self) -> tuple[Doubt, ...]:
-        """In the order in which they were intended."""
-        return tuple(self._doubts.values())
-
-    def statistics(self) -> KnownStatistics:
-        return KnownStatistics(len(self._done), len(self._doubts), len(self._now))
+            self.doubts.pop(fact.key, None)
+            self.done.add(fact.key)
 
 
 class Outgoing:
@@ -142,21 +100,18 @@ class Outgoing:
         self._waiting: dict[str, deque[Due]] = {}
         self._performing: set[str] = set()
 
-    def __repr__(self) -> str:
-        return f"<Outgoing {self.statistics()}>"
-
     def ask(self, asker: Asker, acts: Sequence[Act]) -> None:
         """A committed task asks for these; what is done, or was done at once, is left out."""
         for ordinal, act in enumerate(acts):
             key = key_of(self._run, asker, ordinal, act)
-            if act.is_now or key in self._asked or self.known.is_done(key):
+            if act.is_now or key in self._asked or key in self.known.done:
                 continue
             self._asked.add(key)
             due = Due(asker, act.channel, ordinal, act.data, key)
             self._waiting.setdefault(act.channel, deque()).append(due)
 
     def at_once(self, asker: Asker, ordinal: int, act: Act) -> Due:
-        """An effect that waits for nobody."""
+        """An effect that is performed at once."""
         return Due(asker, act.channel, ordinal, act.data,
                    key_of(self._run, asker, ordinal, act), is_now=True)  # fmt: skip
 
@@ -176,15 +131,10 @@ class Outgoing:
         self._performing.discard(due.channel)
 
     def failed(self, due: Due, why: str) -> None:
-        """Its channel performs nothing more; whoever resumes the run begins with it."""
+        """Its channel performs nothing more; a resumed run begins with it."""
         self._performing.discard(due.channel)
         self.failures[due.channel] = due, why
 
     def left(self) -> tuple[Due, ...]:
         """What has not been performed, channel by channel."""
         return tuple(due for queue in self._waiting.values() for due in queue)
-
-    def statistics(self) -> OutgoingStatistics:
-        waiting = sum(map(len, self._waiting.values()))
-        performing = len(self._performing)
-        return OutgoingStatistics(waiting - performing, performing, len(self.failures))

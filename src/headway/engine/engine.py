@@ -93,7 +93,6 @@ from headway.engine.state import (
     start,
     take_back,
 )
-from headway.engine.strategy import Waves
 from headway.errors import InternalError
 from headway.plans.graph import Graph, blocks_in
 from headway.plans.ready import DONE, ReadySet
@@ -221,7 +220,9 @@ class Step:
 
 def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> State:
     """The state before the first input."""
-    ranks = graph.upward_rank(graph.weights()) if rules.strategy.ranked else [0.0] * len(graph)
+    # Only `adaptive` starts the critical path first; the others go in declared order.
+    is_ranked = rules.strategy.kind == "adaptive"
+    ranks = graph.upward_rank(graph.weights()) if is_ranked else [0.0] * len(graph)
     ready_set = ReadySet(graph)
     line = ReadyQueue(graph, ready_set, ranks)
     state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))
@@ -290,7 +291,7 @@ def starts(state: State, now: float) -> list[Event]:
     tasks = line.first(count, callers, here)
     tried, reason = state.tried, strategy.reason
     events: list[Event] = [TaskStarted(t, tried.get(t, 0) + 1, now, reason) for t in tasks]
-    if events and isinstance(strategy, Waves):
+    if events and strategy.kind == "waves":
         size = max(1, min(strategy.size, rules.ceiling))
         wave = WaveBegan(state.wave + 1, state.wave + ceil(state.left / size), now)
         events.insert(0, wave)
@@ -368,7 +369,7 @@ def _take(state: State, events: Sequence[Event], now: float) -> tuple[list[Event
 def _commit(
     state: State, coherence: Coherence, now: float, further: list[Event], effects: list[Effect]
 ) -> None:
-    """What may become part of the shared state does, and whoever has read too early runs again."""
+    """Commit proposed results that may be committed; tasks that have read too early run again."""
     while coherence.ripe:
         task = coherence.ripe.pop(0)
         if (held := state.proposed.get(task)) is None:
@@ -376,7 +377,7 @@ def _commit(
         happened = Finished(task, held.attempt, held.ending)
         event = judged(state, happened, held.fault, now)
         if isinstance(event, TaskProposed):
-            continue  # It still waits for somebody else.
+            continue  # It still waits for another task.
         doomed = _skips(state, event) if isinstance(event, TaskFailed) else []
         for one in (event, *doomed):
             further.append(one)
@@ -394,7 +395,7 @@ def _commit(
 
 
 def _by_itself(state: State, now: float) -> list[Event]:
-    """What a run does without being told: it halts after failures, and goes on after a hold."""
+    """Events without an input: the run halts after failures, and goes on after a hold."""
     halt = state.rules.halt
     if halt is not None and state.failed >= halt.failures and not state.is_stopping:
         return [RunStopping(now, f"{state.failed} failed", halt.is_now)]
@@ -441,7 +442,7 @@ def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
     found = [happened.group]
     for group in found:
         for other, block, _ in graph.followers[group]:
-            # Whoever needs blocks of several groups comes after the last of them.
+            # A group that needs blocks of several groups comes after the last of them.
             is_next = all(need.group in counts for need in graph.blocks[other])
             if is_next and other not in counts and not is_lost[other]:
                 counts[other] = blocks_in(counts[group], block)
@@ -450,7 +451,7 @@ def _expansion(state: State, happened: Expanded, now: float) -> list[Event]:
 
 
 def _continuation(state: State, now: float) -> list[Event]:
-    """Whoever paused a run and lets it go on does not know of a window that is still empty."""
+    """The end of a pause; the run stays held while a usage window is still empty."""
     if not state.is_paused:
         return [RunContinued(now)] if now < state.held_until_s else []
     events: list[Event] = [RunContinued(now)]
@@ -488,7 +489,6 @@ def _apply_to_the_run(state: State, event: Event) -> None:
 
 
 def _ask(effects: list[Effect], event: Event) -> None:
-    """What is to be done about an event other than a start."""
     if isinstance(event, TaskDelayed):
         effects.append(WakeAt(event.again_s))
     elif isinstance(event, RunHeld):
@@ -527,7 +527,6 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
 def _take_fact(
     facts: list[Fact], finished: set[int], attempts: dict[int, int], grown: dict[int, GroupExpanded]
 ) -> None:
-    """What a process left behind for the next one."""
     for fact in facts:
         if isinstance(fact, TaskFinished | TaskReused):
             finished.add(fact.task)

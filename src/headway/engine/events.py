@@ -15,7 +15,7 @@ from headway.base.values import Fault
 from headway.state.shared import Act
 
 VERSION: Final = 1
-"""Of the events below; a change of meaning raises it, and older ones are upcast on read."""
+"""Of the events below; a change of meaning raises it."""
 
 
 @quick
@@ -119,7 +119,7 @@ class TaskStale:
     what: str
     """The key or pattern that it had read."""
     because: int = -1
-    """The place of whoever wrote there last; -1 if nobody did."""
+    """The position of the task that wrote there last; -1 if none did."""
     ending: Ending = NOTHING
 
 
@@ -185,7 +185,7 @@ class CallAdmitted:
 
 @quick
 class RunHeld:
-    """No task starts until then (an empty usage window), or until somebody says so (infinity)."""
+    """No task starts until then (an empty usage window), or until it is continued (infinity)."""
 
     at_s: float
     until_s: float

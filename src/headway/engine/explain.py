@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from headway.engine.state import State, ripen
-from headway.engine.strategy import Fixed, Waves
 from headway.plans.graph import Graph, Need
 from headway.plans.ready import DONE, WORDS
 from headway.plans.resources import ANYTHING, Prefixes, covers
@@ -47,100 +46,45 @@ class Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """Each of these keeps the task from starting."""
+class StartReason:
+    """Where a task is, and each thing that keeps it from starting."""
 
     task: int
-    blockers: tuple[Blocker, ...]
-
-    @property
-    def words(self) -> str:
-        return ", and ".join(blocker.words for blocker in self.blockers)
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """The task starts at the next step."""
-
-    task: int
-    words: str = "it starts at the next step"
-
-
-@dataclass(frozen=True, slots=True)
-class StartedReason:
-    """The task has started."""
-
-    task: int
-    attempt: int
-    is_waiting: bool
-
-    @property
-    def words(self) -> str:
-        what = "waits for a permit" if self.is_waiting else "is at work"
-        return f"attempt {self.attempt} {what}"
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """The task has what it was to give, and waits for others."""
-
-    task: int
-    attempt: int
-    whom: str
-    """Whom it waits for, and why."""
-
-    @property
-    def words(self) -> str:
-        return f"attempt {self.attempt} has ended and {self.whom}"
-
-
-@dataclass(frozen=True, slots=True)
-class EndedReason:
-    """The task will not start again."""
-
-    task: int
-    how: str
-
-    @property
-    def words(self) -> str:
-        return f"it is {self.how}"
-
-
-Answer = Blocked | Free | StartedReason | Proposed | EndedReason
+    status: Literal["blocked", "free", "started", "proposed", "ended"]
+    """Free: it starts at the next step. Proposed: it has a result, and waits for others."""
+    words: str
+    blockers: tuple[Blocker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonNames:
-    """How tasks and times are told to people."""
+    """How tasks and times are written for people."""
 
     task: Callable[[int], str]
     time: Callable[[float], str] = "{:g} s".format
 
 
-class FreeRoom(NamedTuple):
-    """For how many there is room: in all, of those that make calls, of those on this machine."""
-
-    places: int
-    callers: float
-    here: float
-
-
-def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> Answer:
+def why(state: State, task: int, now: float, names: ReasonNames | None = None) -> StartReason:
     """What keeps a task from starting, or where it is if nothing does."""
     ripen(state, now)
     names = names or ReasonNames(lambda other: _plain(state, other))
     if task in state.active:
-        return StartedReason(task, state.active[task], task in state.waiting)
+        doing = "waits for a permit" if task in state.waiting else "is at work"
+        return StartReason(task, "started", f"attempt {state.active[task]} {doing}")
     if (here := state.ready_set.states[task]) >= DONE:
-        return EndedReason(task, ENDS[WORDS[here]])
+        return StartReason(task, "ended", f"it is {ENDS[WORDS[here]]}")
     if (held := state.proposed.get(task)) is not None:
         whom = _of_the_state(state, task, names)
-        return Proposed(task, held.attempt, whom[0].words if whom else "is committed next")
+        waits = whom[0].words if whom else "is committed next"
+        return StartReason(task, "proposed", f"attempt {held.attempt} has ended and {waits}")
     blockers = _of_the_run(state, now, names)
     blockers += _of_its_own(state, task, names)
     blockers += _of_the_state(state, task, names)
     blockers += _of_room(state, task)
-    return Blocked(task, tuple(blockers)) if blockers else Free(task)
+    if not blockers:
+        return StartReason(task, "free", "it starts at the next step")
+    words = ", and ".join(blocker.words for blocker in blockers)
+    return StartReason(task, "blocked", words, tuple(blockers))
 
 
 def must_end(state: State, task: int) -> dict[int, set[int]]:
@@ -257,7 +201,6 @@ def _meets(reads: Prefixes, written: str) -> bool:
 
 
 def _of_room(state: State, task: int) -> list[Blocker]:
-    """Who takes the room, and who would be before it if there were some."""
     groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
     before = must_end(state, task)
     active = [other for other in state.active if other not in before.get(group_of(other), ())]
@@ -279,32 +222,36 @@ def _of_room(state: State, task: int) -> list[Blocker]:
         blockers.append(Blocker("machine", words))
     room = int(min(max(1.0, places), max(1.0, below), state.line.ready + 1))
     callers = rules.strategy.callers(waiting)
-    if line := _of_the_line(state, task, before, FreeRoom(room, callers, here)):
+    if line := _of_the_line(state, task, before, room, callers, here):
         blockers.append(line)
     return blockers
 
 
 def _of_the_line(
-    state: State, task: int, before: Mapping[int, set[int]], room: FreeRoom
+    state: State, task: int, before: Mapping[int, set[int]], room: int, callers: float, here: float
 ) -> Blocker | None:
-    """Whether those before it, as far as they can start, leave a place for it."""
+    """Whether those before it, as far as they can start, leave a place for it.
+
+    There is room for so many in all, for `callers` that make calls, for `here` on this machine.
+    """
     group, _ = state.place(task)
     is_local = state.graph.groups[group].is_local
-    elsewhere, here = state.line.ahead(group, task, before)
-    callers = int(min(max(0.0 if is_local else 1.0, room.callers), elsewhere + 1))
-    places = int(min(max(1.0 if is_local else 0.0, room.here), here + 1))
-    own, own_room = (here, places) if is_local else (elsewhere, callers)
-    if own < own_room and min(elsewhere, callers) + min(here, places) < room.places:
+    calling, local = state.line.ahead(group, task, before)
+    callers = int(min(max(0.0 if is_local else 1.0, callers), calling + 1))
+    here = int(min(max(1.0 if is_local else 0.0, here), local + 1))
+    own, own_room = (local, here) if is_local else (calling, callers)
+    if own < own_room and min(calling, callers) + min(local, here) < room:
         return None
-    words = f"{_tasks(elsewhere + here)} first, and there is room for {min(room.places, own_room)}"
-    return Blocker("line", words)
+    count = calling + local
+    first = "1 task goes" if count == 1 else f"{count} tasks go"
+    return Blocker("line", f"{first} first, and there is room for {min(room, own_room):g}")
 
 
 def _no_place(state: State, active: int, waiting: int) -> str:
     strategy = state.rules.strategy
-    if isinstance(strategy, Waves):
+    if strategy.kind == "waves":
         return f"wave {state.wave} has {active} left"
-    if isinstance(strategy, Fixed):
+    if strategy.kind == "fixed":
         return f"all {strategy.size} places are taken"
     return f"{waiting} started tasks wait for a permit"
 
@@ -320,7 +267,6 @@ def _need_of_one(state: State, task: int, names: ReasonNames) -> str:
 
 
 def _need_words(state: State, need: Need, left: list[int], names: ReasonNames) -> str:
-    """What of a group is needed and has not ended."""
     name = state.graph.groups[need.group].name
     if not state.ready_set.numbers.is_known(need.group):
         return f"needs {name}, whose tasks are not known yet"
@@ -339,10 +285,6 @@ def _at(state: State, group: int, member: int, names: ReasonNames) -> str:
     if state.ready_set.numbers.is_known(group):
         return names.task(state.task_of(group, member))
     return f"{state.graph.groups[group].name}, whose tasks are not known yet"
-
-
-def _tasks(count: int) -> str:
-    return "1 task goes" if count == 1 else f"{count} tasks go"
 
 
 def _plain(state: State, task: int) -> str:

@@ -11,16 +11,17 @@ Laws:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from json.encoder import encode_basestring_ascii as _quoted
 from math import isfinite
-from types import NoneType
-from typing import Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Final, Literal, get_args
 
+from headway.base.codec import reader
 from headway.base.records import quick
-from headway.base.values import Fault, FaultKind, Resource
+from headway.base.values import Fault
 from headway.engine.events import (
     NOTHING,
     VERSION,
@@ -28,12 +29,6 @@ from headway.engine.events import (
     CallWaited,
     Ending,
     Event,
-    GroupExpanded,
-    RunBegan,
-    RunContinued,
-    RunFinished,
-    RunHeld,
-    RunStopping,
     TaskDelayed,
     TaskFailed,
     TaskFinished,
@@ -42,7 +37,6 @@ from headway.engine.events import (
     TaskSkipped,
     TaskStale,
     TaskStarted,
-    WaveBegan,
 )
 from headway.errors import JournalError
 
@@ -71,7 +65,6 @@ class ReplyKept:
     attempt: int
     at_s: float
     body: bytes
-    """Its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ class EffectIntended:
     ordinal: int
     """Its number among the effects that the task asked for."""
     key: str
-    """By which whoever receives it twice knows it again."""
+    """By which a receiver recognises an effect that it gets twice."""
     is_now: bool = False
     """Before its task was committed: outside the guarantee."""
 
@@ -98,7 +91,7 @@ class EffectDone:
     ordinal: int
     key: str
     receipt: bytes = b""
-    """The digest of what whoever performed it answered; empty if that was nothing."""
+    """The digest of the receipt; empty if there was none."""
 
 
 Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
@@ -125,7 +118,6 @@ class TaskRow:
     reserved_microusd: int = 0
     """What the attempt in flight may cost at most: the budget has no room for it until it ends."""
     spent_microusd: int = 0
-    """By all attempts."""
     kept: tuple[bytes, ...] = ()
     """Digests of replies, in order, that are not to be paid again by the next attempt."""
     reserved_tokens: int = 0
@@ -274,46 +266,17 @@ def _in_words(fault: Fault) -> str:
     return f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
 
 
-# Events as a journal keeps them: a kind, a time and JSON, in a version that outlives this one.
+# Events as a journal keeps them: a kind, a version, a time and JSON.
 
 Values = dict[str, object]
-Upcast = Callable[[Values], Values]
-Read = Callable[[object], object]
-Shape = tuple[tuple[str, object, Read], ...]
-"""Name, default and reader of each field of a record."""
-T = TypeVar("T")
 
 KINDS: Final[dict[str, type[Fact]]] = {
-    "run_began": RunBegan,
-    "group_expanded": GroupExpanded,
-    "wave_began": WaveBegan,
-    "task_started": TaskStarted,
-    "task_finished": TaskFinished,
-    "task_proposed": TaskProposed,
-    "task_stale": TaskStale,
-    "task_reused": TaskReused,
-    "task_delayed": TaskDelayed,
-    "task_failed": TaskFailed,
-    "task_skipped": TaskSkipped,
-    "call_waited": CallWaited,
-    "call_admitted": CallAdmitted,
-    "run_held": RunHeld,
-    "run_continued": RunContinued,
-    "run_stopping": RunStopping,
-    "run_finished": RunFinished,
-    "money_reserved": MoneyReserved,
-    "reply_kept": ReplyKept,
-    "effect_intended": EffectIntended,
-    "effect_done": EffectDone,
+    re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Fact)
 }
-"""The words are on disk: a class may be renamed, its word may not."""
+"""By the word on disk: `task_started`."""
 
 EFFECTS: Final = ("effect_intended", "effect_done")
 """The kinds that say what was done to the world."""
-
-UPCASTS: Final[dict[tuple[str, int], Upcast]] = {}
-"""By kind and version: what an event of that version says in the next one. Kinds that are not
-here have not changed."""
 
 
 def encode(event: Fact) -> tuple[str, str]:
@@ -342,14 +305,13 @@ def decode(kind: str, version: int, at_s: float, text: str) -> Fact:
         )
     try:
         said = _loads(text)
-        for old in range(version, VERSION):
-            said = UPCASTS.get((kind, old), _unchanged)(said)
         said["at_s"] = at_s
-        return _rebuilt(KINDS[kind], said)
-    except (ValueError, TypeError, KeyError, RecursionError) as fault:
+        event: Fact = reader(KINDS[kind])(said)
+    except (ValueError, TypeError, RecursionError) as fault:
         raise JournalError(
             f"an event `{kind}` cannot be read", detail=f"{type(fault).__name__}: {fault}"[:200]
         ) from None
+    return event
 
 
 def _ending(ending: Ending) -> str:
@@ -381,9 +343,8 @@ def _number(value: float) -> str:
 
 
 def _said(record: object) -> Values:
-    """A record's fields that are not at their default, as JSON values."""
     said: Values = {}
-    for name, default, _ in _shape(type(record)):
+    for name, default in _FIELDS[type(record)]:
         value = getattr(record, name)
         if value == default or name == "at_s":
             continue
@@ -396,76 +357,10 @@ def _said(record: object) -> Values:
     return said
 
 
-def _rebuilt(kind: type[T], said: object) -> T:
-    if not isinstance(said, dict):
-        raise TypeError(f"{kind.__name__} is an object")
-    found: list[object] = []
-    for name, default, read in _SHAPES.get(kind) or _shape(kind):
-        value = said.get(name, MISSING)
-        if value is not MISSING:
-            found.append(read(value))
-        elif default is MISSING:
-            raise KeyError(name)
-        else:
-            found.append(default)
-    return kind(*found)
-
-
-def _shape(kind: type) -> Shape:
-    known = _SHAPES.get(kind)
-    if known is None:
-        hints = get_type_hints(kind)
-        known = _SHAPES[kind] = tuple(
-            (each.name, each.default, _READERS[hints[each.name]]) for each in fields(kind)
-        )
-    return known
-
-
-def _plain(*kinds: type) -> Read:
-    first = kinds[0]
-
-    def read(value: object) -> object:
-        if type(value) is not first and type(value) not in kinds:
-            raise TypeError(f"{value!r:.40} is not of type {kinds[0].__name__}")
-        return value
-
-    return read
-
-
-def _one_of(words: tuple[object, ...]) -> Read:
-    def read(value: object) -> object:
-        if value not in words:
-            raise ValueError(f"{value!r:.40} is not a word that is known here")
-        return value
-
-    return read
-
-
-def _bytes(value: object) -> object:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a string")
-    return bytes.fromhex(value)
-
-
-def _unchanged(said: Values) -> Values:
-    return said
-
-
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}
-_READERS: Final[dict[object, Read]] = {
-    int: _plain(int),
-    float: _plain(float, int),
-    str: _plain(str),
-    bool: _plain(bool),
-    bytes: _bytes,
-    int | None: _plain(int, NoneType),
-    float | None: _plain(float, int, NoneType),
-    FaultKind: _one_of(get_args(FaultKind)),
-    Resource | None: _one_of((None, *get_args(Resource))),
-    Ending: lambda said: _rebuilt(Ending, said),
-    Fault: lambda said: _rebuilt(Fault, said),
-    Fault | None: lambda said: None if said is None else _rebuilt(Fault, said),
+_FIELDS: Final[dict[type, tuple[tuple[str, object], ...]]] = {
+    kind: tuple((each.name, each.default) for each in fields(kind))
+    for kind in (*KINDS.values(), Ending, Fault)
 }
-_SHAPES: Final[dict[type, Shape]] = {}
 _loads: Final = json.JSONDecoder().decode
 _dumps: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

@@ -1,4 +1,4 @@
-"""A reduction: which results come together in which call, what a call is told, what a node gives.
+"""A reduction: which results come together in which call, the prompts, and the bodies of nodes.
 
 Laws:
 - Every result is covered exactly once, in declared order, whatever its size: what is too large for
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from json import JSONDecodeError, loads
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.errors import JournalError
 from headway.plans.fan_in import HEADING_TOKENS, Fit, cut_at_tokens, tokens_at_most
@@ -44,18 +44,15 @@ _ENDS: Final = (
 )
 
 
-class _Part(NamedTuple):
-    """A part of a text. To count is what takes time: a megabyte takes a tenth of a second."""
-
-    text: str
-    tokens: int
+_Part = tuple[str, int]
+"""A part of a text and its tokens: to count a megabyte takes a tenth of a second."""
 
 
 def pieces_of(text: str, most: int) -> tuple[str, ...]:
     """The text in pieces of at most so many tokens."""
     most = max(PIECE_TOKENS_MIN, most)
     parts = _sized([text])
-    if parts[0].tokens <= most:
+    if parts[0][1] <= most:
         return (text,)
     if _is_json(text):
         for _ in range(DEPTH_MAX):
@@ -66,29 +63,28 @@ def pieces_of(text: str, most: int) -> tuple[str, ...]:
 
 
 def _sized(texts: Iterable[str]) -> list[_Part]:
-    return [_Part(text, tokens_at_most(text)) for text in texts]
+    return [(text, tokens_at_most(text)) for text in texts]
 
 
 def _finer(parts: Iterable[_Part], most: int, cut: Callable[[str], list[str]]) -> list[_Part]:
     """Those that are too large, cut; the others as they are."""
     finer: list[_Part] = []
-    for part in parts:
-        texts = cut(part.text) if part.tokens > most else ()
-        finer += _sized(texts) if len(texts) > 1 else [part]
+    for text, tokens in parts:
+        texts = cut(text) if tokens > most else ()
+        finer += _sized(texts) if len(texts) > 1 else [(text, tokens)]
     return finer
 
 
 def _packed(parts: Iterable[_Part], most: int) -> list[str]:
-    """Neighbours together, as long as they fit."""
     packed: list[str] = []
     held: list[str] = []
     size = 0
-    for part in parts:
-        if held and size + part.tokens > most:
+    for text, tokens in parts:
+        if held and size + tokens > most:
             packed.append("".join(held))
             held, size = [], 0
-        held.append(part.text)
-        size += part.tokens
+        held.append(text)
+        size += tokens
     return [*packed, "".join(held)]
 
 
@@ -116,7 +112,6 @@ def _elements(part: str) -> list[str]:
 
 
 def _cut_at(end: re.Pattern[str], part: str) -> list[str]:
-    """Cut behind each place that ends something."""
     return _cut(part, [found.end() for found in end.finditer(part) if found.end() < len(part)])
 
 
@@ -184,16 +179,7 @@ class ReductionNode:
     calls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Items that come together in one call, or are so small that they need not."""
-
-    items: tuple[ReductionText, ...]
-    is_called: bool
-
-
 def heading(item: ReductionText) -> str:
-    """The line before an item."""
     cover = item.cover
     part = f" (part {cover.piece} of {cover.pieces})" if cover.pieces else ""
     return f"{item.label}{part}" if item.label else f"{span(cover)}{part}, reduced"
@@ -216,23 +202,27 @@ def total(items: Iterable[ReductionText]) -> int:
     return sum(item.tokens for item in items)
 
 
-def batches(items: Sequence[ReductionText], fit: Fit, room: int) -> tuple[Batch, ...] | None:
-    """How items come closer to fitting into one call of this room; None if they fit."""
+def batches(
+    items: Sequence[ReductionText], fit: Fit, room: int
+) -> list[tuple[tuple[ReductionText, ...], bool]] | None:
+    """How items come closer to fitting into one call of this room; None if they fit.
+
+    Each batch is with whether a call brings it together; small ones need none.
+    """
     items = split(items, min(fit.room, room))
     if total(items) <= room:
         return None
     sums = [0, *accumulate(item.tokens for item in items)]
-    found: list[Batch] = []
+    found: list[tuple[tuple[ReductionText, ...], bool]] = []
     ahead = [(0, len(items))]
     while ahead:
         start, end = ahead.pop()
         if end - start == 1 or sums[end] - sums[start] <= fit.room:
-            group = tuple(items[start:end])
-            found.append(Batch(group, sums[end] - sums[start] > fit.share))
+            found.append((tuple(items[start:end]), sums[end] - sums[start] > fit.share))
             continue
         middle = start + (1 << (end - start - 1).bit_length() - 1)
         ahead += [(middle, end), (start, middle)]
-    return tuple(found)
+    return found
 
 
 def split(items: Iterable[ReductionText], room: int) -> tuple[ReductionText, ...]:
@@ -294,7 +284,6 @@ def last_text(
 
 
 def sections(text: str, items: Iterable[ReductionText]) -> str:
-    """A prompt, and each item under its heading."""
     return "\n\n".join([text, *(item.section for item in items)])
 
 
@@ -310,7 +299,6 @@ def listed(labels: Sequence[str], most: int) -> str:
 
 
 def encoded(node: ReductionNode) -> bytes:
-    """A node as its task's result."""
     body = {
         "version": VERSION,
         "items": [_written(item) for item in node.items],

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headway.base.values import Fault
 from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStarted
-from headway.engine.strategy import Adaptive, Strategy
+from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, READY, TAKEN, ReadySet
 from headway.plans.ready import copied as copied_ready
@@ -26,14 +26,6 @@ from headway.state.coherence import copied as copied_coherence
 from headway.state.shared import Snapshot
 
 # Whose turn it is in each queue: its tasks start one at a time, in declared order.
-
-
-@dataclass(frozen=True, slots=True)
-class SequencerStatistics:
-    """How many queues there are, and how many of them have come to their end."""
-
-    queues: int
-    ended: int
 
 
 class Sequencer:
@@ -46,9 +38,6 @@ class Sequencer:
         self._ready_set = ready_set
         self._turns = dict.fromkeys(graph.queues, 0)
         self._members = dict.fromkeys(graph.queues, 0)
-
-    def __repr__(self) -> str:
-        return f"<Sequencer of {len(self._queues)} queues>"
 
     def copied(self, ready_set: ReadySet) -> Sequencer:
         """Another one like this, for a copy of its ready set."""
@@ -72,20 +61,8 @@ class Sequencer:
             self._turns[queue], self._members[queue] = place + 1, 0
         return None
 
-    def statistics(self) -> SequencerStatistics:
-        ended = sum(self.turn(queue) is None for queue in self._queues)
-        return SequencerStatistics(len(self._queues), ended)
-
 
 # Which ready task is first: by priority, then by the way that is left behind it, then as declared.
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyQueueStatistics:
-    """How many may start, elsewhere and here."""
-
-    ready: int
-    local: int
 
 
 class ReadyQueue:
@@ -110,15 +87,10 @@ class ReadyQueue:
         self._is_queued = bytearray(len(groups))
         self._cursors = [0] * len(groups)
         self._heaps: tuple[list[int], list[int]] = ([], [])
-        self.sizes = [0] * len(groups)
-        """Of every group, how many of its members stand in the line."""
+        self.sizes = [0] * len(groups)  # of every group, its members in the line
         self.ready = 0
-        """Tasks in the line, whether they use this machine or not."""
+        """Tasks in the line; `local` are those of them that use this machine."""
         self.local = 0
-        """Those of them that do."""
-
-    def __repr__(self) -> str:
-        return f"<Line {self.ready} ready, {self.local} of them local>"
 
     def copied(self, ready_set: ReadySet) -> ReadyQueue:
         """Another one like this, for a copy of its ready set."""
@@ -132,7 +104,7 @@ class ReadyQueue:
         return twin
 
     def clear(self) -> None:
-        """Nobody stands in the line."""
+        """Empty the line."""
         for group in range(len(self.sizes)):
             self.sizes[group] = self._is_queued[group] = 0
         for heap in self._heaps:
@@ -214,11 +186,7 @@ class ReadyQueue:
             counts[self._is_local[group]] += before
         return counts[0], counts[1]
 
-    def statistics(self) -> ReadyQueueStatistics:
-        return ReadyQueueStatistics(self.ready - self.local, self.local)
-
     def _members(self, group: int, count: int) -> list[int]:
-        """The first members of a group that stand in the line."""
         last, found = self._lasts[group], []
         task = self._cursors[group] - 1
         for _ in range(min(count, self.sizes[group])):
@@ -246,7 +214,7 @@ class Halt(NamedTuple):
 class Rules:
     """How a run treats its tasks."""
 
-    strategy: Strategy = Adaptive()
+    strategy: Strategy = ADAPTIVE
     retries: int = 3
     """Attempts after the first, for groups that do not say."""
     halt: Halt | None = None
@@ -335,7 +303,7 @@ def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
 
 
 def is_held(state: State, now: float) -> bool:
-    """Whether somebody paused the run, or a usage window is empty."""
+    """Whether the run is paused, or a usage window is empty."""
     return state.is_paused or now < state.held_until_s
 
 
@@ -360,7 +328,6 @@ def offer(state: State, freed: list[range]) -> None:
 
 
 def _offer_open(state: State, group: int, tasks: range) -> None:
-    """Those that may start stand in the line; the others are parked."""
     assert state.coherence is not None  # Where something touches the state there is one.
     for task in tasks:
         if not state.coherence.is_open(task):
@@ -456,7 +423,7 @@ def pass_over(state: State, task: int) -> None:
 def fail(state: State, task: int) -> None:
     """A task has no result, and neither have those that need one: their queues go on.
 
-    Whoever only waited for its end, or for theirs, may start.
+    Tasks that only waited for its end, or for theirs, may start.
     """
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.failed += 1
@@ -473,7 +440,7 @@ def fail(state: State, task: int) -> None:
 
 
 def _leave(state: State, task: int, group: int) -> None:
-    """A task is no longer active, nor ready if the run took it back before its end was heard of."""
+    """A task is no longer active, nor ready if the run took it back before its end was reported."""
     if state.active.pop(task, None) is None:
         state.proposed.pop(task, None)
         state.tried.pop(task, None)

@@ -1,15 +1,14 @@
 """Which ready task starts next, and how many are active: all at once, waves, fixed, adaptive.
 
-A strategy answers one question: how many more tasks may start now? `adaptive` has no number to
-guess: it starts another task while hardly any started one is waiting for a permit, so that the
-width is whatever the quota can feed. Tasks that use this machine instead are fed by its own law.
+`adaptive` has no number to choose: it starts another task while few started tasks wait for a
+permit, so that the width is what the quota can feed. `LocalLaw` limits tasks that use this machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, log
-from typing import Final, Protocol
+from typing import Final, Literal
 
 from headway.errors import BadValueError, did_you_mean
 
@@ -26,151 +25,96 @@ ROUND: Final = 8
 GROWTH: Final = 1.5
 SHRINK: Final = 0.75
 ELASTIC: Final = 0.2
+"""A greater width pays if the rate grows by at least this share of the growth, in logarithms."""
 REST: Final = 10
 """Rounds until a width that did not pay is tried again."""
 QUEUED: Final = 4
 """Tasks that wait for a permit: enough to take each that becomes free, and processes are dear."""
 PLACES_PER_CORE_MAX: Final = 256
-"""A process is a few megabytes even when it only waits: beyond this nobody can want more."""
+"""A process is a few megabytes even when it only waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """Tasks that use this machine, and are seen to wait for somebody else."""
+    """How many active tasks that use this machine wait for an answer or a permit."""
 
     tasks: int = 0
-    """For a permit or for an answer."""
     queued: int = 0
     """Of these, for a permit."""
 
 
-NOBODY: Final = Resting()
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What there is to see of the machine, and of what our tasks do on it."""
-
-    memory_available: float
-    """Share of all memory, 0 to 1."""
-    active: int
-    """Tasks of ours that use this machine."""
-    ended: int
-    """Tasks of ours that used this machine and have ended, since the run began."""
-    resting: Resting = NOBODY
-    """Of those that are active, who is seen to wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalLawStatistics:
-    """Where the law is."""
-
-    places: float
-    lent: int
-    """Places of tasks that wait, which others have meanwhile."""
-    grown: int
-    shrunk: int
-    returned: int
-    """Widths that were tried and did not pay."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    """What a width gave."""
-
-    places: float
-    per_s: float
-
-
 class LocalLaw:
-    """The places of one machine."""
+    """The number of places for tasks on one machine."""
 
-    __slots__ = (
-        "_cores", "_grown", "_known", "_lent", "_rest", "_returned", "_shrunk", "_since_ended",
-        "_since_s", "places",
-    )  # fmt: skip
+    __slots__ = ("_cores", "_known", "_lent", "_rest", "_since_ended", "_since_s", "places")
 
     def __init__(self, cores: int) -> None:
         self._cores = max(1, cores)
         self.places = float(max(self._cores, FIRST))
-        self._known: _Rate | None = None
+        self._known: tuple[float, float] | None = None
         """The width before this one, and its rate."""
         self._since_s = 0.0
         self._since_ended = -1
         self._rest = 0
         self._lent = 0
-        self._grown = self._shrunk = self._returned = 0
-
-    def __repr__(self) -> str:
-        return f"<LocalLaw {self.places:g} places on {self._cores} cores>"
+        """Places of tasks that wait, which other tasks have meanwhile."""
 
     @property
     def room(self) -> float:
-        """How many tasks may be active: places, and those that are lent."""
+        """How many tasks may be active."""
         return self.places + self._lent
 
-    def observe(self, load: Load, now: float) -> float:
-        """A sample: how many places there are from now on."""
-        self._lend(load)
+    def observe(
+        self, memory: float, active: int, ended: int, now: float, resting: Resting = Resting()
+    ) -> float:
+        """The places from now on.
+
+        `memory` is the share that is available; `active` and `ended` count tasks on this machine.
+        """
+        self._lend(memory, resting)
         if self._since_ended < 0:
-            self._begin(load, now)
+            self._since_s, self._since_ended = now, ended
         if now < self._since_s + SETTLE_S:
             return self.places
-        if load.memory_available < MEMORY_GONE_BELOW and self.places > 1:
-            self._shrunk += 1
+        if memory < MEMORY_GONE_BELOW and self.places > 1:
             self._known = None
-            self._change(min(self.places - 1, self.places * SHRINK), load, now)
-        elif load.ended - self._since_ended >= max(ROUND, self.places):
-            self._round(load, now)
+            self._change(min(self.places - 1, self.places * SHRINK), ended, now)
+        elif ended - self._since_ended >= max(ROUND, self.places):
+            is_full = active - resting.tasks >= self.places - 1
+            self._round(is_full and memory > MEMORY_FREE_ABOVE, ended, now)
         return self.places
 
-    def statistics(self) -> LocalLawStatistics:
-        return LocalLawStatistics(
-            self.places, self._lent, self._grown, self._shrunk, self._returned
-        )
-
-    def _lend(self, load: Load) -> None:
+    def _lend(self, memory: float, resting: Resting) -> None:
         """Lend no more than there is, and more only where it helps."""
-        resting = load.resting
-        if load.memory_available > MEMORY_FREE_ABOVE and resting.queued < QUEUED:
+        if memory > MEMORY_FREE_ABOVE and resting.queued < QUEUED:
             self._lent = resting.tasks
-        elif load.memory_available < MEMORY_GONE_BELOW:
+        elif memory < MEMORY_GONE_BELOW:
             self._lent = 0
         else:
             self._lent = min(self._lent, resting.tasks)
 
-    def _round(self, load: Load, now: float) -> None:
+    def _round(self, may_grow: bool, ended: int, now: float) -> None:
         """Enough have ended to know what this width gives."""
-        per_s = (load.ended - self._since_ended) / (now - self._since_s)
-        before, self._known = self._known, _Rate(self.places, per_s)
-        if before is not None and before.places < self.places and not _pays(before, self._known):
-            self._returned += 1
-            self._rest = REST
-            self._known = None
-            self._change(before.places, load, now)
-            return
-        has_room = load.memory_available > MEMORY_FREE_ABOVE
-        is_full = load.active - load.resting.tasks >= self.places - 1
+        per_s = (ended - self._since_ended) / (now - self._since_s)
+        before, self._known = self._known, (self.places, per_s)
+        if before is not None and before[0] < self.places:
+            gained = log(per_s / before[1])
+            if gained < ELASTIC * log(self.places / before[0]):
+                self._rest = REST
+                self._known = None
+                self._change(before[0], ended, now)
+                return
         most = float(PLACES_PER_CORE_MAX * self._cores)
         if self._rest:
             self._rest -= 1
-        elif has_room and is_full and self.places < most:
-            self._grown += 1
-            self._change(min(most, max(self.places + 1, self.places * GROWTH)), load, now)
+        elif may_grow and self.places < most:
+            self._change(min(most, max(self.places + 1, self.places * GROWTH)), ended, now)
             return
-        self._begin(load, now)
+        self._since_s, self._since_ended = now, ended
 
-    def _change(self, places: float, load: Load, now: float) -> None:
+    def _change(self, places: float, ended: int, now: float) -> None:
         self.places = max(1.0, float(int(places)))
-        self._begin(load, now)
-
-    def _begin(self, load: Load, now: float) -> None:
-        self._since_s, self._since_ended = now, load.ended
-
-
-def _pays(before: _Rate, after: _Rate) -> bool:
-    """Whether enough of a greater width came back as a greater rate."""
-    return log(after.per_s / before.per_s) >= ELASTIC * log(after.places / before.places)
+        self._since_s, self._since_ended = now, ended
 
 
 LOOKAHEAD: Final = 32
@@ -178,106 +122,46 @@ LOOKAHEAD: Final = 32
 the run is in full swing, few enough to keep the choice open."""
 
 
-class Strategy(Protocol):
-    """How many more tasks may start, and the reason that is recorded with each start."""
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How many more tasks may start."""
+
+    kind: Literal["all-at-once", "waves", "fixed", "adaptive"] = "adaptive"
+    size: int = 0
+    """Tasks of a wave: the next one starts when the last of them has ended. Of `fixed`, tasks that
+    are active at any time."""
 
     @property
     def name(self) -> str:
         """As users write it: `waves:4`."""
+        return f"{self.kind}:{self.size}" if self.size else self.kind
 
     @property
     def reason(self) -> str:
-        """Why a task starts when it does."""
-
-    @property
-    def ranked(self) -> bool:
-        """Whether the critical path goes first, rather than declared order."""
+        """Why a task starts when it does; recorded with each start."""
+        if self.kind == "waves":
+            return f"wave of {self.size}"
+        if self.kind == "fixed":
+            return f"one of {self.size} places is free"
+        return (
+            "everything starts at once"
+            if self.kind == "all-at-once"
+            else "there is room for one more"
+        )
 
     def room(self, active: int) -> float:
         """How many more tasks may start beside so many that are active."""
+        if self.kind == "waves":
+            return 0 if active else self.size
+        return self.size - active if self.kind == "fixed" else inf
 
     def callers(self, waiting: int) -> float:
         """How many of them may make calls, while so many wait for a permit already."""
+        return LOOKAHEAD - waiting if self.kind == "adaptive" else inf
 
 
-@dataclass(frozen=True, slots=True)
-class AllAtOnce:
-    """Every ready task starts."""
-
-    name: str = "all-at-once"
-    reason: str = "everything starts at once"
-    ranked: bool = False
-
-    def room(self, active: int) -> float:  # noqa: ARG002 - the strategies' verb
-        return inf
-
-    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the same
-        return inf
-
-
-@dataclass(frozen=True, slots=True)
-class Waves:
-    """`size` tasks start together; the next wave starts when the last of them has ended."""
-
-    size: int
-    ranked: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"waves:{self.size}"
-
-    @property
-    def reason(self) -> str:
-        return f"wave of {self.size}"
-
-    def room(self, active: int) -> float:
-        return self.size if active == 0 else 0
-
-    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the strategies' verb
-        return inf
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """`size` tasks are active at any time."""
-
-    size: int
-    ranked: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"fixed:{self.size}"
-
-    @property
-    def reason(self) -> str:
-        return f"one of {self.size} places is free"
-
-    def room(self, active: int) -> float:
-        return self.size - active
-
-    def callers(self, waiting: int) -> float:  # noqa: ARG002 - the strategies' verb
-        return inf
-
-
-@dataclass(frozen=True, slots=True)
-class Adaptive:
-    """As many as the quota feeds."""
-
-    ranked: bool = True
-
-    @property
-    def name(self) -> str:
-        return "adaptive"
-
-    @property
-    def reason(self) -> str:
-        return "there is room for one more"
-
-    def room(self, active: int) -> float:  # noqa: ARG002 - the strategies' verb
-        return inf
-
-    def callers(self, waiting: int) -> float:
-        return LOOKAHEAD - waiting
+ADAPTIVE: Final = Strategy()
+ALL_AT_ONCE: Final = Strategy("all-at-once")
 
 
 def parse(text: str) -> Strategy:
@@ -289,10 +173,10 @@ def parse(text: str) -> Strategy:
     if text.endswith(")") and ":" not in text:
         word, _, size = text[:-1].partition("(")
     if text == "all-at-once":
-        return AllAtOnce()
+        return ALL_AT_ONCE
     if text == "adaptive":
-        return Adaptive()
+        return ADAPTIVE
     if word in ("waves", "fixed") and size.isascii() and size.isdigit() and int(size) > 0:
-        return Waves(int(size)) if word == "waves" else Fixed(int(size))
+        return Strategy("waves" if word == "waves" else "fixed", int(size))
     hint = did_you_mean(word, ("all-at-once", "waves:4", "fixed:5", "adaptive"))
     raise BadValueError(f"{text!r} is not a strategy", hint=hint)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from headway.base.values import HOUR_S
 from headway.engine.state import Rules
-from headway.engine.strategy import Fixed
+from headway.engine.strategy import Strategy
 from headway.plans.boundary import Boundary
 from headway.plans.check import BYTES_PER_TOKEN, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
@@ -308,7 +308,7 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
         provider = Provider(guess.spec, seed)
         provider.advance(0.0)
         door = UnpacedDoor(PATIENT, seed)
-        rules = Rules(Fixed(width), retries=0)
+        rules = Rules(Strategy("fixed", width), retries=0)
         ran = Rehearsal(RehearsalSetup(work, provider, door, rules, steps_max=STEPS_MAX)).run()
         wasted = guess.priced.input_microusd_per_mtok * ran.wasted_tokens / 1e6
         points.append(WidthPoint(width, inf if ran.failed else ran.makespan_s, wasted, ran.refused))

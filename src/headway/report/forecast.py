@@ -17,7 +17,7 @@ from typing import Final
 from headway.base.numbers import median, percentile
 from headway.base.values import Amounts, Charging, Limit, Resource
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, Strategy, Waves
+from headway.engine.strategy import ADAPTIVE, Strategy
 from headway.pacing.estimate import InputRatio, Price
 from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.lane import Lane, lane_of, new_lane
@@ -459,7 +459,7 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
 def foresee(
     outline: Outline,
     knowledge: Knowledge,
-    strategy: Strategy = Adaptive(),
+    strategy: Strategy = ADAPTIVE,
     seed: int = 1,
     depth: Depth = FULL,
 ) -> Foreseen:
@@ -478,7 +478,7 @@ def foresee(
     offs, ran = _rehearsed(small, stage, strategy, few, chosen)
     middle, flow = draws[order[depth.draws // 2]]
     # Every wave has an end of its own; everything else has one.
-    is_alike = small is outline or (isinstance(strategy, Waves) and flow.binding == WIDTH)
+    is_alike = small is outline or (strategy.kind == "waves" and flow.binding == WIDTH)
     times = _times([flow.time_s for _, flow in draws], offs, is_alike, seed)
     least_s, binding = _bound(middle, flow, ground, depth)
     priced = all(part.price is not None for part in outline.parts if part.asks)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from headway.base.values import HOUR_S, MINUTE_S, Amounts, Demand, Limit
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, Fixed, Strategy, Waves
+from headway.engine.strategy import Strategy
 from headway.pacing.account import Profile, QuotaConfig
 from headway.pacing.admission import LaneView
 from headway.pacing.estimate import Price
@@ -363,8 +363,8 @@ class Way:
     def strategy(self) -> Strategy:
         """As `headway run --strategy` takes it."""
         if self.kind == "adaptive":
-            return Adaptive()
-        return Waves(self.width or 1) if self.kind == "waves" else Fixed(self.width or 1)
+            return Strategy()
+        return Strategy("waves" if self.kind == "waves" else "fixed", self.width or 1)
 
     @property
     def is_several(self) -> bool:

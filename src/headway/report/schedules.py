@@ -361,7 +361,7 @@ def name_of(place: int, places: TaskPositions) -> str:
 
 def _place(text: str, places: TaskPositions, whole: str) -> int:
     found = _PLACE.fullmatch(text)
-    if found is None or int(found[1]) >= places.statistics():
+    if found is None or int(found[1]) >= len(places):
         raise _unreadable(whole)
     return places.task(int(found[1]), int(found[2] or 0))
 

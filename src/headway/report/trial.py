@@ -44,7 +44,7 @@ from headway.engine.events import (
 from headway.engine.record import TaskRow, fold
 from headway.engine.state import Rules
 from headway.engine.state import copied as copied_state
-from headway.engine.strategy import AllAtOnce
+from headway.engine.strategy import ALL_AT_ONCE
 from headway.errors import InternalError
 from headway.plans.graph import Graph
 from headway.plans.resources import prefix_of
@@ -52,7 +52,7 @@ from headway.report.stage import Given, Going, Grown, Stage, TrialAttempt, Trial
 from headway.state.coherence import Breach, Coherence, TaskPositions
 from headway.state.shared import UNTOUCHED, Access, Change, Channels, Shared, Snapshot
 
-RULES: Final = Rules(strategy=AllAtOnce(), retries=0)
+RULES: Final = Rules(strategy=ALL_AT_ONCE, retries=0)
 """Everything that may start does: which of them gets on is the schedule's choice."""
 
 END: Final = 1 << 62

@@ -157,7 +157,7 @@ class Supplies:
         if self._purse is None or active.task not in self._holders:
             return spent
         self._holders.discard(active.task)
-        self._purse.settle(active.task, spent.microusd, spent.tokens, is_in_doubt=is_in_doubt)
+        self._purse.settle(active.task, spent.microusd, spent.tokens)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _fulfil(waiter)

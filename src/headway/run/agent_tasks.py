@@ -134,9 +134,9 @@ async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
         return await perform_program(kind, call, filling.attempt, crew)
     filling.share.prompted(prompt)
     async with filling.share.shown(crew.run_folder, filling.attempt) as view:
-        call = replace(call, environment={**environment, **view.told})
+        call = replace(call, environment={**environment, **view.environment})
         result = await perform_program(kind, call, filling.attempt, crew)
-        await view.take(result)
+        await filling.share.take(view, result)
     return result
 
 

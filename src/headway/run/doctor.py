@@ -19,9 +19,16 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
 from headway.base import locks as owner
-from headway.base.folders import RUNTIME_DIR, XDG_RUNTIME, Folders, folders, prepare
+from headway.base.folders import (
+    RUNTIME_DIR,
+    XDG_RUNTIME,
+    Folders,
+    config_folder,
+    folders,
+    prepare,
+)
 from headway.base.numbers import short
-from headway.config import CONFIG_HOME, configuration_path, read_configuration
+from headway.config import read_configuration
 from headway.errors import HeadwayError
 from headway.journal.folder import list_runs
 from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify, wal_bug
@@ -67,7 +74,8 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
     place = folders(environ)
     looks: tuple[Callable[[], DoctorFinding], ...] = (
         _python, _sqlite, lambda: _configuration(environ), lambda: _writable(place),
-        lambda: _runtime_folder(place), lambda: _config_folder(environ),
+        lambda: _runtime_folder(place),
+        lambda: _folder("config folder", *config_folder(environ)),
         lambda: _folder("state folder", place.state, place.state_by),
         lambda: _disk(place), lambda: _journals(place), _files_open, lambda: _broker(place),
         lambda: _keys(environ), _prices, _mcp, lambda: _clock(place),
@@ -141,11 +149,6 @@ def _runtime_folder(place: Folders) -> DoctorFinding:
         )
     fix = f"to keep them apart, set {RUNTIME_DIR} to a folder of its own for each"
     return _folder("runtime folder", place.runtime, by, more, fix)
-
-
-def _config_folder(environ: Mapping[str, str]) -> DoctorFinding:
-    folder = os.path.dirname(configuration_path(environ))
-    return _folder("config folder", folder, CONFIG_HOME if environ.get(CONFIG_HOME) else "HOME")
 
 
 def _disk(place: Folders) -> DoctorFinding:

@@ -45,7 +45,7 @@ from headway.engine.events import (
 )
 from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
-from headway.engine.strategy import Fixed, Load, LocalLaw, Resting, Waves
+from headway.engine.strategy import LocalLaw, Resting
 from headway.errors import HeadwayError, InternalError, JournalError
 from headway.journal.memory import Record
 from headway.plans.graph import Graph
@@ -336,7 +336,7 @@ class Driver:
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
         # Whoever asks for waves of 4 or a pool of 8 gets them, whatever the machine.
-        is_sized = isinstance(setup.rules.strategy, Waves | Fixed)
+        is_sized = setup.rules.strategy.size > 0
         is_local = not is_sized and any(work.is_local for work in setup.works)
         looker = loop.create_task(_look(self)) if is_local else None
         try:
@@ -559,8 +559,8 @@ async def _look(driver: Driver) -> None:
     law, state = LocalLaw(cores()), driver.state
     while True:
         await asyncio.sleep(LOOK_S)
-        load = Load(memory_available(), state.local, state.local_ended, driver.resting())
-        law.observe(load, driver.clock())
+        now, resting = driver.clock(), driver.resting()
+        law.observe(memory_available(), state.local, state.local_ended, now, resting)
         driver.feed(LocalRoom(law.room))
 
 

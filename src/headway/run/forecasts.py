@@ -26,7 +26,7 @@ from headway.base.values import Amounts
 from headway.broker.store import Store, StoredMemory
 from headway.client.accounts import DIALECT_OF_WIRE, account_name, host_name
 from headway.engine.record import TaskRow
-from headway.engine.strategy import Fixed, Strategy, parse
+from headway.engine.strategy import Strategy, parse
 from headway.errors import HeadwayError, WireError
 from headway.journal.folder import RunPlace, keep_file, kept_source, list_runs
 from headway.journal.reader import JournalReader
@@ -89,7 +89,7 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
 
     rules = run.launch.rules
     is_narrower = rules.ceiling < rules.strategy.room(0)
-    strategy = Fixed(int(rules.ceiling)).name if is_narrower else rules.strategy.name
+    strategy = Strategy("fixed", int(rules.ceiling)).name if is_narrower else rules.strategy.name
     try:
         found = foreseen_plan(
             run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
@@ -466,7 +466,7 @@ def foreseen_each(
     footing = Footing(LaneMemory("", "", PLAIN.name, Profile()))
     width = max(1, int(min(jobs, earlier.active)))
     known = Knowledge(footing, {}, earlier.words, width)
-    found = foresee(Outline((part,)), known, Fixed(width))
+    found = foresee(Outline((part,)), known, Strategy("fixed", width))
     seen = earlier.seen.get(EACH, [])
     tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
     tokens_out = count * mean(one.output_tokens * one.calls for one in seen)

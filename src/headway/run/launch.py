@@ -310,7 +310,8 @@ def _outbox(sharing: Sharing | None, journal: Journal | None, record: Record) ->
         run = uuid4().hex if journal is None else journal.header.run
         outbox = Outbox(run, sharing.find, record, wall_s)
         if journal is not None:
-            outbox.recall(journal.reader.events(kinds=EFFECTS))
+            for recorded in journal.reader.events(kinds=EFFECTS):
+                outbox.known.apply(recorded.key, recorded.event)
     created_s = wall_s() if journal is None else journal.header.created_s
     perform = None if outbox is None else partial(_now, outbox)
     for lend in sharing.lends:
@@ -328,9 +329,10 @@ def _purse(run: Launch, rows: Iterable[TaskRow]) -> RunBudget | None:
         return None
     purse = RunBudget(run.budget or PlanBudget(), run.group_budgets)
     for row in rows:
-        spent = Cost(row.spent_microusd, row.spent_tokens)
-        in_doubt = Cost(row.reserved_microusd, row.reserved_tokens)
-        purse.restore(spent, in_doubt, row.name.partition("[")[0])
+        spent = Cost(
+            row.spent_microusd + row.reserved_microusd, row.spent_tokens + row.reserved_tokens
+        )
+        purse.restore(spent, row.name.partition("[")[0])
     return purse
 
 

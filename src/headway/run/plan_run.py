@@ -112,7 +112,7 @@ class PlanRun:
     def stale(self) -> int:
         """Attempts that were for nothing, because what they had read has changed."""
         sharing = self.launch.sharing
-        return 0 if sharing is None else sharing.coherence.statistics().stale
+        return 0 if sharing is None else sharing.coherence.reruns
 
 
 def plan_run(

@@ -256,10 +256,12 @@ class Reducing:
         rounds = 0
         while (found := batches(items, self.fit, room)) is not None:
             before, rounds = total(items), rounds + 1
-            made = await _all([self.answer(one.items) for one in found if one.is_called])
+            made = await _all([self.answer(batch) for batch, is_called in found if is_called])
             answers = iter(made)
             items = [
-                item for one in found for item in ((next(answers),) if one.is_called else one.items)
+                item
+                for batch, is_called in found
+                for item in ((next(answers),) if is_called else batch)
             ]
             self.parts += made
             if total(items) >= before or rounds > ROUNDS_MAX:

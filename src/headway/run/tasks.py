@@ -342,8 +342,9 @@ async def executed(
     if ended is not None and ended.attempt > attempt.journalled:
         crew.notes.append(AGAIN.format(attempt.name))
     async with filling.share.shown(crew.run_folder, attempt) as view:
-        result = await perform_command(crew.shim(), command.knowing(view.told), attempt.clock)
-        await view.take(result)
+        command = command.knowing(view.environment)
+        result = await perform_command(crew.shim(), command, attempt.clock)
+        await filling.share.take(view, result)
     return result
 
 

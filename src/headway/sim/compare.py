@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from headway.base.values import Reading
 from headway.engine.state import Rules
-from headway.engine.strategy import Adaptive, AllAtOnce, Strategy
+from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, Strategy
 from headway.engine.strategy import parse as parse_start
 from headway.errors import BadValueError, did_you_mean
 from headway.pacing.account import Belief, Profile, QuotaConfig
@@ -218,7 +218,7 @@ def _parse(text: str) -> Contender:
                 hint=did_you_mean(unknown[0], KNOWS),
             )
         knows = frozenset[str]().union(*(KNOWS[mark] for mark in marks))
-        return Contender(text, Adaptive(), "headway", knows=knows)
+        return Contender(text, ADAPTIVE, "headway", knows=knows)
     unknown = [mark for mark in marks if mark not in RETRIES]
     if unknown or len(marks) > 1:
         raise BadValueError(
@@ -227,9 +227,9 @@ def _parse(text: str) -> Contender:
         )
     retry = marks[0] if marks else "patient"
     if word == "aimd":
-        return Contender(text, AllAtOnce(), "aimd", retry)
+        return Contender(text, ALL_AT_ONCE, "aimd", retry)
     if word == "cubic":
-        return Contender(text, AllAtOnce(), "cubic", retry)
+        return Contender(text, ALL_AT_ONCE, "cubic", retry)
     if re.fullmatch(r"all-at-once|(waves|fixed):[1-9]\d{0,5}", word, re.ASCII) is None:
         hint = did_you_mean(word, (*UNPACED, "headway"))
         raise BadValueError(f"{text!r} is not a strategy", hint=hint)

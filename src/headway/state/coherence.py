@@ -46,20 +46,12 @@ NOBODY: Final = 1 << 62
 """Behind the place of every task."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierStatistics:
-    """Fronts, and those who wait at them."""
-
-    fronts: int
-    waiting: int
-
-
 @dataclass(slots=True)
 class _Front:
     """Those who may write one thing, and those who wait until all before them have ended."""
 
     owner: object
-    """Whoever may change it."""
+    """The frontier that may change it."""
     _heap: list[int] = field(default_factory=list)
     _writers: set[int] = field(default_factory=set)
     first: int = NOBODY
@@ -71,7 +63,7 @@ class _Front:
         return _Front(owner, self._heap[:], self._writers.copy(), self.first, self.waiting[:])
 
     def add(self, position: int) -> None:
-        """It may write this; whoever may do so for several reasons is there once."""
+        """This position may write it; a position is there once."""
         if position not in self._writers:
             self._writers.add(position)
             heapq.heappush(self._heap, position)
@@ -85,7 +77,6 @@ class _Front:
         self.first = self._heap[0]
 
     def discard(self, position: int) -> None:
-        """It has ended: of those who are left the lowest one is the first."""
         self._writers.discard(position)
         heap = self._heap
         while heap and heap[0] not in self._writers:
@@ -106,11 +97,7 @@ class Frontier:
         self._wanted: dict[int, tuple[int, Prefixes]] = {}
         """Of every ticket that waits: its position and what it looks at."""
 
-    def __repr__(self) -> str:
-        return f"<Frontier {self.statistics()}>"
-
     def copied(self) -> Frontier:
-        """Another one like this."""
         twin = Frontier()
         twin._fronts, twin._wanted = self._fronts.copy(), self._wanted.copy()
         self._owner = object()  # What both have now belongs to neither.
@@ -168,9 +155,6 @@ class Frontier:
         """It does not wait any more, whatever happens."""
         self._wanted.pop(ticket, None)
 
-    def statistics(self) -> FrontierStatistics:
-        return FrontierStatistics(len(self._fronts), len(self._wanted))
-
     def _goes_on(self, ticket: int) -> bool:
         wanted = self._wanted.get(ticket)
         if wanted is None:
@@ -186,7 +170,6 @@ class Frontier:
         return True
 
     def _own(self, name: str) -> _Front:
-        """A front to be changed."""
         front = self._fronts.get(name)
         if front is None:
             front = self._fronts[name] = _Front(self._owner)
@@ -219,14 +202,6 @@ def _watched(names: tuple[str, ...]) -> Iterator[str]:
 # Who has looked at what of the shared state: those whom a change may concern.
 
 
-@dataclass(frozen=True, slots=True)
-class ReadersStatistics:
-    """Keys and patterns that are looked at, and by how many."""
-
-    looked_at: int
-    readers: int
-
-
 class Readers:
     """Tasks by what they have read, and back."""
 
@@ -237,11 +212,7 @@ class Readers:
         self._looked: dict[int, dict[str, None]] = {}
         self._patterns: dict[str, None] = {}
 
-    def __repr__(self) -> str:
-        return f"<Readers {self.statistics()}>"
-
     def copied(self) -> Readers:
-        """Another one like this."""
         twin = Readers()
         twin._readers = {what: tasks.copy() for what, tasks in self._readers.items()}
         twin._looked = {task: looked.copy() for task, looked in self._looked.items()}
@@ -268,7 +239,7 @@ class Readers:
                 self._patterns.pop(what, None)
 
     def of(self, keys: Iterable[str]) -> list[int]:
-        """Everybody who has looked at one of these keys, each once."""
+        """The tasks that have looked at one of these keys, each once."""
         found: dict[int, None] = {}
         for key in keys:
             if (readers := self._readers.get(key)) is not None:
@@ -278,15 +249,12 @@ class Readers:
                     found.update(self._readers[pattern])
         return list(found)
 
-    def statistics(self) -> ReadersStatistics:
-        return ReadersStatistics(len(self._readers), len(self._looked))
-
 
 MEMBER_BITS: Final = 32
 CAREFUL: Final = 2
 """After so many stale attempts a task waits for all who may write what it may read."""
 ALONE: Final = 3
-"""After so many it waits for everybody before it."""
+"""After so many it waits for all tasks before it."""
 PREFIXES_MAX: Final = 4096
 """Keys and patterns of which it is remembered where they lie."""
 
@@ -303,10 +271,9 @@ class Breach:
 
 @quick
 class Early:
-    """Tasks before it may still write what it has read."""
+    """Tasks before it, of which this position is the first, may still write what it has read."""
 
     position: int
-    """Of the first of them."""
 
 
 @quick
@@ -332,17 +299,6 @@ class Hints:
     writes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CoherenceStatistics:
-    """Tasks that have not ended, that wait to be committed, that wait to start; commits; reruns."""
-
-    members: int
-    proposed: int
-    parked: int
-    committed: int
-    stale: int
-
-
 class TaskPositions:
     """The places of tasks in the serial run: one number each, in declared order."""
 
@@ -354,11 +310,7 @@ class TaskPositions:
         for place, group in enumerate(self._groups):
             self._places[group] = place
 
-    def __repr__(self) -> str:
-        return f"<Places of {len(self._groups)} groups>"
-
-    def statistics(self) -> int:
-        """How many groups there are."""
+    def __len__(self) -> int:
         return len(self._groups)
 
     def group(self, group: int) -> int:
@@ -410,6 +362,8 @@ class Coherence:
         """Committed tasks whose effects may be performed, in order."""
         self.learned: dict[tuple[int, int], dict[str, None]] = {}
         """By the groups of a writer and a reader: through what the one made the other stale."""
+        self.reruns = 0
+        """Attempts that were stale."""
         self._graph = graph
         self._hints = hints or Hints()
         self._may, self._likely, self._acting = Frontier(), Frontier(), Frontier()
@@ -421,10 +375,8 @@ class Coherence:
         """Of committed tasks whose effects wait for others'."""
         self._acted: dict[str, int] = {}
         """The highest position of a committed task that has asked for an effect of a channel."""
-        self._committed = self._stale = 0
         self._is_wary = bool(self._hints.reads or self._hints.writes)
-        """Whether somebody may wait for those who are likely to write: before nobody was stale, and
-        where nothing is known of earlier runs, nobody does."""
+        """Whether tasks wait for likely writers: from the first stale attempt on, or with hints."""
         self._awaited: set[int] = set()
         """Groups whose members are still to be found out."""
         for group, declared in enumerate(graph.groups):
@@ -432,15 +384,6 @@ class Coherence:
                 self._awaited.add(group)
                 self._may.join(self.places.group(group), declared.touches.writes)
                 self._acting.join(self.places.group(group), declared.touches.acts)
-
-    def __repr__(self) -> str:
-        return f"<Coherence {self.statistics()}>"
-
-    def statistics(self) -> CoherenceStatistics:
-        members = self._members.values()
-        proposed = sum(member.is_proposed for member in members)
-        parked = sum(member.is_parked for member in members)
-        return CoherenceStatistics(len(members), proposed, parked, self._committed, self._stale)
 
     def has(self, task: int) -> bool:
         """Whether a task touches the state and has not ended."""
@@ -528,9 +471,9 @@ class Coherence:
             self.ripe.append(task)
 
     def stale(self, task: int, what: str, position: int) -> None:
-        """Its last attempt read something that whoever has this position changed: it runs again."""
+        """Its last attempt read what the task of this position has changed: it runs again."""
         member = self._members[task]
-        self._stale += 1
+        self.reruns += 1
         member.stale += 1
         member.is_proposed, member.snapshot = False, None
         self._may.forget(task)
@@ -546,7 +489,6 @@ class Coherence:
         if member is None:
             return
         access = member.access
-        self._committed += 1
         self.shared.commit(member.position, access.writes)
         if channels := tuple({act.channel for act in access.acts if not act.is_now}):
             self._acts[task] = access
@@ -574,7 +516,6 @@ class Coherence:
         self._leave(member.position, member.touches)
 
     def _leave(self, position: int, touches: Touches) -> None:
-        """Nobody waits for this place any more."""
         for task in self._may.end(position, touches.writes):
             is_proposed = self._members[task].is_proposed
             (self.ripe if is_proposed else self.opened).append(task)
@@ -610,7 +551,7 @@ def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
 
 
 def awaited(coherence: Coherence, task: int) -> Awaited | None:
-    """The first of those that a proposed or parked task waits for; None if it waits for nobody."""
+    """The first of those that a proposed or parked task waits for; None if it does not wait."""
     for front, is_likely in ((coherence._may, False), (coherence._likely, True)):
         if found := front.awaited(task):
             return Awaited(*found, is_likely)
@@ -618,7 +559,7 @@ def awaited(coherence: Coherence, task: int) -> Awaited | None:
 
 
 def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
-    """Whoever has read what was changed before it need not be waited for."""
+    """A task has read what a task before it has changed: judge it again, or end its attempt."""
     if member.is_proposed and not member.is_patient:
         coherence.ripe.append(task)
     elif member.snapshot is not None:
@@ -628,7 +569,7 @@ def _suspect(coherence: Coherence, task: int, member: _Member) -> None:
 
 
 def _beware(coherence: Coherence, member: _Member) -> None:
-    """Somebody was stale: from now on it counts who is likely to write what."""
+    """An attempt was stale: from now on likely writers are recorded."""
     if not coherence._is_wary:
         coherence._is_wary = True
         for other in coherence._members.values():

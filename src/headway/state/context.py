@@ -31,14 +31,6 @@ BYTES_MAX: Final = 1024 * 1024
 """So much of one attempt is compared: what is handed over after that is not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateHandoverStatistics:
-    """How much is held until the attempt ends."""
-
-    values: int
-    bytes: int
-
-
 class StateHandover:
     """What one attempt holds of the shared state, and what it has given to it."""
 
@@ -49,9 +41,6 @@ class StateHandover:
         self._bytes = 0
         self.is_timed = False
         """Whether the attempt has asked for the time."""
-
-    def __repr__(self) -> str:
-        return f"<Handover {self.statistics()}>"
 
     def got(self, key: str, data: bytes, value: object) -> None:
         """The task was given a value."""
@@ -66,9 +55,6 @@ class StateHandover:
         """The values as they were and as they are, and no hold on them any more."""
         values, self._values = self._values, []
         return [Handed(key, data, _bytes(value), given) for key, data, value, given in values]
-
-    def statistics(self) -> StateHandoverStatistics:
-        return StateHandoverStatistics(len(self._values), self._bytes)
 
     def _note(self, key: str, data: bytes, value: object, is_given: bool) -> None:
         if not isinstance(value, dict | list):
@@ -88,19 +74,14 @@ def _bytes(value: object) -> bytes | None:
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one scan may give: more is no working set, and travels through a pipe in one piece."""
 
-KEYS_KNOWN_MAX: Final = 4096
-"""Keys that need not be looked at letter by letter again."""
-
 _parsed: Final = JSONDecoder().raw_decode
 
 Perform = Callable[[Act, int], None]
 
 
 class Watch(Protocol):
-    """Is told what a task touches, before it does; UndeclaredError keeps it from doing so.
-
-    It is told under the attempt's lock, from whatever thread the task's code runs in.
-    """
+    """Called before a task touches something, under the attempt's lock, in the thread of the
+    task's code; UndeclaredError keeps the task from doing so."""
 
     def reads(self, what: str) -> None:
         """A key, or all keys of a pattern."""
@@ -118,14 +99,14 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where a context is used: in which attempt of which task, and from when its run is."""
+    """The attempt that a context belongs to, and when its run was created."""
 
     name: str
     attempt: int = 1
     time_s: float = 0.0
     seed: bytes = b""
     is_watched: bool = False
-    """Whether somebody wants to know what becomes of values that are read and written."""
+    """Whether values that were read and written are compared when the attempt ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +116,8 @@ class Commons:
     time_s: float = 0.0
     """When the run was created."""
     watch: Callable[[Attempt], Watch | None] | None = None
-    """Who is told what an attempt touches."""
     perform: Callable[[Attempt, Act, int], None] | None = None
-    """Does an effect that is wanted now, in the thread that asks for it; told the attempt, and the
-    effect's number within it."""
+    """Does an effect at once, in the thread that asks for it; with its number in the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +174,6 @@ class LocalReach:
         self._perform = perform
         self._is_over = False
         self._reads = self._writes = self._acts = 0
-
-    def __repr__(self) -> str:
-        return f"<LocalReach {self._snapshot!r}>"
 
     def get(self, key: str) -> bytes | None:
         must_be_known_key(key)
@@ -259,13 +235,13 @@ class LocalReach:
             self._perform(act, number)
 
     def prompted(self, text: bytes) -> None:
-        """A prompt is sent; what a task's code sends after the attempt's end counts for nobody."""
+        """A prompt is sent; what is sent after the end of the attempt does not count."""
         with self._lock:
             if not self._is_over:
                 self._snapshot.prompted(text)
 
     def handed(self, every: Sequence[Handed], is_timed: bool) -> None:
-        """Tell whoever watches what has become of values."""
+        """Report what has become of values to the watch."""
         if self._watch is not None:
             self._watch.handed(every, is_timed)
 
@@ -392,7 +368,7 @@ class Context:
 
 
 def compare(context: Context | None) -> None:
-    """The task's code has ended: whoever watches is told what has become of its values."""
+    """The task's code has ended: report to the watch what has become of its values."""
     if context is not None and context._handover is not None:
         handover = context._handover
         context._reach.handed(handover.ended(), handover.is_timed)
@@ -439,16 +415,14 @@ def lent(attempt: Attempt, commons: Commons) -> Iterator[Lent | None]:
 
 
 def must_be_known_key(key: str) -> None:
-    """StateError if this cannot be a key; what was one before is one."""
+    """StateError if this cannot be a key; valid keys are remembered."""
     if type(key) is str:
         _known(key)
     else:
         must_be_key(key)
 
 
-@lru_cache(KEYS_KNOWN_MAX)
-def _known(key: str) -> None:
-    must_be_key(key)
+_known: Final = lru_cache(4096)(must_be_key)
 
 
 def must_be_pattern(pattern: object) -> None:
@@ -474,7 +448,7 @@ def must_be_effect(snapshot: Snapshot, channel: str) -> None:
 
 
 def over(what: object) -> StateError:
-    """Whoever uses a context after its attempt writes into nowhere, and should know."""
+    """The error of a context that is used after its attempt."""
     return StateError(
         "the attempt that this context belongs to has ended",
         detail=f"{what!r}",

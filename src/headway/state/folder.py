@@ -39,7 +39,7 @@ NAME_BYTES_MAX: Final = 240
 
 FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of one folder; whoever needs more declares what he reads."""
+"""Of one folder; a task that needs more declares what it reads."""
 
 DEPTH_MAX: Final = 220
 """Folders within each other: a key has at most 400 characters, and so at most 200 names."""
@@ -86,14 +86,6 @@ class Changes:
                 reach.add(key, value)
 
 
-@dataclass(frozen=True, slots=True)
-class StateFolderStatistics:
-    """How many keys were shown, and how much that was."""
-
-    keys: int
-    size_bytes: int
-
-
 class StateFolder:
     """The folder of one attempt; there is nothing on disk before `lay_out` and after `remove`."""
 
@@ -103,13 +95,6 @@ class StateFolder:
         self._channels = channels
         self._home = ""
         self._shown: dict[str, bytes] = {}
-        self._size_bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<StateFolder {self._home or 'nowhere'}, {len(self._shown)} keys>"
-
-    def statistics(self) -> StateFolderStatistics:
-        return StateFolderStatistics(len(self._shown), self._size_bytes)
 
     @property
     def state(self) -> str:
@@ -121,8 +106,13 @@ class StateFolder:
         """Where a command leaves what is to be added."""
         return os.path.join(self._home, "put")
 
-    def lay_out(self, values: Values) -> dict[str, str]:
-        """Write every value; what a command is told of it."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command has to know of it."""
+        return {"HEADWAY_STATE": self.state, "HEADWAY_PUT": self.put}
+
+    def lay_out(self, values: Values) -> None:
+        """Write every value."""
         total = sum(len(data) for _, data in values)
         if len(values) > FILES_MAX or total > BYTES_MAX:
             raise StateError(
@@ -138,10 +128,9 @@ class StateFolder:
                 f"the state cannot be written for a command: {fault.strerror}",
                 where=str(fault.filename or self._home),
             ) from None
-        return {"HEADWAY_STATE": self.state, "HEADWAY_PUT": self.put}
 
     def changes(self) -> Changes:
-        """What differs from what was written; UnfitError if that cannot be told."""
+        """What differs from what was written; UnfitError if the files are not valid."""
         files = _read_all(self.state)
         put: list[tuple[str, object]] = []
         for key, data in sorted(files.items()):
@@ -175,9 +164,7 @@ class StateFolder:
             is_own = self._channels.of(key).kind == "value"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(path, flags, 0o600 if is_own else 0o400), "wb") as file:
-                written = _as_file(data)
-                self._size_bytes += len(written)
-                file.write(written)
+                file.write(_as_file(data))
         made = {self.put}
         for key, channel in self._channels.declared.items():
             if channel.kind != "value" and (folder := _folder_of(key)):
@@ -229,7 +216,7 @@ def sweep(run_folder: str) -> None:
         views = os.path.join(folder, VIEWS)
         if os.path.isdir(views) and not os.path.islink(views):
             found = owner.look(folder)
-            # Whoever has no owner at all is not known to be a run.
+            # A folder without an owner is not known to be a run.
             if folder == run_folder or (found is not None and not found.is_alive):
                 _remove(views)
 
@@ -282,7 +269,6 @@ def _make_parents(path: str, made: set[str]) -> None:
 
 
 def _folder_of(key: str) -> str:
-    """The folder that things to add to a channel lie in; the top one is there anyhow."""
     return prefix_of(key) if is_pattern(key) else key.rpartition("/")[0]
 
 
@@ -331,7 +317,6 @@ def _text(where: str, data: bytes) -> str:
 
 
 def _read_all(folder: str) -> dict[str, bytes]:
-    """Every file by its key."""
     found: dict[str, bytes] = {}
     total = 0
     for names, data in _files(folder):
@@ -491,31 +476,21 @@ class AttemptState:
             raise AttemptError(Fault("unfit", detail=in_a_line(error)), result) from error
 
     @asynccontextmanager
-    async def shown(self, run_folder: str, attempt: Attempt) -> AsyncIterator[CommandFolder]:
+    async def shown(self, run_folder: str, attempt: Attempt) -> AsyncIterator[StateFolder]:
         """The state as a folder, while a command of the attempt runs."""
         folder = StateFolder(run_folder, attempt.key.hex()[:12], self.channels)
         values = seen_by(self.reach, self.reads)
         try:
-            told = await in_thread(lambda: folder.lay_out(values))
-            yield CommandFolder(folder, told, self)
+            await in_thread(lambda: folder.lay_out(values))
+            yield folder
         finally:
             await in_thread(folder.remove)
 
-
-@dataclass(frozen=True, slots=True)
-class CommandFolder:
-    """The folder that a command works in."""
-
-    folder: StateFolder
-    told: dict[str, str]
-    """What the command has to know of it."""
-    share: AttemptState
-
-    async def take(self, result: Result) -> None:
+    async def take(self, folder: StateFolder, result: Result) -> None:
         """The command has ended well: what it changed is the attempt's. Raises AttemptError."""
         try:
-            changes = await in_thread(self.folder.changes)
-            changes.apply_to(self.share.reach, self.share.channels)
+            changes = await in_thread(folder.changes)
+            changes.apply_to(self.reach, self.channels)
         except UnfitError as unfit:
             raise AttemptError(Fault("unfit", detail=str(unfit)), result) from None
         except StateError as error:
@@ -538,7 +513,7 @@ def in_a_line(error: HeadwayError) -> str:
 
 
 async def in_thread(function: Callable[[], Anything]) -> Anything:
-    """Files take their time. Whoever is cancelled meanwhile waits for the end of it."""
+    """Run it in a thread; a cancelled caller waits for its end."""
     running = asyncio.get_running_loop().run_in_executor(None, function)
     try:
         return await asyncio.shield(running)

@@ -15,19 +15,18 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from tempfile import TemporaryFile, gettempdir
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 from headway.base.crash import crash_point
 from headway.base.records import digest
-from headway.engine.effects import Asker, Due, KnownEffects, KnownStatistics, Outgoing
-from headway.engine.record import EffectDone, EffectIntended, Fact, JournalEntry
+from headway.engine.effects import Asker, Due, Outgoing
+from headway.engine.record import EffectDone, EffectIntended, JournalEntry
 from headway.errors import EffectFailedError, HeadwayError, StateError
 from headway.journal.file import FULL, full_words
 from headway.journal.memory import Record
@@ -92,8 +91,6 @@ def is_function(target: str) -> bool:
 
 
 def by_function(function: Function) -> Send:
-    """Effects that a Python function performs."""
-
     async def send(payload: bytes, key: str) -> bytes:
         given = json.loads(payload)
         if iscoroutinefunction(function):
@@ -105,8 +102,6 @@ def by_function(function: Function) -> Send:
 
 
 def by_command(command: str, folder: str | None = None) -> Send:
-    """Effects that a shell command performs."""
-
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE
         with _filed(payload) as source:
@@ -156,7 +151,7 @@ def _receipt(answer: object) -> bytes:
 
 
 async def _in_thread(function: Callable[[], object]) -> object:
-    """In a thread of its own, which nobody waits for at exit: it may hang for ever."""
+    """Run it in a thread of its own, which does not hold up the exit: it may hang for ever."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
 
@@ -175,7 +170,7 @@ async def _in_thread(function: Callable[[], object]) -> object:
         except BaseException as error:
             # The boundary: it is raised where the answer is awaited.
             raised = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(settle, answer, raised)
 
     threading.Thread(
@@ -190,67 +185,72 @@ RECEIPT_BYTES_MAX: Final = 1024 * 1024
 """The most of an answer that is kept: a receipt is for people who look for what happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class EffectFailure:
-    """An effect that stopped its channel."""
-
-    channel: str
-    task: str
-    key: str
-    why: str
-    left: int
-    """Effects of the channel that were not performed, this one included."""
-
-    @property
-    def words(self) -> str:
-        """One line for people."""
-        more = f"; {self.left - 1} more wait behind it" if self.left > 1 else ""
-        return f"effect {self.channel} of {self.task}, key {self.key}: {self.why}{more}"
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxStatistics:
-    """Effects that happened, that may have, that are left; those that waited for no commit."""
-
-    done: int
-    in_doubt: int
-    left: int
-    now: int
-
-
-class RecordedEffect(Protocol):
-    """A fact with the content key of its task, as a journal gives it back."""
-
-    @property
-    def key(self) -> bytes:
-        """Of the task."""
-
-    @property
-    def event(self) -> Fact:
-        """The fact."""
-
-
-class Performer:
-    """Performs one effect after another, and writes down that it does and that it did."""
-
-    __slots__ = ("_clock", "_find", "_known", "_record", "_timeout_s")
+class Outbox:
+    """Performs the effects of one run, on the event loop on which it is made."""
 
     def __init__(
-        self, find: Callable[[str], Send | None], record: Record, clock: Callable[[], float],
-        timeout_s: float, known: KnownEffects,
+        self, run: str, find: Callable[[str], Send | None], record: Record,
+        clock: Callable[[], float], timeout_s: float = TIMEOUT_S,
     ) -> None:  # fmt: skip
+        """`find` gives who performs the effects of a channel; the `get` of a dict will do."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._find = find
         self._record = record
         self._clock = clock
         self._timeout_s = timeout_s
-        self._known = known
-        """Is told what is durable."""
+        self._outgoing = Outgoing(run)
+        self.known = self._outgoing.known
+        """Effects that are durably done or in doubt; `apply` takes those of earlier processes."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_halted = False
 
-    def __repr__(self) -> str:
-        return f"<Performer, {self._known!r}>"
+    def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
+        """A task of this content key is committed: perform what it asked for, in its turn."""
+        self._outgoing.ask(Asker(task, key, name), acts)
+        self._go()
 
-    def statistics(self) -> KnownStatistics:
-        return self._known.statistics()
+    def now(self, asker: Asker, ordinal: int, act: Act) -> bytes:
+        """Perform an effect at once, whatever becomes of its attempt; gives its receipt.
+
+        For any thread but that of the loop: it is done when this returns.
+        """
+        if threading.get_ident() == self._thread:
+            raise StateError(
+                f"`ctx.now` of `{act.channel}` would hold up every other task",
+                hint=f'await asyncio.to_thread(ctx.now, "{act.channel}", ...)',
+            )
+        performed = self.perform(self._outgoing.at_once(asker, ordinal, act))
+        return asyncio.run_coroutine_threadsafe(performed, self._loop).result()
+
+    def failures(self) -> list[str]:
+        """For each stopped channel, a line about the effect that stopped it."""
+        lines: list[str] = []
+        for channel, (due, why) in self._outgoing.failures.items():
+            behind = sum(one.channel == channel for one in self._outgoing.left()) - 1
+            more = f"; {behind} more wait behind it" if behind else ""
+            lines.append(f"effect {channel} of {due.asker.name}, key {due.key}: {why}{more}")
+        return lines
+
+    def halt(self) -> None:
+        """Begin nothing more; what is being performed ends by itself."""
+        self._is_halted = True
+
+    def end_now(self) -> None:
+        """Cancel what is being performed: it is in doubt from now on."""
+        self._is_halted = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def drained(self) -> int:
+        """Wait until nothing is performed and nothing more will be; how many effects are left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        return len(self._outgoing.left())
+
+    async def aclose(self) -> None:
+        """Nothing is performed any more when this returns."""
+        self.end_now()
+        await self.drained()
 
     async def perform(self, due: Due) -> bytes:
         """Intent, effect, receipt: the receipt."""
@@ -299,89 +299,7 @@ class Performer:
             (JournalEntry(fact, due.asker.key, None, bodies),), partial(_fulfil, durable)
         )
         await durable
-        self._known.apply(due.asker.key, fact)
-
-
-class Outbox:
-    """Performs the effects of one run, on the event loop on which it is made."""
-
-    def __init__(
-        self, run: str, find: Callable[[str], Send | None], record: Record,
-        clock: Callable[[], float], timeout_s: float = TIMEOUT_S,
-    ) -> None:  # fmt: skip
-        """`find` gives who performs the effects of a channel; the `get` of a dict will do."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._outgoing = Outgoing(run)
-        self._performer = Performer(find, record, clock, timeout_s, self._outgoing.known)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_halted = False
-
-    def __repr__(self) -> str:
-        return f"<Outbox {self.statistics()}>"
-
-    def statistics(self) -> OutboxStatistics:
-        known, left = self._outgoing.known.statistics(), len(self._outgoing.left())
-        return OutboxStatistics(known.done, known.in_doubt, left, known.now)
-
-    @property
-    def known(self) -> KnownEffects:
-        """What happened, and what may have."""
-        return self._outgoing.known
-
-    def recall(self, recorded: Iterable[RecordedEffect]) -> None:
-        """What earlier processes have written down; before anything is released."""
-        for one in recorded:
-            self._outgoing.known.apply(one.key, one.event)
-
-    def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
-        """A task of this content key is committed: perform what it asked for, in its turn."""
-        self._outgoing.ask(Asker(task, key, name), acts)
-        self._go()
-
-    async def perform_now(self, asker: Asker, ordinal: int, act: Act) -> bytes:
-        """Perform it at once, whatever becomes of its attempt; its receipt."""
-        return await self._performer.perform(self._outgoing.at_once(asker, ordinal, act))
-
-    def now(self, asker: Asker, ordinal: int, act: Act) -> bytes:
-        """The same, for any thread but that of the loop: it is done when this returns."""
-        if threading.get_ident() == self._thread:
-            raise StateError(
-                f"`ctx.now` of `{act.channel}` would hold up every other task",
-                hint=f'await asyncio.to_thread(ctx.now, "{act.channel}", ...)',
-            )
-        due = self.perform_now(asker, ordinal, act)
-        return asyncio.run_coroutine_threadsafe(due, self._loop).result()
-
-    def failures(self) -> tuple[EffectFailure, ...]:
-        """What stopped channels."""
-        left = self._outgoing.left()
-        return tuple(
-            EffectFailure(
-                channel, due.asker.name, due.key, why, sum(one.channel == channel for one in left)
-            )
-            for channel, (due, why) in self._outgoing.failures.items()
-        )
-
-    def halt(self) -> None:
-        """Begin nothing more; what is being performed ends by itself."""
-        self._is_halted = True
-
-    def end_now(self) -> None:
-        """Wait for nobody any more: what is being performed is in doubt from now on."""
-        self._is_halted = True
-        for task in self._tasks:
-            task.cancel()
-
-    async def drained(self) -> int:
-        """Wait until nothing is performed and nothing more will be; how many effects are left."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        return len(self._outgoing.left())
-
-    async def aclose(self) -> None:
-        """Nothing is performed any more when this returns."""
-        self.end_now()
-        await self.drained()
+        self.known.apply(due.asker.key, fact)
 
     def _go(self) -> None:
         if self._is_halted:
@@ -393,7 +311,7 @@ class Outbox:
 
     async def _perform(self, due: Due) -> None:
         try:
-            await self._performer.perform(due)
+            await self.perform(due)
         except EffectFailedError as error:
             self._outgoing.failed(due, str(error))
         else:
@@ -407,6 +325,6 @@ def _fulfil(durable: asyncio.Future[None]) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody outside wants what runs here to end."""
+    """Whether this task is cancelled from outside."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -33,7 +33,7 @@ from headway.plans.resources import (
     prefix_of,
 )
 
-# How what several tasks put under one key combines: in declared order, whoever came first.
+# How what several tasks put under one key combines: in declared order, not in order of arrival.
 
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Larger things belong into files."""
@@ -203,7 +203,7 @@ class Act:
 
     channel: str
     data: bytes
-    """JSON: what whoever performs it is given."""
+    """The payload, as JSON."""
     is_now: bool = False
     """Performed when it was asked for, whatever becomes of the attempt: outside the guarantee."""
 
@@ -280,24 +280,6 @@ Looks = Callable[[str], None]
 """Told what an attempt looks at, the first time that it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStatistics:
-    """How much there is."""
-
-    keys: int
-    versions: int
-    commits: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStatistics:
-    """Keys and patterns read, keys written, effects asked for."""
-
-    read: int
-    written: int
-    effects: int
-
-
 @quick
 class Change:
     """Something that was seen and is different now."""
@@ -322,7 +304,7 @@ class _Versions:
     """
 
     owner: object
-    """Whoever may put something there."""
+    """The shared state that may put something there."""
     positions: list[int]
     puts: list[Data | tuple[Data, ...]]
     """What a task put there; a tuple if that was several things."""
@@ -338,7 +320,6 @@ class _Versions:
             self.folds = {count: fold for count, fold in self.folds.items() if count <= place}
 
     def keep(self, count: int, fold: Fold) -> Fold:
-        """Remember a value."""
         if self.folds is None:
             self.folds = {}
         elif len(self.folds) >= FOLDS_MAX:
@@ -364,7 +345,7 @@ class _Versions:
 class Shared:
     """All committed versions."""
 
-    __slots__ = ("_commits", "_keys", "_looks", "_owner", "_versions", "channels", "faults")
+    __slots__ = ("_keys", "_looks", "_owner", "_versions", "channels", "faults")
 
     def __init__(
         self, channels: Channels | None = None, initial: Mapping[str, bytes] | None = None
@@ -377,20 +358,14 @@ class Shared:
         """The digests of patterns, by who looked, since something was put last."""
         self.faults: dict[bytes, StateError] = {}
         """By digest: why a key has no value, where what was put there does not combine."""
-        self._commits = 0
         for key, data in (initial or {}).items():
             self._put(key, -1, data)
 
-    def __repr__(self) -> str:
-        return f"<Shared {self.statistics()}>"
-
     def copied(self) -> Shared:
-        """Another state like this one."""
         twin = Shared(self.channels)
         twin._versions, twin._keys = self._versions.copy(), self._keys[:]
-        twin._looks = self._looks  # Whoever puts something begins another one.
+        twin._looks = self._looks  # A put replaces it by another one.
         twin.faults = self.faults  # By content: what is known of one is true of the other.
-        twin._commits = self._commits
         self._owner = object()  # What both have now belongs to neither.
         return twin
 
@@ -420,7 +395,6 @@ class Shared:
         return self.whole(self.found(pattern, position))
 
     def whole(self, found: list[tuple[str, bytes | None, bytes]]) -> list[tuple[str, bytes, bytes]]:
-        """What was found, if all of it has a value."""
         every: list[tuple[str, bytes, bytes]] = []
         for key, data, name in found:
             if data is None:
@@ -446,16 +420,11 @@ class Shared:
 
     def commit(self, position: int, writes: Iterable[Put]) -> None:
         """Make what a task wrote a part of the state: once for each task."""
-        self._commits += 1
         by_key: dict[str, list[Data]] = {}
         for put in writes:
             by_key.setdefault(put.key, []).append(put.data)
         for key, data in by_key.items():
             self._put(key, position, data[0] if len(data) == 1 else tuple(data))
-
-    def statistics(self) -> SharedStatistics:
-        versions = sum(len(one.positions) for one in self._versions.values())
-        return SharedStatistics(len(self._keys), versions, self._commits)
 
     def _fold(self, key: str, versions: _Versions, count: int) -> Fold:
         """Of what fewer versions make, where that is remembered, and of those behind them."""
@@ -468,7 +437,7 @@ class Shared:
             fold, joined = self.channels.fold, self.channels.joined
             data = fold(key, puts) if before is None else joined(key, before, puts)
         except StateError as fault:
-            # Whoever reads it fails, now as in a serial run; that nobody can read it is its value.
+            # A read fails, now as in a serial run; the failure is its value.
             name = digest(b"fault:" + fault.render().encode())
             self.faults[name] = fault
             return None, name
@@ -492,7 +461,7 @@ class Shared:
         return versions.positions[count - 1] if versions is not None and count else -1
 
     def _within(self, pattern: str) -> list[str]:
-        """All keys of a pattern, whoever may see them."""
+        """All keys of a pattern, at every position."""
         if pattern == EVERY_KEY:
             return self._keys
         folder = prefix_of(pattern)
@@ -524,9 +493,6 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"<Snapshot at {self.position}, {len(self.seen)} read, {len(self._own)} written>"
-
-    def statistics(self) -> SnapshotStatistics:
-        return SnapshotStatistics(len(self.seen), len(self._own), len(self._acts))
 
     def copied(self, shared: Shared, looks: Looks) -> Snapshot:
         """The same, of a copy of the shared state."""

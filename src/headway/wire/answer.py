@@ -15,7 +15,8 @@ from typing import Final, Literal
 
 from headway.wire import anthropic, gemini, openai_chat, openai_responses
 from headway.wire.openai_chat import DONE
-from headway.wire.stream import Event, EventReader
+from headway.wire.read import FORMATS
+from headway.wire.stream import EventReader
 from headway.wire.values import (
     Answer,
     Excerpt,
@@ -67,9 +68,6 @@ class TextReader:
         self.is_damaged = False
         """Whether something came that cannot be read: some of the text may be missing."""
 
-    def __repr__(self) -> str:
-        return f"<TextReader {self._wire}, {self._chars} characters, {self.finish or 'not over'}>"
-
     @property
     def text(self) -> str:
         """The answer so far."""
@@ -80,26 +78,22 @@ class TextReader:
         if self._events is None:
             self._body.add(data)
             return
-        for event in self._events.feed(data):
-            self._hear(event)
+        for _, found in self._events.feed(data):
+            self._hear(found)
 
     def end(self) -> None:
         """No more bytes come."""
         if self._events is not None:
-            for event in self._events.end():
-                self._hear(event)
+            for _, found in self._events.end():
+                self._hear(found)
         else:
             self._hear_whole(object_fields(parsed(self._body.take())))
 
-    def statistics(self) -> tuple[int, Finish]:
-        """How many characters there are, and why there are no more."""
-        return self._chars, self.finish
-
-    def _hear(self, event: Event) -> None:
-        if event.data.startswith(DONE):
+    def _hear(self, data: bytes) -> None:
+        if data.startswith(DONE):
             self.is_over = True
             return
-        top = object_fields(parsed(event.data))
+        top = object_fields(parsed(data))
         self.is_damaged = self.is_damaged or not top
         if self._wire == "anthropic":
             delta = object_fields(top.get("delta"))
@@ -133,7 +127,7 @@ class TextReader:
             self._chars += len(text)
 
     def _finished(self, reason: object) -> None:
-        """A reason that nobody has heard of ends the text all the same."""
+        """An unknown reason ends the text all the same."""
         if reason:
             self.finish = _FINISHES.get(text_of(reason), "stop")
 
@@ -143,33 +137,17 @@ class TextReader:
 
 def whole(wire: WireName, answer: Answer) -> bytes:
     """The JSON body of an answer that is not streamed."""
-    if wire == "gemini":
-        return gemini.whole(answer)
-    if wire == "anthropic":
-        return anthropic.whole(answer)
-    return openai_chat.whole(answer) if wire == "openai-chat" else openai_responses.whole(answer)
+    return FORMATS[wire].whole(answer)
 
 
 def opening(wire: WireName, answer: Answer) -> bytes:
     """The events before the first text of a stream, of which Gemini has none."""
-    if wire == "gemini":
-        return b""
-    if wire == "anthropic":
-        return anthropic.opening(answer)
-    if wire == "openai-chat":
-        return openai_chat.opening(answer)
-    return openai_responses.opening(answer)
+    return FORMATS[wire].opening(answer)
 
 
 def piece(wire: WireName, answer: Answer, index: int, text: str) -> bytes:
     """The event of one part of the text; `index` counts the parts from 0."""
-    if wire == "gemini":
-        return gemini.piece(answer, text)
-    if wire == "anthropic":
-        return anthropic.piece(text)
-    if wire == "openai-chat":
-        return openai_chat.piece(answer, text)
-    return openai_responses.piece(answer, index, text)
+    return FORMATS[wire].piece(answer, index, text)
 
 
 def closing(wire: WireName, answer: Answer, wants_usage: bool, pieces: int | None = None) -> bytes:
@@ -179,24 +157,13 @@ def closing(wire: WireName, answer: Answer, wants_usage: bool, pieces: int | Non
     matters to Responses only, whose events are numbered: without it the numbers of the last
     events are higher than those before by more than one, which no reader minds.
     """
-    if wire == "gemini":
-        return gemini.closing(answer)
-    if wire == "anthropic":
-        return anthropic.closing(answer)
-    if wire == "openai-chat":
-        return openai_chat.closing(answer, wants_usage)
-    return openai_responses.closing(answer, len(answer.text) if pieces is None else pieces)
+    count = len(answer.text) if pieces is None else pieces
+    return FORMATS[wire].closing(answer, wants_usage, count)
 
 
 def error_event(wire: WireName, status: int, body: bytes) -> bytes:
     """An error after HTTP 200: the error body of a refusal with `status`, as an event."""
-    if wire == "gemini":
-        return gemini.error_event(status, body)
-    if wire == "anthropic":
-        return anthropic.error_event(status, body)
-    if wire == "openai-chat":
-        return openai_chat.error_event(status, body)
-    return openai_responses.error_event(status, body)
+    return FORMATS[wire].error_event(status, body)
 
 
 def counted(wire: WireName, input_tokens: int) -> bytes:

@@ -56,8 +56,7 @@ _DELTA_TEXTS: Final = ("text", "thinking", "partial_json")
 _SAYS_NOTHING: Final = frozenset(("ping", "content_block_start", "content_block_stop"))
 
 
-def asked(body: Fields) -> RequestContent | None:
-    """The request; `None` if it is none."""
+def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
@@ -133,7 +132,6 @@ def _block_parts(role: str, block: Fields, message: int) -> Iterator[RequestPart
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:
-    """One event of a stream."""
     name, data = found
     if name in _SAYS_NOTHING:
         return
@@ -161,7 +159,6 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
 
 
 def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
-    """The body of an answer that is not streamed."""
     usage = object_fields(body.get("usage"))
     if body.get("error"):
         heard.fail(body)
@@ -179,7 +176,6 @@ def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
 
 
 def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
-    """A body of which the middle is missing."""
     usage = usage_in(excerpt, "output_tokens")
     _hear_usage(heard, usage)
     heard.is_final = tokens(usage.get("output_tokens")) is not None
@@ -199,7 +195,6 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     content: list[Fields] = [{"type": "text", "text": answer.text}] if answer.has_text else []
     content += [_tool_use(use, parsed(use.arguments)) for use in answer.tool_uses]
     message = _message(answer, content, _stop_reason(answer))
@@ -217,13 +212,12 @@ def opening(answer: Answer) -> bytes:
     return start + text + _PING
 
 
-def piece(text: str) -> bytes:
-    """One part of the text."""
+def piece(_answer: Answer, _index: int, text: str) -> bytes:
     delta = {"type": "text_delta", "text": text}
     return _event({"type": "content_block_delta", "index": 0, "delta": delta})
 
 
-def closing(answer: Answer) -> bytes:
+def closing(answer: Answer, _wants_usage: bool, _pieces: int) -> bytes:
     """The end of the block of text, those of the tools, the usage, the end."""
     index = int(answer.has_text)
     blocks = [_block_stop(0)] if answer.has_text else []
@@ -263,12 +257,10 @@ def error_event(status: int, body: bytes) -> bytes:
 
 
 def counted(input_tokens: int) -> bytes:
-    """The answer of `count_tokens`."""
     return dumped({"input_tokens": input_tokens})
 
 
 def models(names: Iterable[str]) -> bytes:
-    """One page with all models."""
     data: list[Fields] = [
         {
             "type": "model",

@@ -56,9 +56,6 @@ class ElementReader:
         self._is_text = False
         self._is_escaped = False
 
-    def __repr__(self) -> str:
-        return f"<ElementReader with {self._element.size_bytes} bytes of an unfinished element>"
-
     def feed(self, data: bytes) -> list[Event]:
         """The elements that these bytes complete."""
         found: list[Event] = []
@@ -78,7 +75,7 @@ class ElementReader:
                 self._depth -= 1
                 if not self._depth:
                     self._element.add(data[begin : match.end()])
-                    found.append(Event("", self._element.take()))
+                    found.append(("", self._element.take()))
         if self._depth:
             self._element.add(data[begin:])
         return found
@@ -96,9 +93,6 @@ class ElementWriter:
     def __init__(self) -> None:
         self._is_open = False
 
-    def __repr__(self) -> str:
-        return f"<ElementWriter, {'within an array' if self._is_open else 'at its beginning'}>"
-
     def write(self, events: bytes) -> bytes:
         """The elements of some events, each of which has its data in one line."""
         written = b""
@@ -111,9 +105,6 @@ class ElementWriter:
         """The end of the array."""
         return b"]" if self._is_open else b"[]"
 
-
-CANDIDATES_MAX: Final = 8
-"""The most answers of one call that are told apart."""
 
 UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
 """How protobuf names the reason of an answer that goes on."""
@@ -218,7 +209,7 @@ def _part(role: str, part: Fields, message: int) -> Iterator[RequestPart]:
 
 def hear(heard: AnswerSoFar, found: Event) -> None:
     """One chunk of a stream. None is the last by itself: an answer is over when it has a reason."""
-    data = found.data
+    _, data = found
     top = heard.read(data)
     if not top:
         # A picture can be too long to keep; what was consumed is said after it.
@@ -230,7 +221,8 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
         return
     for candidate in map(object_fields, items(top.get("candidates"))):
         _hear_content(heard, candidate)
-        _hear_candidate(heard, candidate)
+        reason = candidate.get("finishReason")
+        heard.hear_choice(candidate.get("index"), reason not in (None, "", UNSPECIFIED))
     if object_fields(top.get("promptFeedback")).get("blockReason"):
         heard.is_finished = True
     if usage := object_fields(top.get("usageMetadata")):
@@ -239,7 +231,6 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
 
 
 def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
-    """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
     elif "totalTokens" in body:
@@ -259,22 +250,10 @@ def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
     _hear_usage(heard, usage, is_final=heard.is_finished)
 
 
-def _hear_candidate(heard: AnswerSoFar, candidate: Fields) -> None:
-    """An answer is complete with its reason; all are when none is open any more."""
-    index = min(CANDIDATES_MAX, whole_tokens(candidate.get("index")) or 0)
-    if candidate.get("finishReason") not in (None, "", UNSPECIFIED):
-        heard.open_choices.discard(index)
-        heard.is_finished = not heard.open_choices
-    else:
-        heard.open_choices.add(index)
-
-
 def _hear_content(heard: AnswerSoFar, candidate: Fields) -> None:
     for part in map(object_fields, items(object_fields(candidate.get("content")).get("parts"))):
-        code, call = (
-            object_fields(part.get("executableCode")),
-            object_fields(part.get("functionCall")),
-        )
+        code = object_fields(part.get("executableCode"))
+        call = object_fields(part.get("functionCall"))
         heard.add_text(part.get("text"), code.get("code"), call.get("name"))
         if "args" in call:
             heard.add_text(json_text(call["args"]))
@@ -298,18 +277,21 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     parts: list[Fields] = [{"text": answer.text}] if answer.has_text else []
     parts += map(_called, answer.tool_uses)
     return dumped(_response(answer, parts, _finish_reason(answer)))
 
 
-def piece(answer: Answer, text: str) -> bytes:
-    """One part of the text."""
+def opening(_answer: Answer) -> bytes:
+    """Nothing comes before the text."""
+    return b""
+
+
+def piece(answer: Answer, _index: int, text: str) -> bytes:
     return event(dumped(_response(answer, [{"text": text}], None)))
 
 
-def closing(answer: Answer) -> bytes:
+def closing(answer: Answer, _wants_usage: bool, _pieces: int) -> bytes:
     """The tools that are wanted, the reason of the end and the usage, in one chunk."""
     parts = list(map(_called, answer.tool_uses)) or [{"text": ""}]
     return event(dumped(_response(answer, parts, _finish_reason(answer))))
@@ -337,12 +319,10 @@ def failure(status: int, message: str) -> Fields:
 
 
 def counted(input_tokens: int) -> bytes:
-    """The answer of `countTokens`."""
     return dumped({"totalTokens": input_tokens, "promptTokensDetails": _as_text(input_tokens)})
 
 
 def models(names: Iterable[str]) -> bytes:
-    """One page with all models."""
     data = [
         {
             "name": f"models/{name}",

@@ -27,9 +27,6 @@ from headway.wire.values import (
 DONE: Final = b"[DONE]"
 """The data of the last event, the only one that is not JSON."""
 
-CHOICES_MAX: Final = 128
-"""The most answers of one call that are told apart."""
-
 _DELTA: Final = re.compile(
     rb'\{"id": ?"[^"\\]*", ?"object": ?"chat\.completion\.chunk",[^{}\[\]\\]*"choices": ?'
     rb'\[\{"index": ?0, ?"delta": ?\{"content": ?"((?:[^"\\]|\\.)*+)"\}, ?'
@@ -42,8 +39,7 @@ _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 """What an answer's text is called; the last two by DeepSeek and vLLM."""
 
 
-def asked(body: Fields) -> RequestContent | None:
-    """The request; `None` if it is none."""
+def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     model, messages = text_of(body.get("model")), body.get("messages")
     if not model or not isinstance(messages, list):
         return None
@@ -113,8 +109,7 @@ def _block_part(role: str, block: Fields, number: int) -> RequestPart:
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:
-    """One event of a stream."""
-    data = found.data
+    name, data = found
     usual = _DELTA.fullmatch(data)
     if usual is not None:
         heard.add_json_text(usual[1])
@@ -124,13 +119,13 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
         heard.is_finished = heard.is_over = True
         return
     top = heard.read(data)
-    if top.get("error") or found.name == "error":
+    if top.get("error") or name == "error":
         heard.fail(data)
         return
     choices = items(top.get("choices"))
     for choice in map(object_fields, choices):
         _hear_message(heard, object_fields(choice.get("delta")))
-        _hear_choice(heard, choice)
+        heard.hear_choice(choice.get("index"), bool(choice.get("finish_reason")))
     # Groq reports in a field of its own, in the same form.
     usage = object_fields(top.get("usage")) or object_fields(
         object_fields(top.get("x_groq")).get("usage")
@@ -141,7 +136,6 @@ def hear(heard: AnswerSoFar, found: Event) -> None:
 
 
 def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
-    """The body of an answer that is not streamed."""
     if body.get("error"):
         heard.fail(body)
     _hear_usage(heard, object_fields(body.get("usage")), is_final=True)
@@ -150,18 +144,7 @@ def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
 
 
 def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
-    """A body of which the middle is missing."""
     _hear_usage(heard, usage_in(excerpt, "completion_tokens"), is_final=True)
-
-
-def _hear_choice(heard: AnswerSoFar, choice: Fields) -> None:
-    """An answer is complete with its `finish_reason`; all are when none is open any more."""
-    index = min(CHOICES_MAX, whole_tokens(choice.get("index")) or 0)
-    if choice.get("finish_reason"):
-        heard.open_choices.discard(index)
-        heard.is_finished = not heard.open_choices
-    else:
-        heard.open_choices.add(index)
 
 
 def _hear_message(heard: AnswerSoFar, message: Fields) -> None:
@@ -182,7 +165,6 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields, is_final: bool) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     said = answer.text if answer.has_text else None
     message: Fields = {"role": "assistant", "content": said, "refusal": None}
     if answer.tool_uses:
@@ -205,12 +187,11 @@ def opening(answer: Answer) -> bytes:
     return _chunk(answer, {"role": "assistant", "content": said, "refusal": None}, None)
 
 
-def piece(answer: Answer, text: str) -> bytes:
-    """One part of the text."""
+def piece(answer: Answer, _index: int, text: str) -> bytes:
     return _chunk(answer, {"content": text}, None)
 
 
-def closing(answer: Answer, wants_usage: bool) -> bytes:
+def closing(answer: Answer, wants_usage: bool, _pieces: int) -> bytes:
     """What tools are wanted, the reason of the end, the usage if asked for, and `[DONE]`."""
     last = b"".join(_tool_chunks(answer)) + _chunk(answer, {}, _finish_reason(answer))
     if wants_usage:

@@ -62,7 +62,7 @@ _NOT_SAID: Final = frozenset(("response.audio.delta", "response.shell_call_outpu
 """Parts that are not text, or that a tool said."""
 
 
-def asked(body: Fields) -> RequestContent | None:
+def asked(body: Fields, _model: str, _streams: bool) -> RequestContent | None:
     """The request; `None` if it is none. A stored prompt can name the model in its place."""
     model, given = text_of(body.get("model")), body.get("input")
     stored = [body.get(name) for name in ("prompt", "previous_response_id", "conversation")]
@@ -132,7 +132,6 @@ def _block_part(role: str, block: Fields, number: int) -> RequestPart:
 
 
 def hear(heard: AnswerSoFar, found: Event) -> None:
-    """One event of a stream."""
     name, data = found
     if name and not (name.endswith(".delta") or name in _LAST or name == "error"):
         # Everything else announces or repeats, at length: it has the request's tools in it.
@@ -177,7 +176,6 @@ def hear_whole(heard: AnswerSoFar, body: Fields) -> None:
 
 
 def hear_excerpt(heard: AnswerSoFar, excerpt: bytes) -> None:
-    """A body of which the middle is missing."""
     _hear_usage(heard, usage_in(excerpt, "output_tokens"))
 
 
@@ -189,7 +187,6 @@ def _hear_usage(heard: AnswerSoFar, usage: Fields) -> None:
 
 
 def whole(answer: Answer) -> bytes:
-    """The body of an answer that is not streamed."""
     return dumped(_finished(answer))
 
 
@@ -206,12 +203,11 @@ def opening(answer: Answer) -> bytes:
 
 
 def piece(answer: Answer, index: int, text: str) -> bytes:
-    """One part of the text."""
     data = {**_place(answer), "delta": text, "logprobs": []}
     return _event("response.output_text.delta", OPENING_EVENTS + index, data)
 
 
-def closing(answer: Answer, pieces: int) -> bytes:
+def closing(answer: Answer, _wants_usage: bool, pieces: int) -> bytes:
     """Everything that was announced is repeated, complete; the usage comes with the response."""
     number = OPENING_EVENTS + pieces if answer.has_text else TEXTLESS_EVENTS
     events = [*_text_end(answer), *_tool_events(answer)]
@@ -256,7 +252,6 @@ def error_event(status: int, body: bytes) -> bytes:
 
 
 def counted(input_tokens: int) -> bytes:
-    """The answer of `input_tokens`."""
     return dumped({"object": "response.input_tokens", "input_tokens": input_tokens})
 
 

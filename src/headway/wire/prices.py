@@ -23,7 +23,7 @@ MODELS_MAX: Final = 1024
 
 
 def must_have_prices() -> None:
-    """Refuse a budget in money where nobody knows a price."""
+    """UsageError if the price data are not installed."""
     try:
         import genai_prices  # noqa: F401
     except ImportError:
@@ -35,7 +35,7 @@ def must_have_prices() -> None:
 
 @lru_cache(maxsize=MODELS_MAX)
 def price_of(model: str) -> Price | None:
-    """The price of a model, or None if nobody knows it."""
+    """The price of a model, or None if it is unknown."""
     try:
         from genai_prices import Usage, calc_price
     except ImportError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote
 
 from headway.base.values import Fault, Reading, Sketch, Tally
@@ -23,6 +23,7 @@ from headway.wire.gemini import ElementReader
 from headway.wire.request import RequestContent, conversation_of, sketch_of
 from headway.wire.stream import Event, EventReader, Inflater
 from headway.wire.values import (
+    Answer,
     AnswerSoFar,
     Conversation,
     Excerpt,
@@ -33,6 +34,41 @@ from headway.wire.values import (
     parsed,
 )
 
+
+class WireFormat(Protocol):
+    """The functions of a module that reads and writes one format.
+
+    `asked` reads a request, and gives None if it is none. `hear` takes one event of a stream,
+    `hear_whole` the body of an answer that is not streamed, `hear_excerpt` a body whose middle is
+    missing. The others write what the simulated provider and the gateway answer: `whole` without
+    streaming, otherwise `opening`, a `piece` for each part of the text, and `closing`.
+    """
+
+    def asked(self, body: Fields, model: str, streams: bool, /) -> RequestContent | None: ...
+
+    def hear(self, heard: AnswerSoFar, found: Event, /) -> None: ...
+
+    def hear_whole(self, heard: AnswerSoFar, body: Fields, /) -> None: ...
+
+    def hear_excerpt(self, heard: AnswerSoFar, excerpt: bytes, /) -> None: ...
+
+    def whole(self, answer: Answer, /) -> bytes: ...
+
+    def opening(self, answer: Answer, /) -> bytes: ...
+
+    def piece(self, answer: Answer, index: int, text: str, /) -> bytes: ...
+
+    def closing(self, answer: Answer, wants_usage: bool, pieces: int, /) -> bytes: ...
+
+    def error_event(self, status: int, body: bytes, /) -> bytes: ...
+
+
+FORMATS: Final[dict[WireName, WireFormat]] = {
+    "anthropic": anthropic,
+    "openai-chat": openai_chat,
+    "openai-responses": openai_responses,
+    "gemini": gemini,
+}
 _ROUTES: Final[tuple[tuple[str, Route], ...]] = (
     ("/messages", Route("anthropic")),
     ("/messages/count_tokens", Route("anthropic", "count")),
@@ -99,7 +135,7 @@ def _asked(route: Route, body: bytes) -> RequestContent:
     if not isinstance(top, dict):
         raise WireError("the body of a call is not a JSON object", where=route.wire)
     try:
-        asked = _read_request(route, top)
+        asked = FORMATS[route.wire].asked(top, route.model, route.streams)
     except RecursionError:
         # What was nested almost too deep to be parsed is too deep to be written again.
         raise WireError("the body of a call is nested too deep", where=route.wire) from None
@@ -117,33 +153,13 @@ def _asked(route: Route, body: bytes) -> RequestContent:
 _WANTED: Final[dict[WireName, str]] = {"openai-responses": "`input`", "gemini": "`contents`"}
 
 
-def _read_request(route: Route, body: Fields) -> RequestContent | None:
-    if route.wire == "gemini":
-        return gemini.asked(body, route.model, route.streams)
-    if route.wire == "anthropic":
-        return anthropic.asked(body)
-    return openai_chat.asked(body) if route.wire == "openai-chat" else openai_responses.asked(body)
-
-
 class AnswerReader:
     """Reads a side copy of an answer's bytes: how much it consumed, and whether it failed."""
 
     __slots__ = (
-        "_body",
-        "_dialect",
-        "_ended",
-        "_events",
-        "_headers",
-        "_heard",
-        "_inflater",
-        "_is_looked_at",
-        "_length",
-        "_reading",
-        "_received",
-        "_received_wall_s",
-        "_status",
-        "_wire",
-    )
+        "_body", "_dialect", "_ended", "_events", "_headers", "_heard", "_inflater",
+        "_is_looked_at", "_length", "_reading", "_received", "_received_wall_s", "_status", "_wire",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -171,10 +187,6 @@ class AnswerReader:
         self._ended = False
         self._is_looked_at = is_stream
         self._reading: Reading | None = None
-
-    def __repr__(self) -> str:
-        state = "over" if self.is_over else f"{self._received} bytes so far"
-        return f"<AnswerReader {self._wire} {self._status}, {state}, {self.tally}>"
 
     def feed(self, data: bytes) -> None:
         """Some bytes of the body came, still compressed if they were sent so."""
@@ -272,7 +284,7 @@ class AnswerReader:
             self._hear(self._events.feed(self._body.take()))
 
     def _hear(self, events: list[Event]) -> None:
-        hear = _HEAR[self._wire]
+        hear = FORMATS[self._wire].hear
         for event in events:
             try:
                 hear(self._heard, event)
@@ -284,13 +296,13 @@ class AnswerReader:
         """Whether the body was a complete answer."""
         is_cut, data = self._body.is_cut, self._body.take()
         if is_cut:
-            _HEAR_EXCERPT[self._wire](self._heard, data)
+            FORMATS[self._wire].hear_excerpt(self._heard, data)
             return is_whole
         body = parsed(data)
         if not isinstance(body, dict):
             return False
         try:
-            _HEAR_WHOLE[self._wire](self._heard, body)
+            FORMATS[self._wire].hear_whole(self._heard, body)
         except RecursionError:
             # Nested almost too deep to be parsed: what was not heard by now stays unknown.
             return is_whole
@@ -307,26 +319,6 @@ class AnswerReader:
             if limit.resource == told.resource and same_period:
                 return reading
         return replace(reading, limits=(*reading.limits, told))
-
-
-_HEAR: Final = {
-    "anthropic": anthropic.hear,
-    "openai-chat": openai_chat.hear,
-    "openai-responses": openai_responses.hear,
-    "gemini": gemini.hear,
-}
-_HEAR_WHOLE: Final = {
-    "anthropic": anthropic.hear_whole,
-    "openai-chat": openai_chat.hear_whole,
-    "openai-responses": openai_responses.hear_whole,
-    "gemini": gemini.hear_whole,
-}
-_HEAR_EXCERPT: Final = {
-    "anthropic": anthropic.hear_excerpt,
-    "openai-chat": openai_chat.hear_excerpt,
-    "openai-responses": openai_responses.hear_excerpt,
-    "gemini": gemini.hear_excerpt,
-}
 
 
 def _as_text(headers: Headers) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Laws:
 - Parts are in the order in which every provider builds its prompt: tools, system, messages.
 - A digest covers what the provider's prompt cache covers, so equal digests are equal beginnings.
-- What is not text has a fixed size: it is not looked into. Text is weighed, see `weight.py`.
+- What is not text has a fixed size: it is not looked into. Text is weighed by `weighed_bytes`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ PAGES_MAX: Final = 100
 """Anthropic's longest document."""
 
 MEDIA_SHARE_MIN: Final = 0.1
-"""From this share on, what is not text has a ratio of its own, and spoils nobody else's."""
+"""From this share on, what is not text has a ratio of its own, and does not spoil that of text."""
 
 CACHEABLE_BYTES_MIN: Final = 4096
 """1,024 tokens: the shortest beginning that OpenAI and most of Anthropic's models keep."""
@@ -185,7 +185,7 @@ class RequestContent:
     caches_by_itself: bool = False
     """The provider keeps what is said first without being asked to."""
     is_continued: bool = False
-    """It goes on with a conversation that the provider stores and nobody sees here."""
+    """It goes on with a conversation that the provider stores and that is not seen here."""
     tools: tuple[str, ...] = ()
     """The names of the tools that the model may use."""
     schema: str = ""
@@ -227,7 +227,7 @@ def sketch_of(asked: RequestContent, body: bytes) -> Sketch:
 
 
 def conversation_of(asked: RequestContent) -> Conversation:
-    """The same request as a model reads it. Tools are told before the system prompt.
+    """The same request as a model reads it. Tools come before the system prompt.
 
     What a tool gave is a turn of its own, also where the wire puts it into a message of the user.
     """
@@ -339,38 +339,35 @@ VERSION: Final = "2023-06-01"
 """Of Anthropic Messages; a call names it in the header `anthropic-version`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelQuestion:
-    """What is asked of a model."""
+def body_of(
+    wire: WireName,
+    model: str,
+    turns: Iterable[tuple[str, str]],
+    max_tokens: int,
+    system: str = "",
+    says_completion: bool = False,
+) -> bytes:
+    """The body of a call whose answer streams and ends with its usage.
 
-    model: str
-    turns: tuple[tuple[str, str], ...]
-    """(role, text) in order: `user`, then in turn `assistant` and `user`."""
-    max_tokens: int
-    system: str = ""
-    says_completion: bool = False
-    """Whether the longest answer is called `max_completion_tokens`: OpenAI itself wants that, most
-    others that speak its format know only the older `max_tokens`."""
-
-
-def body_of(wire: WireName, question: ModelQuestion) -> bytes:
-    """The body of a call whose answer streams and ends with its usage."""
-    turns = [{"role": role, "content": text} for role, text in question.turns]
+    `turns` are (role, text): `user`, then in turn `assistant` and `user`. `says_completion` calls
+    the longest answer `max_completion_tokens`: OpenAI itself wants that, most others that speak its
+    format know only the older `max_tokens`.
+    """
+    messages = [{"role": role, "content": text} for role, text in turns]
     if wire == "anthropic":
-        body: Fields = {"model": question.model, "max_tokens": question.max_tokens}
-        if question.system:
-            body["system"] = question.system
-        return dumped({**body, "messages": turns, "stream": True})
+        body: Fields = {"model": model, "max_tokens": max_tokens}
+        if system:
+            body["system"] = system
+        return dumped({**body, "messages": messages, "stream": True})
     if wire != "openai-chat":
         raise InternalError(f"headway makes no calls in the format {wire}")
-    if question.system:
-        turns.insert(0, {"role": "system", "content": question.system})
-    longest = "max_completion_tokens" if question.says_completion else "max_tokens"
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
     return dumped(
         {
-            "model": question.model,
-            longest: question.max_tokens,
-            "messages": turns,
+            "model": model,
+            "max_completion_tokens" if says_completion else "max_tokens": max_tokens,
+            "messages": messages,
             "stream": True,
             "stream_options": {"include_usage": True},
         }

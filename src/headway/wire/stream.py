@@ -1,4 +1,4 @@
-"""Decompresses the side copy of an answer's body, within bounds.
+"""Reads the side copy of an answer's body: decompresses it, within bounds, and finds its events.
 
 Laws:
 - Whatever the bytes, nothing here raises.
@@ -9,9 +9,9 @@ Laws:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal
 
 from headway.wire.values import Excerpt
 
@@ -29,11 +29,8 @@ def event(data: bytes, name: str = "") -> bytes:
     return b"%sdata: %s\n\n" % (head, data)
 
 
-class Event(NamedTuple):
-    """One event that came: its name, which may be empty, and its data."""
-
-    name: str
-    data: bytes
+Event = tuple[str, bytes]
+"""The name of an event, which may be empty, and its data."""
 
 
 class EventReader:
@@ -54,10 +51,6 @@ class EventReader:
         self._name = b""
         self._is_after_cr = False
         self._is_first = True
-
-    def __repr__(self) -> str:
-        held = self._line.size_bytes + self._data.size_bytes
-        return f"<EventReader with {held} bytes of an event that is not over>"
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
@@ -106,7 +99,7 @@ class EventReader:
             self._has_data = self._is_bare = True
 
     def _take_event(self) -> Event:
-        found = Event(self._name.decode("utf-8", "replace"), self._data.take())
+        found = self._name.decode("utf-8", "replace"), self._data.take()
         self._name, self._has_data, self._is_bare = b"", False, False
         return found
 
@@ -126,36 +119,29 @@ _ZSTD: Final = ("compression.zstd", "backports.zstd")
 State = Literal["reading", "unreadable", "corrupt"]
 
 
-class _Unpacker(Protocol):
-    """One compressed body, taken in steps."""
-
-    def step(self, data: bytes) -> tuple[bytes, bool]:
-        """At most `PIECE_BYTES`, and whether a step with no more bytes can give more."""
-        ...
+Unpack = Callable[[bytes], tuple[bytes, bool]]
+"""Takes some bytes of a compressed body; gives at most `PIECE_BYTES`, and whether it can give more
+without further bytes."""
 
 
 class Inflater:
     """Bytes as they were sent in, bytes as they were meant out."""
 
-    __slots__ = ("_received", "_swollen", "_unpacker", "encoding", "state")
+    __slots__ = ("_received", "_swollen", "_unpack", "encoding", "state")
 
     def __init__(self, encoding: str) -> None:
         self.encoding = encoding.strip().lower()
         self.state: State = "reading"
         self._received = self._swollen = 0
-        self._unpacker: _Unpacker | None = None
+        self._unpack: Unpack | None = None
         if self.encoding not in ("", "identity"):
-            self._unpacker = _unpacker(self.encoding)
-            if self._unpacker is None:
+            self._unpack = _unpacker(self.encoding)
+            if self._unpack is None:
                 self.state = "unreadable"
-
-    def __repr__(self) -> str:
-        sizes = f"{self._received} to {self._swollen} bytes"
-        return f"<Inflater {self.encoding or 'identity'} {self.state}, {sizes}>"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What can be read now, in pieces; nothing once it is not `reading` any more."""
-        if self._unpacker is None:
+        if self._unpack is None:
             if self.state == "reading" and data:
                 yield data
             return
@@ -163,7 +149,7 @@ class Inflater:
         has_more = bool(data)
         while has_more and self.state == "reading":
             try:
-                piece, has_more = self._unpacker.step(data)
+                piece, has_more = self._unpack(data)
             except _errors():
                 self.state = "corrupt"
                 return
@@ -194,7 +180,7 @@ class _Zlib:
             is_zlib = first & 0x0F == 8 and (first * 256 + second) % 31 == 0
             self._object = zlib.decompressobj(wbits=15 if is_zlib else -15)
             data, self._head = self._head, b""
-        # What follows the end of the compressed bytes is nobody's.
+        # What follows the end of the compressed bytes is ignored.
         if self._object.eof:
             return b"", False
         piece = self._object.decompress(self._rest + data, PIECE_BYTES)
@@ -202,62 +188,28 @@ class _Zlib:
         return piece, len(piece) == PIECE_BYTES
 
 
-class _BrotliDecompressor(Protocol):
-    def process(self, data: bytes, output_buffer_limit: int) -> bytes: ...
-
-    def can_accept_more_data(self) -> bool: ...
-
-
-class _Brotli:
-    """br (RFC 7932), by a module that can bound its output: brotli or brotlicffi from 1.2 on."""
-
-    __slots__ = ("_object",)
-
-    def __init__(self, found: _BrotliDecompressor) -> None:
-        self._object = found
-
-    def step(self, data: bytes) -> tuple[bytes, bool]:
-        piece = self._object.process(data, output_buffer_limit=PIECE_BYTES)
-        return piece, not self._object.can_accept_more_data()
-
-
-class _ZstdDecompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Zstd:
-    """zstd (RFC 8878), by the standard library from 3.14 on or its backport."""
-
-    __slots__ = ("_object",)
-
-    def __init__(self, found: _ZstdDecompressor) -> None:
-        self._object = found
-
-    def step(self, data: bytes) -> tuple[bytes, bool]:
-        if self._object.eof:
-            return b"", False
-        piece = self._object.decompress(data, max_length=PIECE_BYTES)
-        return piece, not self._object.needs_input
-
-
-def _unpacker(encoding: str) -> _Unpacker | None:
-    """What reads this encoding here; a list of several encodings is read by nobody."""
+def _unpacker(encoding: str) -> Unpack | None:
+    """Reads this encoding, if it can be read here; a list of several encodings cannot."""
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Zlib(is_gzip=encoding != "deflate")
+        return _Zlib(is_gzip=encoding != "deflate").step
     if encoding == "br":
-        brotli = getattr(_first_module(*_BROTLI), "Decompressor", None)
-        if brotli is not None and hasattr(brotli, "can_accept_more_data"):
-            return _Brotli(brotli())
+        kind = getattr(_first_module(*_BROTLI), "Decompressor", None)
+        # Only from version 1.2 on can its output be bounded.
+        if kind is not None and hasattr(kind, "can_accept_more_data"):
+            brotli = kind()
+            return lambda data: (
+                brotli.process(data, output_buffer_limit=PIECE_BYTES),
+                not brotli.can_accept_more_data(),
+            )
     if encoding == "zstd":
-        zstd = getattr(_first_module(*_ZSTD), "ZstdDecompressor", None)
-        if zstd is not None:
-            return _Zstd(zstd())
+        kind = getattr(_first_module(*_ZSTD), "ZstdDecompressor", None)
+        if kind is not None:
+            zstd = kind()
+            return lambda data: (
+                (b"", False)
+                if zstd.eof
+                else (zstd.decompress(data, max_length=PIECE_BYTES), not zstd.needs_input)
+            )
     return None
 
 

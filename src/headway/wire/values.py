@@ -27,7 +27,7 @@ ARGUMENT_PIECE_CHARS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a method and a path ask for. Other paths are nobody's business."""
+    """What a method and a path ask for. Other paths have none."""
 
     wire: WireName
     purpose: Purpose = "generate"
@@ -177,9 +177,6 @@ class Excerpt:
         self.size_bytes = 0
         """All that came, kept or not."""
 
-    def __repr__(self) -> str:
-        return f"<Excerpt of {self.size_bytes} bytes{', cut' if self.is_cut else ''}>"
-
     @property
     def is_cut(self) -> bool:
         """Whether the middle is missing."""
@@ -284,7 +281,7 @@ _ONES: Final = int.from_bytes(b"\1" * (EXACT_BYTES_MAX + 1), "little")
 _ASCII: Final = bytes(range(128))
 
 
-# What an answer has told so far: its tokens, whether it is over, and whether it failed.
+# What an answer has reported so far: its tokens, whether it is over, and whether it failed.
 
 ASCII_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["english"]
 OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
@@ -293,6 +290,9 @@ OTHER_TOKENS_PER_BYTE: Final = TOKENS_PER_BYTE["korean"]
 USAGES_TRIED_MAX: Final = 16
 """Places of an excerpt in which usage is looked for."""
 
+CHOICES_MAX: Final = 128
+"""The most answers of one call that are told apart."""
+
 _OTHER: Final = bytes(range(128, 256))
 
 
@@ -300,19 +300,10 @@ class AnswerSoFar:
     """Collects what the events or the body of one answer tell."""
 
     __slots__ = (
-        "_passed_tokens",
-        "cache_read_tokens",
-        "cache_write_tokens",
-        "fault",
-        "input_tokens",
-        "is_damaged",
-        "is_final",
-        "is_finished",
-        "is_over",
-        "long_write_tokens",
-        "open_choices",
+        "_passed_tokens", "cache_read_tokens", "cache_write_tokens", "fault", "input_tokens",
+        "is_damaged", "is_final", "is_finished", "is_over", "long_write_tokens", "open_choices",
         "reported_tokens",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.input_tokens: float | None = None
@@ -334,9 +325,6 @@ class AnswerSoFar:
         self.fault: Fault | None = None
         self._passed_tokens = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Heard {self.tally()}{', over' if self.is_over else ''}>"
-
     @property
     def output_tokens(self) -> float:
         """Tokens of the answer so far."""
@@ -346,7 +334,7 @@ class AnswerSoFar:
         return max(reported, self._passed_tokens)
 
     def tally(self) -> Tally:
-        """What the call consumed, as far as it can be told."""
+        """What the call consumed, as far as it is known."""
         output_tokens = self.output_tokens
         known: Known = "reported" if self.is_final else "estimated"
         if not (self.is_final or output_tokens or self.input_tokens is not None):
@@ -359,15 +347,24 @@ class AnswerSoFar:
     def report(
         self, input_tokens: float | None, cache_read_tokens: float | None, output: float | None
     ) -> None:
-        """The provider told tokens so far; `None` is what it did not tell."""
+        """Tokens that the provider reported; `None` is what it did not report."""
         self.input_tokens = _larger(self.input_tokens, input_tokens)
         self.cache_read_tokens = _larger(self.cache_read_tokens, cache_read_tokens)
         self.reported_tokens = _larger(self.reported_tokens, output)
 
     def report_written(self, written: float | None, long: float | None) -> None:
-        """Of the input that was told, what was written into the cache; of that, for an hour."""
+        """Of the reported input, what was written into the cache; of that, for an hour."""
         self.cache_write_tokens = _larger(self.cache_write_tokens, written)
         self.long_write_tokens = _larger(self.long_write_tokens, long)
+
+    def hear_choice(self, index: object, is_complete: bool) -> None:
+        """Of several answers to one call, this one is complete or goes on."""
+        number = min(CHOICES_MAX, whole_tokens(index) or 0)
+        if is_complete:
+            self.open_choices.discard(number)
+            self.is_finished = not self.open_choices
+        else:
+            self.open_choices.add(number)
 
     def read(self, data: bytes) -> Fields:
         """The object of an event; an empty one if it cannot be read."""

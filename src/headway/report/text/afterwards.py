@@ -14,7 +14,7 @@ from math import inf
 from typing import Final
 
 from headway.engine.record import Header
-from headway.engine.strategy import Adaptive, AllAtOnce, parse
+from headway.engine.strategy import ADAPTIVE, parse
 from headway.errors import HeadwayError
 from headway.journal.folder import RunOutline, RunPlace, kept_shape, list_runs
 from headway.journal.reader import JournalReader, RecordedEvent
@@ -246,10 +246,10 @@ def _is_bounded(standing: Standing, shape: RunOutline | None) -> bool:
     if shape is not None and shape.ceiling < inf:
         return True
     try:
-        strategy = parse(standing.strategy) if standing.strategy else Adaptive()
+        strategy = parse(standing.strategy) if standing.strategy else ADAPTIVE
     except HeadwayError:
         return False
-    return not isinstance(strategy, Adaptive | AllAtOnce)
+    return strategy.size > 0
 
 
 def _earlier(header: Header) -> tuple[float, ...]:

@@ -20,9 +20,9 @@ from headway.base.folders import folders
 from headway.base.locks import look as look_owner
 from headway.base.numbers import short
 from headway.config import read_configuration
-from headway.engine.effects import Doubt, KnownEffects
+from headway.engine.effects import KnownEffects
 from headway.engine.events import RunBegan, TaskProposed, TaskStale, TaskStarted
-from headway.engine.record import EFFECTS, Header, TaskRow, TaskState
+from headway.engine.record import EFFECTS, EffectIntended, Header, TaskRow, TaskState
 from headway.errors import HeadwayError
 from headway.gateway.recording import doubts_of, recorded_in
 from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
@@ -368,26 +368,25 @@ def known_of(reader: JournalReader) -> KnownEffects:
 
 def doubt_lines(reader: JournalReader, known: KnownEffects) -> Iterator[str]:
     """A line for each effect that may have happened."""
-    doubts = known.doubts()
-    for doubt in doubts[:DOUBTS_LISTED_MAX]:
-        yield _line(reader, doubt)
+    doubts = list(known.doubts.values())
+    for task, doubt in doubts[:DOUBTS_LISTED_MAX]:
+        yield _line(reader, task, doubt)
     if len(doubts) > DOUBTS_LISTED_MAX:
         yield f"in doubt: {len(doubts) - DOUBTS_LISTED_MAX} more"
 
 
 def done_words(known: KnownEffects) -> str:
     """`12 performed, 3 at once, outside the guarantee`; empty if there was none."""
-    numbers = known.statistics()
-    if not (numbers.done or numbers.in_doubt):
+    if not (known.done or known.doubts):
         return ""
-    words = f"{numbers.done:,} performed"
-    return f"{words}, {numbers.now} at once, outside the guarantee" if numbers.now else words
+    words = f"{len(known.done):,} performed"
+    return f"{words}, {len(known.now)} at once, outside the guarantee" if known.now else words
 
 
-def _line(reader: JournalReader, doubt: Doubt) -> str:
+def _line(reader: JournalReader, task: bytes, doubt: EffectIntended) -> str:
     """`in doubt: mail of notify[3], key ab12...: it may have been sent; ...`."""
-    row = reader.row(doubt.task)
-    name = one_line(row.name if row is not None else doubt.task.hex(), NAME_CELLS_MAX)
+    row = reader.row(task)
+    name = one_line(row.name if row is not None else task.hex(), NAME_CELLS_MAX)
     channel = one_line(doubt.channel, NAME_CELLS_MAX)
     again = "it is sent again with the same key"
     if doubt.is_now:
@@ -623,7 +622,12 @@ def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
 
 def _effects_json(reader: JournalReader) -> dict[str, object]:
     known = known_of(reader)
-    return {**asdict(known.statistics()), "doubts": [doubt.key for doubt in known.doubts()]}
+    return {
+        "done": len(known.done),
+        "in_doubt": len(known.doubts),
+        "now": len(known.now),
+        "doubts": list(known.doubts),
+    }
 
 
 def _time_words(glance: Glance) -> str:

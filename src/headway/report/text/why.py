@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headway.agents.shell import ShimClient
 from headway.engine.engine import replayed
 from headway.engine.events import TaskSkipped, TaskStarted
-from headway.engine.explain import Blocked, Free, ReasonNames, why
+from headway.engine.explain import ReasonNames, why
 from headway.engine.record import Fact, Header, TaskRow
 from headway.engine.state import Rules, State
 from headway.engine.strategy import parse
@@ -173,11 +173,11 @@ def _pending(reader: JournalReader, word: str, known: KnownRun, glance: Glance) 
     if not glance.verdict.is_live:
         advice = f"headway resume {glance.header.run}"
         because = f"no process performs the run ({state_words(glance)})"
-        if isinstance(answer, Blocked) and any(one.kind == "needs" for one in answer.blockers):
+        if any(one.kind == "needs" for one in answer.blockers):
             because += "; " + "; ".join(one.words for one in answer.blockers if one.kind == "needs")
         return Cause(name(task), "not started", because, (), advice)
     group = known.graph.groups[state.place(task)[0]]
-    if isinstance(answer, Free) and group.is_local and state.local:
+    if answer.status == "free" and group.is_local and state.local:
         busy = count(state.local, "task")
         words = f"this machine has no room beside {busy} of this run"
         return Cause(name(task), "not started", words)
