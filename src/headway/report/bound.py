@@ -6,7 +6,7 @@ Laws:
 - Everything that only makes a provider slower may be forgotten and some of it is: faults, outages,
   charged refusals, the acceleration rule.
 - A call that goes into debt even alone on a full limit may do so in the bound as well.
-- Small work is searched exactly; the term is called `exact`.
+- The bound is the largest of several relaxations, each of which no schedule can beat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from math import ceil, exp, floor, inf, sqrt
 from typing import Final, NamedTuple
 
-from headway.report.optimum import optimum
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
 from headway.sim.supply import (
@@ -286,13 +285,6 @@ def _supplier(rule: LimitRule, season: Season) -> Callable[[float, float], Suppl
     return lambda from_s, total: supply_of(rule, season, from_s, total)
 
 
-EXACT_CALLS_MAX: Final = 7
-"""Up to so many calls are searched: 5,040 orders at most."""
-
-CLOSE: Final = 1e-6
-"""A relaxation that reaches the exact time to within this share names what binds."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The least time, the term that it comes from, and all terms."""
@@ -307,7 +299,6 @@ def bound(
     tasks: Sequence[Sequence[SimulatedCall]],
     needs: Sequence[Sequence[int]],
     share: float = 1.0,
-    exact_calls_max: int = EXACT_CALLS_MAX,
 ) -> Bound:
     """How soon the tasks can all be done.
 
@@ -322,12 +313,6 @@ def bound(
              ("width", width_end(layout, spec.latency, width))]  # fmt: skip
     terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
     binding, time_s = max(terms, key=lambda term: term[1])
-    if len(layout.calls) <= exact_calls_max and _is_plain(spec, rules):
-        found = optimum(layout, rules, width, time_s)
-        terms.append(("exact", found.time_s))
-        if found.time_s > time_s * (1.0 + CLOSE):
-            binding = "exact"
-        time_s = found.time_s
     return Bound(time_s, binding, tuple(terms))
 
 
@@ -337,18 +322,11 @@ def width_of(spec: ProviderSpec, share: float = 1.0) -> int | None:
     is_constant = neighbour is not None and neighbour.on_s == inf and neighbour.start_s <= 0
     held = neighbour.slots if neighbour is not None and is_constant else 0
     widths = [
-        max(1, min(int(limit.amount) - held, int(share * limit.amount + CLOSE)))
+        max(1, min(int(limit.amount) - held, int(share * limit.amount + 1e-6)))
         for limit in spec.terms.limits + spec.terms.hidden
         if limit.kind == "gauge" and limit.resource == "concurrency"
     ]
     return min(widths, default=None)
-
-
-def _is_plain(spec: ProviderSpec, rules: Sequence[LimitRule]) -> bool:
-    """Whether the exact search knows every rule of this provider."""
-    latency, terms = spec.latency, spec.terms
-    is_crowded = latency.sigma > 0 or latency.kappa > 0 or terms.neighbour is not None
-    return not is_crowded and not terms.changes and all(rule.amount > 0 for rule in rules)
 
 
 def _horizon_s(spec: ProviderSpec, rules: Sequence[LimitRule]) -> float:

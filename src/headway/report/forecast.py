@@ -581,7 +581,7 @@ def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> 
     """
     if one.count > depth.cropped_calls or not one.count:
         return flow.time_s, flow.binding
-    found = bound(ground.spec, one.calls, one.needs, ground.share, EXACT_CALLS_MAX)
+    found = bound(ground.spec, one.calls, one.needs, ground.share)
     if flow.least_s > found.time_s:
         return flow.least_s, flow.binding
     return found.time_s, found.binding
