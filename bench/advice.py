@@ -54,7 +54,7 @@ CASES: Final = 200
 TRUTHS: Final = (101, 102, 103)
 """Seeds of the truth; advice is computed with another one."""
 CLOSE: Final = 1.05
-WANTED: Final = 0.95
+WANTED: Final = 0.92
 
 RULES_OF_THUMB: Final = ("always all at once", "always waves of 4", "always one agent")
 

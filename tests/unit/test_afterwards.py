@@ -27,7 +27,6 @@ from headway.report.time_use import (
     Passage,
     Piece,
     Spent,
-    _Walk,
     lineage,
 )
 
@@ -167,8 +166,6 @@ def test_without_a_graph_the_longest_task_is_all_that_is_known() -> None:
     kin = lineage([way("a", 0, 0.0, 1.0), way("b", 1, 0.0, 3.0)], None, group_of)
     assert (kin.critical_path_s, kin.chain, kin.is_known) == (3.0, (b"b",), False)
     assert lineage([], None, group_of) == Lineage({}, 0.0, (), is_known=False)
-    walk = _Walk([[]])
-    assert (walk.statistics(), repr(walk)) == (0, "<_Walk, 0 tasks>")
 
 
 def test_groups_tell_what_they_took_and_how_alike_their_tasks_were() -> None:

@@ -178,9 +178,8 @@ def test_what_is_wanted_now_is_not_an_effect_in_order() -> None:
 
 def test_a_trial_that_is_not_over_has_no_outcome() -> None:
     trial = Trial(cast_of([[]], [TaskGroup("a")])).open()
-    with pytest.raises(InternalError, match="nobody goes on"):
+    with pytest.raises(InternalError, match="not over"):
         trial.outcome()
-    assert "ready=1" in repr(trial)
     trial.take(trial.ready[0])
     trial.close()
 
@@ -190,7 +189,7 @@ def test_a_trial_that_is_closed_ends_what_goes_on() -> None:
     trial.close()
     trial.take(trial.ready[0])
     trial.close()
-    assert trial.statistics().steps == 1
+    assert trial.steps == 1
 
 
 def walked(trial: Trial, rng: Random, most: int = 1000) -> list[object]:
@@ -199,7 +198,7 @@ def walked(trial: Trial, rng: Random, most: int = 1000) -> list[object]:
     while trial.ready and not trial.is_over and len(seen) < most:
         place = rng.choice(trial.ready)
         trial.take(place)
-        seen.append((place, trial.ready[:], trial.statistics(), list(trial.trace or ())))
+        seen.append((place, trial.ready[:], trial.steps, list(trial.trace or ())))
     if trial.is_over:
         coherence = trial._state.coherence
         assert coherence is not None
@@ -264,7 +263,6 @@ def test_whoever_writes_a_folder_replaces_what_was_in_it() -> None:
     assert files.look("out/a/b") == (("out", "two"),)
     files.put("out", "three")
     assert files.look("out") == (("out", "three"),)
-    assert files.statistics().files == 2
 
 
 def test_two_readers_do_not_meet_and_a_folder_meets_what_is_in_it() -> None:

@@ -545,14 +545,6 @@ def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Exp
     return explorer.crash(explorer.search(found))
 
 
-@dataclass(frozen=True, slots=True)
-class ExplorerStatistics:
-    """Steps of the serial run, and schedules that were played."""
-
-    steps: int
-    played: int
-
-
 class Explorer:
     """Tries one plan in many ways."""
 
@@ -560,7 +552,6 @@ class Explorer:
         self.subject = subject
         self._options = options
         self.tell = tell
-        self._played = 0
         self._slow = SLOW if subject.is_slow else 1
         self.apart = 0
         """Pairs of groups that share nothing, where not all are tried."""
@@ -570,15 +561,8 @@ class Explorer:
         self.player.length = len(self.serial.path)
         self.player.counts = self.serial.counts
 
-    def __repr__(self) -> str:
-        return f"<Explorer {self.statistics()}>"
-
-    def statistics(self) -> ExplorerStatistics:
-        return ExplorerStatistics(len(self.serial.path), self._played)
-
     def difference(self, played: PlayedSchedule) -> Difference | None:
         """How a schedule ended differently from the serial run."""
-        self._played += 1
         if played.outcome == self.serial.outcome:
             return None
         labels = {**self.serial.labels, **played.labels}
@@ -644,7 +628,6 @@ class Explorer:
 
     def _changed(self, tried: Tried) -> Difference | None:
         outcome = tried.trial.outcome()
-        self._played += 1
         if outcome == self.serial.outcome:
             return None
         labels = {**self.serial.labels, **tried.trial.labels()}

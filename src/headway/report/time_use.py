@@ -3,8 +3,7 @@
 Laws:
 - The pieces of a task follow each other from the run's first instant to the task's end: together
   they are exactly that long.
-- Facts are taken in the journal's order, of several processes in turn; a journal of an older
-  headway, which does not say what waits were for, gives the same pieces without that.
+- Facts are taken in the journal's order, of several processes in turn.
 - What an attempt took that gave nothing is lost, also if its process was.
 """
 
@@ -149,18 +148,6 @@ class Passage:
                 self.pieces[index] = self.pieces[index]._replace(kind=new)
 
 
-@dataclass(frozen=True, slots=True)
-class PassagesStatistics:
-    """All ways of a run in numbers."""
-
-    tasks: int
-    active: int
-    elapsed_s: float
-    parts: int
-    cpu_s: float
-    memory_bytes: int
-
-
 class Passages:
     """Folds a journal."""
 
@@ -176,17 +163,17 @@ class Passages:
         self._works_alone = works_alone
         self._time = Elapsed()
         self._active: set[bytes] = set()
-        self._cpu_s, self._memory_bytes = 0.0, 0
+        self.cpu_s, self.memory_bytes = 0.0, 0
         self._is_open = False
 
-    def __repr__(self) -> str:
-        return f"<Passages of {len(self.tasks)} tasks over {self._time.last_s:.1f} s>"
+    @property
+    def elapsed_s(self) -> float:
+        return self._time.last_s
 
-    def statistics(self) -> PassagesStatistics:
-        return PassagesStatistics(
-            len(self.tasks), len(self._active), self._time.last_s, self._time.parts,
-            self._cpu_s, self._memory_bytes,
-        )  # fmt: skip
+    @property
+    def parts(self) -> int:
+        """How many processes have had the run."""
+        return self._time.parts
 
     def hear(self, key: bytes, event: Fact) -> None:
         """Take one fact; `key` is its task's, or empty."""
@@ -225,8 +212,8 @@ class Passages:
             self._cut(now_s)
             self._release(now_s)
             self._is_open = False
-            self._cpu_s += event.cpu_s
-            self._memory_bytes = max(self._memory_bytes, event.memory_bytes)
+            self.cpu_s += event.cpu_s
+            self.memory_bytes = max(self.memory_bytes, event.memory_bytes)
             self.is_measured = self.is_measured and event.memory_bytes > 0
 
     def _release(self, now_s: float) -> None:
@@ -622,13 +609,6 @@ class _Walk:
         self._paths: dict[bytes, float] = {}
         self._before: dict[bytes, bytes] = {}
         self.ready_s: dict[bytes, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<_Walk, {len(self._paths)} tasks>"
-
-    def statistics(self) -> int:
-        """How many tasks it has come to."""
-        return len(self._paths)
 
     def enter(self, group: int, needs: Sequence[Need]) -> None:
         """The tasks of one group, after what they need."""

@@ -97,15 +97,6 @@ class TrialOutcome:
     """By channel, in the order of their release."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialStatistics:
-    """Steps that were taken, tasks that could take one, attempts that were stale."""
-
-    steps: int
-    ready: int
-    stale: int
-
-
 class Trial:
     """A run that goes on as its schedule says."""
 
@@ -147,12 +138,6 @@ class Trial:
         self._saved: dict[int, tuple[TaskRow, TrialKept]] = {}
         self.is_killed = False
 
-    def __repr__(self) -> str:
-        return f"<Trial {self.statistics()}>"
-
-    def statistics(self) -> TrialStatistics:
-        return TrialStatistics(self.steps, len(self.ready), sum(self.reran.values()))
-
     @property
     def is_over(self) -> bool:
         return self._state.over or self.is_killed
@@ -178,7 +163,7 @@ class Trial:
     def outcome(self) -> TrialOutcome:
         """What the run has come to."""
         if not self._state.over:
-            raise InternalError(f"nobody goes on: {self!r}")
+            raise InternalError(f"the trial is not over after {self.steps} steps")
         return TrialOutcome(
             self.results, final_state(self), self.stage.world(),
             {channel: tuple(data) for channel, data in self._effects.items()},

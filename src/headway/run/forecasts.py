@@ -288,7 +288,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     _add(found, [replace(one, part=model) for one, model in answered])
     if answered or measured:
         found.runs += 1
-        found.active = max(found.active, story.statistics().submitted)
+        found.active = max(found.active, story.submitted)
 
 
 def _answered(part: str, span: tuple[str, float, float], row: TaskRow, size: float) -> Answered:

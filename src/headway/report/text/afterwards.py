@@ -44,7 +44,6 @@ from headway.report.time_use import (
     Lineage,
     Nature,
     Passages,
-    PassagesStatistics,
     RunSetting,
     Spent,
     lineage,
@@ -83,7 +82,7 @@ class Afterwards:
     submitted: int
     effective: float
     spent: Spent
-    numbers: PassagesStatistics
+    numbers: Passages
     is_measured: bool
     """Whether headway's own share of the machine is known."""
     refusals: Mapping[str, int]
@@ -123,7 +122,7 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     for one in recorded:
         story.hear(one.key, one.event)
         ways.hear(one.key, one.event)
-    now_s = ways.statistics().elapsed_s
+    now_s = ways.elapsed_s
     if glance.verdict.is_live and recorded:
         now_s += max(0.0, time.time() - recorded[-1].event.at_s)
     ways.close(now_s, glance.verdict.is_live)
@@ -147,8 +146,8 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     return Afterwards(
         glance, names, forecast,
         () if forecast.foreseen is None else compared(forecast.foreseen, now_s, taken),
-        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.statistics().submitted,
-        effective_width(story, lines, now_s), where, ways.statistics(), ways.is_measured,
+        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
+        effective_width(story, lines, now_s), where, ways, ways.is_measured,
         dict(sorted(ways.refusals.items())), taken, lost,
         sum(one.cut_calls for one in ways.tasks.values()),
         sum(one.cut_tokens for one in ways.tasks.values()),
