@@ -225,7 +225,7 @@ tasks:
 """
     loaded, _ = load_unrefused(_written(tmp_path, plan))
     pairs = list(pairs_of(loaded.expanded, every_pair((0, 1, 2)), {0: 1, 1: 0, 2: 1}, {}))
-    assert [(pair.first, pair.second) for pair in pairs] == [((0, 0), (2, 0))]
+    assert [pair[:2] for pair in pairs] == [((0, 0), (2, 0))]
 
 
 def test_many_results_are_named_by_their_digest(tmp_path: Path) -> None:

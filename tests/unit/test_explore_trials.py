@@ -43,8 +43,8 @@ def form_of(outcome: TrialOutcome) -> str:
 def outcomes_of(cast: TrialCast, is_reduced: bool) -> tuple[set[str], int]:
     found: set[str] = set()
     count = 0
-    for count, tried in enumerate(interleavings(cast, is_reduced), 1):
-        found.add(form_of(tried.trial.outcome()))
+    for count, (trial, _) in enumerate(interleavings(cast, is_reduced), 1):
+        found.add(form_of(trial.outcome()))
         if count > 3 * ALL_MAX:
             return set(), count
     return found, count
@@ -55,8 +55,8 @@ def outcomes_of(cast: TrialCast, is_reduced: bool) -> tuple[set[str], int]:
 def test_what_tasks_do_to_the_state_is_the_same_in_every_schedule(seed: int) -> None:
     cast = drawn(seed, most=4, has_files=False)
     _, serial = player_of(cast)
-    for count, tried in enumerate(interleavings(cast)):
-        assert tried.trial.outcome() == serial.outcome, tried.path
+    for count, (trial, path) in enumerate(interleavings(cast)):
+        assert trial.outcome() == serial.outcome, path
         if count > ALL_MAX:
             break
 
@@ -111,7 +111,7 @@ def test_orders_are_the_same_whether_trials_are_copied_or_done_again() -> None:
     ops = [[("write", "f")], [("look", "f")], [("put", "a")]]
     groups = [TaskGroup(f"t{one}", touches=ANYTHING if one == 2 else None) for one in range(3)]
     paths = [
-        [tuple(tried.path) for tried in interleavings(cast_of(ops, groups, is_copied=copied))]
+        [tuple(path) for _, path in interleavings(cast_of(ops, groups, is_copied=copied))]
         for copied in (True, False)
     ]
     assert paths[0] == paths[1]

@@ -57,14 +57,6 @@ class CallKind(NamedTuple):
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationQuestion:
-    """Can calls of these kinds, with these masses, pass instants with these supplies?"""
-
-    masses: dict[CallKind, float]
-    supplies: tuple[float, ...]
-
-
 def reserved_end(rule: LimitRule, layout: Layout, season: Season) -> float:
     """The least time in which a limit that reserves can have accepted all calls."""
     order = sorted(range(len(layout.calls)), key=lambda place: -layout.tails[place])
@@ -87,7 +79,10 @@ def held_end(rule: LimitRule, layout: Layout, season: Season, known_s: float) ->
     logs = [4.0 * instant / INSTANTS for instant in range(INSTANTS)]
     for step in STEPS:
         while True:
-            proof = _proof(_question(rule, layout, supply, best * (1.0 + step)), logs)
+            end_s = best * (1.0 + step)
+            grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
+            supplies = [supply.by(place * grain_s) for place in range(INSTANTS)]
+            proof = _proof(_masses(rule, layout, end_s, grain_s), supplies, logs)
             if proof is None:
                 break
             best *= 1.0 + step
@@ -95,9 +90,8 @@ def held_end(rule: LimitRule, layout: Layout, season: Season, known_s: float) ->
     return best
 
 
-def _question(rule: LimitRule, layout: Layout, supply: Supply, end_s: float) -> ReservationQuestion:
-    """Whether all can be over at `end_s`: the instants are spread over the possible starts."""
-    grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
+def _masses(rule: LimitRule, layout: Layout, end_s: float, grain_s: float) -> dict[CallKind, float]:
+    """Calls by kind if all are to be over at `end_s`, in instants of `grain_s`."""
     coarse = 1
     groups = _groups(rule, layout, end_s, grain_s, coarse)
     while len(groups) > GROUPS_MAX and coarse < INSTANTS:
@@ -112,9 +106,7 @@ def _question(rule: LimitRule, layout: Layout, supply: Supply, end_s: float) -> 
         masses[CallKind(span, last, most)] = upper
         if wide > 0:
             masses[CallKind(span, last, least)] = sum(mass for _, mass in group) - upper
-    return ReservationQuestion(
-        masses, tuple(supply.by(place * grain_s) for place in range(INSTANTS))
-    )
+    return masses
 
 
 def _groups(
@@ -131,9 +123,10 @@ def _groups(
     return groups
 
 
-def _proof(question: ReservationQuestion, logs: list[float]) -> list[float] | None:
+def _proof(
+    masses: dict[CallKind, float], supplies: Sequence[float], logs: list[float]
+) -> list[float] | None:
     """The logarithms of weights under which the prices exceed the supply, if any are found."""
-    supplies = question.supplies
     for trial in range(TRIALS_MAX):
         top = max(logs)
         weights = [exp(log - top) for log in logs]
@@ -144,7 +137,7 @@ def _proof(question: ReservationQuestion, logs: list[float]) -> list[float] | No
             rests.append(running)
         rests.reverse()
         offered = sum(w * supply for w, supply in zip(weights, supplies, strict=True)) / total
-        asked, loads = _prices(question.masses, rests)
+        asked, loads = _prices(masses, rests)
         if asked > offered * (1.0 + SLACK):
             return logs
         slopes = [load - supply for load, supply in zip(loads, supplies, strict=True)]

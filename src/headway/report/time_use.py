@@ -390,18 +390,6 @@ class Nature:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSetting:
-    """What there is to know of a run beside its tasks' ways."""
-
-    ready_s: Mapping[bytes, float]
-    nature_of: Callable[[bytes], Nature]
-    holds: Sequence[tuple[float, float]] = ()
-    is_bounded: bool = False
-    """Whether the user said how many may be active at once."""
-    elapsed_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class CauseShare:
     """One cause: how much of the tasks' time it took, and of the run's."""
 
@@ -446,18 +434,25 @@ _OWN: Final[dict[Kind, Cause]] = {
 }
 
 
-def spent(passages: Iterable[Passage], seen: RunSetting) -> Spent:
-    """Take the ways of all tasks apart."""
+def spent(
+    passages: Iterable[Passage],
+    ready_of: Mapping[bytes, float],
+    nature_of: Callable[[bytes], Nature],
+    holds: Sequence[tuple[float, float]],
+    is_bounded: bool,
+    elapsed_s: float,
+) -> Spent:
+    """Where the time of all tasks went; `is_bounded` if the user set how many may be active."""
     steps: list[tuple[float, int, _Slot]] = []
-    for from_s, to_s in seen.holds:
+    for from_s, to_s in holds:
         steps += ((from_s, 1, _HOLD), (to_s, -1, _HOLD))
     for passage in passages:
-        ready_s, nature = seen.ready_s[passage.key], seen.nature_of(passage.key)
+        ready_s, nature = ready_of[passage.key], nature_of(passage.key)
         for piece in passage.pieces:
             for slot, from_s, to_s in _slots(piece, ready_s, nature):
                 steps += ((from_s, 1, slot), (to_s, -1, slot))
     steps.sort(key=lambda step: step[0])
-    task, wall = _swept(steps, seen)
+    task, wall = _swept(steps, is_bounded, elapsed_s)
     keys = task.keys() | wall.keys()
     shares = [CauseShare(*key, task.get(key, 0.0), wall.get(key, 0.0)) for key in keys]
     shares.sort(key=lambda one: (-one.wall_s, -one.task_s, one.cause, one.what))
@@ -482,7 +477,9 @@ def _slots(piece: Piece, ready_s: float, nature: Nature) -> list[tuple[_Slot, fl
 _Times = dict[tuple[Cause, str], float]
 
 
-def _swept(steps: Sequence[tuple[float, int, _Slot]], seen: RunSetting) -> tuple[_Times, _Times]:
+def _swept(
+    steps: Sequence[tuple[float, int, _Slot]], is_bounded: bool, elapsed_s: float
+) -> tuple[_Times, _Times]:
     """Go through all instants in order: what the tasks' time was for, and what the run's."""
     task: _Times = {}
     wall: _Times = {}
@@ -490,15 +487,15 @@ def _swept(steps: Sequence[tuple[float, int, _Slot]], seen: RunSetting) -> tuple
     now_s = 0.0
     for at_s, change, slot in steps:
         if at_s > now_s:
-            _pass(counts, at_s - now_s, seen.is_bounded, (task, wall))
+            _pass(counts, at_s - now_s, is_bounded, (task, wall))
             now_s = at_s
         left = counts.get(slot, 0) + change
         if left:
             counts[slot] = left
         else:
             counts.pop(slot, None)
-    if seen.elapsed_s > now_s:
-        _pass(counts, seen.elapsed_s - now_s, seen.is_bounded, (task, wall))
+    if elapsed_s > now_s:
+        _pass(counts, elapsed_s - now_s, is_bounded, (task, wall))
     return task, wall
 
 

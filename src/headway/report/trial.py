@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.base.records import digest, quick
+from headway.base.records import digest
 from headway.base.values import Fault
 from headway.engine.engine import Step, advance, begin, restore, step
 from headway.engine.events import (
@@ -77,12 +77,8 @@ class TrialCast:
         return TaskPositions(self.graph)
 
 
-@quick
-class TrialKept:
-    """A durable result: what it is, what it was given, and what it touched."""
-
-    done: TrialResult
-    access: Access
+TrialKept = tuple[TrialResult, Access]
+"""A durable result, and what its attempt touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +203,10 @@ class Trial:
         return going
 
     def _end(self, task: int, place: int, done: TrialResult) -> None:
-        attempt, kept = self._leave(task, place), TrialKept(done, _access(self, task))
-        self._given[place] = kept
+        attempt, access = self._leave(task, place), _access(self, task)
+        self._given[place] = done, access
         if self.trace is not None:
-            _trace(self, place, state_touches(kept.access))
+            _trace(self, place, state_touches(access))
         ending = NOTHING
         if self.facts is not None and not done.fault:
             ending = Ending(digest(done.body))
@@ -342,14 +338,14 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
 
 def _commit(trial: Trial, task: int, waiting: list[Input | TaskProposed]) -> None:
     place = trial.place(task)
-    kept = trial._given[place]
-    trial.results[place] = kept.done
+    done, access = trial._given[place]
+    trial.results[place] = done
     where = trial._state.place(task)
-    trial.stage.publish(where, trial._grown, kept.done.body)
+    trial.stage.publish(where, trial._grown, done.body)
     if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(kept.access)])
+        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
     for other in trial.cast.spread.get(where[0], ()):
-        trial._grown = (*trial._grown, (other, kept.done.body))
+        trial._grown = (*trial._grown, (other, done.body))
         waiting.append(Expanded(other, trial.stage.count(other, trial._grown)))
 
 
@@ -358,7 +354,7 @@ def _start(trial: Trial, effect: StartAttempt, waiting: list[Input | TaskPropose
     saved = trial._saved.pop(place, None)
     if saved is not None:
         row, kept = saved
-        again = _taken_again(trial, task, effect.attempt, row, kept)
+        again = _taken_again(trial, task, effect.attempt, row, kept[1])
         if again is not None:
             trial._given[place] = kept
             waiting.append(again)
@@ -369,7 +365,7 @@ def _start(trial: Trial, effect: StartAttempt, waiting: list[Input | TaskPropose
 
 
 def _taken_again(
-    trial: Trial, task: int, attempt: int, row: TaskRow, kept: TrialKept
+    trial: Trial, task: int, attempt: int, row: TaskRow, access: Access
 ) -> Input | TaskProposed | None:
     """What an earlier process has found is taken, if the shared state is as it was seen.
 
@@ -379,10 +375,10 @@ def _taken_again(
     assert coherence is not None
     if not coherence.has(task):
         return Reused(task, attempt)
-    verdict = coherence.judge(task, kept.access)
+    verdict = coherence.judge(task, access)
     if isinstance(verdict, (Change, Breach)):
         return None
-    coherence.note(task, kept.access)
+    coherence.note(task, access)
     if verdict is None:
         return Reused(task, attempt)
     return TaskProposed(task, attempt, trial._now, row.ending)

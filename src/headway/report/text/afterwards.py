@@ -44,7 +44,6 @@ from headway.report.time_use import (
     Lineage,
     Nature,
     Passages,
-    RunSetting,
     Spent,
     lineage,
     spent,
@@ -127,11 +126,10 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
         now_s += max(0.0, time.time() - recorded[-1].event.at_s)
     ways.close(now_s, glance.verdict.is_live)
     kin = lineage(ways.tasks.values(), graph, group_of)
-    seen = RunSetting(
-        kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
+    where = spent(
+        ways.tasks.values(), kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
         _is_bounded(glance.standing, shape), now_s,
     )  # fmt: skip
-    where = spent(ways.tasks.values(), seen)
     groups = groups_after(ways.tasks.values(), group_of)
     if graph is not None:
         declared = [group.name for group in graph.groups if group.name in groups]
