@@ -9,7 +9,7 @@ import pytest
 from headway.base.values import Charging, Limit
 from headway.report.bound import bound, width_of
 from headway.sim.account import Terms
-from headway.sim.draw import Neighbour, lognormal
+from headway.sim.draw import Neighbour
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
 from headway.sim.supply import TICKS_MAX, lay_out, rules_of, season_of, supply_of
 
@@ -52,14 +52,6 @@ def test_a_task_without_calls_passes_on_what_it_needs() -> None:
     assert layout.downs == (2.0, 1.0, 0.0)
     assert layout.tails == (3.0, 2.0, 1.0)
     assert layout.critical_path_s == 3.0
-
-
-def test_luck_and_other_customers_lengthen_the_critical_path() -> None:
-    latency = Latency(1.0, 0.01, sigma=0.1, background=5)
-    tasks = [(SimulatedCall(0, 1.0, 100.0, 100.0, luck=3.0),)]
-    found = bound(_spec(latency=latency), tasks, [()])
-    assert found.time_s == pytest.approx((3.0 + 1.0) * 1.5)
-    assert found.binding == "critical path"
 
 
 @pytest.mark.parametrize(("width", "time_s"), [(1, 5.0), (2, 3.0), (3, 2.0), (5, 1.0)])
@@ -128,34 +120,10 @@ def test_hidden_limits_bind_too() -> None:
     assert found.binding == "requests/60s"
 
 
-def test_what_cannot_start_before_its_head_has_only_what_comes_after() -> None:
-    """Twenty chains of different lengths, then one call each: no refill is of use before."""
-    tasks = [
-        tuple(_call(9 * place + step, 0.0 if step < 8 else 100.0) for step in range(9))
-        for place in range(20)
-    ]
-    limit = Limit("input", 600.0, burst=100.0)
-    found = bound(_spec(limit), tasks, _alone(20))
-    assert found.time_s == pytest.approx(8.0 + 19 * 10.0 + 1.0)
-
-
-def test_many_different_heads_are_sampled() -> None:
-    tasks = [tuple(_call(100 * n + step) for step in range(n + 1)) for n in range(30)]
-    found = bound(_spec(Limit("input", 6000.0, burst=100.0)), tasks, _alone(30))
-    calls = sum(len(task) for task in tasks)
-    assert found.time_s == pytest.approx(float(calls))
-
-
 def test_output_as_it_is_produced_cannot_use_what_refills_before_the_first_byte() -> None:
     limit = Limit("output", 600.0, burst=1000.0)
     found = bound(_spec(limit), _many(20, output=100.0), _alone(20))
     assert found.time_s == pytest.approx(1.0 + (2000.0 - 1000.0) / 10.0)
-
-
-def test_output_that_takes_no_time_is_not_charged_as_it_is_produced() -> None:
-    latency = Latency(1.0, 0.0)
-    found = bound(_spec(Limit("output", 60.0), latency=latency), _many(3, output=99.0), _alone(3))
-    assert found.time_s == 1.0
 
 
 @pytest.mark.parametrize("kind", ["bucket", "fixed", "sliding"])
@@ -204,23 +172,6 @@ def test_reservations_that_are_kept_have_to_be_waited_for() -> None:
     # 600 of each, of which 60,000 are there, and 1,000 come every second.
     assert kept.time_s >= 60.0
     assert back.time_s < 10.0
-
-
-def test_reservations_of_all_sizes_are_rounded_to_the_cheaper_side() -> None:
-    spec = _spec(Limit("tokens", 60_000.0), charging="reserved")
-    tasks = [
-        tuple(
-            SimulatedCall(
-                9 * place + step, 10.0, 400 * lognormal(1, 1, 9 * place + step, 0.8), 4096.0
-            )
-            for step in range(1 + place % 5)
-        )
-        for place in range(120)
-    ]
-    tasks += [(SimulatedCall(5000, 0.0, 0.0, 0.0),)]
-    found = bound(spec, tasks, _alone(121))
-    net = sum(call.input_tokens + call.output_tokens for task in tasks for call in task)
-    assert found.time_s > (net - 60_000.0) / 1000.0
 
 
 def test_calls_that_take_no_time_and_limits_that_let_nothing_through_are_no_question() -> None:

@@ -10,7 +10,6 @@ from headway.base.values import FaultKind, Limit
 from headway.pacing.admission import LaneView, LimitView
 from headway.pacing.memory import Chronicle, ChronicleMemory, ObservedAnswer
 from headway.report.health import (
-    HOURS_KNOWN,
     RECENT_MIN,
     USUAL_CALLS,
     Condition,
@@ -20,7 +19,6 @@ from headway.report.health import (
 )
 
 DAY_S = 86400.0
-HOUR_S = 3600.0
 NOON = 12
 
 
@@ -123,13 +121,6 @@ def test_reasons_say_how_many_and_by_what() -> None:
     assert found.refusal_rate == pytest.approx(20 / 103)
 
 
-def test_few_refusals_among_many_calls_are_good() -> None:
-    here = Account()
-    here.answers(1000, quick())
-    here.faults(3, "rate")
-    assert (here.condition().level, here.condition().reasons) == ("good", ())
-
-
 @pytest.mark.parametrize(("times", "level"), [(1.4, "good"), (1.6, "watch"), (3.1, "bad")])
 def test_answers_that_slow_down_are_alarms(times: float, level: Level) -> None:
     here = Account()
@@ -228,16 +219,6 @@ def test_an_hour_with_few_calls_is_not_known() -> None:
     assert (here.condition().is_peak, here.condition().hours_known) == (None, 1)
 
 
-def test_that_no_hour_is_better_is_said_only_when_many_are_known() -> None:
-    here = Account(usual=0)
-    here.hour(NOON, 60, quick())
-    for hour in range(HOURS_KNOWN - 1):
-        here.hour(hour, 60, quick())
-    assert here.condition().is_peak is None
-    here.hour(8, 60, quick())
-    assert here.condition().is_peak is False
-
-
 def test_hours_with_fewer_refusals_are_better_unless_they_are_slower() -> None:
     here = Account(usual=0)
     here.hour(3, 50, quick())
@@ -260,20 +241,3 @@ def test_an_hour_that_was_quick_because_little_was_asked_of_it_is_no_advice() ->
     here.hour(3, 50, quick(company=1))
     here.hour(NOON, 50, slow(2.0, company=8))
     assert here.condition().quiet is None
-
-
-def test_of_hours_with_refusals_and_without_speed_refusals_decide() -> None:
-    here = Account(usual=0)
-    here.hour(3, 50, ObservedAnswer(10.0, 10.0))
-    here.hour(NOON, 50, ObservedAnswer(10.0, 10.0), refused=5)
-    found = here.condition()
-    assert found.quiet is not None
-    assert found.quiet.faster == 1.0
-
-
-def test_what_has_faded_to_little_is_not_none() -> None:
-    here = Account(usual=0)
-    here.hour(3, 400, quick(), refused=1)
-    for _ in range(20):
-        here.hour(NOON, 40, slow(2.0), refused=2)
-    assert "hardly any of " in hour_words(here.condition())

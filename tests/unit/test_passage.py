@@ -20,8 +20,6 @@ from headway.engine.events import (
     TaskFailed,
     TaskFinished,
     TaskProposed,
-    TaskReused,
-    TaskSkipped,
     TaskStale,
     TaskStarted,
 )
@@ -129,17 +127,6 @@ def test_what_a_failed_attempt_worked_is_lost_and_what_it_took_was_paid_twice() 
     assert (passage.taken.microusd, passage.lost.microusd) == (1000, 500)
 
 
-def test_a_command_that_fails_has_worked_for_nothing() -> None:
-    started = (A, TaskStarted(0, 1, 10.0, ""))
-    fault = Fault("command", detail="exit code 3")
-    failed = heard(BEGAN, started, (A, TaskFailed(0, 1, 12.0, fault)))
-    assert pieces(failed.tasks[A]) == [("lost", 0.0, 2.0, "")]
-    again = heard(BEGAN, started, (A, TaskDelayed(0, 1, 12.0, 13.0, fault)), now_s=3.0)
-    assert pieces(again.tasks[A]) == [("lost", 0.0, 2.0, ""), ("again", 2.0, 3.0, "")]
-    stale = heard(BEGAN, started, (A, TaskStale(0, 1, 12.0, "key")))
-    assert pieces(stale.tasks[A]) == [("lost", 0.0, 2.0, "")]
-
-
 def test_an_attempt_that_was_refused_is_counted_by_what_it_was_refused_for() -> None:
     facts = (BEGAN, (A, TaskStarted(0, 1, 10.0, "")), (A, CallAdmitted(0, 10.0)))
     sent = Ending(calls=1)
@@ -201,24 +188,6 @@ def test_what_was_in_flight_when_a_process_died_is_lost_and_the_time_between_is_
     assert not ways.is_measured
 
 
-def test_a_run_of_an_older_headway_is_not_measured() -> None:
-    assert not heard(BEGAN, (b"", RunFinished(11.0, 0, 0))).is_measured
-
-
-def test_what_is_left_when_a_run_ends_goes_on_in_the_next_process() -> None:
-    ways = heard(
-        BEGAN,
-        (A, TaskStarted(0, 1, 10.0, "")),
-        (b"", RunFinished(11.0, 0, 0, left=1)),
-        (b"", RunBegan(50.0, "adaptive")),
-        (A, TaskReused(0, 51.0)),
-        (B, TaskSkipped(1, 51.0, because=0)),
-    )
-    assert pieces(ways.tasks[A]) == [("lost", 0.0, 1.0, ""), ("idle", 1.0, 2.0, "")]
-    assert (ways.tasks[A].state, ways.tasks[B].state) == ("finished", "skipped")
-    assert ways.tasks[B].ended_s == 2.0
-
-
 def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
     working = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0, alone=True)
     assert pieces(working.tasks[A]) == [("service", 0.0, 4.0, "")]
@@ -236,11 +205,6 @@ def test_holds_are_known_with_their_ends() -> None:
         now_s=8.0,
     )
     assert ways.holds == [(1.0, 3.0), (4.0, 5.0), (5.0, 8.0)]
-
-
-def test_what_says_nothing_of_where_a_task_is_changes_nothing() -> None:
-    ways = heard(BEGAN, (A, MoneyReserved(0, 1, 11.0, 5)), now_s=2.0)
-    assert pieces(ways.tasks[A]) == [("idle", 0.0, 2.0, "")]
 
 
 @pytest.mark.parametrize("at_s", [5.0, 11.0])

@@ -19,7 +19,6 @@ from headway.base.numbers import date_of, day_of, next_month
 from headway.pacing.admission import BookView, LaneView
 from headway.pacing.memory import (
     HOUR_UNKNOWN,
-    ChronicleMemory,
     Spell,
     Spend,
     hours_of,
@@ -419,26 +418,3 @@ def finishes(
             turns = 0 if most > one.budget else max(1, ceil(needs / max(1.0, one.budget)))
             late.append(Finish(one, needs, raised_to(more), turns))
     return tuple(late)
-
-
-# How much slower answers are at one hour of the day than at others.
-
-ANSWERS_MIN: Final = 50.0
-"""An hour with fewer answers is not known."""
-
-FACTOR_MAX: Final = 3.0
-"""The most that one hour is taken to be slower, or faster, than another."""
-
-
-def slower_at(chronicle: ChronicleMemory, hour: int, seen: Sequence[int]) -> float:
-    """How many times longer a token takes at an hour than at the hours `seen`; 1 if unknown."""
-    known = {
-        one: spell.per_token_s
-        for one, spell in hours_of(chronicle).items()
-        if spell.answered >= ANSWERS_MIN and spell.per_token_s
-    }
-    then = [known[one] or 0.0 for one in seen if one in known]
-    now = known.get(hour)
-    if not now or not then:
-        return 1.0
-    return min(FACTOR_MAX, max(1.0 / FACTOR_MAX, now * len(then) / sum(then)))
