@@ -239,7 +239,7 @@ def test_with_queueing_headway_asks_once_and_lets_the_longest_go_first() -> None
     ran = compare(_experiment("timeline-queued", (1,)), parse_contenders("headway+known")).rows[0]
     assert ran.refused == 0
     assert ran.makespan_s == pytest.approx(3.01)
-    assert ran.makespan_s == pytest.approx(ran.bound_s)
+    assert ran.makespan_s == pytest.approx(ran.bound_s, rel=0.005)
 
 
 def test_with_plenty_of_quota_all_four_agents_are_accepted() -> None:

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.base.folders import config_folder
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
     from headway.agents.custom import AgentSetting
     from headway.agents.tools_mcp import McpServer
     from headway.plans.untrusted import PlanPermissions
-    from headway.report.health import Thresholds
 
 SERVER_KEYS: Final = ("command", "url", "environment")
-HEALTH: Final = "health"
 NAMES: Final = {
     "agents": re.compile(r"[a-z][a-z0-9-]{0,29}"),
     "mcp": re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"),
@@ -55,8 +52,6 @@ class Configuration:
     """Agents besides those that are known by name: `[agents.NAME]`."""
     mcp: tuple[McpServer, ...] = ()
     """Servers whose tools a loop may use: `[mcp.NAME]`."""
-    health: tuple[tuple[str, float], ...] = ()
-    """From where on an account is to be watched, or is bad: `[health]`."""
 
 
 ABOUT: Final = {
@@ -68,7 +63,6 @@ ABOUT: Final = {
     "foreign_works": "what plans by agents may execute: run, python",
     "agents": "tables like [agents.hermes]: command, result, resume",
     "mcp": "tables like [mcp.git]: command or url, environment",
-    "health": "a table of thresholds, like refusals_bad = 0.1: see docs/health.md",
 }
 
 
@@ -122,13 +116,9 @@ def parsed(content: bytes, path: str) -> Configured:
         raise _refused(path, f"is not TOML: {fault}", hint) from None
     known = {field.name: field.default for field in fields(Configuration)}
     changes: dict[str, Any] = {}
-    if HEALTH in found:
-        changes[HEALTH] = _health(path, found[HEALTH])
     for key, value in found.items():
         if key not in known:
             raise _refused(path, f"has a key that there is not: `{key}`", did_you_mean(key, known))
-        if key == HEALTH:
-            continue
         if key in NAMES:
             changes[key] = _tables(path, key, value)
         else:
@@ -150,37 +140,6 @@ def _checked(path: str, key: str, value: object, default: object) -> float | str
         path, f"sets `{key}` to {value!r}, which has to be {wanted[type(default)]}",
         f"{ABOUT[key]}",
     )  # fmt: skip
-
-
-def thresholds(environ: Mapping[str, str]) -> Thresholds:
-    """From where on an account is to be watched, or is bad, as the user has set it."""
-    from headway.report.health import Thresholds
-
-    return Thresholds(**dict(read_configuration(environ).values.health))
-
-
-def _health(path: str, value: object) -> tuple[tuple[str, float], ...]:
-    """What is under `[health]`: thresholds that are known, each a number."""
-    from headway.report.health import Thresholds
-
-    if not isinstance(value, dict):
-        raise _refused(
-            path, f"sets `{HEALTH}` to {value!r}, which has to be a table", ABOUT[HEALTH]
-        )
-    known = [field.name for field in fields(Thresholds)]
-    for key, number in value.items():
-        whole = f"{HEALTH}.{key}"
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise _refused(path, f"has a key that there is not: `{whole}`", hint)
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not 0.0 < number < inf
-        ):
-            hint = "shares are like 0.1, times slower like 1.5"
-            raise _refused(path, f"sets `{whole}` to {number!r}, which has to be above 0", hint)
-    return tuple((key, float(number)) for key, number in value.items())
 
 
 def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:

@@ -282,7 +282,8 @@ tasks:
 """
     code, text = explore(folder, capsys, tasks)
     assert code == 0
-    assert text.splitlines()[-1] == (
+    assert text.splitlines()[-1] == "judged: shared state only; files and commands are not judged"
+    assert text.splitlines()[-2] == (
         "3 pairs: 1 blocked by edges, 2 commute; 15 schedules and 28 crashes, all equal to the "
         "serial run"
     )

@@ -1,4 +1,4 @@
-"""A second search for the shortest schedule of a few calls, to hold the bound against.
+"""An exhaustive search for the shortest schedule of a few calls, to hold the bound against.
 
 It shares nothing with the bound but the records. It tries every order of starts on counters of
 its own, start by start, and with reservations also starts that are later than they need to be,
@@ -6,7 +6,7 @@ so that a refund comes when something is there to be given back. Output that is 
 produced has a search of its own, in `stream_search.py`.
 
 Instances in which output is charged as it is produced have at most 3 calls, those with
-reservations at most 4, all others at most 6: the second search is slow.
+reservations at most 4, all others at most 6: the search is slow.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A second search for the shortest schedule where output is charged as it is produced.
+"""A search for the shortest schedule where output is charged as it is produced.
 
 There the best start of a call can be anywhere, so this search is no enumeration: each order is
-started as early as possible and as late as an end allows, then pushed late and pulled early in
-turn, then tried with drawn starts, for longer if there is reason to hope for something better.
-Whether a schedule is allowed is decided by following every limit forwards in time.
+started as early as possible, then pushed late and pulled early in turn. Whether a schedule is
+allowed is decided by following every limit forwards in time.
 """
 
 from __future__ import annotations
@@ -12,41 +11,19 @@ from collections.abc import Mapping, Sequence
 from math import floor
 
 from headway.base.values import Limit
-from tests.property.second_search import TINY, Dice, Instance, orders
+from tests.property.second_search import TINY, Instance, orders
 
 ROUNDS = 6
 HALVINGS = 30
-DATES = 4
 """How finely one order is improved."""
-
-DRAWS_MIN = 5
-DRAWS_MAX = 1500
-"""How many drawn schedules are tried in any case, and while the goal is not reached."""
 
 Triples = Sequence[tuple[float, float, float]]
 
 
-def best_with_streams(instance: Instance, goal_s: float) -> dict[int, float]:
+def best_with_streams(instance: Instance) -> dict[int, float]:
     """The best schedule found."""
     prompts = [improved(instance, prompt(instance, order)) for order in orders(instance)]
-    best = min(prompts, key=instance.end)
-    for order in orders(instance):
-        # An end that is too early to be reached is below, one that can be reached is above.
-        below, above = goal_s * 0.97, instance.end(best)
-        for _ in range(DATES):
-            middle = (below + above) / 2
-            starts = belated(instance, order, middle)
-            if starts:
-                above = middle
-                best = min(best, improved(instance, starts), key=instance.end)
-            else:
-                below = middle
-    dice = Dice(round(1000 * instance.end(best)))
-    for draw in range(DRAWS_MAX):
-        if draw >= DRAWS_MIN and instance.end(best) <= goal_s:
-            break
-        best = min(best, drawn(instance, dice, instance.end(best)), key=instance.end)
-    return best
+    return min(prompts, key=instance.end)
 
 
 def prompt(instance: Instance, order: Sequence[int]) -> dict[int, float]:
@@ -56,23 +33,6 @@ def prompt(instance: Instance, order: Sequence[int]) -> dict[int, float]:
         least = max((0.0, *starts.values(), instance.ready(call, starts)))
         starts[call] = pulled(instance, starts, call, least)
     return starts
-
-
-def belated(instance: Instance, order: Sequence[int], end_s: float) -> dict[int, float]:
-    """Every call as late as an end and its order allow; nothing if the end is too early."""
-    starts: dict[int, float] = {}
-    for call in reversed(order):
-        followers = [starts[other] for other in starts if call in instance.before[other]]
-        most = min((end_s, *followers)) - instance.lengths[call]
-        corners = {0.0, *_corners(instance, starts, call, most)}
-        at = _edge(
-            instance, starts, call, sorted((c for c in corners if 0 <= c <= most), reverse=True)
-        )
-        if at is None:
-            return {}
-        starts[call] = at
-    is_ready = all(starts[call] >= instance.ready(call, starts) - TINY for call in starts)
-    return starts if is_ready else {}
 
 
 def improved(instance: Instance, starts: dict[int, float]) -> dict[int, float]:
@@ -87,18 +47,6 @@ def improved(instance: Instance, starts: dict[int, float]) -> dict[int, float]:
             break
         best = dict(starts)
     return best
-
-
-def drawn(instance: Instance, dice: Dice, end_s: float) -> dict[int, float]:
-    """A drawn order, most calls released at a drawn time."""
-    all_orders = list(orders(instance))
-    starts: dict[int, float] = {}
-    for call in all_orders[int(dice(0, len(all_orders)))]:
-        release = dice() ** 2 * end_s if dice() < 0.6 else 0.0
-        least = max(release, instance.ready(call, starts))
-        starts[call] = pulled(instance, starts, call, least)
-    pull_all(instance, starts)
-    return starts
 
 
 def pull_all(instance: Instance, starts: dict[int, float]) -> None:

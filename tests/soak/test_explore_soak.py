@@ -48,8 +48,8 @@ def test_programs_that_share_a_state_end_alike_in_every_order() -> None:
     for seed in range(120):
         cast = drawn(seed, most=4, has_files=False)
         player, serial = player_of(cast)
-        for number, tried in enumerate(interleavings(cast)):
-            assert tried.trial.outcome() == serial.outcome, (seed, tried.path)
+        for number, (trial, path) in enumerate(interleavings(cast)):
+            assert trial.outcome() == serial.outcome, (seed, path)
             if number > 500:
                 break
         for crash in range(1, 40):

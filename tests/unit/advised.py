@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from headway.report.advise import Advice, WidthCurve, recommend
 from headway.report.forecast import Foreseen, SpreadNumber
-from headway.report.options import ADAPTIVE, ONE, Option, Situation, Way, priced
+from headway.report.options import (
+    ADAPTIVE,
+    ONE,
+    PRICE_GUESS,
+    AccountGuess,
+    Option,
+    Situation,
+    Way,
+    priced,
+)
+from headway.sim.provider import ProviderSpec
 
 
 def exactly(value: float) -> SpreadNumber:
@@ -29,3 +42,9 @@ def both(
         option(situation, ONE, one_s, 1.0),
         option(situation, ADAPTIVE, one_s * times, dearer, 100_000.0 * dearer),
     )
+
+
+def weigh(situation: Situation, options: Sequence[Option]) -> Advice:
+    """The recommendation among options, on an account of which everything is known."""
+    account = AccountGuess(ProviderSpec("known"), price=PRICE_GUESS)
+    return recommend(situation, options, WidthCurve(2, (), 1.0, "width", 1), account)

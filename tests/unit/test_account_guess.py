@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
@@ -10,11 +9,9 @@ import pytest
 from headway.base.values import Limit
 from headway.pacing.account import Profile
 from headway.pacing.admission import LaneView, LimitView
-from headway.pacing.estimate import Price
 from headway.pacing.memory import LaneMemory
 from headway.report.options import (
     DOCUMENTED,
-    PRICE_GUESS,
     AccountGuess,
     AccountState,
     as_it_is_now,
@@ -22,7 +19,6 @@ from headway.report.options import (
     latency_of,
     profile_of,
     remembered_account,
-    slower,
     unknown_account,
 )
 from headway.sim.account import Terms
@@ -46,9 +42,6 @@ def test_where_nothing_is_known_the_documents_account_is_assumed_and_hidden() ->
     assert guess.spec.terms.hidden == DOCUMENTED
     assert (guess.spec.terms.limits, guess.spec.dialect, guess.profile) == ((), "plain", None)
     assert "500 requests" in guess.assumed[0]
-    assert guess.priced == PRICE_GUESS
-    price = Price(1, 2)
-    assert unknown_account(price).priced == price
 
 
 def test_speeds_in_company_come_back_from_what_was_measured_at_several_widths() -> None:
@@ -119,13 +112,8 @@ def test_what_is_taken_of_a_limit_is_gone_when_a_rehearsal_begins() -> None:
     assert again.spec.terms.neighbour == now.spec.terms.neighbour
 
 
-def test_slow_hours_are_others_calls_where_company_slows_down_and_even_elsewhere() -> None:
+def test_slow_hours_slow_every_answer() -> None:
     plain = AccountGuess(ProviderSpec("p", latency=Latency(1.0, 0.02)))
     now = as_it_is_now(plain, AccountState(slowdown=2.0)).spec.latency
     assert (now.first_byte_s, now.per_output_token_s) == (2.0, 0.04)
     assert as_it_is_now(plain, AccountState(slowdown=1.0)).spec == plain.spec
-    crowded = Latency(1.0, 0.02, kappa=0.125)
-    busy = slower(crowded, 1.7)
-    assert (busy.background, busy.first_byte_s) == (2, 1.0)
-    assert slower(replace(crowded, kappa=1e-9), 3.0).first_byte_s == 3.0
-    assert slower(crowded, 0.5).first_byte_s == 0.5

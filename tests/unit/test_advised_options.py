@@ -15,7 +15,6 @@ from headway.report.options import (
     ONE,
     SERIAL,
     AccountGuess,
-    DrawnWork,
     Situation,
     Way,
     described_account,
@@ -43,23 +42,23 @@ def sums(work: object) -> tuple[float, float, int]:
 
 def test_agents_differ_and_all_together_take_what_was_said() -> None:
     situation = Situation(agents=5, calls_each=3)
-    tokens_in, tokens_out, calls = sums(work_of(situation, ADAPTIVE, DrawnWork(7)))
-    assert tokens_in + tokens_out == pytest.approx(situation.several_tokens)
+    tokens_in, tokens_out, calls = sums(work_of(situation, ADAPTIVE, 7))
+    assert tokens_in + tokens_out == pytest.approx(5 * 17_000.0)
     assert tokens_out == pytest.approx(5 * situation.output_each)
     assert calls == 15
-    inputs = [mine[0].input_tokens for mine in work_of(situation, ADAPTIVE, DrawnWork(7)).calls]
+    inputs = [mine[0].input_tokens for mine in work_of(situation, ADAPTIVE, 7).calls]
     assert len(set(inputs)) == 5
     assert min(inputs) > situation.common_tokens
 
 
 def test_one_agent_reads_once_what_all_need_and_makes_the_same_calls_in_a_row() -> None:
     situation = Situation(agents=5, calls_each=3)
-    work = work_of(situation, ONE, DrawnWork(7))
+    work = work_of(situation, ONE, 7)
     assert len(work.calls) == 1
     tokens_in, tokens_out, calls = sums(work)
-    assert tokens_in + tokens_out == pytest.approx(situation.one_tokens)
+    assert tokens_in + tokens_out == pytest.approx(11_000 + 5 * 6_000)
     assert calls == 15
-    several = work_of(situation, SERIAL, DrawnWork(7))
+    several = work_of(situation, SERIAL, 7)
     assert [call.output_tokens for call in work.calls[0]] == [
         call.output_tokens for mine in several.calls for call in mine
     ]
@@ -72,7 +71,7 @@ def test_every_way_is_between_its_ends_and_no_faster_than_the_bound() -> None:
         spread = found.foreseen.time_s
         assert spread.low < spread.mid < spread.high
         assert spread.mid >= 0.999 * found.foreseen.bound_s
-        assert found.refusal_risk < 0.05
+        assert found.foreseen.refused < 0.05 * found.foreseen.calls.mid
         assert found.foreseen.microusd is None
     assert found.way.name == "adaptive"
 
@@ -124,18 +123,15 @@ def test_advice_for_22_agents_takes_about_a_second() -> None:
 def test_the_curve_of_the_trap_has_its_peak_at_3_to_5_and_rises_again() -> None:
     curve = width_curve(TRAPPED, TRAP)
     assert curve.sweet in (3, 4, 5)
-    assert curve.has_peak
-    assert curve.points[-1].time_s > 1.8 * curve.best_s
-    assert curve.points[0].time_s > 2 * curve.best_s
+    assert curve.points[-1].time_s > 1.8 * min(point.time_s for point in curve.points)
+    assert curve.points[0].time_s > 2 * min(point.time_s for point in curve.points)
     assert all(point.time_s >= 0.999 * curve.bound_s for point in curve.points)
-    assert curve.at(9).width == 8
 
 
 def test_the_curve_of_a_roomy_account_only_falls() -> None:
     curve = width_curve(Situation(12), WIDE)
     times = [point.time_s for point in curve.points]
     assert times == sorted(times, reverse=True)
-    assert not curve.has_peak
     assert [point.width for point in curve.points] == list(range(1, 13))
     assert len({round(point.microusd) for point in curve.points}) == 1
 

@@ -8,7 +8,6 @@ import pytest
 
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.report.afterwards import (
-    ForecastComparison,
     GroupAfter,
     SerialShare,
     binding,
@@ -27,7 +26,6 @@ from headway.report.time_use import (
     Passage,
     Piece,
     Spent,
-    _Walk,
     lineage,
 )
 
@@ -69,28 +67,6 @@ def test_what_was_foreseen_stands_beside_what_it_was() -> None:
     assert [row.error for row in rows] == pytest.approx([19 / 41, 0.25, 9 / 22, -40 / 220])
 
 
-def test_a_cost_that_nobody_could_foresee_is_not_compared() -> None:
-    unpriced = Foreseen(
-        "adaptive",
-        1,
-        SpreadNumber(0, 0, 0),
-        SpreadNumber(1, 1, 1),
-        SpreadNumber(0, 0, 0),
-        SpreadNumber(0, 0, 0),
-        None,
-        1.0,
-        "width",
-        1.0,
-        0.0,
-        0,
-        "",
-    )
-    rows = compared(unpriced, 1.0, AttemptUsage())
-    assert [row.name for row in rows] == ["time", "calls", "tokens"]
-    assert [row.error for row in rows] == [0.0, None, None]
-    assert ForecastComparison("time", SpreadNumber(2.0, 3.0, 4.0), 4.5).is_within is False
-
-
 def test_amdahl_s_law_by_hand() -> None:
     """100 s of work, of which 20 s follow each other, in 40 s: twice the width takes 30 s."""
     serial = SerialShare(100.0, 20.0, 40.0)
@@ -99,12 +75,6 @@ def test_amdahl_s_law_by_hand() -> None:
     width = (1.0 - serial.share) / (1.0 / serial.speed_up - serial.share)
     law = 1.0 / (serial.share + (1.0 - serial.share) / (2.0 * width))
     assert isclose(serial.work_s / serial.doubled_s, law)
-
-
-def test_a_run_without_work_has_no_speed_up_to_speak_of() -> None:
-    nothing = SerialShare(0.0, 0.0, 0.0)
-    assert (nothing.share, nothing.speed_up, nothing.speed_up_max) == (1.0, 1.0, 1.0)
-    assert nothing.doubled_s == 0.0
 
 
 def test_the_critical_path_goes_through_the_longest_of_those_that_are_needed() -> None:
@@ -135,12 +105,6 @@ def test_blocks_of_a_reduction_are_waited_for_and_nobody_else() -> None:
     assert (kin.ready_s[b"merge/1[1]"], kin.ready_s[b"merge/1[2]"]) == (2.0, 4.0)
 
 
-def test_a_need_that_has_no_end_makes_nobody_ready() -> None:
-    graph = Graph((TaskGroup("a", 1), TaskGroup("b", 1, (Need(0),))))
-    kin = lineage([way("a", 0, 0.0, 3.0, "started"), way("b", 1, 3.0, 3.0)], graph, group_of)
-    assert kin.ready_s[b"b"] == inf
-
-
 def test_an_empty_group_passes_on_what_it_needs_itself() -> None:
     graph = Graph(
         (TaskGroup("a", 1), TaskGroup("none", 0, (Need(0),)), TaskGroup("b", 1, (Need(1),)))
@@ -150,25 +114,10 @@ def test_an_empty_group_passes_on_what_it_needs_itself() -> None:
     assert kin.chain == (b"a", b"b")
 
 
-def test_a_block_of_which_nothing_is_known_is_the_whole_group() -> None:
-    """After an edit the numbers of earlier tasks need not fit any more."""
-    graph = Graph((TaskGroup("a", 2), TaskGroup("b", 2, (Need(0, 1),))))
-    ways = [way("a[x]", 0, 0.0, 3.0), way("b[x]", 7, 3.0, 4.0), way("b[y]", 9, 3.0, 5.0)]
-    kin = lineage(ways, graph, group_of)
-    assert kin.ready_s[b"b[y]"] == 3.0
-
-
-def test_tasks_that_a_plan_does_not_have_any_more_are_ready_from_the_start() -> None:
-    kin = lineage([way("gone", 0, 1.0, 2.0)], Graph((TaskGroup("a", 1),)), group_of)
-    assert (kin.ready_s, kin.chain, kin.critical_path_s) == ({b"gone": 0.0}, (), 0.0)
-
-
 def test_without_a_graph_the_longest_task_is_all_that_is_known() -> None:
     kin = lineage([way("a", 0, 0.0, 1.0), way("b", 1, 0.0, 3.0)], None, group_of)
     assert (kin.critical_path_s, kin.chain, kin.is_known) == (3.0, (b"b",), False)
     assert lineage([], None, group_of) == Lineage({}, 0.0, (), is_known=False)
-    walk = _Walk([[]])
-    assert (walk.statistics(), repr(walk)) == (0, "<_Walk, 0 tasks>")
 
 
 def test_groups_tell_what_they_took_and_how_alike_their_tasks_were() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree
 
 import pytest
@@ -12,9 +11,9 @@ from bench.burn_down import PICTURE, example
 from headway.pacing.admission import BookView
 from headway.pacing.budget import BudgetLedgerStatistics
 from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
-from headway.report.health import BudgetOutlook, BudgetRest, Finish, finishes, outlooks
+from headway.report.health import BudgetOutlook, Finish, finishes, outlooks
 from headway.report.text.accounts import finish_json, finish_words, outlook_json, outlook_words
-from headway.report.text.burndown import HEIGHT, WIDTH, curve_of, svg, terminal
+from headway.report.text.burndown import HEIGHT, WIDTH, svg, terminal
 from headway.report.text.words import ASCII, Glyphs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -83,17 +82,6 @@ def test_the_line_goes_down_from_the_budget_to_what_is_left_today() -> None:
     assert past[-1][0] < float(floor.get("cx") or 0) < WIDTH
 
 
-def test_a_curve_is_what_is_left_by_the_end_of_each_day() -> None:
-    curve = curve_of(UNEVEN, PASSED)
-    assert (curve.days, curve.now) == (30, 9.5)
-    assert curve.past[:3] == ((0.0, 5e6), (1.0, 4.9e6), (2.0, 4.7e6))
-    assert curve.past[-1] == (9.5, 3e6)
-    assert curve.ahead[0] == (9.5, 3e6, 3e6, 3e6)
-    when, expected, least, most = curve.ahead[-1]
-    assert when == 30.0
-    assert least < expected < most
-
-
 def test_text_in_a_picture_is_only_text() -> None:
     hostile = outlook([1e5], MonthlyBudget(tokens=5e6), 'a"><script>&')
     root = ElementTree.fromstring(svg(hostile, PASSED))
@@ -110,7 +98,7 @@ def test_on_a_terminal_it_fits_and_days_are_in_their_columns(
     wide = lines[-3].index("1")
     assert lines[-3][wide + 50 : wide + 52] == "26"
     today = lines[-2].index("^")
-    assert (today - wide) // 2 == int(curve_of(one, PASSED).now)
+    assert (today - wide) // 2 == int(one.date[-2:]) - 1
     if glyphs is ASCII:
         "\n".join(lines).encode("ascii")
 
@@ -121,11 +109,10 @@ def test_on_a_terminal_a_used_up_budget_is_empty_from_today_on() -> None:
     assert max(len(row.rstrip()) for row in rows) <= len("1M ") + 20 + 6
 
 
-def test_words_say_pace_day_and_range() -> None:
+def test_words_say_pace_and_day() -> None:
     assert outlook_words(UNEVEN) == (
         "at the pace of the last 7 days (215k a day) the budget of 5M is used up on 2026-11-24"
-        f" (between {UNEVEN.exhausted_within[0]} and {UNEVEN.exhausted_within[1]}); 7 days before"
-        " the month turns"
+        "; 7 days before the month turns"
     )
     assert outlook_words(LASTING).startswith(
         "at the pace of the last 7 days (16.9k a day) the budget of 5M lasts: 497k by the end"
@@ -138,16 +125,6 @@ def test_words_say_pace_day_and_range() -> None:
     assert outlook_words(UNSPENT) == "nothing was spent in the last 1 day"
 
 
-def test_words_of_a_range_that_goes_beyond_the_month() -> None:
-    close = outlook([0.0, 2e5] * 7, MonthlyBudget(tokens=2.9e6))
-    assert close.exhausted_on is not None
-    assert close.exhausted_within[1] is None
-    assert re.search(r"\(2026-11-\d\d at the earliest\)", outlook_words(close))
-    worse = outlook([0.0, 2e5] * 7, MonthlyBudget(tokens=3.6e6))
-    assert worse.exhausted_on is None
-    assert "; at worst it is used up on 2026-11-" in outlook_words(worse)
-
-
 def test_a_program_gets_the_numbers_and_the_words() -> None:
     told = outlook_json(UNEVEN)
     assert (told["left"], told["days_short"]) == (3e6, 7)
@@ -155,7 +132,7 @@ def test_a_program_gets_the_numbers_and_the_words() -> None:
 
 
 def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finish() -> None:
-    (finish,) = finishes([USED_UP], BudgetRest(13, 92_300.0, 0.0, Spend(94.0)))
+    (finish,) = finishes([USED_UP], 92_300.0, 0.0, Spend(94.0))
     assert finish_words(finish, 13) == (
         "the budget of 1M tokens for all accounts has 0 left in 2026-11; 13 tasks still need about "
         "92.3k tokens: it could finish from 2026-12-01 on, when the month turns, or now with "
@@ -166,7 +143,7 @@ def test_a_stopped_run_is_told_which_budget_what_is_left_and_when_it_could_finis
 
 
 def test_a_stopped_run_that_no_month_has_room_for_is_told_so() -> None:
-    (many,) = finishes([USED_UP], BudgetRest(1, 2.5e6, 0.0, Spend(94.0)))
+    (many,) = finishes([USED_UP], 2.5e6, 0.0, Spend(94.0))
     assert "1 task still needs about" in finish_words(many, 1)
     assert "it could finish from 2027-02-01 on, after 3 months, or now with" in finish_words(
         many, 1

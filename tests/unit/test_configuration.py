@@ -13,10 +13,8 @@ from headway.config import (
     Configured,
     configuration_path,
     read_configuration,
-    thresholds,
 )
 from headway.errors import StateFileError
-from headway.report.health import Thresholds
 from headway.report.text.doctor import settings
 
 
@@ -93,30 +91,3 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
     assert found["state folder"] == ("/state", "HEADWAY_STATE_DIR")
     assert found["runtime folder"] == ("/run/user/1/headway", "XDG_RUNTIME_DIR")
     assert found["NO_COLOR"] == ("1", "environment")
-
-
-def test_thresholds_of_health_are_a_table(tmp_path: Path) -> None:
-    found = configured(tmp_path, "[health]\nrefusals_bad = 0.2\nslower_watch = 2\n")
-    assert found.values.health == (("refusals_bad", 0.2), ("slower_watch", 2.0))
-    home = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert thresholds(home) == Thresholds(refusals_bad=0.2, slower_watch=2.0)
-    shown = [(key, value) for key, value, _ in settings(home)]
-    assert ("health.refusals_bad", 0.2) in shown
-    assert "health" not in dict(shown)
-    assert thresholds({"XDG_CONFIG_HOME": "/nowhere"}) == Thresholds()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("health = 4", "has to be a table"),
-        ("[health]\nrefusal_bad = 0.2", "`health.refusal_bad`"),
-        ("[health]\nrefusals_bad = true", "has to be above 0"),
-        ("[health]\nrefusals_bad = 0", "has to be above 0"),
-        ('[health]\nrefusals_bad = "10%"', "has to be above 0"),
-        ("[health]\nrefusals_bad = inf", "has to be above 0"),
-    ],
-)
-def test_a_threshold_that_is_none_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(StateFileError, match=says):
-        configured(tmp_path, text)

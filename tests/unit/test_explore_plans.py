@@ -9,9 +9,7 @@ import pytest
 
 from headway.errors import PlanError, UsageError
 from headway.plans.load import load_unrefused
-from headway.report import explore as exploring
 from headway.report import explore as turning
-from headway.report import schedules as pairing
 from headway.report.explore import (
     Difference,
     Explored,
@@ -19,18 +17,12 @@ from headway.report.explore import (
     Explorer,
     PairVerdict,
     explore,
-    joined,
-    orders,
     subject_of,
 )
-from headway.report.schedules import every_pair, pairs_of, sharing_pairs
 from headway.report.stage import (
-    LINES_MAX,
     PROCESS,
     Going,
-    HashedAttempt,
     HashedStage,
-    Play,
     TrialAttempt,
     TrialTouch,
 )
@@ -116,7 +108,6 @@ tasks:
     assert again.differing == 1
     assert again.failures[0].replay == line
     assert not explorer.replay("serial").differs
-    assert "played=2" in repr(explorer)
 
 
 def test_two_writers_of_one_file_differ_in_the_file(tmp_path: Path) -> None:
@@ -219,28 +210,6 @@ tasks:
     assert asked
 
 
-def test_a_group_that_turns_out_empty_has_no_pairs(tmp_path: Path) -> None:
-    plan = """\
-tasks:
-  a: {run: ./a.sh}
-  b: {run: ./b.sh}
-  c: {run: ./c.sh}
-"""
-    loaded, _ = load_unrefused(_written(tmp_path, plan))
-    pairs = list(pairs_of(loaded.expanded, every_pair((0, 1, 2)), {0: 1, 1: 0, 2: 1}, {}))
-    assert [(pair.first, pair.second) for pair in pairs] == [((0, 0), (2, 0))]
-
-
-def test_many_results_are_named_by_their_digest(tmp_path: Path) -> None:
-    items = ", ".join(f"i{n}" for n in range(LINES_MAX + 1))
-    plan = f"tasks:\n  a: {{each: [{items}], run: ./a.sh}}\n  b: {{needs: a, run: ./b.sh}}\n"
-    loaded, _ = load_unrefused(_written(tmp_path, plan))
-    subject = subject_of(loaded.expanded, members_max=LINES_MAX + 1)
-    found = Explorer(subject, ExploreOptions(), quiet).serial
-    prompt = found.outcome.results[max(found.labels)].prompts[0]
-    assert f"given by a: {LINES_MAX + 1} results" in prompt
-
-
 class Hidden(HashedStage):
     """Functions that share what nobody sees: every task reads and changes one value."""
 
@@ -298,23 +267,6 @@ def _written(folder: Path, plan: str) -> Path:
     return path
 
 
-def test_a_matrix_is_tried_with_a_few_of_its_values(tmp_path: Path) -> None:
-    plan = """\
-tasks:
-  a: {matrix: {v: [1, 2, 3, 4, 5], w: [x, y]}, run: ./a.sh}
-  b: {matrix: {v: [1, 2]}, each: [p, q, r], run: ./b.sh}
-"""
-    found = tried(tmp_path, plan, is_pairs_only=True)
-    assert found.tasks == 6
-    assert one(found, "a[2, x]", "a[3, x]").count == 45
-
-
-def test_prompts_in_files_are_read(tmp_path: Path) -> None:
-    (tmp_path / "ask.md").write_text("Ask {{ item }}")
-    plan = "tasks:\n  a: {each: [x, y], prompt_file: ask.md}\n"
-    assert not tried(tmp_path, plan).differs
-
-
 def test_a_large_plan_is_reduced_and_then_drawn(tmp_path: Path) -> None:
     lines = [f"  t{n}: {{run: ./t.sh, writes: f{n}}}" for n in range(7)]
     apart = tried(tmp_path, "tasks:\n" + "\n".join(lines) + "\n")
@@ -328,19 +280,6 @@ def test_a_large_plan_is_reduced_and_then_drawn(tmp_path: Path) -> None:
     assert (found.search, found.schedules, found.is_complete) == ("drawn", 128, False)
     assert len(found.failures) == 20
     assert {what for what, _, _ in told} == {"pairs", "schedules", "crashes"}
-
-
-def test_of_very_many_tasks_orders_are_drawn_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exploring, "REDUCED_TASKS_MAX", 5)
-    monkeypatch.setattr(exploring, "PRIORITIES_MAX", 5)
-    lines = [f"  t{n}: {{run: ./t.sh, writes: f}}" for n in range(6)]
-    found = tried(tmp_path, "tasks:\n" + "\n".join(lines) + "\n", schedules=6)
-    assert (found.search, found.schedules) == ("drawn", 6)
-    drawn = [failure.replay for failure in found.failures if "crash" not in failure.replay]
-    assert drawn
-    assert all(line.startswith("random:") for line in drawn)
 
 
 def test_more_pairs_than_can_be_turned_are_judged_by_what_they_share(
@@ -360,19 +299,6 @@ tasks:
         ("a", "b"): "commutes", ("a", "c"): "untried", ("b", "c"): "untried",
     }  # fmt: skip
     assert found.apart == 4
-
-
-def test_groups_share_what_lies_in_what_another_one_writes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    touched = {
-        0: [TrialTouch("file", "out", True), TrialTouch("state", "x", False)],
-        1: [TrialTouch("file", "out/a", False), TrialTouch("state", "x", False)],
-        2: [TrialTouch("file", "in", False)],
-    }
-    assert sharing_pairs((2, 1, 0), touched) == [(1, 0), (0, 0)]
-    monkeypatch.setattr(pairing, "SHARING_MAX", 0)
-    assert sharing_pairs((2, 1, 0), touched) == [(0, 0)]
 
 
 def test_a_task_that_gives_another_answer_on_the_same_is_told_as_such(tmp_path: Path) -> None:
@@ -408,29 +334,6 @@ def test_a_crash_that_changes_the_end_is_told_with_its_line(tmp_path: Path) -> N
     assert found.differing == found.crashes
 
 
-def test_a_task_whose_item_lacks_a_field_fails_in_every_schedule(tmp_path: Path) -> None:
-    plan = """\
-tasks:
-  list: {run: ls}
-  ask: {each: list, prompt: "Ask {{ item.name }}"}
-  put: {each: list, prompt: "Put", output: "state:x/{{ item }}/y"}
-"""
-    found = tried(tmp_path, plan)
-    assert any("`ask`: an item has no field" in fault for fault in found.failed)
-    assert not found.differs
-
-
-def test_a_key_that_is_none_fails_the_task(tmp_path: Path) -> None:
-    plan = 'tasks:\n  a: {each: [".."], prompt: "Put", output: "state:x/{{ item }}"}\n'
-    path = _written(tmp_path, plan)
-    try:
-        loaded, _ = load_unrefused(path)
-    except PlanError:
-        return  # It is refused before: so much the better.
-    found = explore(subject_of(loaded.expanded), ExploreOptions(), quiet)
-    assert len(found.failed) == 1
-
-
 def test_what_is_wrong_for_other_reasons_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="circle"):
         tried(tmp_path, "tasks:\n  a: {needs: b, run: x}\n  b: {needs: a, run: x}\n")
@@ -455,27 +358,3 @@ def test_a_crash_that_never_comes_is_refused(tmp_path: Path) -> None:
     assert not explorer.replay(f"random:seed=1:crash={last}").differs
     with pytest.raises(UsageError, match="kills nothing"):
         explorer.replay(f"random:seed=1:crash={int(last) + 1}")
-
-
-def test_orders_are_counted_as_combinatorics_does() -> None:
-    assert orders([2] * 5) == 113_400
-    assert orders([]) == 1
-
-
-def test_what_stands_for_a_reducer_depends_on_the_order() -> None:
-    assert joined("a", "b") != joined("b", "a")
-
-
-def test_the_stage_says_what_it_is(tmp_path: Path) -> None:
-    loaded, _ = load_unrefused(_written(tmp_path, PIPELINE))
-    play = Play.of(loaded.expanded)
-    stage = HashedStage(play)
-    attempt = stage.begin(TrialAttempt(0, 0, 0, 1, "parse", None))
-    assert repr(stage) == "<HashedStage 0>"
-    assert isinstance(attempt, HashedAttempt)
-    assert repr(attempt) == "<HashedAttempt of parse>"
-    assert not attempt.statistics()
-    assert attempt.step() is None
-    assert attempt.step() is not None
-    attempt.stop()
-    assert play.template("{{ broken").render(str) == "{{ broken"

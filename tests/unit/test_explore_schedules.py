@@ -8,12 +8,10 @@ from headway.errors import UsageError
 from headway.plans.graph import Graph, TaskGroup
 from headway.report.schedules import (
     Pair,
-    Pct,
-    RandomSchedule,
-    ScheduleText,
-    SerialSchedule,
-    Steps,
+    pct_schedule,
+    random_schedule,
     read_line,
+    steps_schedule,
     written,
 )
 from headway.state.coherence import TaskPositions
@@ -58,37 +56,29 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
         read_line(text, PLACES)
 
 
-def test_a_serial_schedule_takes_the_first() -> None:
-    assert SerialSchedule().choose([3, 5], 0) == 3
-
-
 def test_steps_are_taken_as_told_and_then_serially() -> None:
-    steps = Steps((5, 3))
-    assert [steps.choose([3, 5], number) for number in range(3)] == [5, 3, 3]
+    steps = steps_schedule((5, 3))
+    assert [steps([3, 5], number) for number in range(3)] == [5, 3, 3]
     with pytest.raises(UsageError, match="step 1 of the schedule cannot be taken"):
-        steps.choose([3], 0)
+        steps([3], 0)
 
 
 def test_draws_reach_everybody_and_are_the_same_again() -> None:
     ready = [3, 5, 7]
-    chosen = [RandomSchedule(1).choose(ready, number) for number in range(50)]
+    chosen = [random_schedule(1)(ready, number) for number in range(50)]
     assert set(chosen) == set(ready)
-    assert chosen == [RandomSchedule(1).choose(ready, number) for number in range(50)]
+    assert chosen == [random_schedule(1)(ready, number) for number in range(50)]
 
 
 def test_priorities_hold_until_a_change_point() -> None:
     ready = [3, 5, 7]
-    steady = Pct.of(1, 1, 10)
-    first = steady.choose(ready, 0)
-    assert all(steady.choose(ready, number) == first for number in range(10))
-    changing = Pct(1, (4,), {})
-    before = [changing.choose(ready, number) for number in range(4)]
-    after = [changing.choose(ready, number) for number in range(4, 8)]
-    assert set(before) == {first}
-    assert first not in after
-    twice = Pct(1, (0, 0), {})
-    assert twice.choose(ready, 0) not in {first, after[0]}
-    assert max(Pct.of(1, 4, 10).changes) < 10
+    steady = pct_schedule(1, 1, 10)
+    first = steady(ready, 0)
+    assert all(steady(ready, number) == first for number in range(10))
+    changing = pct_schedule(1, 2, 10)
+    chosen = [changing(ready, number) for number in range(10)]
+    assert chosen[0] == first
+    assert chosen[-1] != first
 
 
 def pair(way: str, *, is_late: bool = False, steps: int = 1) -> Pair:
@@ -129,4 +119,3 @@ def test_a_task_that_cannot_begin_is_not_waited_for() -> None:
     assert turned.choose([2, 6], 0) == 2
     blocked = pair("inside")
     assert blocked.choose([6, 8], 0) == 8
-    assert ScheduleText("serial").kind == "serial"

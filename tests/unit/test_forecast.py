@@ -19,7 +19,6 @@ from headway.report.forecast import (
     Footing,
     Foreseen,
     Knowledge,
-    Portion,
     SpreadNumber,
     foresee,
     ground_of,
@@ -199,30 +198,6 @@ def test_what_nobody_knows_is_said() -> None:
     assert known.assumed == ()
 
 
-def test_so_many_calls_at_once_as_the_user_says() -> None:
-    blank = LaneMemory("", "", "plain", Profile())
-    slots = AccountTerms((Limit("concurrency", 2.0, 0.0, "gauge"),))
-    ground = ground_of(Knowledge(Footing(blank, slots), seen()))
-    assert ground.rooms.width_max == 2.0
-    assert [limit.resource for limit in ground.spec.terms.limits] == ["concurrency"]
-    found = foresee(asks(40), Knowledge(Footing(blank, slots), seen()), depth=QUICKLY)
-    assert found.time_s.mid == pytest.approx(40 * 1.5 / 2, rel=0.15)
-    assert found.width <= 2.01
-
-
-def test_what_is_used_is_known_to_the_provider_too() -> None:
-    lane = memory(REQUESTS, left=0.25)
-    ground = ground_of(Knowledge(Footing(lane), seen()))
-    ((name, used),) = ground.spec.terms.used
-    assert name == "requests/60s"
-    assert used == pytest.approx(45.0)
-    (room,) = ground.rooms.limits
-    assert (room.free, room.rate_per_s) == pytest.approx((15.0, 1.0))
-    half = ground_of(Knowledge(Footing(lane, AccountTerms(share=0.5)), seen()))
-    (room,) = half.rooms.limits
-    assert (room.free, room.rate_per_s) == (0.0, 0.5)
-
-
 def test_speeds_are_those_of_calls_or_of_the_account_or_usual() -> None:
     curve = ((4, 10.0, 0.005),)
     lane = memory(REQUESTS, left=1.0, curve=curve)
@@ -275,20 +250,6 @@ def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
     assert large.input_tokens.mid == pytest.approx(1e7, rel=0.03)
 
 
-def test_a_plan_that_was_cropped_is_refused_as_often_as_all_of_it(counted: type[_Counting]) -> None:
-    counted.refused = 3
-    assert told(30, REQUESTS).refused == 3.0
-    assert told(120, REQUESTS).refused == pytest.approx(6.0)
-
-
-def test_where_no_rehearsal_comes_to_an_end_the_fluid_is_told(counted: type[_Counting]) -> None:
-    counted.is_endless = True
-    found = told(120, REQUESTS)
-    assert found.time_s.mid == pytest.approx(61.5, abs=1.0)
-    assert found.width == pytest.approx(120 * 1.5 / 61.5, rel=0.1)
-    assert found.refused == 0.0
-
-
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
     blank = Footing(LaneMemory("", "", "plain", Profile()))
@@ -317,18 +278,3 @@ def test_a_chain_takes_as_long_as_its_links() -> None:
     found = foresee(Outline(parts), Knowledge(wide, seen()), depth=QUICKLY)
     assert found.binding == "critical path"
     assert found.time_s.mid == pytest.approx(15.0, rel=0.15)
-
-
-def test_what_is_left_of_a_portion_is_never_less_than_nothing() -> None:
-    takes = SpreadNumber(1.0, 2.0, 3.0)
-    assert Portion("tokens of 2026-11", 10.0, 4.0, takes).left == 6.0
-    assert Portion("tokens of 2026-11", 10.0, 14.0, takes).left == 0.0
-
-
-def test_tokens_are_input_and_output_together() -> None:
-    found = replace(
-        told(5, REQUESTS),
-        input_tokens=SpreadNumber(1.0, 2.0, 3.0),
-        output_tokens=SpreadNumber(10.0, 20.0, 30.0),
-    )
-    assert found.tokens == SpreadNumber(11.0, 22.0, 33.0)

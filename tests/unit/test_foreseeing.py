@@ -29,7 +29,6 @@ from headway.run.forecasts import (
     foreseen_each,
     foreseen_plan,
     look,
-    mean,
     prospect_of,
 )
 from tests.integration.strangers_shell import Stranger
@@ -189,16 +188,6 @@ def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model:
     assert footing.memory.dialect == "plain"
 
 
-@pytest.mark.parametrize("url", ["nowhere", "http://", "http://host:port", "http://[bad"])
-def test_an_address_that_is_none_is_no_account_and_no_reason_to_fail(
-    home: dict[str, str], tmp_path: Path, url: str
-) -> None:
-    home["ANTHROPIC_BASE_URL"] = url
-    found = prospect(home, tmp_path)
-    assert found.account == ""
-    assert found.foresee(Strategy("fixed", 2), QUICKLY).tasks == 6
-
-
 def test_what_the_broker_wrote_is_read_and_nothing_if_it_is_spoilt(home: dict[str, str]) -> None:
     place = folders(home)
     assert look(place) == StoredMemory(PacingMemory())
@@ -222,11 +211,6 @@ def test_a_cast_is_read_as_it_was_written_and_a_spoilt_one_is_an_error(tmp_path:
         ObservedTasks.kept(str(tmp_path))
     # A folder that is gone is no reason not to run.
     cast.keep(str(tmp_path / "gone"))
-
-
-def test_the_mean_of_nothing_is_nothing() -> None:
-    assert mean([]) == 0.0
-    assert mean([1.0, 3.0]) == 2.0
 
 
 def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def test_all_that_is_known_is_said_in_four_lines() -> None:
         ("critical path", "the longest chain of tasks"),
         ("width", "how many calls may be in flight at once"),
         ("this machine", "how many tasks this machine takes at once"),
-        ("exact", "all limits together"),
         ("concurrency", "concurrency"),
     ],
 )

@@ -14,12 +14,10 @@ from headway.broker.protocol import About
 from headway.client.overview import Overview
 from headway.pacing.admission import BookView, LaneView, LimitView
 from headway.pacing.memory import Chronicle, ObservedAnswer
-from headway.report.health import Thresholds
 from headway.report.text.health import draw_health, health_json, health_line, watch_health
 from headway.report.text.live import QuotaLooker
 from headway.report.text.words import console_for
 
-AT = Thresholds()
 ABOUT = About(42, 7.0)
 
 
@@ -50,7 +48,7 @@ def seen(*lanes: LaneView, about: About | None = ABOUT, age_s: float | None = No
 
 def drawn(overview: Overview) -> str:
     out = io.StringIO()
-    draw_health(console_for(out), overview, AT)
+    draw_health(console_for(out), overview)
     return out.getvalue()
 
 
@@ -64,7 +62,6 @@ def test_an_account_is_drawn_with_its_limits_its_reasons_and_its_hours() -> None
     assert "20 ms per output token, neighbours took 5%" in shown
     assert "usually  95 calls remembered, 0.0% refused, 0.5 s to the first byte" in shown
     assert "hours    which hours are busy is not known yet: 1 of 24 have had 30 calls" in shown
-    assert "bad for a client that does not pace itself: 98% of requests/60s is used; " in shown
     assert shown.endswith("from broker 42, up 7 s\n")
 
 
@@ -84,7 +81,7 @@ def test_the_worst_account_comes_first() -> None:
 
 
 def test_a_program_gets_everything_by_name() -> None:
-    told = json.loads(json.dumps(health_json(seen(lane(refused=20)), AT)))
+    told = json.loads(json.dumps(health_json(seen(lane(refused=20)))))
     (one,) = told["lanes"]
     assert (told["hour"], told["source"]) == (12, "from broker 42, up 7 s")
     assert (one["level"], one["is_peak"], one["binding"]) == ("bad", None, "requests/60s")
@@ -93,19 +90,19 @@ def test_a_program_gets_everything_by_name() -> None:
     assert one["recent"]["refusal_rate"] == pytest.approx(20 / 120)
     assert one["hours"]["12"]["per_token_s"] == pytest.approx(0.02)
     assert one["advice"].startswith("which hours are busy is not known yet")
-    assert health_json(Overview(BookView("", (), (), ())), AT)["hour"] is None
+    assert health_json(Overview(BookView("", (), (), ())))["hour"] is None
 
 
 def test_a_run_is_told_of_the_worst_and_of_how_many() -> None:
-    assert health_line((), AT) == ""
-    assert health_line((lane(),), AT) == ""
-    told = health_line((lane(), lane(refused=5, group="a"), lane(refused=30, group="b")), AT)
+    assert health_line(()) == ""
+    assert health_line((lane(),)) == ""
+    told = health_line((lane(), lane(refused=5, group="a"), lane(refused=30, group="b")))
     assert told == "bad: 23.1% of calls were refused (30 by rate) (b); and 1 account more"
-    assert health_line((lane(refused=5),), AT).startswith("watch: ")
-    looker = QuotaLooker(lambda: [lane(refused=30)], Thresholds(refusals_bad=0.5))
+    assert health_line((lane(refused=5),)).startswith("watch: ")
+    looker = QuotaLooker(lambda: [lane(refused=30)])
     assert looker.health == ""
     looker.look()
-    assert looker.health.startswith("watch: 23.1%")
+    assert looker.health.startswith("bad: 23.1%")
 
 
 class EnoughError(Exception):
@@ -127,7 +124,7 @@ def test_whoever_watches_is_told_what_changes() -> None:
     out = io.StringIO()
     looks = iter([seen(lane()), seen(lane()), seen(lane(refused=30)), seen()])
     with pytest.raises(EnoughError):
-        watch_health(lambda: next(looks), AT, out, nap=after(4))
+        watch_health(lambda: next(looks), out, nap=after(4))
     lines = out.getvalue().splitlines()
     assert [line.split(": ")[1][:4] for line in lines[:2]] == ["good", "bad"]
     assert lines[2] == "from broker 42, up 7 s"
@@ -136,7 +133,7 @@ def test_whoever_watches_is_told_what_changes() -> None:
 def test_a_program_that_watches_gets_a_line_for_every_look() -> None:
     out = io.StringIO()
     with pytest.raises(EnoughError):
-        watch_health(lambda: seen(lane()), AT, out, is_json=True, nap=after(3))
+        watch_health(lambda: seen(lane()), out, is_json=True, nap=after(3))
     assert [json.loads(line)["lanes"][0]["level"] for line in out.getvalue().splitlines()] == [
         "good"
     ] * 3
@@ -153,6 +150,6 @@ def test_on_a_terminal_it_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TERM", "xterm")
     out = Screen()
     with pytest.raises(EnoughError):
-        watch_health(lambda: seen(lane()), AT, out, nap=after(2))
+        watch_health(lambda: seen(lane()), out, nap=after(2))
     assert out.getvalue().count("api.example#1a2b") >= 2
     assert "\x1b[1A" in out.getvalue(), "the picture before is drawn over"

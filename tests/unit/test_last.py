@@ -17,10 +17,6 @@ def test_one_that_has_just_begun_ends_by_even_chance_near_the_middle() -> None:
     assert last_s(EVEN, [0.0], 0, 0.0) == pytest.approx(100.0 * (1.0 - log(2.0)), abs=1.0)
 
 
-def test_nothing_is_left_of_nothing() -> None:
-    assert last_s(EVEN, [], 0, 0.0) == pytest.approx(0.0, abs=1e-4)
-
-
 def test_one_that_has_gone_on_for_long_is_one_of_the_long_ones() -> None:
     """Ten are left that took longer than 90 s: by even chance another 3 or 4 s."""
     assert last_s(EVEN, [90.0], 0, 0.0) == pytest.approx(4.0, abs=1.0)

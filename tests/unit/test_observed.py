@@ -39,12 +39,6 @@ def test_company_is_the_mean_of_all_in_flight(spans: list[tuple[int, int]]) -> N
         assert one.took_s == (span[1] - span[0]) / GRID
 
 
-def test_company_is_counted_over_all_parts_of_a_run() -> None:
-    seen = seen_of([answered(0.0, 4.0, "a"), answered(0.0, 2.0, "b"), answered(10.0, 11.0, "b")])
-    assert [one.beside for one in seen["a"]] == [1.5]
-    assert [one.beside for one in seen["b"]] == [2.0, 1.0]
-
-
 def test_of_a_task_of_several_calls_the_mean_call_is_seen_and_no_time() -> None:
     (one,) = seen_of([answered(0.0, 3.0, calls=4)])["ask"]
     assert (one.input_tokens, one.output_tokens, one.calls) == (25.0, 2.5, 4)
@@ -62,10 +56,6 @@ def test_inputs_that_a_provider_does_not_tell_are_what_their_bytes_usually_are()
     assert (told.input_tokens, told.microusd) == (50.0, 35.0)
     assert 80.0 < untold.input_tokens < 140.0
     assert unknown.input_tokens == 0.0
-
-
-def test_nothing_was_seen_of_nobody() -> None:
-    assert seen_of([]) == {}
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

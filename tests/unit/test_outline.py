@@ -23,11 +23,6 @@ def same(input_tokens: float, output_tokens: float, calls: int = 1) -> Sizes:
     return sizes_of([SeenCall(input_tokens, output_tokens, calls=calls)] * 40)
 
 
-def test_who_needs_all_of_a_part_needs_every_task_of_it() -> None:
-    outline = Outline((OutlinePart("a", 3), OutlinePart("b", 2, (Need(0),))))
-    assert needs_of(outline) == ((), (), (), (0, 1, 2), (0, 1, 2))
-
-
 def test_who_needs_a_block_needs_its_own() -> None:
     memberwise = Outline((OutlinePart("a", 3), OutlinePart("b", 3, (Need(0, block=1),))))
     assert needs_of(memberwise)[3:] == ((0,), (1,), (2,))
@@ -81,21 +76,6 @@ def test_answers_that_were_in_the_inputs_before_are_not_counted_twice() -> None:
     assert drawn(tiny, known, STEADY, 1).calls[1][0].input_tokens == 1.0
 
 
-def test_a_part_is_drawn_by_its_own_calls_then_by_its_model_then_as_usual() -> None:
-    outline = Outline(
-        (
-            OutlinePart("a", 20, model="m"),
-            OutlinePart("b", 20, model="m"),
-            OutlinePart("c", 20, model="n"),
-        )
-    )
-    calls = drawn(outline, {"a": same(10.0, 20.0), "m": same(100.0, 200.0)}, STEADY, 1).calls
-    outputs = [mean(one[0].output_tokens for one in calls[at : at + 20]) for at in (0, 20, 40)]
-    assert outputs[0] == pytest.approx(20.0, rel=0.1)
-    assert outputs[1] == pytest.approx(200.0, rel=0.1)
-    assert len({one[0].output_tokens for one in calls[40:]}) > 10
-
-
 def test_no_answer_is_longer_than_it_may_be_and_every_call_has_its_price() -> None:
     outline = Outline((OutlinePart("a", 5, model="m", max_tokens=64.0, price=PRICE),))
     one = drawn(outline, {"m": same(100.0, 900.0)}, STEADY, 1)
@@ -116,44 +96,6 @@ def test_a_call_costs_as_much_more_than_the_list_says_as_those_that_were_seen() 
         seen = sizes_of([SeenCall(100.0, 20.0, microusd=paid)] * 40)
         found = drawn(outline, {"m": seen}, STEADY, 1).amounts.spend_microusd
         assert found == pytest.approx(listed * paid / 200.0, rel=1e-3)
-
-
-def test_prompts_are_taken_by_turns_and_calls_as_many_as_were_seen() -> None:
-    sized = OutlinePart("a", 4, model="m", sizes_bytes=(400.0, 4000.0))
-    seen = [
-        SeenCall(size / 4.0, 10.0, size) for size in (300.0, 900.0, 3000.0, 5000.0) for _ in "1234"
-    ]
-    inputs = [
-        call.input_tokens
-        for (call,) in drawn(Outline((sized,)), {"m": sizes_of(seen)}, STEADY, 1).calls
-    ]
-    assert inputs == pytest.approx([100, 1000, 100, 1000], rel=0.06)
-    loop = OutlinePart("a", 3, model="m")
-    assert drawn(Outline((loop,)), {"m": same(10.0, 10.0, calls=5)}, STEADY, 1).count == 15
-    assert Outline((OutlinePart("a", 3, model="m", calls=5.0), OutlinePart("b", 9))).calls == 15.0
-
-
-def test_what_asks_nobody_takes_its_time_here() -> None:
-    here = OutlinePart("build", 40, seconds=(2.0, 4.0))
-    one = drawn(Outline((here, OutlinePart("idle", 2))), {}, STEADY, 1)
-    assert one.count == 0
-    assert set(one.seconds[:40]) == {2.0, 4.0}
-    assert one.seconds[40:] == (0.0, 0.0)
-    means = [mean(drawn(Outline((here,)), {}, STEADY, seed).seconds) for seed in range(60)]
-    assert mean(means) == pytest.approx(3.0, abs=0.2)
-    assert not OutlinePart("p", 1, model="m", calls=0.0).asks
-    assert not OutlinePart("p", 1).asks
-
-
-def test_luck_is_that_of_all_of_a_calls_time() -> None:
-    """It is carried by the first byte, as the provider takes it; it never makes it negative."""
-    speed = Speed(Latency(1.0, 0.01), 0.3, 0.0, 40)
-    outline = Outline((OutlinePart("a", 400, model="m"),))
-    calls = [call for (call,) in drawn(outline, {"m": same(10.0, 300.0)}, speed, 1).calls]
-    times = [call.luck * 1.0 + 0.01 * call.output_tokens for call in calls]
-    assert mean(times) == pytest.approx(4.0 * 1.046, rel=0.06)
-    assert min(call.luck for call in calls) >= 0.0
-    assert max(times) > 6.0
 
 
 def test_a_draw_becomes_work_for_the_engine() -> None:
@@ -177,12 +119,6 @@ def test_a_draw_becomes_work_for_the_engine() -> None:
     first = tasks[0].calls[0]
     assert first.expected.input_tokens == one.calls[0][0].input_tokens
     assert first.ceiling.output_tokens == 4096.0
-
-
-def test_a_plan_that_is_small_enough_is_left_as_it_is() -> None:
-    outline = Outline((OutlinePart("a", 10, model="m"),))
-    assert cropped(outline, 10) is outline
-    assert cropped(Outline(()), 10) == Outline(())
 
 
 def test_a_large_plan_is_cropped_evenly_and_no_part_is_lost() -> None:

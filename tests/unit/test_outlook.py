@@ -1,4 +1,4 @@
-"""Whether a month's budget lasts: pace, range, the day it is used up, and how to go on."""
+"""Until when a month's budget lasts: pace, the day it is used up, and how to go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from headway.pacing.memory import DaySpend, MonthlyBudget, Spend
 from headway.report.health import (
     PACE_DAYS,
     BudgetOutlook,
-    BudgetRest,
     Finish,
     finishes,
     lasting,
@@ -46,31 +45,15 @@ def test_a_steady_pace_uses_a_budget_up_on_the_day_that_division_says() -> None:
     assert (found.spent, found.left, found.in_flight) == (1600.0, 800.0, 7.0)
     assert found.exhausted_on == "2026-11-24"
     assert found.days_short == 7
-    assert found.exhausted_within == ("2026-11-24", "2026-11-24")
     assert found.turns_on == "2026-12-01"
     assert found.past[0] == ("2026-11-01", 100.0)
     assert found.past[-1] == ("2026-11-16", 1600.0)
-    assert found.ahead[0].date == "2026-11-16"
-    assert found.ahead[-1].expected == pytest.approx(1600.0 + 14 * 100.0)
+    assert found.expected == pytest.approx(1600.0 + 14 * 100.0)
 
 
 def test_a_budget_that_lasts_has_no_such_day() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 5000.0)
     assert (found.exhausted_on, found.days_short) == (None, 0)
-    assert found.exhausted_within == (None, None)
-
-
-def test_days_that_differ_give_a_range_that_widens() -> None:
-    found = outlook([50.0, 150.0] * 8, "2026-11-16", 2400.0)
-    widths = [day.most - day.least for day in found.ahead]
-    assert widths == sorted(widths)
-    assert widths[-1] > 4 * widths[1] > 0.0
-    earliest, latest = found.exhausted_within
-    assert earliest is not None
-    assert found.exhausted_on is not None
-    assert earliest < found.exhausted_on
-    assert latest is None or latest > found.exhausted_on
-    assert all(day.least >= found.spent for day in found.ahead)
 
 
 def test_todays_morning_does_not_make_a_pace() -> None:
@@ -78,7 +61,6 @@ def test_todays_morning_does_not_make_a_pace() -> None:
     assert found.pace_per_day == pytest.approx(610.0 / 6.1)
     alone = outlook([600.0], "2026-11-16", 5000.0, passed=0.01)
     assert (alone.pace_per_day, alone.pace_days) == (600.0, 1)
-    assert alone.ahead[-1].least == alone.ahead[-1].most, "one day says nothing of a range"
 
 
 def test_the_pace_at_a_months_beginning_is_that_of_the_month_before() -> None:
@@ -101,13 +83,12 @@ def test_days_without_spending_are_part_of_the_pace() -> None:
     found = outlook([700.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "2026-11-16", 5000.0)
     assert found.pace_per_day == 100.0
     idle = outlook([900.0, *([0.0] * 8)], "2026-11-16", 5000.0)
-    assert (idle.pace_per_day, idle.ahead[-1].expected) == (0.0, 900.0)
+    assert (idle.pace_per_day, idle.expected) == (0.0, 900.0)
 
 
 def test_a_budget_that_is_used_up_is_so_today() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 1600.0)
     assert (found.exhausted_on, found.left) == ("2026-11-16", 0.0)
-    assert found.exhausted_within == ("2026-11-16", "2026-11-16")
 
 
 def test_every_budget_has_an_outlook_of_its_own() -> None:
@@ -132,25 +113,23 @@ def test_a_larger_budget_is_a_round_number(needed: float, to: float) -> None:
     assert raised_to(needed) == to
 
 
-def test_a_budget_that_lasts_covers_the_range() -> None:
+def test_a_budget_that_is_proposed_lasts_for_the_month() -> None:
     found = outlook([50.0, 150.0] * 8, "2026-11-16", 1700.0)
-    assert lasting(found) >= found.ahead[-1].most
-    assert outlook([50.0, 150.0] * 8, "2026-11-16", lasting(found)).exhausted_within[0] is None
+    assert outlook([50.0, 150.0] * 8, "2026-11-16", lasting(found)).exhausted_on is None
 
 
 def test_a_stopped_run_finishes_when_the_month_turns_or_with_a_larger_budget() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    rest = BudgetRest(13, 923.0, 200.0, Spend(94.0, 40))
-    (finish,) = finishes([found], rest)
+    (finish,) = finishes([found], 923.0, 200.0, Spend(94.0, 40))
     assert (finish.needs, finish.turns, finish.on) == (923.0, 1, "2026-12-01")
     assert finish.raise_to == raised_to(1600.0 + 7.0 + 1.1 * 923.0 + 94.0)
 
 
 def test_a_run_that_takes_more_than_a_month_finishes_after_several() -> None:
     found = outlook([100.0] * 16, "2026-11-16", 1650.0)
-    (finish,) = finishes([found], BudgetRest(9, 3301.0, 0.0, Spend(94.0)))
+    (finish,) = finishes([found], 3301.0, 0.0, Spend(94.0))
     assert (finish.turns, finish.on) == (3, "2027-02-01")
-    (never,) = finishes([found], BudgetRest(9, 3301.0, 0.0, Spend(1651.0)))
+    (never,) = finishes([found], 3301.0, 0.0, Spend(1651.0))
     assert (never.turns, never.on) == (0, "")
 
 
@@ -159,6 +138,6 @@ def test_only_a_budget_that_is_in_the_way_is_blamed() -> None:
     view = view_of([100.0] * 16, "2026-11-16", MonthlyBudget(microusd=1650))
     (money,) = outlooks(view, 1.0)
     enough = Finish(money, 40.0, raised_to(1600 + 7 + 44.0 + 45.0), 1)
-    assert finishes([tokens, money], BudgetRest(1, 50.0, 40.0, Spend(50.0, 45))) == ()
-    assert finishes([tokens, money], BudgetRest(1, 50.0, 40.0, Spend(50.0, 51)))[0].outlook is money
+    assert finishes([tokens, money], 50.0, 40.0, Spend(50.0, 45)) == ()
+    assert finishes([tokens, money], 50.0, 40.0, Spend(50.0, 51))[0].outlook is money
     assert enough.on == "2026-12-01"

@@ -20,8 +20,6 @@ from headway.engine.events import (
     TaskFailed,
     TaskFinished,
     TaskProposed,
-    TaskReused,
-    TaskSkipped,
     TaskStale,
     TaskStarted,
 )
@@ -38,7 +36,7 @@ def heard(*facts: tuple[bytes, Fact], now_s: float | None = None, alone: bool = 
     ways = Passages(lambda _: alone)
     for key, fact in facts:
         ways.hear(key, fact)
-    ways.close(ways.statistics().elapsed_s if now_s is None else now_s)
+    ways.close(ways.elapsed_s if now_s is None else now_s)
     return ways
 
 
@@ -70,10 +68,8 @@ def test_a_prompt_from_the_run_s_beginning_to_its_answer() -> None:
     assert passage.taken == AttemptUsage(1, 100.0, 10.0, 500)
     assert passage.taken.tokens == 110.0
     assert passage.lost == AttemptUsage()
-    numbers = ways.statistics()
-    assert (numbers.tasks, numbers.active, numbers.elapsed_s, numbers.parts) == (1, 0, 6.5, 1)
-    assert (numbers.cpu_s, numbers.memory_bytes, ways.is_measured) == (0.25, 7, True)
-    assert repr(ways) == "<Passages of 1 tasks over 6.5 s>"
+    assert (ways.elapsed_s, ways.parts) == (6.5, 1)
+    assert (ways.cpu_s, ways.memory_bytes, ways.is_measured) == (0.25, 7, True)
 
 
 def test_what_asks_for_no_permit_works_all_the_time() -> None:
@@ -129,17 +125,6 @@ def test_what_a_failed_attempt_worked_is_lost_and_what_it_took_was_paid_twice() 
     assert [kind for kind, *_ in pieces(passage)] == ["lost", "again", "service"]
     assert (passage.retries, passage.fault) == (1, "server: 500")
     assert (passage.taken.microusd, passage.lost.microusd) == (1000, 500)
-
-
-def test_a_command_that_fails_has_worked_for_nothing() -> None:
-    started = (A, TaskStarted(0, 1, 10.0, ""))
-    fault = Fault("command", detail="exit code 3")
-    failed = heard(BEGAN, started, (A, TaskFailed(0, 1, 12.0, fault)))
-    assert pieces(failed.tasks[A]) == [("lost", 0.0, 2.0, "")]
-    again = heard(BEGAN, started, (A, TaskDelayed(0, 1, 12.0, 13.0, fault)), now_s=3.0)
-    assert pieces(again.tasks[A]) == [("lost", 0.0, 2.0, ""), ("again", 2.0, 3.0, "")]
-    stale = heard(BEGAN, started, (A, TaskStale(0, 1, 12.0, "key")))
-    assert pieces(stale.tasks[A]) == [("lost", 0.0, 2.0, "")]
 
 
 def test_an_attempt_that_was_refused_is_counted_by_what_it_was_refused_for() -> None:
@@ -199,26 +184,8 @@ def test_what_was_in_flight_when_a_process_died_is_lost_and_the_time_between_is_
     assert pieces(ways.tasks[A]) == [
         ("lost", 0.0, 2.0, ""), ("idle", 2.0, 3.0, ""), ("service", 3.0, 5.0, ""),
     ]  # fmt: skip
-    assert ways.statistics().parts == 2
+    assert ways.parts == 2
     assert not ways.is_measured
-
-
-def test_a_run_of_an_older_headway_is_not_measured() -> None:
-    assert not heard(BEGAN, (b"", RunFinished(11.0, 0, 0))).is_measured
-
-
-def test_what_is_left_when_a_run_ends_goes_on_in_the_next_process() -> None:
-    ways = heard(
-        BEGAN,
-        (A, TaskStarted(0, 1, 10.0, "")),
-        (b"", RunFinished(11.0, 0, 0, left=1)),
-        (b"", RunBegan(50.0, "adaptive")),
-        (A, TaskReused(0, 51.0)),
-        (B, TaskSkipped(1, 51.0, because=0)),
-    )
-    assert pieces(ways.tasks[A]) == [("lost", 0.0, 1.0, ""), ("idle", 1.0, 2.0, "")]
-    assert (ways.tasks[A].state, ways.tasks[B].state) == ("finished", "skipped")
-    assert ways.tasks[B].ended_s == 2.0
 
 
 def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
@@ -226,7 +193,6 @@ def test_a_task_that_works_while_somebody_looks_lasts_until_now() -> None:
     assert pieces(working.tasks[A]) == [("service", 0.0, 4.0, "")]
     preparing = heard(BEGAN, (A, TaskStarted(0, 1, 10.0, "")), now_s=4.0)
     assert pieces(preparing.tasks[A]) == [("start", 0.0, 4.0, "")]
-    assert preparing.statistics().active == 1
 
 
 def test_holds_are_known_with_their_ends() -> None:
@@ -241,19 +207,12 @@ def test_holds_are_known_with_their_ends() -> None:
     assert ways.holds == [(1.0, 3.0), (4.0, 5.0), (5.0, 8.0)]
 
 
-def test_what_says_nothing_of_where_a_task_is_changes_nothing() -> None:
-    ways = heard(BEGAN, (A, MoneyReserved(0, 1, 11.0, 5)), now_s=2.0)
-    assert pieces(ways.tasks[A]) == [("idle", 0.0, 2.0, "")]
-
-
 @pytest.mark.parametrize("at_s", [5.0, 11.0])
 def test_the_time_of_a_run_never_goes_back(at_s: float) -> None:
     time = Elapsed()
     assert time.at(RunStopping(10.0, "")) == 0.0
     assert time.at(RunStopping(11.0, "")) == 1.0
     assert time.at(RunStopping(at_s, "")) == 1.0
-    assert time.statistics() == 1.0
-    assert repr(time) == "<Elapsed 1.0 s in 0 parts>"
 
 
 def test_calls_without_an_end_are_counted_when_their_process_ends() -> None:

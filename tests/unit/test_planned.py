@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headway.pacing.estimate import Price
-from headway.plans.expand import ExpandedPlan, Sources, prompt_bytes
+from headway.plans.expand import ExpandedPlan
 from headway.plans.graph import Need
 from headway.plans.load import plan_from
 from headway.report.outline import (
-    PROMPTS_MAX,
     UNKNOWN_MEMBERS,
     Outline,
     OutlineFacts,
     OutlinePart,
-    in_order,
     needs_of,
     outline_of,
 )
@@ -55,16 +52,6 @@ def test_prompts_are_as_long_as_they_will_be(tmp_path: Path) -> None:
     assert cross.sizes_bytes == (2.0, 4.0, 3.0, 5.0)
     assert (cross.model, cross.max_tokens, cross.calls) == ("openai/other", 4096.0, 1.0)
     assert found.tasks == 6
-
-
-def test_of_many_prompts_some_are_measured_and_stand_for_all(tmp_path: Path) -> None:
-    (tmp_path / "items.txt").write_text("".join(f"{'x' * at}y\n" for at in range(1000)))
-    (part,) = outline(
-        tmp_path, "  ask:\n    each: {lines: items.txt}\n    prompt: '{{ item }}'\n"
-    ).parts
-    assert PROMPTS_MAX <= len(part.sizes_bytes) <= 2 * PROMPTS_MAX
-    assert sum(part.sizes_bytes) / len(part.sizes_bytes) == pytest.approx(500.0, rel=0.02)
-    assert part.count == 1000
 
 
 def test_results_of_others_are_no_part_of_a_prompt_and_are_given(tmp_path: Path) -> None:
@@ -204,38 +191,3 @@ def test_a_reduction_of_what_is_found_at_run_time_is_foreseen_too(tmp_path: Path
     inner = [part for part in found.parts if part.name.startswith("sum/")]
     assert inner
     assert inner[0].count < UNKNOWN_MEMBERS
-
-
-def test_every_part_stands_behind_those_that_it_needs() -> None:
-    parts = [
-        OutlinePart("last", 1, (Need(1), Need(2)), given=(2, 1)),
-        OutlinePart("middle", 1, (Need(2),), given=(2,)),
-        OutlinePart("first", 1),
-        OutlinePart("aside", 1),
-    ]
-    found = in_order(parts)
-    assert [part.name for part in found] == ["first", "middle", "last", "aside"]
-    assert found[2].needs == (Need(1), Need(0))
-    assert found[2].given == (0, 1)
-    assert found[1].needs == (Need(0),)
-
-
-def test_a_plan_may_name_tasks_in_any_order(tmp_path: Path) -> None:
-    found = outline(
-        tmp_path,
-        "  last:\n    needs: first\n    prompt: 'Of {{ tasks.first.output }}'\n"
-        "  first:\n    prompt: Begin.\n",
-    )
-    assert [part.name for part in found.parts] == ["first", "last"]
-    assert found.parts[1].given == (0,)
-
-
-def test_what_cannot_be_written_is_measured_as_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "ask.md").write_text("Hello.")
-    plan = expanded(tmp_path, "  ask:\n    prompt_file: ask.md\n  here:\n    run: make\n")
-    ask, here = plan.groups
-    assert prompt_bytes(plan, ask, [0]) == [6.0]
-    assert prompt_bytes(plan, here, [0]) == [0.0]
-    spoilt = replace(plan, sources=Sources(files={"ask.md": "{{ broken"}))
-    assert prompt_bytes(spoilt, ask, [0]) == [len("{{ broken")]
-    assert prompt_bytes(replace(plan, sources=Sources()), ask, [0]) == [0.0]

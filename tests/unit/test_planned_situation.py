@@ -14,7 +14,7 @@ HEAD = "headway: 1\nmodel: openai/gpt-5-mini\ntasks:\n"
 
 
 def situation(tasks: str, folder: Path) -> Situation:
-    return planned_situation(plan_from(HEAD + tasks, folder), Situation(stakes="release"))
+    return planned_situation(plan_from(HEAD + tasks, folder), Situation())
 
 
 def test_items_are_slices_and_their_prompt_is_what_they_have_in_common(tmp_path: Path) -> None:
@@ -26,7 +26,6 @@ def test_items_are_slices_and_their_prompt_is_what_they_have_in_common(tmp_path:
     assert found.tokens_each == pytest.approx(1_000 + 500, rel=0.01)
     assert found.output_each == 500.0
     assert found.common_tokens == pytest.approx(1_000, rel=0.02)
-    assert found.stakes == "release"
 
 
 def test_the_values_of_a_matrix_are_views_of_what_they_are_given(tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ def test_every_task_is_counted_in_its_group() -> None:
     assert (now.total, now.finished, now.failed, now.skipped, now.running) == (5, 1, 1, 1, 1)
     assert (now.input_tokens, now.output_tokens, now.spent_microusd) == (2000.0, 400.0, 10_000)
     assert now.paid_twice_microusd == 5000
-    assert repr(run) == "<Progress 1/5, 1 running>"
 
 
 def test_a_task_waits_until_it_has_its_permit() -> None:
@@ -89,12 +88,6 @@ def test_a_delayed_task_is_neither_running_nor_over() -> None:
     assert (now.delayed, now.retries, now.refused) == (1, 2, 1)
     run.hear([TaskStarted(0, 3, 4.0, "again")])
     assert run.statistics().delayed == 0
-
-
-def test_an_end_counts_though_nobody_saw_the_start() -> None:
-    run = progress(2)
-    run.hear([TaskFinished(0, 1, 3.0, ENDING)])
-    assert (run.statistics().finished, run.statistics().running) == (1, 0)
 
 
 def test_what_was_finished_before_is_not_performed_again() -> None:
@@ -216,42 +209,6 @@ def test_calls_in_service_have_taken_their_requests_and_inputs() -> None:
     assert found == pytest.approx([6.0, 6.0, 10.0, 8000.0 / 1200.0])
 
 
-def test_where_reservations_do_not_come_back_calls_take_more_than_they_use() -> None:
-    run = burst(progress(70), 60)
-    both = Limit("tokens", 60_000.0)
-    assert run.rest([LimitView(both, 60_000.0)], 1.6).bound_s == pytest.approx(12.0)
-    # Ten calls of 5,000 each, and 1,000 come back every second.
-    assert run.rest([LimitView(both, 60_000.0, each=5_000.0)], 1.6).bound_s == pytest.approx(50.0)
-
-
-def test_what_is_never_used_of_a_limit_makes_it_later_and_not_the_bound() -> None:
-    run = burst(progress(70), 60)
-    limit = Limit("input", 60_000.0)
-    rest = run.rest([LimitView(limit, 60_000.0, spare=9_000.0)], 1.6)
-    assert rest.bound_s == pytest.approx(10.0)
-    # The last is let go 9 s later, and takes a second.
-    assert rest.eta_s == pytest.approx(20.0)
-
-
-def test_calls_that_hold_more_than_they_use_go_by_turns() -> None:
-    """Ten calls of a second; there is room for the reservations of two at once."""
-    run = burst(progress(70), 60)
-    limit = Limit("tokens", 600_000.0)
-    rest = run.rest([LimitView(limit, 580_000.0, spare=10_000.0, holds=5_000.0)], 1.6)
-    assert rest.bound_s == 0.0
-    assert rest.eta_s == pytest.approx(5.0 + 1.0)
-    tight = run.rest([LimitView(limit, 600_000.0, holds=5_000.0)], 1.6)
-    assert tight.eta_s == pytest.approx(12.0 + 1.0, rel=0.2)
-
-
-def test_more_in_service_than_are_left_is_no_debt() -> None:
-    run = burst(progress(61), 60)
-    run.groups[0].total = 60
-    run.hear([TaskStarted(60, 1, 1.6, "room"), CallAdmitted(60, 1.6)])
-    rest = run.rest([LimitView(Limit("requests", 60.0), 60.0)], 1.6)
-    assert (rest.left, rest.bound_s) == (0, 0.0)
-
-
 def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
     limit = [LimitView(Limit("requests", 60.0), 60.0)]
     # 60 of 240 have ended: what is seen weighs as much.
@@ -264,16 +221,6 @@ def test_early_on_what_was_foreseen_counts_and_late_what_was_seen() -> None:
     assert over.eta_s == pytest.approx(0.25 * 181.0)
 
 
-def test_the_wait_for_the_first_of_all_is_no_part_of_the_speed() -> None:
-    run = progress(20)
-    for task in range(10):
-        perform(run, task, 0.0, 30.0 + task)
-    rest = run.rest((), 39.0)
-    assert rest.per_s == pytest.approx(1.0)
-    # At that speed the ten others were over in 10 s; but none of them has begun.
-    assert rest.eta_s == pytest.approx(39.0)
-
-
 def test_those_that_go_on_still_take_their_time() -> None:
     """Five took 1, 2, 3, 4 and 10 s; the last two began 3 s ago: one of them may take 10."""
     run = progress(7)
@@ -282,15 +229,6 @@ def test_those_that_go_on_still_take_their_time() -> None:
     run.hear([TaskStarted(5, 1, 12.0, "room"), CallAdmitted(5, 12.0), CallWaited(5, 13.0)])
     run.hear([CallAdmitted(5, 14.0), TaskStarted(6, 1, 12.0, "room"), CallAdmitted(6, 12.0)])
     assert run.rest((), 15.0).eta_s == pytest.approx(7.0)
-
-
-def test_a_speed_needs_more_than_one_end_after_the_first() -> None:
-    run = progress(20)
-    for task in range(3):
-        perform(run, task, 0.0, 5.0)
-    # All at one instant: nobody can tell how fast that is.
-    assert run.rest((), 5.0).per_s is None
-    assert run.rest((), 7.0).per_s == pytest.approx(1.0)
 
 
 def test_a_result_that_waits_is_no_end_and_is_paid_for_once() -> None:

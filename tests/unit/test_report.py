@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -12,9 +12,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.report.tables import (  # fmt: skip
     Cell,
-    Ran,
     RunNumbers,
-    StayKind,
     TimelineRow,
     outcome_of,
     row_of,
@@ -22,37 +20,19 @@ from headway.report.tables import (  # fmt: skip
 )
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Latency, Provider, ProviderSpec
-from headway.sim.rehearsal import Rehearsal, RehearsalSetup, WorkloadSpec, draw_workload
+from headway.sim.rehearsal import (
+    Rehearsal,
+    RehearsalSetup,
+    RehearsalSpan,
+    Rehearsed,
+    TaskTime,
+    WorkloadSpec,
+    draw_workload,
+)
 
 
-@dataclass(frozen=True)
-class Stayed:
-    task: int
-    kind: StayKind
-    from_s: float
-    to_s: float
-
-
-@dataclass(frozen=True)
-class Ended:
-    task: int
-    ended_s: float
-    done: bool = True
-
-
-@dataclass(frozen=True)
-class Left:
-    """What a run leaves behind, written down by hand."""
-
-    makespan_s: float = 10.0
-    refused: int = 0
-    timeouts: int = 0
-    failed: int = 0
-    wasted_tokens: float = 0.0
-    in_flight_most: int = 1
-    tasks: list[Ended] = field(default_factory=list)
-    spans: list[Stayed] = field(default_factory=list)
-    calls: list[tuple[float, float]] = field(default_factory=list)
+def Ended(task: int, ended_s: float, done: bool = True) -> TaskTime:  # noqa: N802
+    return TaskTime(task, 0.0, ended_s, done)
 
 
 OUTCOME = RunNumbers(10.0, 8.0, 0, 0, 0, 0.0, 2.0, 4.0, 1.0, 1)
@@ -65,40 +45,40 @@ def _drawn(lane: TimelineRow) -> str:
     return "".join(signs[cell] for cell in lane.cells)
 
 
-def _draw(ran: Ran, tasks: int = 1, until_s: float = 10.0, columns: int = 10) -> list[str]:
+def _draw(ran: Rehearsed, tasks: int = 1, until_s: float = 10.0, columns: int = 10) -> list[str]:
     return [_drawn(lane) for lane in timeline(ran, tasks, until_s, columns)]
 
 
 def test_the_first_result_is_the_first_task_that_is_done() -> None:
-    ran = Left(tasks=[Ended(0, 1.0, done=False), Ended(1, 3.0), Ended(2, 2.5)])
+    ran = Rehearsed(tasks=[Ended(0, 1.0, done=False), Ended(1, 3.0), Ended(2, 2.5)])
     assert outcome_of(ran, 8.0).first_result_s == 2.5
 
 
 def test_a_run_without_a_result_never_has_a_first_one() -> None:
-    outcome = outcome_of(Left(failed=1, tasks=[Ended(0, 1.0, done=False)]), 8.0)
+    outcome = outcome_of(Rehearsed(failed=1, tasks=[Ended(0, 1.0, done=False)]), 8.0)
     assert outcome.first_result_s == inf
     assert outcome.task_p95_s == inf
 
 
 def test_a_tasks_time_begins_when_it_first_reaches_the_provider() -> None:
-    ran = Left(
+    ran = Rehearsed(
         tasks=[Ended(0, 9.0)],
         spans=[
-            Stayed(0, "here", 0.0, 4.0),
-            Stayed(0, "provider", 4.0, 6.0),
-            Stayed(0, "busy", 6.0, 9.0),
+            RehearsalSpan(0, "here", 0.0, 4.0),
+            RehearsalSpan(0, "provider", 4.0, 6.0),
+            RehearsalSpan(0, "busy", 6.0, 9.0),
         ],
     )
     assert outcome_of(ran, 8.0).task_p95_s == 5.0
 
 
 def test_a_task_that_never_reached_the_provider_has_no_time() -> None:
-    assert outcome_of(Left(tasks=[Ended(0, 0.0)]), 8.0).task_p95_s == inf
+    assert outcome_of(Rehearsed(tasks=[Ended(0, 0.0)]), 8.0).task_p95_s == inf
 
 
 def test_the_mean_in_flight_is_weighted_by_time() -> None:
-    assert outcome_of(Left(calls=[(0.0, 4.0), (2.0, 4.0)]), 8.0).in_flight_mean == 1.5
-    assert outcome_of(Left(), 8.0).in_flight_mean == 0.0
+    assert outcome_of(Rehearsed(calls=[(0.0, 4.0), (2.0, 4.0)]), 8.0).in_flight_mean == 1.5
+    assert outcome_of(Rehearsed(), 8.0).in_flight_mean == 0.0
 
 
 def test_a_row_takes_medians_of_times_and_means_of_counts() -> None:
@@ -129,60 +109,66 @@ def test_the_median_of_an_even_number_is_between_the_middle_two() -> None:
 
 
 def test_a_cell_shows_where_the_task_was() -> None:
-    ran = Left(
+    ran = Rehearsed(
         tasks=[Ended(0, 8.0)],
         spans=[
-            Stayed(0, "here", 0.0, 2.0),
-            Stayed(0, "provider", 2.0, 5.0),
-            Stayed(0, "busy", 5.0, 8.0),
+            RehearsalSpan(0, "here", 0.0, 2.0),
+            RehearsalSpan(0, "provider", 2.0, 5.0),
+            RehearsalSpan(0, "busy", 5.0, 8.0),
         ],
     )
     assert _draw(ran) == ["..---###+ "]
 
 
 def test_a_cell_shows_what_filled_most_of_it() -> None:
-    ran = Left(
-        tasks=[Ended(0, 4.6)], spans=[Stayed(0, "busy", 1.4, 2.3), Stayed(0, "busy", 4.2, 4.6)]
+    ran = Rehearsed(
+        tasks=[Ended(0, 4.6)],
+        spans=[RehearsalSpan(0, "busy", 1.4, 2.3), RehearsalSpan(0, "busy", 4.2, 4.6)],
     )
     assert _draw(ran) == [".#..#+    "]
 
 
 def test_service_wins_a_tie() -> None:
-    ran = Left(
+    ran = Rehearsed(
         tasks=[Ended(0, 1.0)],
-        spans=[Stayed(0, "provider", 0.0, 0.5), Stayed(0, "busy", 0.5, 1.0)],
+        spans=[RehearsalSpan(0, "provider", 0.0, 0.5), RehearsalSpan(0, "busy", 0.5, 1.0)],
     )
     assert _draw(ran, columns=5, until_s=5.0) == ["#+   "]
 
 
 def test_a_task_before_its_start_is_queued_here() -> None:
-    assert _draw(Left(tasks=[Ended(0, 3.0)], spans=[Stayed(0, "busy", 2.0, 3.0)])) == ["..#+      "]
+    assert _draw(Rehearsed(tasks=[Ended(0, 3.0)], spans=[RehearsalSpan(0, "busy", 2.0, 3.0)])) == [
+        "..#+      "
+    ]
 
 
 def test_a_lost_task_is_marked_where_it_was_given_up() -> None:
-    ran = Left(tasks=[Ended(0, 2.0, done=False)], spans=[Stayed(0, "provider", 0.0, 2.0)])
+    ran = Rehearsed(
+        tasks=[Ended(0, 2.0, done=False)], spans=[RehearsalSpan(0, "provider", 0.0, 2.0)]
+    )
     assert _draw(ran) == ["--x       "]
 
 
 def test_a_task_that_ended_at_once_is_done_from_the_first_cell() -> None:
-    assert _draw(Left(tasks=[Ended(0, 0.0)])) == ["+         "]
+    assert _draw(Rehearsed(tasks=[Ended(0, 0.0)])) == ["+         "]
 
 
 def test_a_task_without_an_end_waits_to_the_last_cell() -> None:
-    assert _draw(Left(spans=[Stayed(0, "busy", 0.0, 3.0)])) == ["###......."]
+    assert _draw(Rehearsed(spans=[RehearsalSpan(0, "busy", 0.0, 3.0)])) == ["###......."]
 
 
 def test_the_last_end_of_a_task_counts() -> None:
-    ran = Left(
+    ran = Rehearsed(
         tasks=[Ended(0, 2.0, done=False), Ended(0, 5.0)],
-        spans=[Stayed(0, "busy", 0.0, 2.0), Stayed(0, "busy", 3.0, 5.0)],
+        spans=[RehearsalSpan(0, "busy", 0.0, 2.0), RehearsalSpan(0, "busy", 3.0, 5.0)],
     )
     assert _draw(ran) == ["##.##+    "]
 
 
 def test_what_lies_beyond_the_last_column_is_cut_off() -> None:
-    ran = Left(
-        tasks=[Ended(0, 25.0)], spans=[Stayed(0, "busy", 8.0, 25.0), Stayed(0, "busy", 20.0, 22.0)]
+    ran = Rehearsed(
+        tasks=[Ended(0, 25.0)],
+        spans=[RehearsalSpan(0, "busy", 8.0, 25.0), RehearsalSpan(0, "busy", 20.0, 22.0)],
     )
     assert _draw(ran) == ["........##"]
 

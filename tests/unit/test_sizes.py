@@ -10,8 +10,8 @@ import pytest
 
 from headway.base.numbers import percentile
 from headway.pacing.length import OUTPUT_TOKENS_PRIOR
-from headway.report.sizes import SEEN_MAX, Mood, SeenCall, Sizes, calls_drawn, draw, mood, sizes_of
-from headway.sim.draw import lognormal, normal, uniform
+from headway.report.sizes import Mood, SeenCall, Sizes, draw, mood, sizes_of
+from headway.sim.draw import lognormal, uniform
 
 FAMILIES = {
     "lognormal": lambda seed, at: 300.0 * lognormal(seed, 1, at, 0.8),
@@ -104,22 +104,6 @@ def test_prompts_twice_as_long_are_twice_as_many_tokens() -> None:
     assert long / short == pytest.approx(2.0, rel=0.02)
 
 
-def test_without_bytes_inputs_are_those_that_were_seen() -> None:
-    sizes = sizes_of([SeenCall(500.0, 100.0, 2000.0), SeenCall(1500.0, 100.0, 6000.0)])
-    drawn = {round(draw(sizes, replace_offs(mood(sizes, 3)), at, 0.0)[0]) for at in range(40)}
-    assert drawn == {500, 1500}
-    # Nobody knew the bytes of one: no line through the others is drawn.
-    assert sizes_of([SeenCall(500.0, 100.0, 2000.0), SeenCall(1500.0, 100.0)]).inputs is None
-
-
-def test_inputs_that_were_seen_are_no_less_sure_because_nobody_knew_their_bytes() -> None:
-    sizes = sizes_of([SeenCall(500.0, 100.0)] * 40)
-    assert stdev(draw(sizes, mood(sizes, seed), 0, 0.0)[0] for seed in range(50)) < 1.0
-    various = sizes_of([SeenCall(500.0 * lognormal(1, 1, at, 0.5), 100.0) for at in range(50)])
-    offs = stdev(mood(various, seed).input_off for seed in range(200))
-    assert offs == pytest.approx(0.7 * 0.5 / 50**0.5, rel=0.4)
-
-
 def test_answers_follow_their_inputs_as_far_as_was_seen() -> None:
     """Tokens that double with the input, and such that do not care."""
     doubles = [SeenCall(100.0 * at, 50.0 * at, 400.0 * at) for at in range(1, 41)]
@@ -152,50 +136,3 @@ def test_where_nothing_was_seen_sizes_are_usual_and_very_uncertain() -> None:
     own = mood(sizes, 1)
     alone = [draw(sizes, own, at, 4000.0)[1] for at in range(200)]
     assert percentile(alone, 0.9) / percentile(alone, 0.1) > 5.0
-
-
-def test_a_few_calls_say_where_sizes_lie_and_little_of_how_they_spread() -> None:
-    four = seen_like([300.0] * 4)
-    many = seen_like([300.0] * 40)
-    wide = stdev(map(log, means_of(four, 4000.0, 100, 5)))
-    assert wide > 0.2
-    assert stdev(map(log, means_of(many, 4000.0, 100, 5))) < 0.01
-
-
-def test_the_latest_calls_count_and_empty_ones_do_not() -> None:
-    old = [SeenCall(10.0, 10.0, 40.0)] * 100
-    new = [SeenCall(1000.0, 100.0, 4000.0)] * SEEN_MAX
-    sizes = sizes_of([*old, *new, SeenCall(0.0, 5.0), SeenCall(5.0, 0.0)])
-    assert sizes.count == SEEN_MAX
-    assert set(sizes.bare) == {log(1000.0)}
-
-
-def test_a_mood_gives_every_observation_a_weight_of_its_own() -> None:
-    sizes = seen_like([100.0, 200.0, 300.0])
-    shares = []
-    for seed in range(200):
-        own = mood(sizes, seed)
-        picks = [own.pick(at) for at in range(40)]
-        assert set(picks) <= {0, 1, 2}
-        shares.append(mean(pick == 1 for pick in picks))
-    # Dirichlet(1, 1, 1): on average a third each, in one mood anything.
-    assert mean(shares) == pytest.approx(1 / 3, abs=0.05)
-    assert stdev(shares) > 0.15
-    assert mood(sizes, 7) == mood(sizes, 7)
-    assert mood(sizes, 7) != mood(sizes, 8)
-
-
-def test_a_task_makes_as_many_calls_as_its_like_did() -> None:
-    sizes = sizes_of([SeenCall(10.0, 10.0, calls=calls) for calls in (2, 2, 2, 6)])
-    made = [calls_drawn(sizes, mood(sizes, seed), at, 9.0) for seed in range(50) for at in (0, 1)]
-    assert set(made) == {2, 6}
-    assert mean(made) == pytest.approx(3.0, abs=0.4)
-    assert calls_drawn(Sizes(), mood(Sizes(), 1), 0, 2.6) == 3
-    assert calls_drawn(Sizes(), mood(Sizes(), 1), 0, 0.0) == 1
-
-
-def test_luck_is_not_skewed() -> None:
-    """The weights of moods and the noise of levels come from streams of their own."""
-    levels = [mood(seen_like([50.0, 500.0] * 10), seed).output_off for seed in range(400)]
-    assert abs(mean(levels)) < 0.03
-    assert normal(1, 104, 0) != normal(1, 104, 1)

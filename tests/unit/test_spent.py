@@ -24,7 +24,6 @@ from headway.report.time_use import (
     Passage,
     Passages,
     Piece,
-    RunSetting,
     Spent,
     lineage,
     spent,
@@ -53,8 +52,7 @@ def gone(
     """Of each cause, the tasks' time and the run's."""
     ready = {one.key: ready_s for one in ways}
     elapsed_s = max(one.pieces[-1].to_s for one in ways)
-    seen = RunSetting(ready, lambda _: nature, holds, is_bounded, elapsed_s)
-    found = spent(ways, seen)
+    found = spent(ways, ready, lambda _: nature, holds, is_bounded, elapsed_s)
     assert isclose(found.wall_s, elapsed_s)
     assert isclose(found.task_s, sum(one.pieces[-1].to_s for one in ways))
     return {(one.cause, one.what): (one.task_s, one.wall_s) for one in found.shares}
@@ -140,11 +138,10 @@ def test_a_fan_in_is_its_own_kind_of_work_and_a_call_of_a_command_is_a_model_s()
 
 
 def test_instants_in_which_nobody_does_anything_are_headway_s() -> None:
-    seen = RunSetting({}, lambda _: MODEL, elapsed_s=2.0)
-    found = spent([], seen)
+    found = spent([], {}, lambda _: MODEL, (), False, 2.0)
     assert [(one.cause, one.wall_s) for one in found.shares] == [("headway", 2.0)]
     assert (found.of("headway"), found.of("quota", "refused")) == (2.0, 0.0)
-    assert spent([], RunSetting({}, lambda _: MODEL)) == Spent((), 0.0, 0.0)
+    assert spent([], {}, lambda _: MODEL, (), False, 0.0) == Spent((), 0.0, 0.0)
 
 
 def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_sized: bool) -> None:
@@ -153,7 +150,7 @@ def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_si
     for event in events:
         number = getattr(event, "task", None)
         ways.hear(b"" if number is None else b"%d" % number, event)
-    now_s = ways.statistics().elapsed_s + 1.0
+    now_s = ways.elapsed_s + 1.0
     ways.close(now_s)
     tasks = ways.tasks.values()
     for one in tasks:
@@ -168,8 +165,7 @@ def adds_up(graph: Graph, events: list[Event], group_of: dict[bytes, int], is_si
     names = [group.name for group in graph.groups]
     kin = lineage(tasks, graph, lambda key: names[group_of[key]])
     nature_of = {key: natures[group] for key, group in group_of.items()}
-    seen = RunSetting(kin.ready_s, nature_of.__getitem__, ways.holds, is_sized, now_s)
-    found = spent(tasks, seen)
+    found = spent(tasks, kin.ready_s, nature_of.__getitem__, ways.holds, is_sized, now_s)
     whole_s = sum(now_s if one.ended_s is None else one.ended_s for one in tasks)
     assert found.task_s == pytest.approx(whole_s)
     assert found.wall_s == pytest.approx(now_s)

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway.base.numbers import number_of, share_of
+from headway.base.numbers import number_of
 from headway.errors import BadValueError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ EXAMPLES: Final = """\
 examples:
   headway advise                                    a review by four agents, or by one?
   headway advise --agents 22 --tokens 6k --output 400 --slices
-  headway advise --views --stakes release --budget 5M/month
-  headway advise --urgent --files 1
-  headway advise plan.yaml --prefer cost            the sizes are the plan's
+  headway advise --views --budget 5M/month
+  headway advise plan.yaml                          the sizes are the plan's
   headway advise --preset trap --agents 22 --svg width.svg
   headway advise --json
 
@@ -47,8 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     add("--tokens", metavar="T", help="of each agent, in and out (default: 17k)")
     add("--output", metavar="T", help="of these, its answers (default: 1k)")
     add("--calls", metavar="N", help="of each agent, one after another (default: 1)")
-    add("--common", metavar="SHARE", help="of its tokens, what all agents read (default: 65%%)")
-    add("--files", metavar="N", help="how many files the change is about")
     shape = parser.add_mutually_exclusive_group()
     for name, words in (
         ("views", "several views of the same thing"),
@@ -56,15 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
         ("coupled", "each needs what others find"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
-    add("--urgent", action="store_true", help="somebody waits for it")
-    add("--stakes", choices=("routine", "release", "enterprise"), default="routine",
-        help="what depends on it (default: routine)")  # fmt: skip
-    add("--cost-sensitive", action="store_true", help="more money for the same is too much")
     add("--budget", metavar="B/month", help="5M/month in tokens, or '$20/month'")
-    add("--prefer", choices=("time", "cost", "balanced", "quality"), default="balanced",
-        help="balanced: money, and time at its worth (default)")  # fmt: skip
-    add("--hour-usd", metavar="D", help="what an hour of waiting is worth (default: 60)")
-    add("--slowdown", metavar="X", help="answers come so many times slower than usual now")
     peak = parser.add_mutually_exclusive_group()
     peak.add_argument("--peak", dest="is_peak", action="store_true", default=None,
                       help="it is peak time")  # fmt: skip
@@ -133,15 +122,9 @@ def _situation(parsed: argparse.Namespace) -> Situation:
     """What was asked, without the account's state."""
     from headway.report.options import AccountState, Situation
 
-    hour = _number("--hour-usd", parsed.hour_usd or "60", 0.0)
-    slowdown = None if parsed.slowdown is None else _number("--slowdown", parsed.slowdown, 0.01)
     situation = Situation(
-        shape=parsed.shape or "slices", is_urgent=parsed.urgent, stakes=parsed.stakes,
-        is_cost_sensitive=parsed.cost_sensitive, prefer=parsed.prefer,
-        files=None if parsed.files is None else _whole("--files", parsed.files, AGENTS_MAX),
-        hour_microusd=round(hour * 1e6),
-        state=AccountState(slowdown=slowdown, is_peak=parsed.is_peak),
-    )  # fmt: skip
+        shape=parsed.shape or "slices", state=AccountState(is_peak=parsed.is_peak)
+    )
     situation = _with_flags(parsed, situation)
     if situation.output_each >= situation.tokens_each:
         raise BadValueError(
@@ -165,8 +148,6 @@ def _with_flags(parsed: argparse.Namespace, situation: Situation) -> Situation:
         situation = replace(situation, output_each=_number("--output", parsed.output, 1.0))
     if parsed.calls is not None:
         situation = replace(situation, calls_each=_whole("--calls", parsed.calls, CALLS_MAX))
-    if parsed.common is not None:
-        situation = replace(situation, common=_common(parsed.common))
     if parsed.shape is not None:
         shape: Shape = parsed.shape
         situation = replace(situation, shape=shape, coupled=None)
@@ -189,11 +170,9 @@ def _told(parsed: argparse.Namespace, situation: Situation) -> tuple[Situation, 
     guess, ledger = account_in(known, parsed.account or "", parsed.model or "")
     if ledger is not None:
         situation = replace(situation, budget=ledger.budget, spent=ledger.spent)
-    state, said = guess.state, situation.state
-    if said.slowdown is not None:
-        state = replace(state, slowdown=said.slowdown)
-    if said.is_peak is not None:
-        state = replace(state, is_peak=said.is_peak)
+    state = guess.state
+    if parsed.is_peak is not None:
+        state = replace(state, is_peak=parsed.is_peak)
     return _with_budget(parsed, replace(situation, state=state)), guess
 
 
@@ -228,8 +207,6 @@ def _draw(parsed: argparse.Namespace, advice: Advice) -> None:
     from headway.report.text.width_svg import WidthPicture, width_svg
 
     situation, curve = advice.situation, advice.curve
-    if curve is None:
-        return
     adaptive = [one.time_s for one in advice.options if one.way.kind == "adaptive"]
     whose = f"the account {parsed.preset}" if parsed.preset else "your account"
     limited = BINDINGS.get(curve.binding, f"by the limit on {curve.binding}")
@@ -265,15 +242,3 @@ def _number(option: str, text: str, least: float) -> float:
             hint=f"write it like `{option} 17k`",
         )
     return number
-
-
-def _common(text: str) -> float:
-    if text.rstrip("%").strip() in ("0", "0.0"):
-        return 0.0
-    share = share_of(text)
-    if share is None:
-        raise BadValueError(
-            f"`--common` is {text!r}: it must be a share from 0 to 100 %",
-            hint="write it like `--common 65%`",
-        )
-    return share

@@ -32,6 +32,7 @@ examples:
   headway explore plan.yaml --replay 'pct:seed=7:d=3'
   headway explore plan.yaml --no-python        functions give a hash too
 
+judged: shared state only; files and commands are not judged
 exit codes: 0 nothing differs, 1 something does, 3 the plan cannot be read
 """
 

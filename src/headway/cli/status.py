@@ -67,17 +67,15 @@ def _health(parsed: argparse.Namespace) -> int:
     import os
 
     from headway.client.overview import overview
-    from headway.config import thresholds
     from headway.report.text.health import draw_health, health_json, watch_health
     from headway.report.text.words import console_for
 
-    at = thresholds(os.environ)
     if parsed.watch:
-        watch_health(lambda: overview(os.environ), at, sys.stdout, parsed.json)
+        watch_health(lambda: overview(os.environ), sys.stdout, parsed.json)
     seen = overview(os.environ)
     if parsed.json:
-        return print_json(health_json(seen, at))
-    draw_health(console_for(sys.stdout), seen, at)
+        return print_json(health_json(seen))
+    draw_health(console_for(sys.stdout), seen)
     return 0
 
 

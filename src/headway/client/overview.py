@@ -81,7 +81,6 @@ def _measured(state: AccountState, lane: LaneView) -> AccountState:
     return replace(
         state,
         refused_share=found.refusal_rate,
-        first_byte_s=found.recent.first_byte_s,
         slowdown=found.slower if found.usual.ended else None,
         is_peak=found.is_peak,
     )

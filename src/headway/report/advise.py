@@ -1,11 +1,11 @@
-"""One agent or several, how, now or later, and why: the rules' words weighed, the best way chosen.
+"""One agent or several, how, now or later, and why.
 
 Laws:
-- The side is what the first rule that speaks says (`matrix.py`); every other word is kept, with
-  who overruled it.
-- Among several agents the way with the best rehearsed value is taken; adaptive, which needs no
-  number to be right, unless another is better by more than it errs.
-- It says one agent when that is right, and it says what it assumed.
+- The first rule that applies (`rules.py`) decides between one agent and several. The other rules
+  that apply are kept, with the rule that overruled them.
+- Among several agents the way with the lowest rehearsed cost is taken, with time at its worth:
+  adaptive, which needs no width, unless another is better by more than it errs.
+- Everything that was assumed is listed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal
 
-from headway.base.values import HOUR_S
+from headway.base.values import HOUR_S, Amounts
 from headway.engine.state import Rules
 from headway.engine.strategy import Strategy
 from headway.plans.boundary import Boundary
@@ -25,70 +25,64 @@ from headway.plans.spec import Prompt
 from headway.report.bound import bound
 from headway.report.options import (
     COMMON_SHARE,
-    EXACT_CALLS_MAX,
     REHEARSED_CALLS_MAX,
     SERIAL,
     STEPS_MAX,
     AccountGuess,
-    DrawnWork,
     Option,
     Shape,
     Situation,
+    amounts_of,
     as_it_is_now,
     cost_of,
     options_for,
+    value_of,
     work_of,
 )
-from headway.report.rules import PEAK_SLOWDOWN, RULES, RuleFacts, Side, value_of
+from headway.report.rules import PEAK_SLOWDOWN, RULES, RuleFacts, Side
 from headway.sim.clients import PATIENT, UnpacedDoor
 from headway.sim.provider import Provider
 from headway.sim.rehearsal import Rehearsal, RehearsalSetup
 
-# A plan as a situation to give advice on: how many agents, how large, and what ties them.
+# A plan as a situation: agents, sizes, shape.
 
 RESULT_TOKENS: Final = 1_000.0
-"""A result that a prompt is given, where nobody has seen one."""
+"""Assumed size of a result that a prompt is given."""
 
 ANSWER_TOKENS: Final = 500.0
-"""An answer, where nobody has seen one."""
+"""Assumed size of an answer."""
 
 UNKNOWN_MEMBERS: Final = 10
-"""Members of a group that are found at run time."""
-
-COMMON_MOST: Final = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class PromptGroup:
-    """One group of prompts: how many, and the tokens of each."""
-
-    members: int
-    input_tokens: float
-    common_tokens: float
-    output_tokens: float
+"""Assumed members of a group that is found at run time."""
 
 
 def situation_of(expanded: ExpandedPlan, report: CheckReport, asked: Situation) -> Situation:
-    """The plan's own numbers in place of those that were asked about; None if it asks nobody."""
+    """The situation with the plan's own agents and sizes; no agents if it calls no model."""
     groups = [group for group in expanded.groups if isinstance(group.task.work, Prompt)]
-    sizes = [_asked(expanded, report, group) for group in groups]
-    agents = sum(one.members for one in sizes)
+    agents, tokens_in, common, output = 0, 0.0, 0.0, 0.0
+    for group in groups:
+        members = UNKNOWN_MEMBERS if group.count is None else group.count
+        sizes = _group_sizes(expanded, report, group)
+        agents += members
+        tokens_in += members * sizes[0]
+        common += members * sizes[1]
+        output += members * sizes[2]
     if not agents:
         return replace(asked, agents=0)
-    tokens_in = sum(one.members * one.input_tokens for one in sizes) / agents
-    common = sum(one.members * one.common_tokens for one in sizes) / agents
-    output = sum(one.members * one.output_tokens for one in sizes) / agents
+    tokens = tokens_in + output
     return replace(
-        asked, agents=agents, tokens_each=tokens_in + output, output_each=output,
-        common=min(COMMON_MOST, common / (tokens_in + output)),
-        shape=_shape(groups), coupled=_coupled(report.boundary, agents),
+        asked, agents=agents, tokens_each=tokens / agents, output_each=output / agents,
+        common=min(0.95, common / tokens), shape=_shape(groups),
+        coupled=_coupled(report.boundary, agents),
     )  # fmt: skip
 
 
-def _asked(expanded: ExpandedPlan, report: CheckReport, group: GroupPlan) -> PromptGroup:
-    members = UNKNOWN_MEMBERS if group.count is None else group.count
-    told = next(one for one in report.groups if one.name == group.name)
-    own = told.input_tokens / group.count if group.count else 0.0
+def _group_sizes(
+    expanded: ExpandedPlan, report: CheckReport, group: GroupPlan
+) -> tuple[float, float, float]:
+    """Tokens of each member of a group: its input, the part common to all, its answer."""
+    checked = next(one for one in report.groups if one.name == group.name)
+    own = checked.input_tokens / group.count if group.count else 0.0
     # Texts in several files are one for each member; what is common to all is no more than one.
     texts = [len(text.encode()) for text in prompt_texts(expanded, group)]
     template = min(texts, default=0) / BYTES_PER_TOKEN / max(1, len(texts))
@@ -99,7 +93,7 @@ def _asked(expanded: ExpandedPlan, report: CheckReport, group: GroupPlan) -> Pro
     work = group.task.work
     longest = work.max_tokens if isinstance(work, Prompt) else None
     answer = min(ANSWER_TOKENS, longest or ANSWER_TOKENS)
-    return PromptGroup(members, max(own, template) + given, template + given, answer)
+    return max(own, template) + given, template + given, answer
 
 
 def _shape(groups: list[GroupPlan]) -> Shape:
@@ -123,10 +117,9 @@ When = Literal["now", "later"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one rule said, and who overruled it."""
+    """What one rule favours and why."""
 
     rule: str
-    row: str
     side: Side
     reason: str
     overruled_by: str = ""
@@ -135,17 +128,17 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommendation, everything that it comes from, and what was assumed."""
+    """The recommendation, what it is based on, and what was assumed."""
 
     situation: Situation
     options: tuple[Option, ...]
     best: Option
     side: Side
     reasons: tuple[Reason, ...]
-    """The first one decided, unless nothing spoke."""
+    """The first one decided; none if no rule applies."""
     when: When
     when_reason: str
-    curve: WidthCurve | None
+    curve: WidthCurve
     assumed: tuple[str, ...]
 
     @property
@@ -161,47 +154,39 @@ def advise(situation: Situation, guess: AccountGuess) -> Advice:
 
 
 def recommend(
-    situation: Situation,
-    options: Sequence[Option],
-    curve: WidthCurve | None = None,
-    guess: AccountGuess | None = None,
+    situation: Situation, options: Sequence[Option], curve: WidthCurve, guess: AccountGuess
 ) -> Advice:
     """The best of some options whose numbers are known."""
     one = next(option for option in options if not option.way.is_several)
     many = [option for option in options if option.way.is_several]
-    several = best_of(situation, many) if many else one
+    several = best_of(many) if many else one
     facts = RuleFacts(situation, one, several)
-    words = [(rule, word) for rule in RULES if many and (word := rule.speaks(facts)) is not None]
-    side: Side = words[0][1].side if words else "one"
-    decided = words[0][0].name if words else ""
+    found = [(name, word) for name, rule in RULES if many and (word := rule(facts)) is not None]
+    side: Side = found[0][1][0] if found else "one"
     reasons = tuple(
-        Reason(rule.name, rule.row, word.side, word.reason, "" if word.side == side else decided)
-        for rule, word in words
+        Reason(name, favours, why, "" if favours == side else found[0][0])
+        for name, (favours, why) in found
     )
     best = several if side == "several" else one
     when, why = _when(facts, best)
-    said = () if guess is None else guess.assumed
-    return Advice(
-        situation, tuple(options), best, side, reasons, when, why, curve,
-        (*said, *_assumed(situation, guess)),
-    )  # fmt: skip
+    assumed = (*guess.assumed, *_assumed(situation, guess))
+    return Advice(situation, tuple(options), best, side, reasons, when, why, curve, assumed)
 
 
-def best_of(situation: Situation, options: Sequence[Option]) -> Option:
+def best_of(options: Sequence[Option]) -> Option:
     """The one with the best value; adaptive if that is nearly as good."""
-    best = min(options, key=lambda option: (value_of(situation, option), option.time_s))
+    best = min(options, key=lambda option: (value_of(option), option.time_s))
     for option in options:
         if option.way.kind == "adaptive":
-            allowed = value_of(situation, best) * (1.0 + ADAPTIVE_MARGIN)
+            allowed = value_of(best) * (1.0 + ADAPTIVE_MARGIN)
             in_time = best.time_s * (1.0 + ADAPTIVE_MARGIN)
-            if value_of(situation, option) <= allowed and option.time_s <= in_time:
+            if value_of(option) <= allowed and option.time_s <= in_time:
                 return option
     return best
 
 
 def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
-    """Later, if the month cannot pay it; or if it is slow now and nobody is in a hurry."""
-    situation, state = facts.situation, facts.situation.state
+    """Later, if a budget or a usage window has no room for it, or if answers are slow now."""
     share = facts.budget_share(best)
     if share is not None and share > 1.0:
         budgets = [one for one in best.foreseen.portions if one.resets_s is None]
@@ -213,30 +198,26 @@ def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
             return "later", f"a run takes more than is left of the {window.name}; {until}"
     if best.time_s == inf:
         return "later", "on this account, as it is now, it would not end"
-    hurried = situation.is_urgent or situation.prefer == "time"
-    if state.slowdown is not None and state.slowdown >= PEAK_SLOWDOWN and not hurried:
-        return "later", (
-            f"answers take {state.slowdown:.1f} times as long as usual; nobody is in a hurry"
-        )
+    slowdown = facts.situation.state.slowdown
+    if slowdown is not None and slowdown >= PEAK_SLOWDOWN:
+        return "later", f"answers take {slowdown:.1f} times as long as usual"
     return "now", ""
 
 
-def _assumed(situation: Situation, guess: AccountGuess | None) -> tuple[str, ...]:
-    """What nobody said or measured, a sentence each."""
+def _assumed(situation: Situation, guess: AccountGuess) -> tuple[str, ...]:
+    """What is neither given nor measured, a sentence each."""
     said: list[str] = []
     if situation.common is None:
         said.append(
             f"each agent has {COMMON_SHARE:.0%} of its tokens in common with all others, as in "
             "a review by four"
         )
-    if situation.files is None:
-        said.append("the change is not a small one: nobody said how many files")
     state = situation.state
     if not state.used and state.refused_share is None:
-        said.append("nothing is in use: nobody measured the account lately")
+        said.append("nothing is in use: the account was not measured lately")
     if state.slowdown is None and state.is_peak is None:
         said.append("the account is as fast as usual")
-    if guess is not None and guess.price is None:
+    if guess.price is None:
         said.append("tokens cost $3 a million in and $15 out: the price is not known")
     if situation.agents * situation.calls_each > REHEARSED_CALLS_MAX:
         said.append(f"of {situation.agents:,} agents a part was rehearsed, and continued as a line")
@@ -251,9 +232,6 @@ NEARLY: Final = 0.02
 WIDTHS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28)
 EVERY_WIDTH_MAX: Final = 12
 """Of so many agents every width is tried; of more, those above."""
-
-PEAKS: Final = 1.05
-"""A curve peaks if its widest point takes this many times as long as its best one."""
 
 HOPELESS: Final = 4.0
 """No wider pool is tried once one takes this many times as long as the best one."""
@@ -275,32 +253,19 @@ class WidthCurve:
     """All widths that were tried."""
 
     agents: int
-    """Whom it was tried with: fewer than asked for, if these are many."""
+    """Agents of the rehearsal: fewer than asked for, if these are many."""
     points: tuple[WidthPoint, ...]
     bound_s: float
     binding: str
     sweet: int
     """The smallest width within 2 % of the best."""
-    hour_microusd: int
-
-    @property
-    def best_s(self) -> float:
-        return min(point.time_s for point in self.points)
-
-    @property
-    def has_peak(self) -> bool:
-        """Whether more at once becomes slower again."""
-        return self.points[-1].time_s >= PEAKS * self.best_s
-
-    def at(self, width: int) -> WidthPoint:
-        """The widest point that is not wider than this."""
-        return max((one for one in self.points if one.width <= width), key=lambda one: one.width)
 
 
 def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> WidthCurve:
     """Rehearse a pool of every width that there are agents for."""
     agents = min(situation.agents, max(2, REHEARSED_CALLS_MAX // situation.calls_each))
-    work = work_of(situation, SERIAL, DrawnWork(seed, agents=agents))
+    work = work_of(situation, SERIAL, seed, agents=agents)
+    paid = cost_of(guess, amounts_of(work))
     points: list[WidthPoint] = []
     for width in widths_up_to(agents):
         if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
@@ -310,16 +275,11 @@ def width_curve(situation: Situation, guess: AccountGuess, seed: int = 1) -> Wid
         door = UnpacedDoor(PATIENT, seed)
         rules = Rules(Strategy("fixed", width), retries=0)
         ran = Rehearsal(RehearsalSetup(work, provider, door, rules, steps_max=STEPS_MAX)).run()
-        wasted = guess.priced.input_microusd_per_mtok * ran.wasted_tokens / 1e6
-        points.append(WidthPoint(width, inf if ran.failed else ran.makespan_s, wasted, ran.refused))
-    least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
-    cost = cost_of(guess, work)
-    paid = tuple(
-        WidthPoint(one.width, one.time_s, one.microusd + cost, one.refused) for one in points
-    )
-    return WidthCurve(
-        agents, paid, least.time_s, least.binding, sweet_spot(paid), situation.hour_microusd
-    )
+        wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
+        time_s = inf if ran.failed else ran.makespan_s
+        points.append(WidthPoint(width, time_s, paid + wasted, ran.refused))
+    least = bound(guess.spec, work.calls, work.needs, guess.share)
+    return WidthCurve(agents, tuple(points), least.time_s, least.binding, sweet_spot(points))
 
 
 def widths_up_to(agents: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ Laws:
 - Everything that only makes a provider slower may be forgotten and some of it is: faults, outages,
   charged refusals, the acceleration rule.
 - A call that goes into debt even alone on a full limit may do so in the bound as well.
-- Small work is searched exactly; the term is called `exact`.
+- The bound is the largest of several relaxations, each of which no schedule can beat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from math import ceil, exp, floor, inf, sqrt
 from typing import Final, NamedTuple
 
-from headway.report.optimum import optimum
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec, SimulatedCall
 from headway.sim.supply import (
@@ -58,14 +57,6 @@ class CallKind(NamedTuple):
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationQuestion:
-    """Can calls of these kinds, with these masses, pass instants with these supplies?"""
-
-    masses: dict[CallKind, float]
-    supplies: tuple[float, ...]
-
-
 def reserved_end(rule: LimitRule, layout: Layout, season: Season) -> float:
     """The least time in which a limit that reserves can have accepted all calls."""
     order = sorted(range(len(layout.calls)), key=lambda place: -layout.tails[place])
@@ -88,7 +79,10 @@ def held_end(rule: LimitRule, layout: Layout, season: Season, known_s: float) ->
     logs = [4.0 * instant / INSTANTS for instant in range(INSTANTS)]
     for step in STEPS:
         while True:
-            proof = _proof(_question(rule, layout, supply, best * (1.0 + step)), logs)
+            end_s = best * (1.0 + step)
+            grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
+            supplies = [supply.by(place * grain_s) for place in range(INSTANTS)]
+            proof = _proof(_masses(rule, layout, end_s, grain_s), supplies, logs)
             if proof is None:
                 break
             best *= 1.0 + step
@@ -96,9 +90,8 @@ def held_end(rule: LimitRule, layout: Layout, season: Season, known_s: float) ->
     return best
 
 
-def _question(rule: LimitRule, layout: Layout, supply: Supply, end_s: float) -> ReservationQuestion:
-    """Whether all can be over at `end_s`: the instants are spread over the possible starts."""
-    grain_s = (end_s - min(layout.tails)) / (INSTANTS - 1)
+def _masses(rule: LimitRule, layout: Layout, end_s: float, grain_s: float) -> dict[CallKind, float]:
+    """Calls by kind if all are to be over at `end_s`, in instants of `grain_s`."""
     coarse = 1
     groups = _groups(rule, layout, end_s, grain_s, coarse)
     while len(groups) > GROUPS_MAX and coarse < INSTANTS:
@@ -113,9 +106,7 @@ def _question(rule: LimitRule, layout: Layout, supply: Supply, end_s: float) -> 
         masses[CallKind(span, last, most)] = upper
         if wide > 0:
             masses[CallKind(span, last, least)] = sum(mass for _, mass in group) - upper
-    return ReservationQuestion(
-        masses, tuple(supply.by(place * grain_s) for place in range(INSTANTS))
-    )
+    return masses
 
 
 def _groups(
@@ -132,9 +123,10 @@ def _groups(
     return groups
 
 
-def _proof(question: ReservationQuestion, logs: list[float]) -> list[float] | None:
+def _proof(
+    masses: dict[CallKind, float], supplies: Sequence[float], logs: list[float]
+) -> list[float] | None:
     """The logarithms of weights under which the prices exceed the supply, if any are found."""
-    supplies = question.supplies
     for trial in range(TRIALS_MAX):
         top = max(logs)
         weights = [exp(log - top) for log in logs]
@@ -145,7 +137,7 @@ def _proof(question: ReservationQuestion, logs: list[float]) -> list[float] | No
             rests.append(running)
         rests.reverse()
         offered = sum(w * supply for w, supply in zip(weights, supplies, strict=True)) / total
-        asked, loads = _prices(question.masses, rests)
+        asked, loads = _prices(masses, rests)
         if asked > offered * (1.0 + SLACK):
             return logs
         slopes = [load - supply for load, supply in zip(loads, supplies, strict=True)]
@@ -286,13 +278,6 @@ def _supplier(rule: LimitRule, season: Season) -> Callable[[float, float], Suppl
     return lambda from_s, total: supply_of(rule, season, from_s, total)
 
 
-EXACT_CALLS_MAX: Final = 7
-"""Up to so many calls are searched: 5,040 orders at most."""
-
-CLOSE: Final = 1e-6
-"""A relaxation that reaches the exact time to within this share names what binds."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The least time, the term that it comes from, and all terms."""
@@ -307,7 +292,6 @@ def bound(
     tasks: Sequence[Sequence[SimulatedCall]],
     needs: Sequence[Sequence[int]],
     share: float = 1.0,
-    exact_calls_max: int = EXACT_CALLS_MAX,
 ) -> Bound:
     """How soon the tasks can all be done.
 
@@ -322,12 +306,6 @@ def bound(
              ("width", width_end(layout, spec.latency, width))]  # fmt: skip
     terms += [(rule.name, rule_end(rule, layout, season)) for rule in rules]
     binding, time_s = max(terms, key=lambda term: term[1])
-    if len(layout.calls) <= exact_calls_max and _is_plain(spec, rules):
-        found = optimum(layout, rules, width, time_s)
-        terms.append(("exact", found.time_s))
-        if found.time_s > time_s * (1.0 + CLOSE):
-            binding = "exact"
-        time_s = found.time_s
     return Bound(time_s, binding, tuple(terms))
 
 
@@ -337,18 +315,11 @@ def width_of(spec: ProviderSpec, share: float = 1.0) -> int | None:
     is_constant = neighbour is not None and neighbour.on_s == inf and neighbour.start_s <= 0
     held = neighbour.slots if neighbour is not None and is_constant else 0
     widths = [
-        max(1, min(int(limit.amount) - held, int(share * limit.amount + CLOSE)))
+        max(1, min(int(limit.amount) - held, int(share * limit.amount + 1e-6)))
         for limit in spec.terms.limits + spec.terms.hidden
         if limit.kind == "gauge" and limit.resource == "concurrency"
     ]
     return min(widths, default=None)
-
-
-def _is_plain(spec: ProviderSpec, rules: Sequence[LimitRule]) -> bool:
-    """Whether the exact search knows every rule of this provider."""
-    latency, terms = spec.latency, spec.terms
-    is_crowded = latency.sigma > 0 or latency.kappa > 0 or terms.neighbour is not None
-    return not is_crowded and not terms.changes and all(rule.amount > 0 for rule in rules)
 
 
 def _horizon_s(spec: ProviderSpec, rules: Sequence[LimitRule]) -> float:

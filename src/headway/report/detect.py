@@ -211,14 +211,6 @@ class _Raised:
     other: ObservedTouch | None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexStatistics:
-    """How many things are read and written."""
-
-    read: int
-    written: int
-
-
 class _Index:
     """Who touched what."""
 
@@ -231,12 +223,6 @@ class _Index:
             by = self.writers if touch.is_write else self.readers
             by.setdefault((touch.room, touch.what), []).append(touch)
         self.keys = sorted(self.writers)
-
-    def __repr__(self) -> str:
-        return f"<_Index {self.statistics()}>"
-
-    def statistics(self) -> IndexStatistics:
-        return IndexStatistics(len(self.readers), len(self.writers))
 
     def written(self, room: Room, what: str) -> list[tuple[Room, str]]:
         """The written things that one, or a pattern, stands for."""

@@ -25,21 +25,20 @@ from headway.report.schedules import (
     Node,
     Pair,
     PairOf,
-    Pct,
-    RandomSchedule,
     Schedule,
     ScheduleText,
-    SerialSchedule,
-    Steps,
-    Tried,
     Way,
     ancestors,
     edge_between,
     every_pair,
     interleavings,
     pairs_of,
+    pct_schedule,
+    random_schedule,
     read_line,
+    serial_schedule,
     sharing_pairs,
+    steps_schedule,
     written,
 )
 from headway.report.stage import (
@@ -186,19 +185,21 @@ class Player:
         """Who chooses, for a text that was read."""
         match line.kind:
             case "steps":
-                return Steps(line.places)
+                return steps_schedule(line.places)
             case "random":
-                return RandomSchedule(line.seed)
+                return random_schedule(line.seed)
             case "pct":
-                return Pct.of(line.seed, line.depth, self.length)
+                return pct_schedule(line.seed, line.depth, self.length)
             case "pair":
                 first, second = line.places
                 places = self.cast.places()
                 both = tuple(
                     ancestors(self.cast.graph, places, one, self.counts) for one in (first, second)
                 )
-                return Pair(first, second, line.way, line.steps, (both[0], both[1]), line.is_late)
-        return SerialSchedule()
+                return Pair(
+                    first, second, line.way, line.steps, (both[0], both[1]), line.is_late
+                ).choose
+        return serial_schedule
 
     def play(self, line: ScheduleText, is_traced: bool = False) -> PlayedSchedule:
         """Take all steps."""
@@ -210,7 +211,7 @@ class Player:
         trial.open()
         while True:
             while trial.ready and not trial.is_over:
-                place = schedule.choose(trial.ready, len(path))
+                place = schedule(trial.ready, len(path))
                 path.append(place)
                 trial.take(place)
             facts += len(trial.facts or ())
@@ -353,9 +354,10 @@ def turned_pairs(explorer: Explorer) -> Iterator[PairVerdict]:
     most, tried = explorer.most(PAIRS_MAX, WAYS), 0
     for number, pair in enumerate(every):
         explorer.tell("pairs", number, len(every))
-        first, second = (explorer.places.task(*node) for node in (pair.first, pair.second))
-        known = PairVerdict(serial.labels[first], serial.labels[second], "untried", pair.count)
-        edge = edge_between(expanded, explorer.subject.cast.graph, pair.first, pair.second)
+        one, other, members = pair
+        first, second = explorer.places.task(*one), explorer.places.task(*other)
+        known = PairVerdict(serial.labels[first], serial.labels[second], "untried", members)
+        edge = edge_between(expanded, explorer.subject.cast.graph, one, other)
         if edge:
             yield replace(known, verdict="blocked", edge=edge)
         elif tried < most:
@@ -399,7 +401,7 @@ def _turned(
             line, changed = late, again
         return replace(
             known, verdict="differs", reran=reran, difference=changed, shares=shared,
-            replay=written(line, explorer.places), fix=_fix(explorer, pair.first, pair.second),
+            replay=written(line, explorer.places), fix=_fix(explorer, *pair[:2]),
             other_fix=_other_fix(explorer, pair, played.touches(both[0]), played.touches(both[1])),
         )  # fmt: skip
     return replace(known, verdict="re-ran" if reran else "commutes", reran=reran)
@@ -432,8 +434,9 @@ def _other_fix(
     reads = [touch for touch in first if touch.kind != PROCESS and not touch.is_write]
     writes = [touch for touch in first if touch.kind != PROCESS and touch.is_write]
     is_reader = overlap(reads, second) and not overlap(writes, second)
-    is_other = pair.first[0] != pair.second[0]
-    return _fix(explorer, pair.second, pair.first) if is_reader and is_other else ""
+    one, other, _ = pair
+    is_other = one[0] != other[0]
+    return _fix(explorer, other, one) if is_reader and is_other else ""
 
 
 def shared_by(first: list[TrialTouch], second: list[TrialTouch]) -> tuple[str, ...]:
@@ -545,14 +548,6 @@ def explore(subject: ExploreSubject, options: ExploreOptions, tell: Tell) -> Exp
     return explorer.crash(explorer.search(found))
 
 
-@dataclass(frozen=True, slots=True)
-class ExplorerStatistics:
-    """Steps of the serial run, and schedules that were played."""
-
-    steps: int
-    played: int
-
-
 class Explorer:
     """Tries one plan in many ways."""
 
@@ -560,7 +555,6 @@ class Explorer:
         self.subject = subject
         self._options = options
         self.tell = tell
-        self._played = 0
         self._slow = SLOW if subject.is_slow else 1
         self.apart = 0
         """Pairs of groups that share nothing, where not all are tried."""
@@ -570,19 +564,9 @@ class Explorer:
         self.player.length = len(self.serial.path)
         self.player.counts = self.serial.counts
 
-    def __repr__(self) -> str:
-        return f"<Explorer {self.statistics()}>"
-
-    def statistics(self) -> ExplorerStatistics:
-        return ExplorerStatistics(len(self.serial.path), self._played)
-
     def difference(self, played: PlayedSchedule) -> Difference | None:
         """How a schedule ended differently from the serial run."""
-        self._played += 1
-        if played.outcome == self.serial.outcome:
-            return None
-        labels = {**self.serial.labels, **played.labels}
-        return difference(self.serial.outcome, played.outcome, labels.__getitem__)
+        return self._changed(played.outcome, lambda: played.labels)
 
     def replay(self, text: str) -> Explored:
         """One schedule again."""
@@ -622,16 +606,16 @@ class Explorer:
         count = reran = differing = 0
         failures = list(found.failures)
         total = min(most, orders(list(Counter(self.serial.path).values())))
-        for tried in interleavings(self.subject.cast, is_reduced=search == "reduced"):
+        for trial, path in interleavings(self.subject.cast, is_reduced=search == "reduced"):
             if count == most:
                 break
             count += 1
-            reran += bool(tried.trial.reran)
-            changed = self._changed(tried)
+            reran += bool(trial.reran)
+            changed = self._changed(trial.outcome(), trial.labels)
             if changed is not None:
                 differing += 1
                 if len(failures) < DIFFERENCES_MAX:
-                    line = written(ScheduleText("steps", tuple(tried.path)), self.places)
+                    line = written(ScheduleText("steps", tuple(path)), self.places)
                     failures.append(FailedSchedule(line, changed))
             if count % 64 == 0:
                 self.tell("schedules", count, total)
@@ -642,13 +626,13 @@ class Explorer:
             differing=found.differing + differing, failures=tuple(failures),
         )  # fmt: skip
 
-    def _changed(self, tried: Tried) -> Difference | None:
-        outcome = tried.trial.outcome()
-        self._played += 1
+    def _changed(
+        self, outcome: TrialOutcome, labels: Callable[[], Mapping[int, str]]
+    ) -> Difference | None:
         if outcome == self.serial.outcome:
             return None
-        labels = {**self.serial.labels, **tried.trial.labels()}
-        return difference(self.serial.outcome, outcome, labels.__getitem__)
+        names = {**self.serial.labels, **labels()}
+        return difference(self.serial.outcome, outcome, names.__getitem__)
 
     def _drawn(self, found: Explored, most: int) -> Explored:
         """By priorities, and by chance."""

@@ -23,7 +23,6 @@ from headway.pacing.headers import DIALECTS, PLAIN
 from headway.pacing.lane import Lane, lane_of, new_lane
 from headway.pacing.length import OutputLength
 from headway.pacing.memory import (
-    HOUR_UNKNOWN,
     AccountTerms,
     ChronicleMemory,
     LaneMemory,
@@ -31,7 +30,6 @@ from headway.pacing.memory import (
     minutes_seen,
 )
 from headway.report.bound import bound
-from headway.report.health import slower_at
 from headway.report.outline import DrawnPlan, Outline, cropped, drawn, workload_of
 from headway.report.sizes import UNKNOWN, SeenCall, Sizes, Speed, sizes_of, speed_of
 from headway.sim.account import Terms
@@ -319,9 +317,6 @@ OTHERS_MAX: Final = 0.5
 """Neighbours are taken to go on as in the last quarter of an hour, and have half of each limit at
 the most: more is not theirs."""
 
-EXACT_CALLS_MAX: Final = 4
-"""Calls whose best order is searched for, for the bound: with more that can take seconds."""
-
 LENGTHS_SEEN_MAX: Final = 200
 """Calls that lengths are told of before a rehearsal."""
 
@@ -362,8 +357,6 @@ class Footing:
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
-    hour: int = HOUR_UNKNOWN
-    """Of the day, on the wall, at which it is asked for."""
 
     def lane(self) -> Lane:
         """The account as the broker would take it up now, at second 0."""
@@ -380,7 +373,7 @@ class Footing:
             replace(told, remaining=share * max(0.0, told.remaining or 0.0))
             for told in memory.levels
         )
-        return Footing(replace(memory, levels=levels), self.terms, hour=self.hour)
+        return Footing(replace(memory, levels=levels), self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +386,6 @@ class Knowledge:
     learned_from: str = ""
     places: float = inf
     """Tasks that this machine takes at once, as far as was seen."""
-    hours: tuple[int, ...] = ()
-    """Of the day, at which calls were seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,8 +419,6 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     speed = speed_of(every, Latency(profile.first_byte_s, profile.per_token_s))
     if speed.calls == 0 and not profile.curve:
         speed = UNKNOWN
-    slower = slower_at(knowledge.footing.memory.chronicle, knowledge.footing.hour, knowledge.hours)
-    speed = replace(speed, latency=_times_slower(speed.latency, slower))
     others = _others(knowledge.footing.memory.chronicle)
     rooms, used = _rooms(lane, knowledge.footing.terms.share, others)
     slots = min(
@@ -444,9 +433,6 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     spec = ProviderSpec("as known", terms, speed.latency, dialect=lane.dialect.name)
     lengths = [(name, one) for name, seen in knowledge.seen.items() for one in seen]
     assumed = tuple(_assumed(rooms, slots, speed, len(every)))
-    if slower != 1.0:
-        words = f"at this hour a token takes {slower:.1f} times as long as when calls were seen"
-        assumed = (*assumed, words)
     if others > 0.0:
         assumed = (*assumed, f"others on the account go on taking {others:.0%} of its limits")
     room = Rooms(rooms, slots, knowledge.places, keeps=bool(profile.kept))
@@ -501,16 +487,12 @@ def _draw(
 ) -> tuple[DrawnPlan, Flow]:
     """One way in which the plan may go, and how long that takes as a fluid."""
     one = drawn(outline, ground.sizes, ground.speed, seed)
-    latency = _latency(ground.speed, seed)
-    return one, flow_of(one, latency, ground.rooms, scale)
+    return one, flow_of(one, _latency(ground.speed, seed), ground.rooms, scale)
 
 
 def _latency(speed: Speed, seed: int) -> Latency:
     """The provider's speed as it may really be."""
-    return _times_slower(speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0)))
-
-
-def _times_slower(known: Latency, times: float) -> Latency:
+    known, times = speed.latency, exp(speed.doubt * normal(seed, SPEED_STREAM, 0))
     return replace(
         known,
         first_byte_s=known.first_byte_s * times,
@@ -582,7 +564,7 @@ def _bound(one: DrawnPlan, flow: Flow, ground: ForecastGround, depth: Depth) -> 
     """
     if one.count > depth.cropped_calls or not one.count:
         return flow.time_s, flow.binding
-    found = bound(ground.spec, one.calls, one.needs, ground.share, EXACT_CALLS_MAX)
+    found = bound(ground.spec, one.calls, one.needs, ground.share)
     if flow.least_s > found.time_s:
         return flow.least_s, flow.binding
     return found.time_s, found.binding

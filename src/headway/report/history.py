@@ -53,9 +53,6 @@ class Elapsed:
         self.parts = 0
         """How many processes have had the run."""
 
-    def __repr__(self) -> str:
-        return f"<Elapsed {self.last_s:.1f} s in {self.parts} parts>"
-
     def at(self, event: Fact) -> float:
         """When a fact was, as seconds of the run."""
         if self._began_s is None:
@@ -64,10 +61,6 @@ class Elapsed:
             self.parts += 1
             self._began_s = event.at_s - self.last_s
         self.last_s = max(self.last_s, event.at_s - self._began_s)
-        return self.last_s
-
-    def statistics(self) -> float:
-        """Seconds so far."""
         return self.last_s
 
 
@@ -243,20 +236,6 @@ class Tale:
             self.open = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoryStatistics:
-    """A story in numbers."""
-
-    tasks: int
-    active: int
-    submitted: int
-    """The most tasks that had started and not ended at one time."""
-    active_s: float
-    """How long at least one had."""
-    elapsed_s: float
-    parts: int
-
-
 class Story:
     """Every task's tale, in time since the run began."""
 
@@ -266,18 +245,19 @@ class Story:
         self._works_alone = works_alone
         self._time = Elapsed()
         self._active = 0
-        self._most = 0
-        self._active_s = 0.0
+        self.submitted = 0
+        """The most tasks that had started and not ended at one time."""
+        self.active_s = 0.0
+        """How long at least one had."""
 
-    def __repr__(self) -> str:
-        return f"<Story of {len(self.tales)} tasks over {self._time.last_s:.1f} s>"
+    @property
+    def elapsed_s(self) -> float:
+        return self._time.last_s
 
-    def statistics(self) -> StoryStatistics:
-        """The shape of the run."""
-        time = self._time
-        return StoryStatistics(
-            len(self.tales), self._active, self._most, self._active_s, time.last_s, time.parts
-        )
+    @property
+    def parts(self) -> int:
+        """How many processes have had the run."""
+        return self._time.parts
 
     def hear(self, key: bytes, event: Fact) -> None:
         """Take one fact; `key` is its task's, or empty."""
@@ -287,7 +267,7 @@ class Story:
             self._cut()
         now_s = self._time.at(event)
         if self._active:
-            self._active_s += now_s - before_s
+            self.active_s += now_s - before_s
         if isinstance(event, RunFinished):
             self._cut()
         elif key:
@@ -319,7 +299,7 @@ class Story:
                 tale.number, tale.attempt, tale.state = number, attempt, "started"
                 tale.started_s, tale.ended_s, tale.calls = now_s, None, 0
                 tale.has_asked = False
-                self._most = max(self._most, self._active)
+                self.submitted = max(self.submitted, self._active)
             case CallWaited():
                 is_first = tale.is_active and not tale.has_asked
                 if is_first and now_s > tale.started_s and self._works_alone(tale.key):
@@ -410,7 +390,7 @@ def with_lines(tale: Tale, line_s: float) -> Tale:
 
 def effective_width(story: Story, lines: dict[bytes, float], now_s: float) -> float:
     """How many were really worked on at once, on average over the time that any had started."""
-    active_s = story.statistics().active_s
+    active_s = story.active_s
     if active_s <= 0.0:
         return 0.0
     served_s = -sum(lines.values())

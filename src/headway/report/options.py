@@ -36,38 +36,15 @@ from headway.sim.rehearsal import Rehearsal, RehearsalSetup, Rehearsed, Workload
 
 # What is asked, by whom and under which circumstances: all that advice is given on.
 
-PANEL_AGENTS: Final = 4
-PANEL_TOKENS: Final = 68_000
-SINGLE_TOKENS: Final = 35_000
-"""A review by four agents and by one, as "Concurrent vs. Parallel Execution" counts them."""
-
-TOKENS_EACH: Final = PANEL_TOKENS / PANEL_AGENTS
-"""17,000: what one of four agents takes there."""
-
-OUTPUT_EACH: Final = 1_000.0
-"""The document does not say how much of it is answer: about what a review writes."""
+COMMON_SHARE: Final = 11 / 17
+"""Share of its tokens that an agent has in common with all others: a review by four agents takes
+68,000 tokens and one by a single agent 35,000, so 11,000 of the 17,000 of each are common."""
 
 HOUR_MICROUSD: Final = 60_000_000
-"""What an hour of waiting is worth, where nobody says: a person's."""
+"""An hour of waiting, at what an hour of a person costs."""
 
 Shape = Literal["slices", "views", "coupled"]
 """Each its own part | each another view of the same thing | each needs what others found."""
-
-Stakes = Literal["routine", "release", "enterprise"]
-Prefer = Literal["time", "cost", "balanced", "quality"]
-"""Balanced: money, and what time is worth. Quality: a thorough answer, at about twice the cost."""
-
-
-def common_share_of(agents: int, several_tokens: float, one_tokens: float) -> float:
-    """What share of its tokens each agent has in common with all others, from two totals.
-
-    several = n (common + own) and one = common + n own give common = (several - one) / (n - 1).
-    """
-    return (several_tokens - one_tokens) / (agents - 1) / (several_tokens / agents)
-
-
-COMMON_SHARE: Final = common_share_of(PANEL_AGENTS, PANEL_TOKENS, SINGLE_TOKENS)
-"""11/17, about 65 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,37 +54,29 @@ class AccountState:
     used: tuple[tuple[str, float], ...] = ()
     """Of each limit by its name, the share that is taken: `("tokens/60s", 0.4)`."""
     refused_share: float | None = None
-    """Of the calls lately, those that were turned away."""
-    first_byte_s: float | None = None
+    """Of the calls lately, those that were refused."""
     slowdown: float | None = None
     """How many times slower than usual answers come."""
     is_peak: bool | None = None
-    """If somebody says so; otherwise the slowdown tells."""
+    """As the user says or the hours of the day show; if None, the slowdown decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The work, what matters about it, and what it may cost."""
+    """The work, the month's budget, and the state of the account."""
 
-    agents: int = PANEL_AGENTS
+    agents: int = 4
     """Slices, or views."""
-    tokens_each: float = TOKENS_EACH
+    tokens_each: float = 17_000.0
     """Input and output of one of several agents."""
-    output_each: float = OUTPUT_EACH
-    """Of these, its answers."""
+    output_each: float = 1_000.0
+    """Of these, its answers: about what a review writes."""
     calls_each: int = 1
     common: float | None = None
     """Share of its tokens that each agent has in common with all others; None: as usual."""
     shape: Shape = "slices"
     coupled: float | None = None
     """Share of the agents that need what another one found; None: as the shape says."""
-    files: int | None = None
-    """Changed by what is to be looked at."""
-    is_urgent: bool = False
-    stakes: Stakes = "routine"
-    is_cost_sensitive: bool = False
-    prefer: Prefer = "balanced"
-    hour_microusd: int = HOUR_MICROUSD
     budget: MonthlyBudget = MonthlyBudget()
     """For a month."""
     spent: Spend = Spend()
@@ -132,25 +101,10 @@ class Situation:
             return self.coupled
         return 1.0 if self.shape == "coupled" else 0.0
 
-    @property
-    def several_tokens(self) -> float:
-        """What several agents take together, at any width."""
-        return self.agents * self.tokens_each
 
-    @property
-    def one_tokens(self) -> float:
-        """What one agent takes that does it all."""
-        return self.common_tokens + self.agents * self.own_tokens
-
-
-def waiting_microusd(hour_microusd: int, time_s: float) -> float:
-    """What so much waiting is worth; what never ends is worth nothing to anybody."""
-    return hour_microusd * time_s / HOUR_S if time_s < inf else inf
-
-
-def runs_within(budget: float, takes: float) -> int:
-    """How many whole runs a budget pays for."""
-    return int(budget // takes) if takes > 0 else 0
+def waiting_microusd(time_s: float) -> float:
+    """What waiting so long costs; infinite if the work never ends."""
+    return HOUR_MICROUSD * time_s / HOUR_S if time_s < inf else inf
 
 
 # An account as far as it is known, as a provider that can be rehearsed against.
@@ -166,9 +120,6 @@ PRICE_GUESS: Final = Price(3_000_000, 15_000_000)
 CURVE_WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 CURVE_WEIGHT: Final = 5.0
 """At which widths, and with how many samples each, a described account counts as measured."""
-
-BACKGROUND_MAX: Final = 64
-"""Calls of others that a slowdown is explained with, at most."""
 
 DRAW_LEAST: Final = 0.02
 """A neighbour that takes less of a limit is none."""
@@ -187,11 +138,6 @@ class AccountGuess:
     learned_from: str = ""
     state: AccountState = field(default_factory=AccountState)
     assumed: tuple[str, ...] = ()
-
-    @property
-    def priced(self) -> Price:
-        """What tokens cost here, or what they are taken to."""
-        return self.price or PRICE_GUESS
 
 
 def unknown_account(price: Price | None = None) -> AccountGuess:
@@ -280,24 +226,21 @@ def as_it_is_now(guess: AccountGuess, state: AccountState) -> AccountGuess:
     """The same account in this state: so much of it is taken, and it is so slow."""
     spec, slowdown = guess.spec, state.slowdown
     if slowdown is not None and slowdown != 1.0:
-        spec = replace(spec, latency=slower(spec.latency, slowdown))
+        latency = spec.latency
+        spec = replace(
+            spec,
+            latency=replace(
+                latency,
+                first_byte_s=latency.first_byte_s * slowdown,
+                per_output_token_s=latency.per_output_token_s * slowdown,
+            ),
+        )
     taken = max((share for _, share in state.used), default=0.0)
     if taken > 0.0 and spec.terms.neighbour is None:
         # Somebody who has taken it before we start, and then is silent.
         gone = Neighbour(taken, shape="burst", on_s=MINUTE_S, off_s=inf)
         spec = replace(spec, terms=replace(spec.terms, neighbour=gone))
     return replace(guess, spec=spec, state=state)
-
-
-def slower(latency: Latency, slowdown: float) -> Latency:
-    """By others' calls in flight where company is known to slow down, else evenly."""
-    alone = latency.slowdown(1)
-    if slowdown > 1.0 and (latency.sigma > 0 or latency.kappa > 0):
-        for extra in range(1, BACKGROUND_MAX + 1):
-            if latency.slowdown(1 + extra) >= slowdown * alone:
-                return replace(latency, background=latency.background + extra)
-    return replace(latency, first_byte_s=latency.first_byte_s * slowdown,
-                   per_output_token_s=latency.per_output_token_s * slowdown)  # fmt: skip
 
 
 def _neighbour(view: LaneView) -> Neighbour | None:
@@ -327,9 +270,6 @@ REHEARSED_CALLS_MAX: Final = 32
 
 STEPS_MAX: Final = 50_000
 """A rehearsal of this many steps is taken to have no end: fifty times as many as are usual."""
-
-EXACT_CALLS_MAX: Final = 4
-"""Calls whose best order is searched for, for the bound: five can take seconds."""
 
 MAX_TOKENS: Final = 4096.0
 """The longest answer that a call allows, unless it needs longer ones."""
@@ -395,26 +335,21 @@ class Option:
     def tokens(self) -> float:
         return self.foreseen.tokens.mid
 
-    @property
-    def refusal_risk(self) -> float:
-        """Calls that are turned away, of those that are made."""
-        return self.foreseen.refused / max(1.0, self.foreseen.calls.mid)
+
+def value_of(option: Option) -> float:
+    """What an option costs, with time at its worth: micro-dollars."""
+    return option.microusd + waiting_microusd(option.time_s)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnWork:
-    """One draw of the work: which one, how large everything is, how many agents of it."""
+def work_of(
+    situation: Situation, way: Way, seed: int = 1, scale: float = 1.0, agents: int = 0
+) -> Workload:
+    """The calls that a way makes, by all or so many agents, all sizes multiplied by `scale`.
 
-    seed: int = 1
-    scale: float = 1.0
-    agents: int | None = None
-
-
-def work_of(situation: Situation, way: Way, drawn: DrawnWork = DrawnWork()) -> Workload:
-    """The calls that a way makes. An agent's first call reads what all agents read."""
-    count = drawn.agents or situation.agents
-    own = _own_calls(situation, drawn, count)
-    common = drawn.scale * situation.common_tokens
+    An agent's first call reads what all agents read.
+    """
+    own = _own_calls(situation, seed, scale, agents or situation.agents)
+    common = scale * situation.common_tokens
     if way.is_several:
         return _workload([[_with_input(mine[0], common), *mine[1:]] for mine in own])
     every = [call for mine in own for call in mine]
@@ -437,24 +372,24 @@ def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int
 def option_of(situation: Situation, guess: AccountGuess, way: Way, seed: int = 1) -> Option:
     """One way, rehearsed small, as told and large."""
     scales = (exp(-TENTH * DOUBT), 1.0, exp(TENTH * DOUBT))
-    work = work_of(situation, way, DrawnWork(seed))
-    least = bound(guess.spec, work.calls, work.needs, guess.share, EXACT_CALLS_MAX)
+    work = work_of(situation, way, seed)
+    least = bound(guess.spec, work.calls, work.needs, guess.share)
     if _part(situation) < situation.agents:
-        whole = _continued(situation, guess, way, DrawnWork(seed), least.time_s)
+        whole = _continued(situation, guess, way, seed, least.time_s)
         runs = [whole.times(scale) for scale in scales]
     else:
-        runs = [_Run.of(situation, guess, way, DrawnWork(seed, scale)) for scale in scales]
+        runs = [_Run.of(situation, guess, way, seed, scale) for scale in scales]
     mid = runs[1]
     foreseen = Foreseen(
         way.name, situation.agents if way.is_several else 1,
         _spread([run.calls for run in runs]), _spread([run.time_s for run in runs]),
         _spread([run.amounts.input_tokens for run in runs]),
         _spread([run.amounts.output_tokens for run in runs]),
-        None if guess.price is None else _spread([_cost(guess, run.amounts) for run in runs]),
+        None if guess.price is None else _spread([cost_of(guess, run.amounts) for run in runs]),
         least.time_s, least.binding, mid.width, mid.refused,
         guess.learned_calls, guess.learned_from, assumed=guess.assumed,
     )  # fmt: skip
-    return priced(situation, way, foreseen, _cost(guess, mid.amounts))
+    return priced(situation, way, foreseen, cost_of(guess, mid.amounts))
 
 
 def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) -> Option:
@@ -465,11 +400,11 @@ def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) 
         portions.append(
             Portion("tokens of the month", budget.tokens, spent.tokens, foreseen.tokens)
         )
-        runs = runs_within(budget.tokens, foreseen.tokens.mid)
+        runs = int(budget.tokens // max(1.0, foreseen.tokens.mid))
     if budget.microusd is not None:
         takes = foreseen.microusd or SpreadNumber(microusd, microusd, microusd)
         portions.append(Portion("money of the month", budget.microusd, spent.microusd, takes))
-        paid = runs_within(budget.microusd, takes.mid)
+        paid = int(budget.microusd // max(1.0, takes.mid))
         runs = paid if runs is None else min(runs, paid)
     return Option(way, replace(foreseen, portions=tuple(portions)), microusd, runs)
 
@@ -501,11 +436,17 @@ class _Run:
     width: float
 
     @staticmethod
-    def of(situation: Situation, guess: AccountGuess, way: Way, drawn: DrawnWork) -> _Run:
-        part = replace(drawn, agents=drawn.agents or _part(situation))
-        work = work_of(situation, way, part)
-        ran = rehearsed(work, guess, way.strategy, drawn.seed)
-        amounts = _amounts(work)
+    def of(
+        situation: Situation,
+        guess: AccountGuess,
+        way: Way,
+        seed: int,
+        scale: float,
+        agents: int = 0,
+    ) -> _Run:
+        work = work_of(situation, way, seed, scale, agents or _part(situation))
+        ran = rehearsed(work, guess, way.strategy, seed)
+        amounts = amounts_of(work)
         beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
         busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
         return _Run(
@@ -527,35 +468,37 @@ def _part(situation: Situation) -> int:
 
 
 def _continued(
-    situation: Situation, guess: AccountGuess, way: Way, drawn: DrawnWork, least_s: float
+    situation: Situation, guess: AccountGuess, way: Way, seed: int, least_s: float
 ) -> _Run:
     """All agents, by a line through a part and half of it, and no faster than the bound."""
     part = _part(situation)
-    whole = _Run.of(situation, guess, way, replace(drawn, agents=part))
-    half = _Run.of(situation, guess, way, replace(drawn, agents=part // 2))
+    whole = _Run.of(situation, guess, way, seed, 1.0, part)
+    half = _Run.of(situation, guess, way, seed, 1.0, part // 2)
     more = (situation.agents - part) / (part - part // 2)
-    work = work_of(situation, way, drawn)
+    work = work_of(situation, way, seed)
     time_s = max(least_s, whole.time_s + more * max(0.0, whole.time_s - half.time_s))
     return _Run(
-        time_s, _amounts(work), float(sum(map(len, work.calls))),
+        time_s, amounts_of(work), float(sum(map(len, work.calls))),
         whole.refused + more * max(0.0, whole.refused - half.refused), whole.width,
     )  # fmt: skip
 
 
-def _own_calls(situation: Situation, drawn: DrawnWork, count: int) -> list[list[SimulatedCall]]:
+def _own_calls(
+    situation: Situation, seed: int, scale: float, count: int
+) -> list[list[SimulatedCall]]:
     """What each agent does for itself, in as many calls as it makes.
 
     Agents differ, and all of them together take what was said.
     """
     calls = situation.calls_each
-    own_input = drawn.scale * (situation.own_tokens - situation.output_each) / calls
-    output = drawn.scale * situation.output_each / calls
-    inputs = _factors(drawn.seed, OWN_STREAM, count * calls)
-    outputs = _factors(drawn.seed, OUTPUT_STREAM, count * calls)
+    own_input = scale * (situation.own_tokens - situation.output_each) / calls
+    output = scale * situation.output_each / calls
+    inputs = _factors(seed, OWN_STREAM, count * calls)
+    outputs = _factors(seed, OUTPUT_STREAM, count * calls)
     every = [
         SimulatedCall(index, own_input * inputs[index], output * outputs[index],
              max(MAX_TOKENS, ceil(output * outputs[index])),
-             lognormal(drawn.seed, LUCK_STREAM, index, LUCK_SPREAD))
+             lognormal(seed, LUCK_STREAM, index, LUCK_SPREAD))
         for index in range(count * calls)
     ]  # fmt: skip
     return [every[first : first + calls] for first in range(0, len(every), calls)]
@@ -594,20 +537,16 @@ def _lengths(work: Workload) -> OutputLength:
     return lengths
 
 
-def _amounts(work: Workload) -> Amounts:
+def amounts_of(work: Workload) -> Amounts:
     every = [call for mine in work.calls for call in mine]
     return Amounts(
         sum(call.input_tokens for call in every), sum(call.output_tokens for call in every)
     )
 
 
-def cost_of(guess: AccountGuess, work: Workload) -> float:
-    """What the tokens of some work cost."""
-    return _cost(guess, _amounts(work))
-
-
-def _cost(guess: AccountGuess, amounts: Amounts) -> float:
-    return float(guess.priced.cost_microusd(amounts))
+def cost_of(guess: AccountGuess, amounts: Amounts) -> float:
+    """What some tokens cost, at an assumed price where the real one is not known."""
+    return float((guess.price or PRICE_GUESS).cost_microusd(amounts))
 
 
 def _spread(values: Sequence[float]) -> SpreadNumber:

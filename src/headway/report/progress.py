@@ -235,10 +235,6 @@ class RunProgress:
         self._taken: deque[float] = deque(maxlen=TAKEN_MAX)
         """How long tasks were served that gave something."""
 
-    def __repr__(self) -> str:
-        now = self.statistics()
-        return f"<Progress {now.finished}/{now.total}, {now.running} running>"
-
     def restored(self, counts: Sequence[int]) -> None:
         """So many members of each group were finished before this process took over."""
         for group, count in zip(self.groups, counts, strict=True):

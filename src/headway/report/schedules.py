@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan
@@ -48,13 +48,8 @@ Node = tuple[int, int]
 """A group and a member of it, or all."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairOf:
-    """Two tasks, and how many pairs they stand for."""
-
-    first: Node
-    second: Node
-    count: int
+PairOf = tuple[Node, Node, int]
+"""Two tasks, and how many pairs they stand for."""
 
 
 def pairs_of(
@@ -69,12 +64,12 @@ def pairs_of(
         pairs = whole * original.get(other, last + 1)
         if one == other:
             if size > 1:
-                yield PairOf((one, last - 1), (one, last), whole * (whole - 1) // 2)
+                yield ((one, last - 1), (one, last), whole * (whole - 1) // 2)
         elif leader[one] == leader[other] and size > 1:
-            yield PairOf((one, last), (other, last), whole)
-            yield PairOf((one, last), (other, 0), pairs - whole)
+            yield ((one, last), (other, last), whole)
+            yield ((one, last), (other, 0), pairs - whole)
         elif size and last >= 0:
-            yield PairOf((one, size - 1), (other, last), pairs)
+            yield ((one, size - 1), (other, last), pairs)
 
 
 def every_pair(order: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -177,73 +172,50 @@ Way = Literal["before", "inside", "around"]
 _PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
-class Schedule(Protocol):
-    """Chooses, again and again, who takes the next step."""
-
-    def choose(self, ready: Sequence[int], number: int) -> int:
-        """One of these places, which are in serial order; `number` steps were taken before."""
+Schedule = Callable[[Sequence[int], int], int]
+"""Chooses one of the places that can take a step, in serial order; so many steps were taken."""
 
 
-class SerialSchedule:
+def serial_schedule(ready: Sequence[int], number: int) -> int:  # noqa: ARG001
     """One after another."""
-
-    __slots__ = ()
-
-    def choose(self, ready: Sequence[int], number: int) -> int:  # noqa: ARG002
-        return ready[0]
+    return ready[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+def steps_schedule(places: tuple[int, ...]) -> Schedule:
     """Explicit places; then one after another."""
 
-    places: tuple[int, ...]
-
-    def choose(self, ready: Sequence[int], number: int) -> int:
-        if number >= len(self.places):
+    def choose(ready: Sequence[int], number: int) -> int:
+        if number >= len(places):
             return ready[0]
-        if self.places[number] not in ready:
+        if places[number] not in ready:
             raise UsageError(
                 f"step {number + 1} of the schedule cannot be taken: it is of another plan",
                 hint=HINT,
             )
-        return self.places[number]
+        return places[number]
+
+    return choose
 
 
-@dataclass(frozen=True, slots=True)
-class RandomSchedule:
-    """Anyone who can, by chance."""
-
-    seed: int
-
-    def choose(self, ready: Sequence[int], number: int) -> int:
-        return ready[int(uniform(self.seed, 1, number) * len(ready))]
+def random_schedule(seed: int) -> Schedule:
+    """Any task that can take a step."""
+    return lambda ready, number: ready[int(uniform(seed, 1, number) * len(ready))]
 
 
-@dataclass(slots=True)
-class Pct:
-    """By priorities; at some steps whoever is first becomes last."""
+def pct_schedule(seed: int, depth: int, length: int) -> Schedule:
+    """By priorities; at depth - 1 of so many steps, the first task becomes the last."""
+    changes = [int(uniform(seed, 2, one) * length) for one in range(depth - 1)]
+    lowered: dict[int, int] = {}
 
-    seed: int
-    changes: tuple[int, ...]
-    """The steps at which that is so."""
-    lowered: dict[int, int]
-    """Places that have become last, the latest one lowest."""
+    def priority(place: int) -> float:
+        return -float(lowered[place]) if place in lowered else uniform(seed, 3, place)
 
-    @classmethod
-    def of(cls, seed: int, depth: int, length: int) -> Pct:
-        """With depth - 1 changes within so many steps."""
-        draws = (uniform(seed, 2, one) for one in range(depth - 1))
-        return cls(seed, tuple(int(draw * length) for draw in draws), {})
+    def choose(ready: Sequence[int], number: int) -> int:
+        for _ in range(changes.count(number)):
+            lowered[max(ready, key=priority)] = len(lowered) + 1
+        return max(ready, key=priority)
 
-    def choose(self, ready: Sequence[int], number: int) -> int:
-        for _ in range(self.changes.count(number)):
-            self.lowered[max(ready, key=self._priority)] = len(self.lowered) + 1
-        return max(ready, key=self._priority)
-
-    def _priority(self, place: int) -> float:
-        lowered = self.lowered.get(place)
-        return uniform(self.seed, 3, place) if lowered is None else -float(lowered)
+    return choose
 
 
 @dataclass(slots=True)
@@ -397,16 +369,8 @@ class _Fork:
     """Who need not: what he would do from here was done from here, or before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A trial that has ended, and the steps that were taken."""
-
-    trial: Trial
-    path: list[int]
-
-
-def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Tried]:
-    """All orders of one plan; a trial is closed when the next one is asked for."""
+def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[tuple[Trial, list[int]]]:
+    """All orders of one plan: a trial and its steps. It is closed when the next one is taken."""
     # Copies are many and refer to nothing that refers to them: a collector looks at them in vain,
     # which is a fifth of the time.
     threshold = gc.get_threshold()
@@ -417,7 +381,7 @@ def interleavings(cast: TrialCast, is_reduced: bool = False) -> Iterator[Tried]:
         gc.set_threshold(*threshold)
 
 
-def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Tried]:
+def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[tuple[Trial, list[int]]]:
     trial = _opened(cast, is_reduced)
     path: list[int] = []
     forks: list[_Fork] = []
@@ -432,7 +396,7 @@ def _interleavings(cast: TrialCast, is_reduced: bool) -> Iterator[Tried]:
                 forks.append(_Fork(len(path), frozen, choices[:0:-1], slept))
             slept = _step(trial, path, choices[0], slept, is_reduced)
         else:
-            yield Tried(trial, path)
+            yield trial, path
         trial.close()
         while forks and not forks[-1].rest:
             forks.pop()

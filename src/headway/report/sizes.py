@@ -14,7 +14,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import exp, log, sqrt
@@ -60,7 +60,7 @@ def seen_of(answered: Sequence[Answered]) -> dict[str, list[SeenCall]]:
         seen.setdefault(one.part, []).append(
             SeenCall(
                 _input_tokens(one) / calls, one.output_tokens / calls, one.size_bytes,
-                took_s, company.mean(one.from_s, one.to_s), calls, one.microusd / calls,
+                took_s, company(one.from_s, one.to_s), calls, one.microusd / calls,
             )
         )  # fmt: skip
     return seen
@@ -73,34 +73,24 @@ def _input_tokens(one: Answered) -> float:
     return max(1, one.calls) * usual_tokens(one.size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Company:
-    """How many were in flight at once, over any interval: from one integral over time."""
+def _company(spans: Sequence[tuple[float, float]]) -> Callable[[float, float], float]:
+    """The mean number in flight from one time to another, at least 1: from one integral."""
+    changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    counts = list(accumulate(change for _, change in changes))
+    times = [at_s for at_s, _ in changes]
+    gaps = (to_s - from_s for from_s, to_s in pairwise(times))
+    integrals: list[float] = list(accumulate(map(mul, counts, gaps), initial=0.0))
 
-    times: tuple[float, ...]
-    counts: tuple[int, ...]
-    """In flight from each time on."""
-    integrals: tuple[float, ...]
+    def until(at_s: float) -> float:
+        place = bisect_right(times, at_s) - 1
+        return integrals[place] + counts[place] * (at_s - times[place])
 
-    def mean(self, from_s: float, to_s: float) -> float:
-        """On average, from one time to another; at least the one who asks."""
+    def mean(from_s: float, to_s: float) -> float:
         if to_s <= from_s:
             return 1.0
-        return max(1.0, (self._until(to_s) - self._until(from_s)) / (to_s - from_s))
+        return max(1.0, (until(to_s) - until(from_s)) / (to_s - from_s))
 
-    def _until(self, at_s: float) -> float:
-        """The integral up to a time that is not before the first one."""
-        place = bisect_right(self.times, at_s) - 1
-        return self.integrals[place] + self.counts[place] * (at_s - self.times[place])
-
-
-def _company(spans: Sequence[tuple[float, float]]) -> _Company:
-    changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
-    counts = tuple(accumulate(change for _, change in changes))
-    times = tuple(at_s for at_s, _ in changes)
-    gaps = (to_s - from_s for from_s, to_s in pairwise(times))
-    steps = map(mul, counts, gaps)
-    return _Company(times, counts, tuple(accumulate(steps, initial=0.0)))
+    return mean
 
 
 WEIGHT_STREAM: Final = 101
@@ -371,22 +361,10 @@ class Speed:
 UNKNOWN: Final = Speed(Latency(FIRST_BYTE_S, PER_TOKEN_S), UNKNOWN_LUCK, UNKNOWN_DOUBT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """A call: its tokens, its company, its time."""
-
-    tokens: float
-    beside: float
-    took_s: float
-
-
 def speed_of(seen: Sequence[SeenCall], before: Latency | None = None) -> Speed:
     """Fit what calls took; `before` is what is believed without them."""
-    points = [
-        _Point(one.output_tokens, max(1.0, one.beside), one.took_s)
-        for one in seen
-        if one.took_s > 0.0 and one.output_tokens >= 1.0
-    ][-SPEED_SEEN_MAX:]
+    points = [one for one in seen if one.took_s > 0.0 and one.output_tokens >= 1.0]
+    points = points[-SPEED_SEEN_MAX:]
     if len(points) < SPEED_SEEN_MIN:
         return UNKNOWN if before is None else Speed(before, UNKNOWN_LUCK, UNKNOWN_DOUBT / 2.0)
     latency = Latency(before.first_byte_s, before.per_output_token_s) if before else Latency()
@@ -397,22 +375,22 @@ def speed_of(seen: Sequence[SeenCall], before: Latency | None = None) -> Speed:
     return Speed(latency, luck, luck / sqrt(len(points)), len(points))
 
 
-def _expected(latency: Latency, point: _Point) -> float:
-    return max(1e-6, latency.work_s(point.tokens) * latency.slowdown(point.beside))
+def _expected(latency: Latency, point: SeenCall) -> float:
+    return max(1e-6, latency.work_s(point.output_tokens) * latency.slowdown(point.beside))
 
 
-def _alone(points: Sequence[_Point], latency: Latency) -> Latency:
+def _alone(points: Sequence[SeenCall], latency: Latency) -> Latency:
     """Time to the first byte and per token, with the slowdown taken out of every time."""
     s11 = s12 = s22 = t1 = t2 = 0.0
     for point in points:
         alone_s = point.took_s / latency.slowdown(point.beside)
         # By what was expected, not by what it took: a call that had luck would outvote the others.
-        weight = 1.0 / max(1e-6, latency.work_s(point.tokens)) ** 2
+        weight = 1.0 / max(1e-6, latency.work_s(point.output_tokens)) ** 2
         s11 += weight
-        s12 += weight * point.tokens
-        s22 += weight * point.tokens**2
+        s12 += weight * point.output_tokens
+        s22 += weight * point.output_tokens**2
         t1 += weight * alone_s
-        t2 += weight * alone_s * point.tokens
+        t2 += weight * alone_s * point.output_tokens
     # A prior on the slope: where all answers are as long, it cannot be told from the beginning.
     firm = PRIOR_CALLS * s22 / len(points) * 0.01
     s22, t2 = s22 + firm, t2 + firm * latency.per_output_token_s
@@ -426,13 +404,13 @@ def _alone(points: Sequence[_Point], latency: Latency) -> Latency:
     return Latency(first_s, max(per_s, 1e-6), latency.sigma, latency.kappa)
 
 
-def _company_of(points: Sequence[_Point], latency: Latency) -> Latency:
+def _company_of(points: Sequence[SeenCall], latency: Latency) -> Latency:
     """Linear and quadratic slowdown, none negative, from how much longer calls took than alone."""
     firm = COMPANY_PRIOR * len(points)
     s11, s22, s12, t1, t2 = firm, firm, 0.0, 0.0, 0.0
     for point in points:
         a, b = point.beside - 1.0, point.beside * (point.beside - 1.0)
-        slower = point.took_s / max(1e-6, latency.work_s(point.tokens)) - 1.0
+        slower = point.took_s / max(1e-6, latency.work_s(point.output_tokens)) - 1.0
         weight = 1.0 / latency.slowdown(point.beside) ** 2
         s11 += weight * a * a
         s12 += weight * a * b

@@ -114,13 +114,6 @@ class Stage(Protocol):
         """Nobody acts any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesStatistics:
-    """How many files were written."""
-
-    files: int
-
-
 @dataclass(slots=True)
 class TrialFiles:
     """Declared files, as short texts that say who wrote them. Whoever writes a folder replaces it.
@@ -151,9 +144,6 @@ class TrialFiles:
     def copied(self) -> TrialFiles:
         """The same files, elsewhere."""
         return TrialFiles(self.texts.copy(), self._paths[:])
-
-    def statistics(self) -> FilesStatistics:
-        return FilesStatistics(len(self.texts))
 
     def _within(self, path: str) -> list[str]:
         folder = f"{path}/" if path else ""
@@ -287,13 +277,6 @@ class HashedStage:
         self.files = TrialFiles()
         self._touched: list[TrialTouch] = []
 
-    def __repr__(self) -> str:
-        return f"<HashedStage {self.statistics()}>"
-
-    def statistics(self) -> int:
-        """How many files were written."""
-        return len(self.files.texts)
-
     def begin(self, asked: TrialAttempt) -> Going:
         return HashedAttempt(self, asked)
 
@@ -351,13 +334,6 @@ class HashedAttempt:
         self._asked = asked
         self._prompt: str | None = None
         self._answer = ""
-
-    def __repr__(self) -> str:
-        return f"<HashedAttempt of {self._asked.label}>"
-
-    def statistics(self) -> bool:
-        """Whether it has read."""
-        return self._prompt is not None
 
     def copied(self, stage: HashedStage, snapshot: Snapshot | None) -> HashedAttempt:
         """The same, in another world."""

@@ -1,12 +1,8 @@
-"""What happened: folds of a run into the numbers of a table and the cells of a timeline.
+"""The numbers of a table of strategies and the cells of a timeline, from runs.
 
 Laws:
-- A fold reads what a run left behind and changes nothing; a rehearsed run and a real one that
-  leave the same things behind give the same report.
-- Times over several seeds are medians, counts are means: one refusal in five runs shows as 0.2,
-  it does not vanish.
-- The time of a task begins when it first reaches the provider: waiting here costs nothing and
-  shows in the time of the whole, waiting there is what a strategy is to blame for.
+- Times over several seeds are medians, counts are means: one refusal in five runs shows as 0.2.
+- The time of a task begins when it first reaches the provider: waiting before that costs nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from headway.base.numbers import median, percentile
+
+if TYPE_CHECKING:
+    from headway.sim.rehearsal import Rehearsed
 
 P95: Final = 0.95
 
@@ -35,76 +34,31 @@ class Stay(Protocol):
         """Its index in declared order."""
 
     @property
-    def kind(self) -> StayKind:
-        """Where it was."""
-
+    def kind(self) -> StayKind: ...
     @property
-    def from_s(self) -> float:
-        """When it came."""
-
+    def from_s(self) -> float: ...
     @property
-    def to_s(self) -> float:
-        """When it left."""
+    def to_s(self) -> float: ...
 
 
 class AttemptEnding(Protocol):
     """How an attempt of a task ended; the last one of a task counts."""
 
     @property
-    def task(self) -> int:
-        """Its index in declared order."""
-
+    def task(self) -> int: ...
     @property
-    def ended_s(self) -> float:
-        """When it ended."""
-
+    def ended_s(self) -> float: ...
     @property
-    def done(self) -> bool:
-        """Whether it gave a result."""
+    def done(self) -> bool: ...
 
 
 class TimelineData(Protocol):
-    """As much of a run as a timeline needs."""
+    """As much of a run as a timeline needs, in the order in which it ended."""
 
     @property
-    def tasks(self) -> Sequence[AttemptEnding]:
-        """Every end of an attempt, in order."""
-
+    def tasks(self) -> Sequence[AttemptEnding]: ...
     @property
-    def spans(self) -> Sequence[Stay]:
-        """Every stay of a task, in the order in which they ended."""
-
-
-class Ran(TimelineData, Protocol):
-    """What a run leaves behind."""
-
-    @property
-    def makespan_s(self) -> float:
-        """From the first start to the last end; infinite if there was no end."""
-
-    @property
-    def refused(self) -> int:
-        """Calls that were turned away."""
-
-    @property
-    def timeouts(self) -> int:
-        """Calls that the client gave up."""
-
-    @property
-    def failed(self) -> int:
-        """Tasks without a result."""
-
-    @property
-    def wasted_tokens(self) -> float:
-        """Tokens of calls that gave nothing."""
-
-    @property
-    def in_flight_most(self) -> int:
-        """The most calls that were in service at once."""
-
-    @property
-    def calls(self) -> Sequence[tuple[float, float]]:
-        """(sent, ended) of every call that was served."""
+    def spans(self) -> Sequence[Stay]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +114,7 @@ class TimelineRow:
     cells: tuple[Cell, ...]
 
 
-def outcome_of(ran: Ran, bound_s: float) -> RunNumbers:
+def outcome_of(ran: Rehearsed, bound_s: float) -> RunNumbers:
     """The numbers of one run."""
     first_result_s = min((end.ended_s for end in ran.tasks if end.done), default=inf)
     return RunNumbers(
@@ -214,7 +168,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _task_times(ran: Ran) -> list[float]:
+def _task_times(ran: Rehearsed) -> list[float]:
     """Of each task with a result, the time since it first reached the provider."""
     reached_s: dict[int, float] = {}
     for stay in ran.spans:
@@ -225,7 +179,7 @@ def _task_times(ran: Ran) -> list[float]:
     ]
 
 
-def _in_flight_mean(ran: Ran) -> float:
+def _in_flight_mean(ran: Rehearsed) -> float:
     """Calls in service, averaged over the time until the last one ended."""
     last_s = max((ended_s for _, ended_s in ran.calls), default=0.0)
     if last_s == 0.0:

@@ -3,8 +3,7 @@
 Laws:
 - The pieces of a task follow each other from the run's first instant to the task's end: together
   they are exactly that long.
-- Facts are taken in the journal's order, of several processes in turn; a journal of an older
-  headway, which does not say what waits were for, gives the same pieces without that.
+- Facts are taken in the journal's order, of several processes in turn.
 - What an attempt took that gave nothing is lost, also if its process was.
 """
 
@@ -149,18 +148,6 @@ class Passage:
                 self.pieces[index] = self.pieces[index]._replace(kind=new)
 
 
-@dataclass(frozen=True, slots=True)
-class PassagesStatistics:
-    """All ways of a run in numbers."""
-
-    tasks: int
-    active: int
-    elapsed_s: float
-    parts: int
-    cpu_s: float
-    memory_bytes: int
-
-
 class Passages:
     """Folds a journal."""
 
@@ -176,17 +163,17 @@ class Passages:
         self._works_alone = works_alone
         self._time = Elapsed()
         self._active: set[bytes] = set()
-        self._cpu_s, self._memory_bytes = 0.0, 0
+        self.cpu_s, self.memory_bytes = 0.0, 0
         self._is_open = False
 
-    def __repr__(self) -> str:
-        return f"<Passages of {len(self.tasks)} tasks over {self._time.last_s:.1f} s>"
+    @property
+    def elapsed_s(self) -> float:
+        return self._time.last_s
 
-    def statistics(self) -> PassagesStatistics:
-        return PassagesStatistics(
-            len(self.tasks), len(self._active), self._time.last_s, self._time.parts,
-            self._cpu_s, self._memory_bytes,
-        )  # fmt: skip
+    @property
+    def parts(self) -> int:
+        """How many processes have had the run."""
+        return self._time.parts
 
     def hear(self, key: bytes, event: Fact) -> None:
         """Take one fact; `key` is its task's, or empty."""
@@ -225,8 +212,8 @@ class Passages:
             self._cut(now_s)
             self._release(now_s)
             self._is_open = False
-            self._cpu_s += event.cpu_s
-            self._memory_bytes = max(self._memory_bytes, event.memory_bytes)
+            self.cpu_s += event.cpu_s
+            self.memory_bytes = max(self.memory_bytes, event.memory_bytes)
             self.is_measured = self.is_measured and event.memory_bytes > 0
 
     def _release(self, now_s: float) -> None:
@@ -403,18 +390,6 @@ class Nature:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSetting:
-    """What there is to know of a run beside its tasks' ways."""
-
-    ready_s: Mapping[bytes, float]
-    nature_of: Callable[[bytes], Nature]
-    holds: Sequence[tuple[float, float]] = ()
-    is_bounded: bool = False
-    """Whether the user said how many may be active at once."""
-    elapsed_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class CauseShare:
     """One cause: how much of the tasks' time it took, and of the run's."""
 
@@ -459,18 +434,25 @@ _OWN: Final[dict[Kind, Cause]] = {
 }
 
 
-def spent(passages: Iterable[Passage], seen: RunSetting) -> Spent:
-    """Take the ways of all tasks apart."""
+def spent(
+    passages: Iterable[Passage],
+    ready_of: Mapping[bytes, float],
+    nature_of: Callable[[bytes], Nature],
+    holds: Sequence[tuple[float, float]],
+    is_bounded: bool,
+    elapsed_s: float,
+) -> Spent:
+    """Where the time of all tasks went; `is_bounded` if the user set how many may be active."""
     steps: list[tuple[float, int, _Slot]] = []
-    for from_s, to_s in seen.holds:
+    for from_s, to_s in holds:
         steps += ((from_s, 1, _HOLD), (to_s, -1, _HOLD))
     for passage in passages:
-        ready_s, nature = seen.ready_s[passage.key], seen.nature_of(passage.key)
+        ready_s, nature = ready_of[passage.key], nature_of(passage.key)
         for piece in passage.pieces:
             for slot, from_s, to_s in _slots(piece, ready_s, nature):
                 steps += ((from_s, 1, slot), (to_s, -1, slot))
     steps.sort(key=lambda step: step[0])
-    task, wall = _swept(steps, seen)
+    task, wall = _swept(steps, is_bounded, elapsed_s)
     keys = task.keys() | wall.keys()
     shares = [CauseShare(*key, task.get(key, 0.0), wall.get(key, 0.0)) for key in keys]
     shares.sort(key=lambda one: (-one.wall_s, -one.task_s, one.cause, one.what))
@@ -495,7 +477,9 @@ def _slots(piece: Piece, ready_s: float, nature: Nature) -> list[tuple[_Slot, fl
 _Times = dict[tuple[Cause, str], float]
 
 
-def _swept(steps: Sequence[tuple[float, int, _Slot]], seen: RunSetting) -> tuple[_Times, _Times]:
+def _swept(
+    steps: Sequence[tuple[float, int, _Slot]], is_bounded: bool, elapsed_s: float
+) -> tuple[_Times, _Times]:
     """Go through all instants in order: what the tasks' time was for, and what the run's."""
     task: _Times = {}
     wall: _Times = {}
@@ -503,15 +487,15 @@ def _swept(steps: Sequence[tuple[float, int, _Slot]], seen: RunSetting) -> tuple
     now_s = 0.0
     for at_s, change, slot in steps:
         if at_s > now_s:
-            _pass(counts, at_s - now_s, seen.is_bounded, (task, wall))
+            _pass(counts, at_s - now_s, is_bounded, (task, wall))
             now_s = at_s
         left = counts.get(slot, 0) + change
         if left:
             counts[slot] = left
         else:
             counts.pop(slot, None)
-    if seen.elapsed_s > now_s:
-        _pass(counts, seen.elapsed_s - now_s, seen.is_bounded, (task, wall))
+    if elapsed_s > now_s:
+        _pass(counts, elapsed_s - now_s, is_bounded, (task, wall))
     return task, wall
 
 
@@ -622,13 +606,6 @@ class _Walk:
         self._paths: dict[bytes, float] = {}
         self._before: dict[bytes, bytes] = {}
         self.ready_s: dict[bytes, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<_Walk, {len(self._paths)} tasks>"
-
-    def statistics(self) -> int:
-        """How many tasks it has come to."""
-        return len(self._paths)
 
     def enter(self, group: int, needs: Sequence[Need]) -> None:
         """The tasks of one group, after what they need."""

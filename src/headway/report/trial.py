@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headway.base.records import digest, quick
+from headway.base.records import digest
 from headway.base.values import Fault
 from headway.engine.engine import Step, advance, begin, restore, step
 from headway.engine.events import (
@@ -77,12 +77,8 @@ class TrialCast:
         return TaskPositions(self.graph)
 
 
-@quick
-class TrialKept:
-    """A durable result: what it is, what it was given, and what it touched."""
-
-    done: TrialResult
-    access: Access
+TrialKept = tuple[TrialResult, Access]
+"""A durable result, and what its attempt touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +91,6 @@ class TrialOutcome:
     world: Mapping[str, str]
     effects: Mapping[str, tuple[bytes, ...]]
     """By channel, in the order of their release."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialStatistics:
-    """Steps that were taken, tasks that could take one, attempts that were stale."""
-
-    steps: int
-    ready: int
-    stale: int
 
 
 class Trial:
@@ -147,12 +134,6 @@ class Trial:
         self._saved: dict[int, tuple[TaskRow, TrialKept]] = {}
         self.is_killed = False
 
-    def __repr__(self) -> str:
-        return f"<Trial {self.statistics()}>"
-
-    def statistics(self) -> TrialStatistics:
-        return TrialStatistics(self.steps, len(self.ready), sum(self.reran.values()))
-
     @property
     def is_over(self) -> bool:
         return self._state.over or self.is_killed
@@ -178,7 +159,7 @@ class Trial:
     def outcome(self) -> TrialOutcome:
         """What the run has come to."""
         if not self._state.over:
-            raise InternalError(f"nobody goes on: {self!r}")
+            raise InternalError(f"the trial is not over after {self.steps} steps")
         return TrialOutcome(
             self.results, final_state(self), self.stage.world(),
             {channel: tuple(data) for channel, data in self._effects.items()},
@@ -222,10 +203,10 @@ class Trial:
         return going
 
     def _end(self, task: int, place: int, done: TrialResult) -> None:
-        attempt, kept = self._leave(task, place), TrialKept(done, _access(self, task))
-        self._given[place] = kept
+        attempt, access = self._leave(task, place), _access(self, task)
+        self._given[place] = done, access
         if self.trace is not None:
-            _trace(self, place, state_touches(kept.access))
+            _trace(self, place, state_touches(access))
         ending = NOTHING
         if self.facts is not None and not done.fault:
             ending = Ending(digest(done.body))
@@ -357,14 +338,14 @@ def _hear(trial: Trial, event: Event, waiting: list[Input | TaskProposed]) -> No
 
 def _commit(trial: Trial, task: int, waiting: list[Input | TaskProposed]) -> None:
     place = trial.place(task)
-    kept = trial._given[place]
-    trial.results[place] = kept.done
+    done, access = trial._given[place]
+    trial.results[place] = done
     where = trial._state.place(task)
-    trial.stage.publish(where, trial._grown, kept.done.body)
+    trial.stage.publish(where, trial._grown, done.body)
     if trial.trace is not None:
-        _trace(trial, place, [*trial.stage.touched(), *state_touches(kept.access)])
+        _trace(trial, place, [*trial.stage.touched(), *state_touches(access)])
     for other in trial.cast.spread.get(where[0], ()):
-        trial._grown = (*trial._grown, (other, kept.done.body))
+        trial._grown = (*trial._grown, (other, done.body))
         waiting.append(Expanded(other, trial.stage.count(other, trial._grown)))
 
 
@@ -373,7 +354,7 @@ def _start(trial: Trial, effect: StartAttempt, waiting: list[Input | TaskPropose
     saved = trial._saved.pop(place, None)
     if saved is not None:
         row, kept = saved
-        again = _taken_again(trial, task, effect.attempt, row, kept)
+        again = _taken_again(trial, task, effect.attempt, row, kept[1])
         if again is not None:
             trial._given[place] = kept
             waiting.append(again)
@@ -384,7 +365,7 @@ def _start(trial: Trial, effect: StartAttempt, waiting: list[Input | TaskPropose
 
 
 def _taken_again(
-    trial: Trial, task: int, attempt: int, row: TaskRow, kept: TrialKept
+    trial: Trial, task: int, attempt: int, row: TaskRow, access: Access
 ) -> Input | TaskProposed | None:
     """What an earlier process has found is taken, if the shared state is as it was seen.
 
@@ -394,10 +375,10 @@ def _taken_again(
     assert coherence is not None
     if not coherence.has(task):
         return Reused(task, attempt)
-    verdict = coherence.judge(task, kept.access)
+    verdict = coherence.judge(task, access)
     if isinstance(verdict, (Change, Breach)):
         return None
-    coherence.note(task, kept.access)
+    coherence.note(task, access)
     if verdict is None:
         return Reused(task, attempt)
     return TaskProposed(task, attempt, trial._now, row.ending)

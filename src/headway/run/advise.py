@@ -1,4 +1,4 @@
-"""Where advice on a plan gets its numbers from: the seam between a plan and what it would take."""
+"""The situation of a plan and a forecast of each way to run it, for advice."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded
 from headway.report.advise import situation_of
-from headway.report.forecast import QUICK, Foreseen
+from headway.report.forecast import QUICK
 from headway.report.options import (
     AccountGuess,
     Option,
     Situation,
+    cost_of,
     option_of,
     options_for,
     priced,
@@ -26,13 +27,13 @@ from headway.run.forecasts import Prospect, prospect_of
 
 
 def planned_situation(loaded: Loaded, asked: Situation) -> Situation:
-    """What a plan is, as far as that can be told without running it."""
+    """Agents, sizes and shape of a plan that has not run."""
     report = check(loaded.survey, partial(absent, loaded.folder))
     return situation_of(loaded.expanded, report, asked)
 
 
 def planned_prospect(loaded: Loaded, path: Path, environment: Mapping[str, str]) -> Prospect | None:
-    """What is known of a plan from its own runs; None if it never ran here."""
+    """What earlier runs of a plan have shown; None if it never ran here."""
     prospect = prospect_of(loaded.expanded, path, environment)
     asking = [part.name for part in prospect.outline.parts if part.asks]
     seen = prospect.knowledge.seen
@@ -44,9 +45,9 @@ def foreseen_options(
 ) -> tuple[Option, ...]:
     """Every way to do it, in numbers.
 
-    Of a plan that ran before, several agents are foreseen as its own runs will go, and one agent
-    that would do it all is rehearsed with the sizes that its tasks had. Otherwise agents of the
-    situation's sizes are rehearsed.
+    For a plan that ran before, several agents are forecast from its own runs, and one agent that
+    does it all is rehearsed with the sizes that its tasks had. Otherwise agents of the situation's
+    sizes are rehearsed.
     """
     if prospect is None:
         return options_for(situation, guess, width)
@@ -56,7 +57,10 @@ def foreseen_options(
             options.append(option_of(situation, guess, way))
             continue
         found = replace(prospect.foresee(way.strategy, QUICK), strategy=way.name)
-        options.append(priced(situation, way, found, _cost(found, guess)))
+        cost = found.microusd
+        amounts = Amounts(found.input_tokens.mid, found.output_tokens.mid)
+        paid = cost_of(guess, amounts) if cost is None else cost.mid
+        options.append(priced(situation, way, found, paid))
     return tuple(options)
 
 
@@ -66,10 +70,3 @@ def with_sizes_seen(prospect: Prospect, situation: Situation) -> Situation:
     output = found.output_tokens.mid / situation.agents
     tokens = found.tokens.mid / situation.agents
     return replace(situation, tokens_each=max(2.0, tokens), output_each=max(1.0, output))
-
-
-def _cost(found: Foreseen, guess: AccountGuess) -> float:
-    if found.microusd is not None:
-        return found.microusd.mid
-    amounts = Amounts(found.input_tokens.mid, found.output_tokens.mid)
-    return float(guess.priced.cost_microusd(amounts))

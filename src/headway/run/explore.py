@@ -55,13 +55,6 @@ FINGERPRINT_CHARS: Final = 20_000
 """Of a value that is written out to be compared; what is behind is not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalsStatistics:
-    """How many values are watched."""
-
-    watched: int
-
-
 class Globals:
     """Module-level values of the modules that are imported from one folder."""
 
@@ -70,12 +63,6 @@ class Globals:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[str, str] = {}
-
-    def __repr__(self) -> str:
-        return f"<Globals of {self._folder}>"
-
-    def statistics(self) -> GlobalsStatistics:
-        return GlobalsStatistics(len(self._known))
 
     def forget(self) -> None:
         """Let all modules of the folder be imported again."""
@@ -282,13 +269,6 @@ LEFT_OUT: Final = frozenset(
 _Stamp = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchStatistics:
-    """How many files were copied."""
-
-    files: int
-
-
 class Scratch:
     """Two copies of a folder: one to work in, one to put it back from."""
 
@@ -307,12 +287,6 @@ class Scratch:
             self.close()
             raise
         self._stamps = dict(_stamps(self.folder))
-
-    def __repr__(self) -> str:
-        return f"<Scratch {self.folder}, {len(self._stamps)} files>"
-
-    def statistics(self) -> ScratchStatistics:
-        return ScratchStatistics(len(self._stamps))
 
     def changes(self) -> dict[str, str | None]:
         """Files that are not as they were, and what is in them; None if they are gone."""
@@ -509,13 +483,6 @@ class CalledAttempt:
         self._done: TrialResult | None = None
         self._saw: list[str] = []
         self._is_stopped = False
-
-    def __repr__(self) -> str:
-        return f"<CalledAttempt of {self._asked.label}>"
-
-    def statistics(self) -> bool:
-        """Whether it goes on."""
-        return self._thread is not None and self._thread.is_alive()
 
     def step(self) -> TrialResult | None:
         """Let it go until it is about to look at something, or has ended."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headway.agents.prompt import endpoint_of
-from headway.base.clock import hour
 from headway.base.codec import decode, encode
 from headway.base.folders import Folders, folders
 from headway.base.values import Amounts
@@ -165,8 +163,6 @@ class Earlier:
     """By part, how many calls these made."""
     counts: dict[str, int] = field(default_factory=dict)
     """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
-    hours: list[int] = field(default_factory=list)
-    """Of the day, at which calls were made."""
     runs: int = 0
     active: int = 1
     """The most tasks that were active at once."""
@@ -279,7 +275,6 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
             found.calls.setdefault(part, []).append(float(row.ending.calls))
         spans = [span for span in tale.spans if span[0] == "busy"]
         if row.ending.calls and spans:
-            found.hours.append(time.localtime(row.started_s).tm_hour)
             size = float(cast.sizes_bytes.get(row.key.hex(), 0))
             answered.append((_answered(part, spans[-1], row, size), model or part))
     if is_same:
@@ -288,7 +283,7 @@ def _hear(found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: b
     _add(found, [replace(one, part=model) for one, model in answered])
     if answered or measured:
         found.runs += 1
-        found.active = max(found.active, story.statistics().submitted)
+        found.active = max(found.active, story.submitted)
 
 
 def _answered(part: str, span: tuple[str, float, float], row: TaskRow, size: float) -> Answered:
@@ -426,8 +421,7 @@ def prospect_of(
             f"all calls are taken to draw on the account of {asked.model if asked else ''}",
         )
     footing, account = footing_of(asked.model if asked else "", kept, environment)
-    footing = replace(footing, hour=hour())
-    knowledge = Knowledge(footing, earlier.seen, earlier.words, hours=tuple(earlier.hours))
+    knowledge = Knowledge(footing, earlier.seen, earlier.words)
     return Prospect(
         outline, knowledge, kept.memory, account, budget or expanded.spec.budget, assumed
     )

@@ -166,14 +166,10 @@ def outlook_words(outlook: BudgetOutlook) -> str:
         pace = "at the pace of today "
     pace += f"({amount(outlook.pace_per_day, unit)} a day)"
     if outlook.exhausted_on is None:
-        end = amount(outlook.ahead[-1].expected, unit)
-        words = f"{pace} the budget of {of} lasts: {end} by the end of the month"
-        earliest, _ = outlook.exhausted_within
-        return words + (f"; at worst it is used up on {earliest}" if earliest else "")
+        end = amount(outlook.expected, unit)
+        return f"{pace} the budget of {of} lasts: {end} by the end of the month"
     ends = f"{_days(outlook.days_short)} before the month turns"
-    return (
-        f"{pace} the budget of {of} is used up on {outlook.exhausted_on}{_within(outlook)}; {ends}"
-    )
+    return f"{pace} the budget of {of} is used up on {outlook.exhausted_on}; {ends}"
 
 
 def again(outlook: BudgetOutlook) -> str:
@@ -228,14 +224,6 @@ def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
         "days_short": outlook.days_short,
         "words": outlook_words(outlook),
     }
-
-
-def _within(outlook: BudgetOutlook) -> str:
-    """The range of the day, where it is one."""
-    earliest, latest = outlook.exhausted_within
-    if earliest == latest:
-        return ""
-    return f" (between {earliest} and {latest})" if latest else f" ({earliest} at the earliest)"
 
 
 def _days(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Advice as people read it: the ways side by side, one sentence, the reasons, what was assumed."""
+"""Advice on a terminal: a table of the ways, a sentence, the reasons, what was assumed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.report.advise import Advice, Reason, WidthCurve, WidthPoint
-from headway.report.options import Option, waiting_microusd
+from headway.report.advise import Advice, WidthCurve, WidthPoint
+from headway.report.options import HOUR_MICROUSD, Option, waiting_microusd
 from headway.report.text.table import BINDINGS
 from headway.report.text.words import Glyphs, cents, duration, glyphs_for, usd
 
@@ -23,7 +23,7 @@ NAMES: Final = {
 
 
 def draw_advice(console: Console, advice: Advice) -> None:
-    """All of it, from the table to the assumptions."""
+    """The table, the recommendation, the reasons, the curve and the assumptions."""
     from rich.text import Text
 
     _draw_options(console, advice)
@@ -33,11 +33,9 @@ def draw_advice(console: Console, advice: Advice) -> None:
         console.print(f"Later, because {advice.when_reason}.", soft_wrap=True)
     for line in reason_lines(advice):
         console.print(line, soft_wrap=True)
-    if advice.curve is not None:
-        console.print()
-        glyphs = glyphs_for(console)
-        for line in plot_lines(advice.curve, console.width, glyphs):
-            console.print(line, soft_wrap=True)
+    console.print()
+    for line in plot_lines(advice.curve, console.width, glyphs_for(console)):
+        console.print(line, soft_wrap=True)
     if advice.assumed:
         console.print()
         console.print(Text("Assumed:", "dim"))
@@ -65,24 +63,19 @@ def sentence(advice: Advice) -> str:
 
 
 def reason_lines(advice: Advice) -> Iterator[str]:
-    """Who decided, who agrees, and who was overruled by whom."""
+    """The rule that decided, those that agree, and those that were overruled."""
     if not advice.reasons:
-        yield "No rule speaks for several: one agent is as good, and simpler."
+        yield "No rule favours several: one agent is as good, and simpler."
         return
     for place, reason in enumerate(advice.reasons):
         by = f" (by {reason.overruled_by})" if reason.overruled_by else ""
-        yield f"  {_role(place, reason):10} {reason.rule} -> {reason.side}: {reason.reason}{by}"
+        role = "decided" if place == 0 else "overruled" if by else "agrees"
+        yield f"  {role:10} {reason.rule} -> {reason.side}: {reason.reason}{by}"
 
 
 def name_of(option: Option) -> str:
     """A way, for people."""
     return NAMES[option.way.kind].format(option.way.width)
-
-
-def _role(place: int, reason: Reason) -> str:
-    if place == 0:
-        return "decided"
-    return "overruled" if reason.overruled_by else "agrees"
 
 
 def _feeds(best: Option) -> str:
@@ -104,7 +97,7 @@ def _draw_options(console: Console, advice: Advice) -> None:
         cells = [
             name_of(option), duration(option.time_s), duration(seen.time_s.low),
             duration(seen.time_s.high), short(option.tokens), _money(option),
-            f"{option.refusal_risk:.0%}", f"{seen.width:.1f}",
+            f"{seen.refused / max(1.0, seen.calls.mid):.0%}", f"{seen.width:.1f}",
         ]  # fmt: skip
         if has_budget:
             cells.append("" if option.runs_a_month is None else f"{option.runs_a_month:,}")
@@ -141,7 +134,7 @@ def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]
     cells = max(BAR_LEAST, min(BAR_MOST, columns - ROOM))
     yield (
         f"A pool of so many at once, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
-        f"cost with time at {usd(curve.hour_microusd)} an hour:"
+        f"cost with time at {usd(HOUR_MICROUSD)} an hour:"
     )
     for point in curve.points:
         bar = _bar(curve, point, longest, cells, glyphs)
@@ -157,7 +150,7 @@ def _bar(curve: WidthCurve, point: WidthPoint, longest: float, cells: int, glyph
 
 
 def _said(curve: WidthCurve, point: WidthPoint) -> str:
-    value = point.microusd + waiting_microusd(curve.hour_microusd, point.time_s)
+    value = point.microusd + waiting_microusd(point.time_s)
     worth = "" if value == inf else f" {cents(value):>8}"
     spot = "  <- sweet spot" if point.width == curve.sweet else ""
     return f"{duration(point.time_s):>12}{worth}{spot}"

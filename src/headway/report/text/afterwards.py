@@ -44,8 +44,6 @@ from headway.report.time_use import (
     Lineage,
     Nature,
     Passages,
-    PassagesStatistics,
-    RunSetting,
     Spent,
     lineage,
     spent,
@@ -83,7 +81,7 @@ class Afterwards:
     submitted: int
     effective: float
     spent: Spent
-    numbers: PassagesStatistics
+    numbers: Passages
     is_measured: bool
     """Whether headway's own share of the machine is known."""
     refusals: Mapping[str, int]
@@ -123,16 +121,15 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     for one in recorded:
         story.hear(one.key, one.event)
         ways.hear(one.key, one.event)
-    now_s = ways.statistics().elapsed_s
+    now_s = ways.elapsed_s
     if glance.verdict.is_live and recorded:
         now_s += max(0.0, time.time() - recorded[-1].event.at_s)
     ways.close(now_s, glance.verdict.is_live)
     kin = lineage(ways.tasks.values(), graph, group_of)
-    seen = RunSetting(
-        kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
+    where = spent(
+        ways.tasks.values(), kin.ready_s, _natures(reader.header, shape, group_of), ways.holds,
         _is_bounded(glance.standing, shape), now_s,
     )  # fmt: skip
-    where = spent(ways.tasks.values(), seen)
     groups = groups_after(ways.tasks.values(), group_of)
     if graph is not None:
         declared = [group.name for group in graph.groups if group.name in groups]
@@ -147,8 +144,8 @@ def afterwards(reader: JournalReader, folder: str) -> Afterwards:
     return Afterwards(
         glance, names, forecast,
         () if forecast.foreseen is None else compared(forecast.foreseen, now_s, taken),
-        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.statistics().submitted,
-        effective_width(story, lines, now_s), where, ways.statistics(), ways.is_measured,
+        SerialShare(work_s, kin.critical_path_s, now_s), kin, story.submitted,
+        effective_width(story, lines, now_s), where, ways, ways.is_measured,
         dict(sorted(ways.refusals.items())), taken, lost,
         sum(one.cut_calls for one in ways.tasks.values()),
         sum(one.cut_tokens for one in ways.tasks.values()),

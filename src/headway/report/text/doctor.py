@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from headway.base.folders import RUNTIME_DIR, STATE_DIR, folders
-from headway.config import HEALTH, NAMES, read_configuration
+from headway.config import NAMES, read_configuration
 from headway.report.text.words import count
 from headway.run.doctor import DoctorFinding
 
@@ -59,7 +59,7 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     for field in fields(values):
         key, value = field.name, getattr(values, field.name)
         shown = str(value).lower() if isinstance(value, bool) else value
-        if key not in NAMES and key != HEALTH:
+        if key not in NAMES:
             found.append((key, shown, configured.path if key in configured.set_here else "default"))
     # Of a server's environment nothing is shown: keys are in it.
     for agent in values.agents:
@@ -67,8 +67,6 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     for server in values.mcp:
         how = shlex.join(server.command) or server.url
         found.append((f"mcp.{server.name}", how, configured.path))
-    for name, number in values.health:
-        found.append((f"{HEALTH}.{name}", number, configured.path))
     place = folders(environ)
     for name, path, variable, shared in (
         ("state", place.state, STATE_DIR, "XDG_STATE_HOME"),

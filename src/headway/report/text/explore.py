@@ -1,4 +1,4 @@
-"""Shows what `headway explore` found: a line for each pair, every difference, and all in words."""
+"""The result of `headway explore`: a line for each pair, every difference, and a summary."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from headway.report.text.words import console_for, count, one_line
 if TYPE_CHECKING:
     from headway.errors import PlanError
     from headway.report.explore import Difference, Explored, PairVerdict
+
+JUDGED: Final = "shared state only; files and commands are not judged"
+"""What a verdict covers: declared files are modelled, what commands really do is not."""
 
 PAIRS_SHOWN_MAX: Final = 40
 """Pairs that are listed; of more, those that were done again or differ."""
@@ -32,9 +35,6 @@ class ExploreProgress:
         self._is_shown = stream.isatty()
         self._next_s = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Progress {'shown' if self._is_shown else 'not shown'}>"
-
     def __enter__(self) -> ExploreProgress:
         return self
 
@@ -46,10 +46,6 @@ class ExploreProgress:
     ) -> None:
         if self._is_shown and self._next_s:
             redraw_line(self._stream)
-
-    def statistics(self) -> bool:
-        """Whether anybody sees it."""
-        return self._is_shown
 
     def tell(self, what: str, done: int, of: int) -> None:
         """So much is tried."""
@@ -77,7 +73,7 @@ def print_explored(
     )
     if refusal is not None:
         lines.append(f"warning: `headway check` refuses this plan: {refusal.message}")
-    for line in (*lines, summary(found)):
+    for line in (*lines, summary(found), f"judged: {JUDGED}"):
         console.print(line, soft_wrap=True)
 
 
@@ -139,6 +135,7 @@ def as_json(found: Explored, refusal: PlanError | None) -> dict[str, object]:
     told = asdict(found)
     told["differs"] = found.differs
     told["summary"] = summary(found)
+    told["judged"] = JUDGED
     told["refused"] = None if refusal is None else refusal.message
     return told
 

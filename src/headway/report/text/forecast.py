@@ -12,7 +12,6 @@ BINDS = {
     "critical path": "the longest chain of tasks",
     "width": "how many calls may be in flight at once",
     "this machine": "how many tasks this machine takes at once",
-    "exact": "all limits together",
 }
 
 

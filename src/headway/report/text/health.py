@@ -1,4 +1,4 @@
-"""Accounts by how well they are: good, watch or bad, why, and when it would be better."""
+"""The state of accounts, the time that is left of a run, and when a stopped run could end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from headway.plans.graph import Graph
 from headway.report.health import (
     ORDER,
     RECENT_MIN,
-    BudgetRest,
     Condition,
     Finish,
     Level,
-    Thresholds,
     condition_of,
     finishes,
     hour_words,
@@ -46,10 +44,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# How long the rest of another process's run takes, and what it waits for: asked, not watched.
-
 FACTS_MAX: Final = 20_000
-"""The newest facts of a run: more than a minute has, and read in a few tenths of a second."""
+"""The newest events of a run: more than a minute has, and read in a few tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +112,23 @@ def _lanes(pid: int | None) -> Sequence[LaneView]:
 
 
 LOOK_S: Final = 2.0
-"""Between two looks of somebody who watches: each is a question to the broker."""
+"""Between two looks with `--watch`: each is a request to the broker."""
 
 STYLES: Final[dict[Level, str]] = {"good": "green", "watch": "yellow", "bad": "red"}
 
 WORDS_MAX: Final = 200
-"""Of a reason: a provider's own words can be among them."""
+"""Of a reason, which can contain the provider's own words."""
 
 
-def conditions(view: BookView, at: Thresholds) -> list[Condition]:
+def conditions(view: BookView) -> list[Condition]:
     """Every account and model group, the worst first."""
-    found = [condition_of(lane, view.hour, at) for lane in view.lanes]
+    found = [condition_of(lane, view.hour) for lane in view.lanes]
     return sorted(found, key=lambda one: -ORDER.index(one.level))
 
 
-def health_line(lanes: Sequence[LaneView], at: Thresholds) -> str:
+def health_line(lanes: Sequence[LaneView]) -> str:
     """The accounts of a run in one line; nothing if they are good."""
-    found = [condition_of(lane, HOUR_UNKNOWN, at) for lane in lanes]
+    found = [condition_of(lane, HOUR_UNKNOWN) for lane in lanes]
     ill = [one for one in found if one.level != "good"]
     if not ill:
         return ""
@@ -141,7 +137,7 @@ def health_line(lanes: Sequence[LaneView], at: Thresholds) -> str:
     return f"{worst.level}: {one_line(worst.reasons[0], WORDS_MAX)} ({worst.group}){more}"
 
 
-def health_lines(seen: Overview, at: Thresholds, console: Console) -> Iterator[Text]:
+def health_lines(seen: Overview, console: Console) -> Iterator[Text]:
     """Every account with its limits, its reasons and its hours."""
     from rich.text import Text
 
@@ -149,7 +145,7 @@ def health_lines(seen: Overview, at: Thresholds, console: Console) -> Iterator[T
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     if not lanes:
         yield Text(NO_ACCOUNTS)
-    for one in conditions(seen.view, at):
+    for one in conditions(seen.view):
         title = Text(f"{one.account}  {one.group}  ", "bold")
         yield title.append(one.level, STYLES[one.level])
         for shown in lanes[one.account, one.group].limits:
@@ -161,14 +157,11 @@ def health_lines(seen: Overview, at: Thresholds, console: Console) -> Iterator[T
         for index, reason in enumerate(one.reasons):
             yield labelled("" if index else "because", one_line(reason, WORDS_MAX))
         yield labelled("hours", hour_words(one))
-        if one.unpaced != "good":
-            words = f"{one.unpaced} for a client that does not pace itself: "
-            yield labelled("unpaced", words + "; ".join(one.unpaced_reasons))
         yield Text()
     yield Text(seen.source, "dim")
 
 
-def health_json(seen: Overview, at: Thresholds) -> dict[str, object]:
+def health_json(seen: Overview) -> dict[str, object]:
     """The same for a program."""
     lanes = {(lane.account, lane.group): lane for lane in seen.view.lanes}
     return {
@@ -188,7 +181,7 @@ def health_json(seen: Overview, at: Thresholds) -> dict[str, object]:
                     )
                 },
             }
-            for one in conditions(seen.view, at)
+            for one in conditions(seen.view)
         ],
     }
 
@@ -206,30 +199,29 @@ def spell_json(spell: Spell) -> dict[str, object]:
     }
 
 
-def draw_health(console: Console, seen: Overview, at: Thresholds) -> None:
-    for line in health_lines(seen, at, console):
+def draw_health(console: Console, seen: Overview) -> None:
+    for line in health_lines(seen, console):
         console.print(line, soft_wrap=True)
 
 
 def watch_health(
     look: Callable[[], Overview],
-    at: Thresholds,
     stream: TextIO,
     is_json: bool = False,
     nap: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show it again and again, until somebody interrupts: drawn on a terminal, else in lines."""
+    """Show it until interrupted: drawn on a terminal, else in lines that changed."""
     console = console_for(stream)
     if is_json:
         while True:
-            print(json.dumps(health_json(look(), at), ensure_ascii=False), file=stream, flush=True)
+            print(json.dumps(health_json(look()), ensure_ascii=False), file=stream, flush=True)
             nap(LOOK_S)
     if console.is_terminal and not console.is_dumb_terminal:
-        _draw_on(look, at, console, nap)
+        _draw_on(look, console, nap)
     said: list[str] = []
     while True:
         seen = look()
-        found = conditions(seen.view, at)
+        found = conditions(seen.view)
         words = [f"{one.account} {one.group}: {_brief(one)}" for one in found]
         for line in words or [seen.source]:
             if line not in said:
@@ -238,15 +230,13 @@ def watch_health(
         nap(LOOK_S)
 
 
-def _draw_on(
-    look: Callable[[], Overview], at: Thresholds, console: Console, nap: Callable[[float], None]
-) -> None:
+def _draw_on(look: Callable[[], Overview], console: Console, nap: Callable[[float], None]) -> None:
     from rich.console import Group
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            live.update(Group(*health_lines(look(), at, console)), refresh=True)
+            live.update(Group(*health_lines(look(), console)), refresh=True)
             nap(LOOK_S)
 
 
@@ -269,19 +259,15 @@ def _speed_words(spell: Spell, is_usual: bool = False) -> str:
     return ", ".join(words)
 
 
-# A run that a month's budget has stopped: what it still needs, and when it could end.
+# A run that a month's budget has stopped.
 
 
-def rest_of(graph: Graph, rows: Iterable[TaskRow], refusal: str, spent: Spend) -> BudgetRest | None:
-    """What is left of a run, by what its finished tasks took; `None` if no call was refused.
+def rest_of(graph: Graph, rows: Iterable[TaskRow], default: float) -> tuple[int, float]:
+    """Tasks that are left of a run, and their tokens by what its finished tasks took.
 
-    Of a group of which nothing has finished, tasks are taken to be like the others; of a run of
-    which nothing has, like the call that was refused. A token costs what tokens of this month cost,
-    which is `spent`.
+    A group without finished tasks is taken to be like the others; a run without any takes the
+    default for each task.
     """
-    claim = claim_in(refusal)
-    if claim is None:
-        return None
     done: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for row in rows:
@@ -289,41 +275,42 @@ def rest_of(graph: Graph, rows: Iterable[TaskRow], refusal: str, spent: Spend) -
             group = row.name.partition("[")[0]
             done[group] += 1
             tokens[group] += round(row.ending.input_tokens + row.ending.output_tokens)
-    mean = tokens.total() / done.total() if done else claim.tokens
+    mean = tokens.total() / done.total() if done else default
     left = {group.name: max(0, (group.count or 0) - done[group.name]) for group in graph.groups}
     needed = sum(
         number * (tokens[name] / done[name] if done[name] else mean)
         for name, number in left.items()
     )
-    known = spent if spent.tokens else claim
-    price = known.microusd / max(1.0, known.tokens)
-    return BudgetRest(sum(left.values()), needed, needed * price, claim)
+    return sum(left.values()), needed
 
 
 def passed_of(at_s: float) -> float:
-    """How much of the day has gone, by universal time, as days of budgets are."""
+    """How much of the day is over, in UTC like the days of budgets."""
     return at_s % DAY_S / DAY_S
 
 
 def finishes_now(
     graph: Graph, rows: Iterable[TaskRow], refusal: str, environ: Mapping[str, str]
 ) -> tuple[tuple[Finish, ...], int]:
-    """When it could end, for each of the budgets that its refusal names, and how many tasks that
-    are. Nothing, if the accounts cannot be looked at: how a run ended is said in any case."""
-    from headway.client.overview import overview
-    from headway.errors import HeadwayError
+    """When a run could end, for each of the budgets that its refusal names, and its tasks left.
 
-    if claim_in(refusal) is None:
+    Empty if the accounts cannot be read: that does not keep a run from reporting its end.
+    """
+    from headway.client.overview import overview
+
+    claim = claim_in(refusal)
+    if claim is None:
         return (), 0
     try:
         view = overview(environ).view
     except HeadwayError:
         return (), 0
+    tasks, tokens = rest_of(graph, rows, claim.tokens)
+    # A token costs what tokens of this month cost.
     spent = next((one.spent for key, one in view.ledgers if key == EVERY_ACCOUNT), Spend())
-    rest = rest_of(graph, rows, refusal, spent)
-    if rest is None:
-        return (), 0
+    known = spent if spent.tokens else claim
+    microusd = tokens * known.microusd / max(1.0, known.tokens)
     named = [
         one for one in outlooks(view, passed_of(time.time())) if f" for {whose(one)} (" in refusal
     ]
-    return finishes(named, rest), rest.tasks
+    return finishes(named, tokens, microusd, claim), tasks

@@ -18,11 +18,9 @@ from threading import Event as Flag
 from threading import RLock, Thread
 from typing import Final, TextIO, cast
 
-from headway.config import thresholds
 from headway.engine.events import Event
 from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
-from headway.report.health import Thresholds
 from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
 from headway.report.text.health import health_line
 from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
@@ -54,7 +52,7 @@ class LiveView:
         )  # fmt: skip
         self._lock = RLock()
         self._is_new = True
-        self._quota = QuotaLooker(lanes, thresholds(os.environ))
+        self._quota = QuotaLooker(lanes)
         self._own = OwnLooker()
         self._began_s = time.time()
         self._closing = Flag()
@@ -143,9 +141,8 @@ class LiveView:
 class QuotaLooker:
     """What the accounts allow that this run uses, looked at now and then."""
 
-    def __init__(self, lanes: Lanes | None, at: Thresholds = Thresholds()) -> None:
+    def __init__(self, lanes: Lanes | None) -> None:
         self._lanes = lanes
-        self._at = at
         self._seen: Sequence[LaneView] = ()
         self._next_s = 0.0
         self._before: dict[tuple[str, str], int] = {}
@@ -171,7 +168,7 @@ class QuotaLooker:
         except HeadwayError as error:
             # A view without gauges is better than none; whoever calls will hear of it as well.
             self._seen, self.notice = (), error.message
-        self.refused, self.health = 0, health_line(self._seen, self._at)
+        self.refused, self.health = 0, health_line(self._seen)
         for lane in self._seen:
             before = self._before.setdefault((lane.account, lane.group), lane.refused)
             self.refused += max(0, lane.refused - before)

@@ -22,7 +22,6 @@ columns has room for the names of the demo."""
 BINDINGS: Final = {
     "width": "by how many calls are worth having in flight at once",
     "critical path": "by the longest chain of calls",
-    "exact": "by the best of all orders",
 }
 """What a bound comes from, in words; any other name is a limit's."""
 

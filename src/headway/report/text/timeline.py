@@ -52,13 +52,12 @@ def played(reader: JournalReader) -> TimelineView:
     glance = look(reader)
     tales = story.in_order()
     lines = in_line(tales, lambda key: group_name(names.get(key, "")))
-    shape = story.statistics()
-    now_s = shape.elapsed_s
+    now_s = story.elapsed_s
     if glance.verdict.is_live:
         now_s += max(0.0, time.time() - glance.summary.last_s)
     return TimelineView(
         tales, [names.get(tale.key, tale.key.hex()[:8]) for tale in tales], lines, glance,
-        shape.submitted, effective_width(story, lines, now_s), now_s, shape.parts,
+        story.submitted, effective_width(story, lines, now_s), now_s, story.parts,
     )  # fmt: skip
 
 

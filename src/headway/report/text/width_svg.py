@@ -8,7 +8,7 @@ from math import ceil, floor, inf, log10
 from typing import Final
 
 from headway.report.advise import WidthCurve, WidthPoint
-from headway.report.options import waiting_microusd
+from headway.report.options import HOUR_MICROUSD, waiting_microusd
 from headway.report.text.words import duration
 
 WIDE: Final = 860.0
@@ -56,7 +56,7 @@ class WidthPicture:
 
     def worth_microusd(self, time_s: float) -> float:
         """What the waiting costs."""
-        return waiting_microusd(self.curve.hour_microusd, time_s)
+        return waiting_microusd(time_s)
 
 
 def width_svg(picture: WidthPicture) -> str:
@@ -157,7 +157,7 @@ def _cost_panel(picture: WidthPicture) -> list[str]:
             high = scale.y(0.0) - all_of_it
             parts.append(_rect(x - 2, all_of_it - 2, 2 * half + 4, high + 2, "spotl ring", 3))
     right = WIDE - RIGHT + 10
-    hour = f"${curve.hour_microusd / 1e6:g} an hour"
+    hour = f"${HOUR_MICROUSD / 1e6:g} an hour"
     for row, (kind, words) in enumerate((("wait", f"time at {hour}"), ("money", "tokens"))):
         y = COST_TOP + 10 + 22 * row
         parts.append(_rect(right, y - 10, 12, 12, kind, 2))
