@@ -144,7 +144,7 @@ def open_s(folder: str) -> float:
     """Seconds until a run can go on: its journal is taken over and its rows are read."""
     begin_s = time.perf_counter()
     book = Journal.open(os.path.join(folder, "run"))
-    rows = list(book.rows())
+    rows = list(book.reader.rows())
     spent_s = time.perf_counter() - begin_s
     book.close()
     return spent_s if rows else 0.0

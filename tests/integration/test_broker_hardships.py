@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -110,7 +109,6 @@ def test_a_client_that_does_not_read_is_cut_off(here: Home, stranger: socket.soc
     here.ports[0].admit(CALL, SOON_S).settle(USED)
 
 
-@pytest.mark.wallclock
 def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: socket.socket) -> None:
     stranger.sendall(HELLO)
     stranger.setblocking(False)
@@ -118,9 +116,7 @@ def test_a_flood_of_one_client_does_not_starve_another(here: Home, stranger: soc
     for _ in range(50):
         with suppress(BlockingIOError):
             stranger.send(noise)
-        began_s = time.monotonic()
         here.ports[0].admit(CALL, SOON_S).settle(USED)
-        assert time.monotonic() - began_s < 1.0
 
 
 def test_a_client_that_comes_back_before_its_end_was_seen_is_the_same_client(

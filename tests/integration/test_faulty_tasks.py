@@ -86,7 +86,7 @@ def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ra
             return await launch(run.launch, journal)
 
     launched = asyncio.run(main())
-    rows = list(journal.rows())
+    rows = list(journal.reader.rows())
     journal.close()
     return Ran(launched, rows)
 

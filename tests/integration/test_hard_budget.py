@@ -55,7 +55,7 @@ def perform(folder: Path, url: str, budget_microusd: int) -> tuple[Launched, lis
             return await launch(plan_run(loaded.expanded, source, crew).launch, journal)
 
     launched = asyncio.run(main())
-    rows = list(journal.rows())
+    rows = list(journal.reader.rows())
     journal.close()
     return launched, rows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headway.journal.reader import JournalReader
-from headway.run.declared import Committed, committed
+from headway.run.declared import committed
 from tests.integration.strangers_shell import Stranger
 
 SOON_S = 30.0
@@ -57,7 +57,7 @@ def stranger(tmp_path: Path) -> Stranger:
     return made
 
 
-def told_of(stranger: Stranger, pattern: str = "**") -> Committed:
+def told_of(stranger: Stranger, pattern: str = "**") -> tuple[dict[str, bytes], bytes]:
     """What `headway results last --state PATTERN` tells, without a process."""
     folder = str(stranger.runs()[-1])
     with JournalReader(folder) as reader:
@@ -65,7 +65,7 @@ def told_of(stranger: Stranger, pattern: str = "**") -> Committed:
 
 
 def state_of(stranger: Stranger, pattern: str = "**") -> dict[str, object]:
-    return {key: json.loads(data) for key, data in told_of(stranger, pattern).values}
+    return {key: json.loads(data) for key, data in told_of(stranger, pattern)[0].items()}
 
 
 def finished(stranger: Stranger) -> set[str]:
@@ -298,7 +298,7 @@ def test_the_state_of_a_run_is_printed_for_people_and_for_programs(stranger: Str
     assert json.loads(ran.out)["stale"] >= 1
     said = stranger("results", "last", "--state")
     assert said.out.splitlines()[:2] == ['log        ["parsed","saw 2"]', 'records/2  "rich raw 2"']
-    assert said.err == f"4 keys, digest {told_of(stranger).digest.hex()}; the run is done\n"
+    assert said.err == f"4 keys, digest {told_of(stranger)[1].hex()}; the run is done\n"
     assert json.loads(stranger("results", "--state", "t*", "--json").out) == {"total": 2}
 
 

@@ -111,16 +111,9 @@ class Disks:
     def __init__(self, folders: Iterable[str]) -> None:
         self._folders = tuple(one for one in dict.fromkeys(folders) if not _is_full(one))
 
-    def __repr__(self) -> str:
-        return f"<Disks of {', '.join(self._folders)}>"
-
-    def statistics(self) -> tuple[str, ...]:
-        """The folders whose disks are full."""
-        return tuple(filter(_is_full, self._folders))
-
     def full(self) -> str:
         """Which of them has become full, in words; empty if none has."""
-        return next((full_words(one, LEAST_BYTES) for one in self.statistics()), "")
+        return next((full_words(one, LEAST_BYTES) for one in self._folders if _is_full(one)), "")
 
 
 def _is_full(folder: str) -> bool:
@@ -151,10 +144,7 @@ _numbers: Final = struct.Struct("<qqddddqqqqqqqqqqBBBB16s16s")
 tokens, tokens reserved and spent, unpriced calls of the last attempt and of all, whether it is in
 doubt and has an exit code, and two digests with their lengths. A row of a task that touched the
 shared state has 2 more in the mark of doubt, and another digest behind the others."""
-_crc: Final = struct.Struct("<I")
-_count: Final = struct.Struct("<I")
-_MANY: Final = 255
-"""So many replies that are kept, or more."""
+_crc = _count = struct.Struct("<I")
 _stamp: Final = struct.Struct("<qdq")
 _EventValues = tuple[int, float, int, str, bytes, str]
 
@@ -172,7 +162,7 @@ def row_values(number: int, row: TaskRow) -> Values:
     )  # fmt: skip
     data += end.access
     if row.kept or row.fault:
-        data += b"".join((_counted(row.kept), *row.kept, _packed(row.fault)))
+        data += b"".join((_count.pack(len(row.kept)), *row.kept, _packed(row.fault)))
     name = _stored(row.name)
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
@@ -215,10 +205,8 @@ def event_values(seq: int, key: bytes, event: Fact) -> Values:
     """An event as the table has it, under its number."""
     kind, text = encode(event)
     at_s = event.at_s
-    crc = crc32(
-        b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), crc32(_stamp.pack(seq, at_s, VERSION))
-    )
-    return seq, at_s, VERSION, kind, key, text, crc
+    said = seq, at_s, VERSION, kind, key, text
+    return (*said, _event_crc(said))
 
 
 def read_event(found: Values) -> Fact:
@@ -233,18 +221,10 @@ def read_event(found: Values) -> Fact:
     return decode(kind, version, at_s, text)
 
 
-def _counted(kept: tuple[bytes, ...]) -> bytes:
-    """How many digests follow: a byte, and behind the largest one four more."""
-    count = len(kept)
-    return bytes((count,)) if count < _MANY else bytes((_MANY,)) + _count.pack(count)
-
-
 def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
-    begin, count = 1, tail[0]
-    if count == _MANY:
-        begin, (count,) = 1 + _count.size, _count.unpack_from(tail, 1)
-    end = begin + count * DIGEST_BYTES
-    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(begin, end, DIGEST_BYTES))
+    (count,) = _count.unpack_from(tail)
+    end = _count.size + count * DIGEST_BYTES
+    kept = tuple(tail[at : at + DIGEST_BYTES] for at in range(_count.size, end, DIGEST_BYTES))
     return kept, _unpacked(tail[end:])
 
 
@@ -499,13 +479,6 @@ class JournalFile:
         )
         os.fchmod(self._mark, 0o600)
         self._note()
-
-    def __repr__(self) -> str:
-        return f"<JournalFile {self._folder}, epoch {self.epoch}, {self._seq} events>"
-
-    def statistics(self) -> tuple[int, int]:
-        """How many events and rows there are."""
-        return self._seq, self._next_id - 1
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write these in one transaction that is on the disk when this returns."""

@@ -226,9 +226,6 @@ class JournalReader:
             self._database.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"<JournalReader {self.folder}>"
-
     def __enter__(self) -> JournalReader:
         return self
 
@@ -350,10 +347,6 @@ class JournalReader:
 
     def close(self) -> None:
         self._database.close()
-
-    def statistics(self) -> int:
-        """How many bodies it knows the place of."""
-        return len(self._bodies)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

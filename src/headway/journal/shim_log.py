@@ -70,9 +70,6 @@ class StartedCommand:
         self.ends: list[tuple[int, bytes | None]] = []
         """Of stdout and stderr: the size, and the text unless a file has it."""
 
-    def __repr__(self) -> str:
-        return f"Running({self.key}.{self.attempt}, pid {self.pid}, {self.reason})"
-
 
 class ShimLog:
     """The record of what ended."""

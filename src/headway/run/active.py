@@ -73,13 +73,6 @@ class ActiveAttempt:
         return self.row.ending if self.row is not None else NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class SuppliesStatistics:
-    """Who waits for money."""
-
-    waiting: int
-
-
 class Supplies:
     """Serves the attempts of a run."""
 
@@ -100,12 +93,6 @@ class Supplies:
         """Held by whoever uses the shared state: attempts in threads, and the loop."""
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
-
-    def __repr__(self) -> str:
-        return f"<Supplies of {len(self._works)} groups, {len(self._waiters)} wait for money>"
-
-    def statistics(self) -> SuppliesStatistics:
-        return SuppliesStatistics(len(self._waiters))
 
     def attempt(
         self, active: ActiveAttempt, state: State, feed: Callable[[Input], None],
@@ -271,15 +258,6 @@ def _fulfil(future: asyncio.Future[None]) -> None:
 # The tasks that are being attempted, and the row of each as its events change it.
 
 
-@dataclass(frozen=True, slots=True)
-class RosterStatistics:
-    """How many attempts go on, tasks wait for another one, and tasks failed."""
-
-    active: int
-    delayed: int
-    failed: int
-
-
 class Roster:
     """A task is on it from its start to its end."""
 
@@ -294,12 +272,6 @@ class Roster:
         """Why tasks have no result, of those that failed here."""
         self._rows: dict[int, TaskRow] = {}
         """Of tasks that wait for another attempt."""
-
-    def __repr__(self) -> str:
-        return f"<Roster {self.statistics()}>"
-
-    def statistics(self) -> RosterStatistics:
-        return RosterStatistics(len(self.active), len(self._rows), len(self.failures))
 
     def entry(self, event: Event) -> JournalEntry:
         """An event with its task's row."""

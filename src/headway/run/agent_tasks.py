@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -65,10 +65,7 @@ from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
 if TYPE_CHECKING:
     from headway.agents.custom import AgentSetting
     from headway.plans.expand import ExpandedPlan, GroupPlan
-    from headway.plans.references import Schema
     from headway.run.filling import Filling
-    from headway.run.run_context import Crew
-
 
 # Tasks of a plan that an agent performs: which one that is, whether it is there, its call.
 
@@ -77,24 +74,6 @@ AGENT_SHELLS: Final = (
     "CURSOR_AGENT", "COPILOT_CLI", "AI_AGENT",
 )  # fmt: skip
 """Variables that agents set for the commands that they run: headway's own, then those of others."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentTask:
-    """What an agent is asked to do, in one attempt of one task."""
-
-    agent: AgentSpec
-    prompt: str
-    model: str
-    is_own_model: bool
-    """Whether the task names the model, and not the plan for all."""
-    filling: Filling
-    max_tokens: int | None = None
-    schema: Schema | None = None
-    verify: Callable[[str], Awaitable[str | None]] | None = None
-    timeout_s: float | None = None
-    permissions: str = ""
-    """What the plan gives beyond the user's settings of the agent."""
 
 
 def agent_of(task: TaskSpec) -> AgentSpec | None:
@@ -112,24 +91,20 @@ def has_programs(spec: PlanSpec) -> bool:
     return any(map(is_program, spec.tasks))
 
 
-async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
+async def perform_agent(
+    agent: AgentSpec, call: ProgramCall, filling: Filling, max_tokens: int | None, crew: Crew
+) -> Result:
     """One attempt by an agent."""
-    if asked.agent.name == LOOP:
-        return await _loop(asked, crew)
+    if agent.name == LOOP:
+        return await _loop(agent, call, filling, max_tokens, crew)
     from headway.agents.known import kind_of
     from headway.agents.prompt import asked_for
 
-    kind = kind_of(asked.agent.name, _settings(read_configuration(crew.environment).values))
+    kind = kind_of(agent.name, _settings(read_configuration(crew.environment).values))
     if kind is None:
-        raise UsageError(f"there is no agent `{asked.agent.name}`")
-    filling = asked.filling
-    environment = filling.environment(crew.run)
-    prompt = asked_for(asked.prompt, asked.schema)
-    repairs = filling.group.task.repairs
-    call = ProgramCall(
-        prompt, asked.model, asked.is_own_model, environment, asked.schema, asked.verify, repairs,
-        asked.timeout_s, asked.permissions,
-    )  # fmt: skip
+        raise UsageError(f"there is no agent `{agent.name}`")
+    environment, prompt = filling.environment(crew.run), asked_for(call.prompt, call.schema)
+    call = replace(call, prompt=prompt, environment=environment)
     if filling.share is None:
         return await perform_program(kind, call, filling.attempt, crew)
     filling.share.prompted(prompt)
@@ -140,16 +115,17 @@ async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
     return result
 
 
-async def _loop(asked: AgentTask, crew: Crew) -> Result:
+async def _loop(
+    agent: AgentSpec, asked: ProgramCall, filling: Filling, max_tokens: int | None, crew: Crew
+) -> Result:
     from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
 
-    filling = asked.filling
     task = filling.group.task
     has_said = any(name == "writes" for name, _ in task.spots)
     writes = tuple(map(filling.text, task.paths_written)) if has_said else None
     keys = tuple(map(filling.text, task.state_writes or ())) if has_said else None
     call = LoopCall(
-        asked.prompt, asked.model, asked.agent.tools, crew.folder, asked.max_tokens, asked.schema,
+        asked.prompt, asked.model, agent.tools, crew.folder, max_tokens, asked.schema,
         asked.verify, task.repairs, asked.timeout_s, writes=writes, state_writes=keys,
         is_foreign=crew.is_foreign,
     )  # fmt: skip
@@ -291,9 +267,9 @@ class ProgramCall:
     """What one task asks of an agent."""
 
     prompt: str
-    """With the form that its answer has to have."""
     model: str
     is_own_model: bool
+    """Whether the task names the model, and not the plan for all."""
     environment: Mapping[str, str]
     """What its program is told, beside what headway was started with."""
     schema: Schema | None = None
@@ -370,11 +346,8 @@ class _Program:
         self._commands = 0
         self._until_s: float | None = None
 
-    def __repr__(self) -> str:
-        return f"<_Program {self._kind.name} of {self._attempt.name}>"
-
-    def statistics(self) -> AgentOutput:
-        """What its processes have told, all together."""
+    def _output(self) -> AgentOutput:
+        """The output of its processes, all together."""
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
@@ -417,7 +390,7 @@ class _Program:
 
     def tell(self, is_done: bool) -> None:
         """Write down what this attempt told and took, however it ended."""
-        heard, seen, how = self.statistics(), self._seen(), self._outset.how
+        heard, seen, how = self._output(), self._seen(), self._outset.how
         if how == "first" and self._before.calls:
             how = "replay"  # Of its home nothing was left, but its calls were recorded.
         if how == "replay" and not seen.replayed:
@@ -551,7 +524,7 @@ class _Program:
         if self._kind.is_summed and goes_on and held is not None:
             heard = less(heard, held.input_tokens, held.output_tokens)
         if self._kind.is_summed and goes_on:
-            earlier = self.statistics()
+            earlier = self._output()
             heard = less(heard, earlier.input_tokens, earlier.output_tokens)
         cost, known = heard.microusd, session.microusd
         if self._kind.is_cost_summed and goes_on and cost >= known:
@@ -571,7 +544,7 @@ class _Program:
         seen = self._seen()
         if seen.calls or seen.replayed:
             return Result(b"")
-        heard = self.statistics()
+        heard = self._output()
         return Result(
             b"", None, heard.input_tokens, heard.output_tokens, heard.microusd, heard.turns,
             unpriced=0 if heard.microusd else heard.turns,

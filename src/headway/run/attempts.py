@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -49,14 +49,6 @@ LOCAL: Final[frozenset[FaultKind]] = frozenset(
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsStatistics:
-    """How many results are being written, and how many calls were lost after they were sent."""
-
-    ending: int
-    in_doubt: int
-
-
 class Attempts:
     """Begins attempts for a driver, and tells it how they end."""
 
@@ -70,15 +62,8 @@ class Attempts:
         self.commits = Commits(driver, setup, roster, self.supplies.lock)
         self.ending = 0
         """Results that are being written."""
-        self._in_doubt = 0
         self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
-
-    def __repr__(self) -> str:
-        return f"<Attempts {self.statistics()}>"
-
-    def statistics(self) -> AttemptsStatistics:
-        return AttemptsStatistics(self.ending, self._in_doubt)
 
     def start(self, active: ActiveAttempt) -> None:
         """Begin the attempt, unless its result is there already."""
@@ -248,7 +233,6 @@ class Attempts:
             self._driver.stop("account", fault.detail)
         if fault.kind in LOCAL and (full := self._setup.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
-        self._in_doubt += is_in_doubt
         if is_in_doubt and active.is_sent and not result.calls:
             # Its work could not say how many it sent. Without a price no money was set aside.
             result = replace(result, calls=1, unpriced=int(not active.reserved.microusd))

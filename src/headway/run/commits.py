@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headway.base.records import digest
@@ -38,13 +37,6 @@ Again = Literal["reused", "proposed", "no"]
 """What becomes of an earlier result: it is taken, it waits, or its task has to run."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitsStatistics:
-    """How many results wait to be committed."""
-
-    proposed: int
-
-
 class Commits:
     """Stands between attempts and the shared state of a run."""
 
@@ -59,12 +51,6 @@ class Commits:
         self._proposed: dict[int, tuple[ActiveAttempt, bytes | None]] = {}
         self._groups: list[int] = []
         """Of results that were committed, of which the run has not heard yet."""
-
-    def __repr__(self) -> str:
-        return f"<Commits {len(self._proposed)} proposed>"
-
-    def statistics(self) -> CommitsStatistics:
-        return CommitsStatistics(len(self._proposed))
 
     def begin(self, active: ActiveAttempt) -> None:
         """Let an attempt see the shared state, if it is to."""

@@ -105,16 +105,13 @@ EVERYWHERE: Final = 1 << 62
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Keys with their values as JSON, in order, and one digest of all of them."""
+def committed(
+    reader: JournalReader, folder: str, pattern: str = "**"
+) -> tuple[dict[str, bytes], bytes]:
+    """The keys of a pattern with their values as JSON, in order, and one digest of all of them.
 
-    values: tuple[tuple[str, bytes], ...]
-    digest: bytes
-
-
-def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Committed:
-    """What is under the keys of a pattern; `folder` is the run's."""
+    `folder` is the run's.
+    """
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
@@ -123,19 +120,13 @@ def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Commit
         )
     shared = _shared(reader, PlanSource.kept(folder, reader.header.source))
     found = shared.matching(pattern, EVERYWHERE)
-    return Committed(
-        tuple((key, data) for key, data, _ in found),
-        scan_digest(found),
-    )
+    return {key: data for key, data, _ in found}, scan_digest(found)
 
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
     plans = plans_of(reader, source)
-    graph, named = (
-        graph_of(plans.expanded, lambda: plans.expanded),
-        channels_of(plans.expanded.spec),
-    )
-    folder = reader.header.folder
+    graph = graph_of(plans.expanded, lambda: plans.expanded)
+    named, folder = channels_of(plans.expanded.spec), reader.header.folder
     reducers = {target: reducer(target, loaded(target, folder)) for target in named.reducers}
     shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
     touched = _touched(reader)

@@ -268,7 +268,7 @@ async def launch(
     saved = Saved()
     if journal is not None:
         rows = readable_rows(journal.reader)
-        saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
+        saved = Saved(rows, journal.reader.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or NullJournal()
     outbox = _outbox(run.sharing, journal, record)
     folder = os.getcwd() if journal is None else journal.header.folder

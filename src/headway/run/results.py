@@ -9,7 +9,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -27,14 +26,6 @@ Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultsStatistics:
-    """How much is kept."""
-
-    tasks: int
-    bytes_in_memory: int
-
-
 class Results:
     """Digests of all results that something needs, and the bodies of most."""
 
@@ -49,9 +40,6 @@ class Results:
         self._bodies: dict[bytes, bytes] = {}
         self._inputs: dict[int, bytes] = {}
         self._bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<Results of {len(self._digests)} tasks, {self._bytes} bytes in memory>"
 
     def is_needed(self, group: int) -> bool:
         """Whether anything is given this group's results."""
@@ -110,9 +98,6 @@ class Results:
             else:
                 whole.update(self._of_all(need, len(numbers.members(need.group))))
         return whole.digest()
-
-    def statistics(self) -> ResultsStatistics:
-        return ResultsStatistics(len(self._digests), self._bytes)
 
     def _of_all(self, need: Need, count: int) -> bytes:
         """One digest over a whole group, which has ended and so does not change."""
