@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,15 +154,6 @@ tasks:
     assert "`work:leaves` does not combine what was added: SystemExit: 3" in text
 
 
-def test_every_schedule_begins_with_the_same_environment(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:mark"}\n  b: {run: x}\n')
-    assert "nondeterministic" not in text
-    assert code == 0
-    assert "HEADWAY_MARK" not in os.environ
-
-
 def test_a_file_that_nobody_declares_gives_another_result(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,13 +294,6 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     assert said in text
 
 
-def test_a_plan_that_cannot_be_read_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert explore(folder, capsys, "tasks:\n  a: {rnu: x}\n")[0] == 3
-    assert main(["explore", "missing.yaml"]) == 3
-
-
 def test_options_of_the_plan_are_part_of_the_line_that_replays(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,13 +311,3 @@ def test_a_folder_that_is_too_large_is_not_copied(
     code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:find"}\n')
     assert code == 2
     assert "--no-python" in text
-
-
-def test_help_has_examples() -> None:
-    source = str(Path(__file__).resolve().parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, "-m", "headway", "explore", "--help"],
-        capture_output=True, text=True, check=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": source},
-    )  # fmt: skip
-    assert "--replay 'pct:seed=7:d=3'" in done.stdout

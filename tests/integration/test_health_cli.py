@@ -107,8 +107,3 @@ def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path:
     refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "cannot be written" in refused.stderr
-
-
-def test_help_has_examples(here: Home) -> None:
-    assert "headway status --health" in headway("status", "--help").stdout
-    assert "headway limits burn-down --svg" in headway("limits", "burn-down", "--help").stdout

@@ -116,8 +116,3 @@ def test_a_mistake_is_told_in_one_message(here: Home, words: tuple[str, ...], sa
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_help_has_examples(here: Home) -> None:
-    assert "headway limits ceiling 50%" in limits("--help").stdout
-    assert "headway limits budget 5M/month" in limits("budget", "--help").stdout

@@ -15,17 +15,15 @@ import pytest
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
 from headway.base.folders import Folders
 from headway.client.admission import Admission, dial_own
-from headway.engine.budget import RUN, Later, Never, RunBudget
 from headway.pacing.estimate import Price
 from headway.plans.references import read_schema
-from headway.plans.spec import PlanBudget
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
 from headway.sim.models import SimulatedModels
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.script import read_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError
+from headway.work import AttemptError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 from tests.unit.paced_provider import Body, PacedProvider, events
 
@@ -198,77 +196,3 @@ def _used(share: float, resets_at_s: int) -> httpx2.Response:
         "anthropic-ratelimit-unified-5h-reset": str(resets_at_s),
     }
     return httpx2.Response(200, headers=headers, stream=Body(events("anthropic")))
-
-
-class Money:
-    """A purse with coroutines that wait for it, as a driver has one."""
-
-    def __init__(self, microusd: int) -> None:
-        self.purse = RunBudget(PlanBudget(microusd))
-        self.waiters: list[asyncio.Future[None]] = []
-
-    def attempt(self, id: int) -> Attempt:
-        attempt = Told().attempt(f"t{id}")
-        attempt.reserve = lambda microusd, tokens=0, /: self.reserve(id, microusd, tokens)
-        return attempt
-
-    async def reserve(self, id: int, microusd: int, tokens: int) -> None:
-        while True:
-            answer = self.purse.reserve(id, microusd, tokens)
-            if isinstance(answer, Never):
-                raise OverBudgetError(answer.reason)
-            if not isinstance(answer, Later):
-                return
-            waiter = asyncio.get_running_loop().create_future()
-            self.waiters.append(waiter)
-            await waiter
-
-    def settle(self, id: int, microusd: int, is_in_doubt: bool = False) -> None:
-        self.purse.settle(id, microusd, is_in_doubt=is_in_doubt)
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            waiter.set_result(None)
-
-
-def test_a_hard_budget_holds_to_the_micro_dollar_with_64_calls_at_their_longest(
-    port: Admission,
-) -> None:
-    budget = 50_000
-    money = Money(budget)
-    mischief = parse_shares(["cut=0.1"])
-    ended: list[str] = []
-
-    async def one(agent: PromptAgent, id: int) -> None:
-        call = PromptCall(f"{id}: " + "{}[]();" * 20, "anthropic/tokens-60", max_tokens=50,
-                          may_be_cut=True)  # fmt: skip
-        try:
-            result = await agent.perform(call, money.attempt(id))
-        except OverBudgetError:
-            ended.append("budget")
-        except AttemptError as error:
-            taken = error.result or Result(b"")
-            money.settle(id, taken.spend_microusd, error.is_in_doubt)
-            ended.append(error.fault.kind)
-        else:
-            money.settle(id, result.spend_microusd)
-            ended.append("done")
-        pot = dict(money.purse.statistics().pots)[RUN]
-        assert pot.spent.microusd + pot.reserved.microusd <= budget
-
-    async def main(url: str) -> None:
-        async with PromptAgent(settings(url, port, "k")) as agent:
-            for batch in range(3):
-                await asyncio.gather(*(one(agent, 64 * batch + n) for n in range(64)))
-
-    spec = ProviderSpec("t", Terms(), LATENCY)
-    with serving(spec, ServeOptions(mischief=mischief)) as url:
-        asyncio.run(main(url))
-        told = account(url, "k")
-    real = told["charged"]["input"] * 3 + told["charged"]["output"] * 15
-    pot = dict(money.purse.statistics().pots)[RUN]
-    assert real <= pot.spent.microusd <= budget
-    assert pot.overrun.microusd == 0
-    assert pot.spent.microusd > 0.9 * budget
-    assert ended.count("budget") > 20
-    assert ended.count("broken") > 0
-    assert len(ended) == 192

@@ -13,7 +13,6 @@ import openai
 import pytest
 
 from headway.base.values import Limit
-from headway.sim import truth as record
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
@@ -135,36 +134,6 @@ def test_the_same_conversation_hashes_to_the_same_answer_on_every_wire(url: str)
     assert block.type == "text"
     assert len(block.text) == 64
     assert block.text == chat.choices[0].message.content == response.output_text
-
-
-def test_asynchronous_clients_share_an_account_and_see_what_the_truth_says() -> None:
-    async def run(url: str) -> int:
-        async with (
-            anthropic.AsyncAnthropic(api_key="both", base_url=url, max_retries=0,
-                                     _strict_response_validation=True) as one,
-            openai.AsyncOpenAI(api_key="both", base_url=f"{url}/v1", max_retries=0,
-                               _strict_response_validation=True) as other,
-        ):  # fmt: skip
-            calls = [
-                one.messages.create(model="tokens-20-90", max_tokens=99, messages=ask(f"{n}"))
-                for n in range(20)
-            ]
-            chats = [
-                other.chat.completions.create(model="tokens-20-90", messages=ask(f"{n}"))
-                for n in range(20)
-            ]
-            found = await asyncio.gather(*calls)
-            chatted = await asyncio.gather(*chats)
-        return sum(answer.usage.output_tokens for answer in found) + sum(
-            chat.usage.completion_tokens for chat in chatted if chat.usage
-        )
-
-    with serving(SPEC) as url:
-        total = asyncio.run(run(url))
-        truth = account(url, "both")
-    assert truth["whole"] == 40
-    assert truth["reported"]["output_tokens"] == total
-    assert truth["charged"]["output"] == pytest.approx(total)
 
 
 SMALL = ProviderSpec("small", Terms((Limit("requests", 2, kind="sliding"),)), FAST)
@@ -296,46 +265,3 @@ def test_no_more_calls_than_allowed_are_served_at_once() -> None:
     assert truth["in_flight_max"] == 3
     assert truth["limits"][-1]["worst"] == 3
     assert not truth["limits"][-1]["is_exceeded"]
-
-
-def test_calls_slow_each_other_down_where_the_provider_is_congested() -> None:
-    spec = ProviderSpec("congested", Terms(), Latency(0.1, 0.002, kappa=0.5))
-
-    async def run(url: str) -> None:
-        async with openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1") as client:
-            ask_one = client.chat.completions.create
-            await ask_one(model="tokens-50", messages=ask("alone"))
-            calls = [ask_one(model="tokens-50", messages=ask(f"{n}")) for n in range(3)]
-            await asyncio.gather(*calls)
-
-    with serving(spec) as url:
-        asyncio.run(run(url))
-        lines = truth_of(url)["arrivals"]
-    alone, *others = [line["ended_s"] - line["at_s"] for line in lines]
-    assert alone >= 0.2
-    # s(3) = 1 + 0.5 x 3 x 2: four times as slow; they do not all begin at the same instant.
-    assert max(others) > 0.5
-
-
-def test_a_picture_takes_tokens_and_counts_the_same(url: str) -> None:
-    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
-    content: Any = [{"type": "image", "source": source}, {"type": "text", "text": "what is it?"}]
-    with claude(url, "picture") as client:
-        said: Any = [{"role": "user", "content": content}]
-        answer = client.messages.create(model="echo", max_tokens=9, messages=said)
-        counted = client.messages.count_tokens(model="echo", messages=said)
-    assert answer.usage.input_tokens == counted.input_tokens > 1000
-
-
-def test_a_log_that_is_folded_while_calls_come_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(record, "CHARGES_MAX", 20)
-    terms = Terms((Limit("requests", 1000, 0.05, "sliding"), Limit("output", 1e6, 0.05)))
-    with serving(ProviderSpec("long", terms, FAST)) as url, gpt(url) as client:
-        for number in range(30):
-            client.chat.completions.create(model="tokens-9", messages=ask(f"{number}"))
-        truth = account(url, "k")
-    assert truth["charged"]["requests"] == truth["whole"] == 30
-    assert truth["charged"]["output"] == pytest.approx(270)
-    assert 1 <= truth["limits"][0]["worst"] <= 10
