@@ -21,7 +21,7 @@ from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
 from headway.journal.file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
 from headway.journal.journal import Journal
-from headway.journal.reader import BULK_MIN, JournalReader, wal_bug
+from headway.journal.reader import BULK_MIN, JournalReader
 from tests.integration.journal_scene import (
     HEADER,
     began,
@@ -388,10 +388,3 @@ def test_a_newer_journal_is_refused(folder: str) -> None:
     database.close()
     with pytest.raises(JournalError, match="newer headway"):
         Journal.open(folder)
-
-
-def test_the_bug_of_the_log_is_in_versions_up_to_its_repair() -> None:
-    assert [wal_bug(version) for version in [(3, 6, 23), (3, 7, 0), (3, 40, 1), (3, 51, 2)]] == [
-        False, True, True, True,
-    ]  # fmt: skip
-    assert not wal_bug((3, 51, 3))

@@ -55,9 +55,9 @@ def _resume(parsed: argparse.Namespace) -> int:
     with JournalReader(place.folder) as reader:
         owner, header = look(place.folder), reader.header
         if owner is not None and owner.is_alive:
-            told = tell(reader, place.id, "continue")
-            print(told.words, file=sys.stderr)
-            return 0 if told.was_told else 1
+            was_told, _, words = tell(reader, place.id, "continue")
+            print(words, file=sys.stderr)
+            return 0 if was_told else 1
     if header.kind == "python":
         raise UsageError(
             f"{place.id} was started by a Python program, which alone knows its functions",

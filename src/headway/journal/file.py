@@ -28,7 +28,7 @@ from headway.base.records import DIGEST_BYTES, digest
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError
-from headway.journal.shim_log import set_aside
+from headway.journal.shim_log import set_aside, sync_folder
 
 # Room on disks: what is set aside for results in flight, which disk is full, and in which words.
 
@@ -41,7 +41,6 @@ LEAST_BYTES: Final = 1024 * 1024
 """A disk with less room is full: programs write temporary files of this size."""
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk is called by the system."""
 
 
 def hold(folder: str) -> bool:
@@ -79,7 +78,6 @@ def give(folder: str) -> bool:
 
 
 def drop(folder: str) -> None:
-    """Let go of all of it."""
     try:
         os.unlink(os.path.join(folder, SPACE_FILE))
     except OSError:
@@ -150,7 +148,6 @@ _EventValues = tuple[int, float, int, str, bytes, str]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
-    """A row as the table has it, under its number."""
     end = row.ending
     has_exit = end.exit_code is not None
     data = _numbers.pack(
@@ -202,7 +199,6 @@ def read_row(found: RowValues) -> TaskRow:
 
 
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
-    """An event as the table has it, under its number."""
     kind, text = encode(event)
     at_s = event.at_s
     said = seq, at_s, VERSION, kind, key, text
@@ -342,18 +338,12 @@ def make(folder: str, header: Header) -> None:
 
 def settle(folder: str) -> None:
     """What `make` left to the disk is on it."""
-    for name in (path_of(folder), os.path.join(folder, HEADER)):
-        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    synced(folder)
-    synced(os.path.dirname(os.path.abspath(folder)))
+    parent = os.path.dirname(os.path.abspath(folder))
+    for path in (path_of(folder), os.path.join(folder, HEADER), folder, parent):
+        sync_folder(path)
 
 
 def begin(database: sqlite3.Connection, header: Header) -> None:
-    """The tables, and what the run is."""
     text = codec.encode(header).decode()
     database.execute(f"PRAGMA page_size={PAGE_BYTES}")
     database.execute("PRAGMA journal_mode=WAL")
@@ -389,7 +379,6 @@ def read_meta(database: sqlite3.Connection) -> dict[str, object]:
 
 
 def number_in(meta: dict[str, object], name: str) -> int:
-    """A number that is said of the whole file."""
     found = meta.get(name)
     if not isinstance(found, int):
         raise JournalError(f"it does not say its number of {name}")
@@ -397,7 +386,6 @@ def number_in(meta: dict[str, object], name: str) -> int:
 
 
 def header_of(meta: dict[str, object]) -> Header:
-    """What the run is."""
     text = meta.get("header")
     if not isinstance(text, str) or digest(text.encode()) != meta.get("header_digest"):
         raise JournalError("the description of the run is spoilt")
@@ -432,15 +420,6 @@ def body_path(folder: str, name: bytes) -> str:
     return os.path.join(folder, BODIES, name.hex())
 
 
-def synced(folder: str) -> None:
-    """The names in a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class JournalFile:
     """The writing end of a file whose lock this process holds. Used by one thread at a time."""
 
@@ -450,7 +429,6 @@ class JournalFile:
     )  # fmt: skip
 
     def __init__(self, folder: str, database: sqlite3.Connection) -> None:
-        """Take over: from here on the file is of a new epoch."""
         self._folder = folder
         self._database = database
         meta = read_meta(database)
@@ -603,12 +581,11 @@ def write_body(folder: str, name: bytes, body: bytes) -> None:
     os.makedirs(parent, mode=0o700, exist_ok=True)
     os.chmod(parent, 0o700)
     write_file(path, body)
-    synced(parent)
-    synced(folder)
+    sync_folder(parent)
+    sync_folder(folder)
 
 
 def is_body(path: str, name: bytes) -> bool:
-    """Whether the text of this digest is in a file, whole."""
     try:
         with open(path, "rb") as file:
             return digest(file.read()) == name

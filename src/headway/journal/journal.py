@@ -42,7 +42,6 @@ PASSING: Final = (
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
 )  # fmt: skip
-"""Faults of SQLite that may pass."""
 BATCH_ENTRIES_MAX: Final = 4096
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """A transaction is no larger, so that the first in it need not wait for a long one."""
@@ -56,8 +55,6 @@ Writing = tuple[Sequence[JournalEntry], Then | None]
 
 
 class JournalWriter:
-    """One thread, one queue, one file."""
-
     def __init__(
         self, file: JournalFile, folder: str, on_fault: Callable[[str, bool], None]
     ) -> None:
@@ -68,12 +65,10 @@ class JournalWriter:
         self._on_fault = on_fault
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0
-        """The loop's thread."""
         self._queue: deque[Writing] = deque()
         self._calls = threading.Semaphore(0)
         self._is_called = False
         self._is_due = False
-        """Whether the loop will call."""
         self._is_ending = False
         self._waiting: deque[Writing] = deque()
         self.fault = ""
@@ -98,7 +93,6 @@ class JournalWriter:
             loop.call_soon(self._call)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to write, and to tell the loop."""
         self._loop = loop
         self._owner = threading.get_ident()
         if not space.hold(self._folder):
@@ -209,14 +203,12 @@ def may_pass(fault: Exception) -> bool:
 
 
 def _disk_words(folder: str, fault: Exception) -> str:
-    """Why the disk did not take it; of a full disk, which one."""
     is_full = isinstance(fault, OSError) and fault.errno in space.FULL
     is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
     return space.full_words(folder) if is_full else in_words(fault)
 
 
 def in_words(fault: Exception) -> str:
-    """Why the disk did not take it."""
     if isinstance(fault, OSError):
         return fault.strerror or str(fault)
     return str(fault)
@@ -235,7 +227,6 @@ class Journal:
     )  # fmt: skip
 
     def __init__(self, folder: str, lock: int) -> None:
-        """By `create` or `open`; the lock is held."""
         self.folder = folder
         self._lock = lock
         database = connect(path_of(folder))
@@ -300,7 +291,6 @@ class Journal:
 
     @property
     def fault(self) -> str:
-        """Why entries are not becoming durable, or soon may not; empty when all is well."""
         return self._writer.fault
 
     def start(

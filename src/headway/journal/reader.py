@@ -90,11 +90,6 @@ def placed(folder: str, error: JournalError) -> JournalError:
     return JournalError(error.message, where=path_of(folder), detail=error.detail, hint=error.hint)
 
 
-def wal_bug(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite can spoil a file with several writers: 3.7.0 to 3.51.2."""
-    return (3, 7, 0) <= tuple(version) < (3, 51, 3)
-
-
 def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
     meta = read_meta(database)
     if log:
@@ -183,8 +178,6 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in a few numbers."""
-
     counts: dict[TaskState, int]
     """Of tasks that were started, by where they are."""
     input_tokens: float
@@ -193,7 +186,6 @@ class RunSummary:
     spent_microusd: int
     reserved_microusd: int
     first_s: float
-    """When its first event was."""
     last_s: float
     events: int
     unpriced: int = 0
@@ -208,7 +200,6 @@ class JournalReader:
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""
         self.folder: Final = folder
-        """Of the run."""
         path = os.path.abspath(path_of(folder))
         if not os.path.exists(path):
             raise JournalError(f"there is no journal in {folder}")
@@ -323,7 +314,6 @@ class JournalReader:
                 yield name, self.body(name) or b""
 
     def summary(self) -> RunSummary:
-        """A run in a few numbers."""
         with self._guarded():
             states = self._database.execute(
                 "SELECT state, count(*), sum(input_tokens), sum(output_tokens),"

@@ -43,9 +43,9 @@ from headway.journal.file import (
     read_row,
     row_values,
     say,
-    synced,
 )
 from headway.journal.reader import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
+from headway.journal.shim_log import sync_folder
 
 # Records in the pages of a spoilt SQLite file, read without SQLite and without its trees.
 
@@ -193,8 +193,6 @@ ASIDE_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was saved."""
-
     rows: int
     events: int
     bodies: int
@@ -203,7 +201,6 @@ class Salvaged:
     lost_results: int
     """Tasks that had finished and run again."""
     kept_as: str
-    """The old file."""
 
 
 class Wreck:
@@ -250,7 +247,6 @@ class Wreck:
         ]
 
     def in_order(self) -> list[tuple[int, bytes, Fact]]:
-        """Events as they happened."""
         return sorted(self.events, key=lambda one: (one[0], one[2].at_s))
 
 
@@ -307,7 +303,7 @@ def _salvage(folder: str) -> Salvaged:
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, MARK))
     shutil.rmtree(draft)
-    synced(folder)
+    sync_folder(folder)
     return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)
 
 

@@ -51,8 +51,6 @@ def output_path(folder: str, key: str, attempt: int, stream: str) -> str:
 
 
 class StartedCommand:
-    """A command that was started."""
-
     def __init__(self, id: int, key: str, attempt: int) -> None:
         self.id = id
         self.key = key
@@ -72,8 +70,6 @@ class StartedCommand:
 
 
 class ShimLog:
-    """The record of what ended."""
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         path = f"{folder}/{LOG_NAME}"
@@ -184,8 +180,8 @@ def unlink(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY)
+    """Make the names in a folder durable, or the content of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

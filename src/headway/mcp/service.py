@@ -539,10 +539,10 @@ class Service:
                 # A second word would mean: now.
                 words = f"{place.id} is stopping already"
                 return {"run": place.id, "told": True, "in_words": words}
-            told = tell(reader, place.id, word)
-        if not told.was_told and glance.verdict.state == "new":
+            was_told, _, words = tell(reader, place.id, word)
+        if not was_told and glance.verdict.state == "new":
             return self._cancel_new(place)
-        return {"run": place.id, "told": told.was_told, "in_words": told.words}
+        return {"run": place.id, "told": was_told, "in_words": words}
 
     def quota(self) -> Told:
         """What the accounts allow and use now, as `headway limits` shows it."""

@@ -74,8 +74,6 @@ class ActiveAttempt:
 
 
 class Supplies:
-    """Serves the attempts of a run."""
-
     __slots__ = (
         "_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works", "lock",
     )  # fmt: skip
@@ -98,7 +96,6 @@ class Supplies:
         self, active: ActiveAttempt, state: State, feed: Callable[[Input], None],
         now: Callable[[], float],
     ) -> Attempt:  # fmt: skip
-        """An attempt as its work sees it."""
         attempt = _Attempt(self, active, state, feed, now)
         if active.row is not None and active.row.kept:
             given = active.inputs
@@ -259,8 +256,6 @@ def _fulfil(future: asyncio.Future[None]) -> None:
 
 
 class Roster:
-    """A task is on it from its start to its end."""
-
     __slots__ = ("_rows", "_saved", "_state", "_works", "active", "failures")
 
     def __init__(self, state: State, works: Sequence[Work], saved: Saved) -> None:
@@ -274,7 +269,6 @@ class Roster:
         """Of tasks that wait for another attempt."""
 
     def entry(self, event: Event) -> JournalEntry:
-        """An event with its task's row."""
         if isinstance(event, TaskStarted):  # The usual case, once per attempt.
             active = self.active[event.task] = self._known(event.task)
             active.number = event.attempt

@@ -77,7 +77,6 @@ AGENT_SHELLS: Final = (
 
 
 def agent_of(task: TaskSpec) -> AgentSpec | None:
-    """Who performs a task, if it is an agent."""
     return task.work.agent if isinstance(task.work, Prompt) else None
 
 
@@ -87,14 +86,12 @@ def is_program(task: TaskSpec) -> bool:
 
 
 def has_programs(spec: PlanSpec) -> bool:
-    """Whether any agent of a plan is a program."""
     return any(map(is_program, spec.tasks))
 
 
 async def perform_agent(
     agent: AgentSpec, call: ProgramCall, filling: Filling, max_tokens: int | None, crew: Crew
 ) -> Result:
-    """One attempt by an agent."""
     if agent.name == LOOP:
         return await _loop(agent, call, filling, max_tokens, crew)
     from headway.agents.known import kind_of
@@ -282,8 +279,6 @@ class ProgramCall:
 
 @dataclass(frozen=True, slots=True)
 class Outset:
-    """How an attempt begins."""
-
     how: How
     session: Session
     held: StoredSession | None = None
@@ -328,8 +323,6 @@ def outset_of(
 
 
 class _Program:
-    """One attempt of one task."""
-
     def __init__(self, kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew) -> None:
         self._kind = kind
         self._call = call
@@ -347,7 +340,6 @@ class _Program:
         self._until_s: float | None = None
 
     def _output(self) -> AgentOutput:
-        """The output of its processes, all together."""
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
@@ -580,7 +572,6 @@ def _heard(kind: AgentKind, ended: CommandEnded) -> AgentOutput:
 
 
 def _text(kind: AgentKind, heard: AgentOutput, ended: CommandEnded) -> str | None:
-    """The answer, if all of it came."""
     if isinstance(kind, Custom):
         try:
             return result_in(kind.setting, ended.stdout.read())

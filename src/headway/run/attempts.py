@@ -87,7 +87,6 @@ class Attempts:
         active.runner = loop.create_task(self._attempt(active, work))
 
     def cancel_all(self) -> None:
-        """Let every attempt end now."""
         for active in self._roster.active.values():
             # Once: a second time would end the cleanup that the first one began.
             if active.runner is not None and not active.runner.cancelling():
@@ -189,7 +188,6 @@ class Attempts:
         self._durables.append((active, event, result))
 
     def _tell(self) -> None:
-        """Results are durable: now others know."""
         try:
             self._tell_of(self._durables)
         except Exception as error:
@@ -259,7 +257,6 @@ def _unshown(active: ActiveAttempt, ending: Ending, problem: str) -> Failed:
 
 
 def abandon(roster: Roster, task: int) -> None:
-    """Let an attempt end that works on what has changed."""
     active = roster.active.get(task)
     if active is not None and active.runner is not None and not active.runner.cancelling():
         active.is_abandoned = True

@@ -38,8 +38,6 @@ Again = Literal["reused", "proposed", "no"]
 
 
 class Commits:
-    """Stands between attempts and the shared state of a run."""
-
     __slots__ = ("_coherence", "_driver", "_groups", "_lock", "_proposed", "_roster", "_setup")
 
     def __init__(self, driver: Driver, setup: RunSetup, roster: Roster, lock: RLock) -> None:
@@ -53,7 +51,6 @@ class Commits:
         """Of results that were committed, of which the run has not heard yet."""
 
     def begin(self, active: ActiveAttempt) -> None:
-        """Let an attempt see the shared state, if it is to."""
         if self._coherence is not None:
             active.snapshot = self._coherence.snapshot(active.task)
 
@@ -109,7 +106,6 @@ class Commits:
         return "proposed"
 
     def hold(self, active: ActiveAttempt, body: bytes | None) -> None:
-        """A result waits to be committed; its attempt is over."""
         self._proposed[active.task] = active, body
         self._roster.keep(active)
 

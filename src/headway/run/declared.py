@@ -80,7 +80,6 @@ def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
-    """Whether a group became known by a result in the journal."""
     groups = plans.expanded.groups
     names = {group.name: index for index, group in enumerate(groups)}
     is_grown = False

@@ -24,13 +24,12 @@ from headway.base.numbers import short
 from headway.config import CONFIG_HOME, configuration_path, read_configuration
 from headway.errors import HeadwayError
 from headway.journal.folder import list_runs
-from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify, wal_bug
+from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify
 
 Judgement = Literal["ok", "warn", "fail"]
 
-PYTHON_MIN: Final = (3, 11)
-WAL_SINCE: Final = (3, 7, 0)
-"""The first with a write-ahead log."""
+WAL_MENDED: Final = (3, 51, 3)
+"""The first SQLite that cannot spoil a file with several writers."""
 
 DISK_WARN_BYTES: Final = 1_000_000_000
 DISK_FAIL_BYTES: Final = 100_000_000
@@ -51,8 +50,6 @@ REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "a
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
-
     about: str
     judgement: Judgement
     detail: str
@@ -76,17 +73,12 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
 
 
 def _python() -> DoctorFinding:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < PYTHON_MIN:
-        return DoctorFinding("Python", "fail", found, "install Python 3.11 or newer")
-    return DoctorFinding("Python", "ok", found)
+    return DoctorFinding("Python", "ok", ".".join(map(str, sys.version_info[:3])))
 
 
 def _sqlite() -> DoctorFinding:
     found = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info < WAL_SINCE:
-        return DoctorFinding("SQLite", "fail", f"{found} is too old", "install a newer Python")
-    if wal_bug(sqlite3.sqlite_version_info):
+    if sqlite3.sqlite_version_info < WAL_MENDED:
         return DoctorFinding(
             "SQLite", "warn",
             f"{found} can lose a commit when several processes write one database; headway writes "
@@ -263,7 +255,6 @@ def _clock(place: Folders) -> DoctorFinding:
 
 
 def _existing(path: str) -> str:
-    """The nearest folder above that is there."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path

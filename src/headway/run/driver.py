@@ -163,11 +163,9 @@ class GroupDiscovery:
                     self.lenient.append(index)
 
     def after(self, group: int) -> Sequence[int]:
-        """Those that a result of this group may make known."""
         return self._after.get(group, ())
 
     def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
-        """The sizes of those that have become known."""
         if not self._after:
             return
         for index in groups:
@@ -240,8 +238,6 @@ class RunOutcome:
 
 
 class Driver:
-    """One run, from its first start to its last end."""
-
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self.state: State = begin(setup.graph, setup.rules, setup.coherence)
@@ -330,11 +326,9 @@ class Driver:
             call_back(self._roster, self._setup.works, detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
-        """Start nothing more for now."""
         self.feed(Held(until_s, reason))
 
     def go_on(self) -> None:
-        """Start tasks again."""
         self.feed(Continued())
 
     def window_empty(self, resets_at_s: float, detail: str) -> bool:
@@ -386,7 +380,6 @@ class Driver:
             self._done.set_exception(error)
 
     def ended(self, group: int) -> None:
-        """A task of this group has its result."""
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
             self.feed(Stopping(self._outcome[1], is_now=True))
@@ -449,7 +442,6 @@ class Driver:
             self._done.set_result(_last(events))
 
     def _release(self, effect: Release) -> None:
-        """Effects of a committed task may be performed."""
         if self._setup.outbox is not None:
             group, member = self.state.place(effect.task)
             work = self._setup.works[group]
@@ -503,7 +495,6 @@ async def _look(driver: Driver) -> None:
 def _measured(
     events: tuple[Event, ...], overhead: Callable[[], tuple[float, int]] | None
 ) -> tuple[Event, ...]:
-    """The end of a run says what headway itself has taken."""
     if overhead is None or not events or not isinstance(events[-1], RunFinished):
         return events
     cpu_s, memory_bytes = overhead()

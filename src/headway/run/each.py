@@ -42,7 +42,6 @@ class EachSource:
     """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
-        """Its tasks."""
         arrangement = Arrangement(self.arguments_max, self.column_separator, self.is_quoted)
         return ArgumentPlan(self.template, self.axes, arrangement)
 

@@ -61,36 +61,24 @@ WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SignalSent:
-    """Whether somebody was there to be told."""
+def tell(reader: JournalReader, run: str, word: str) -> tuple[bool, int | None, str]:
+    """Send a signal to the owner of a run; the word is one of `SIGNALS`.
 
-    was_told: bool
-    pid: int | None
-    words: str
-
-
-def tell(reader: JournalReader, run: str, word: str) -> SignalSent:
-    """Tell the owner of a run; the word is one of `SIGNALS`."""
+    Returns whether it was sent, the owner's process, and what to say of it.
+    """
     owner = look(reader.folder)
     if owner is None or not owner.is_alive:
         return _nobody(run, word)
     if not _heeds(owner.pid, SIGNALS[word]):
-        return SignalSent(
-            False, owner.pid,
-            f"process {owner.pid} performs {run} but does not listen: only runs that were started "
-            "by a command do",
-        )  # fmt: skip
+        words = "performs {} but does not listen: only runs that were started by a command do"
+        return False, owner.pid, f"process {owner.pid} {words.format(run)}"
     try:
         os.kill(owner.pid, SIGNALS[word])
     except ProcessLookupError:
-        # It ended between the look and the word.
-        return _nobody(run, word)
+        return _nobody(run, word)  # It ended since.
     except PermissionError:
-        return SignalSent(
-            False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
-        )
-    return SignalSent(True, owner.pid, WORDS[word].format(run=run, pid=owner.pid))
+        return False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
+    return True, owner.pid, WORDS[word].format(run=run, pid=owner.pid)
 
 
 def _heeds(pid: int, number: signal.Signals) -> bool:
@@ -105,11 +93,9 @@ def _heeds(pid: int, number: signal.Signals) -> bool:
         return True
 
 
-def _nobody(run: str, word: str) -> SignalSent:
+def _nobody(run: str, word: str) -> tuple[bool, None, str]:
     what = "to stop" if word in ("stop", "end") else f"to {word}"
-    return SignalSent(
-        False, None, f"{run} is not running: nothing {what}. See `headway status {run}`"
-    )
+    return False, None, f"{run} is not running: nothing {what}. See `headway status {run}`"
 
 
 # How long a run may wait for a usage window: `--wait 6h`, `--until 18:00`, `--no-wait`.
@@ -211,8 +197,6 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run that is about to begin."""
-
     graph: Graph
     works: Sequence[Work]
     rules: Rules = Rules()
@@ -239,8 +223,6 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A run that is over, with what it left in this process."""
-
     outcome: RunOutcome
     driver: Driver
     saved: Saved
@@ -249,7 +231,6 @@ class Launched:
 
     @property
     def exit_code(self) -> int:
-        """As the shell is told."""
         finished, cause = self.outcome.finished, self.outcome.cause
         if cause:
             return EXITS[cause]
@@ -371,8 +352,6 @@ class _Pauses:
 
 @dataclass(slots=True)
 class _Stopping:
-    """How a run is stopped by signals."""
-
     driver: Driver
     outbox: Outbox | None
     is_now: bool = False

@@ -81,7 +81,6 @@ class PlanSource:
         return PlanSource(**told, budget=None if budget is None else PlanBudget(**budget))
 
     def save(self, run_folder: str) -> None:
-        """Replace what is kept beside the journal."""
         keep_source(run_folder, self.encoded())
 
     @staticmethod
@@ -95,8 +94,6 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True)
 class PlanRun:
-    """A plan, ready to be launched."""
-
     launch: Launch
     plans: Plans
     works: tuple[TaskWork | InnerWork, ...]
@@ -218,7 +215,6 @@ def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
-    """Every model that a plan names."""
     for group in expanded.groups:
         work = group.task.work
         if isinstance(work, Prompt) and not group.task.is_command:

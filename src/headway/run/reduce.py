@@ -109,8 +109,6 @@ NOTHING: Final = Result(b"")
 
 
 class InnerWork:
-    """One inner level of a reduction."""
-
     is_local = False
     is_idle_until_sent = True
     publishes = False
@@ -366,7 +364,6 @@ def _with_missing(group: GroupPlan, body: bytes, missing: Sequence[str], results
 
 
 def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
-    """What a reduction asks."""
     group, files = filling.group, expanded.sources.files
     task, work = group.task, group.task.work
     if not isinstance(work, Prompt):
@@ -386,7 +383,6 @@ def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
 
 
 def results_of(expanded: ExpandedPlan, group: GroupPlan) -> int:
-    """How many results a reduction is to be given."""
     return expanded.groups[group.source].known.count
 
 
@@ -453,7 +449,6 @@ def must_fit(asked: ReductionPrompt, text: str) -> None:
 
 
 def missing_words(missing: Sequence[str], results: int) -> str:
-    """Who is missing, for whoever reads the result."""
     return f"Missing ({len(missing)} of {results} results): {listed(missing, NAMED_TOKENS)}"
 
 

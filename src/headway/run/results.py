@@ -42,7 +42,6 @@ class Results:
         self._bytes = 0
 
     def is_needed(self, group: int) -> bool:
-        """Whether anything is given this group's results."""
         return group in self._needed
 
     def put(self, group: int, member: int, digest: bytes, body: bytes | None) -> None:
@@ -59,7 +58,6 @@ class Results:
             self._bytes += len(body)
 
     def get(self, group: int, member: int) -> bytes:
-        """The body of a result."""
         return self.body(self._digests[group, member])
 
     def body(self, digest: bytes) -> bytes:

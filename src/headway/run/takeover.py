@@ -29,7 +29,6 @@ class Saved:
     rows: Mapping[bytes, TaskRow] = field(default_factory=dict)
     """By content key."""
     fetch: Callable[[bytes], bytes | None] | None = None
-    """The body of a digest."""
     keeps_bodies: bool = True
     """Whether results are there, and not only that they were."""
     fetch_many: Callable[[Collection[bytes]], Iterable[tuple[bytes, bytes]]] | None = None
@@ -43,7 +42,6 @@ class Saved:
         return row if is_same else None
 
     def body(self, row: TaskRow) -> bytes | None:
-        """The result of a row, if it is kept."""
         return None if self.fetch is None else self.fetch(row.ending.body)
 
     def recall(self, work: Work, members: Iterable[int]) -> Iterator[Needed]:

@@ -80,8 +80,6 @@ class Plans:
 
 
 class TaskWork:
-    """One declared task of a plan."""
-
     def __init__(self, index: int, plans: Plans, crew: Crew) -> None:
         self._index = index
         self._plans = plans
