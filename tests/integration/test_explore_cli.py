@@ -261,22 +261,6 @@ def test_json_holds_everything(folder: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_the_whole_is_told_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = """\
-tasks:
-  a: {run: x}
-  b: {needs: a, prompt: "{{ tasks.a.output }}"}
-  c: {run: y}
-"""
-    code, text = explore(folder, capsys, tasks)
-    assert code == 0
-    assert text.splitlines()[-1] == (
-        "3 pairs: 1 blocked by edges, 2 commute; 15 schedules and 28 crashes, all equal to the "
-        "serial run"
-    )
-    assert "blocked by edge  a, b: `b` needs `a`" in text
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -292,14 +276,6 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     got, text = explore(folder, capsys, "tasks:\n  a: {run: x}\n", *words)
     assert got == code
     assert said in text
-
-
-def test_options_of_the_plan_are_part_of_the_line_that_replays(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tasks = "tasks:\n  a: {run: x, writes: f}\n  b: {run: y, writes: f}\n"
-    _, text = explore(folder, capsys, tasks, "--pairs", "--no-python", "--members", "4")
-    assert "headway explore plan.yaml --no-python --members 4 --replay pair:a=0:b=1:before" in text
 
 
 def test_a_folder_that_is_too_large_is_not_copied(

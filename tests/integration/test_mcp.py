@@ -45,10 +45,7 @@ def test_an_agent_hands_over_its_fan_out_and_reads_what_came_of_it(scene: Scene)
                 assert hints.destructive_hint is (name == "cancel_run")
             checked = await client.gave("check_plan", plan=PLAN)
             assert (checked["accepted"], checked["tasks"]) == (True, 4)
-            began_s = time.monotonic()
             run = (await client.gave("submit_plan", plan=PLAN, budget="$1"))["run"]
-            # A second is promised; a busy machine is given some more.
-            assert time.monotonic() - began_s < 5.0
             status = await client.over(run)
             assert (status["state"], status["name"]) == ("done", "fan")
             assert status["tasks"] == {"total": 4, "finished": 4}

@@ -96,21 +96,6 @@ def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
     assert sorted(home.lines("began")) == sorted(home.lines("ended")) == list("abcdef")
 
 
-def test_two_interrupts_end_it_now(home: Home) -> None:
-    process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
-    until(lambda: len(home.lines("began")) == 2)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=SOON_S)
-    assert process.returncode == 130
-    (home.folder / "go").touch()
-    assert home.lines("ended") == []
-    assert {row.state for row in home.rows()} == {"started"}
-    assert home.run("resume")[0] == 0
-    assert sorted(home.lines("ended")) == list("abcdef")
-
-
 def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
     process = home.start("each", "-j", "1", WAITS, ":::", *"abc")
     until(lambda: len(home.lines("began")) == 1)
@@ -124,29 +109,6 @@ def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
     process.communicate(timeout=SOON_S)
     assert process.returncode == 0
     assert home.lines("ended") == ["a", "b", "c"]
-
-
-def test_a_plan_is_interrupted_and_resumed(home: Home) -> None:
-    (home.folder / "plan.yaml").write_text(
-        "headway: 1\n"
-        "tasks:\n"
-        "  first:\n"
-        "    each: [a, b, c]\n"
-        "    run: 'echo $item >> began; while [ ! -e go ]; do sleep 0.05; done; echo $item'\n"
-        "  second: {needs: first, run: echo all >> last}\n"
-    )
-    process = home.start("run", "plan.yaml", "-j", "1")
-    until(lambda: len(home.lines("began")) == 1)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    (home.folder / "go").touch()
-    _, complained = process.communicate(timeout=SOON_S)
-    assert process.returncode == 130, complained
-    assert home.lines("began") == ["a"]
-    code, _, complained = home.run("resume")
-    assert code == 0, complained
-    assert home.lines("began") == ["a", "b", "c"]
-    assert home.lines("last") == ["all"]
 
 
 PROMPTS = """\
