@@ -101,20 +101,8 @@ def full_words(folder: str, needed_bytes: int = 2 * RESERVE_BYTES) -> str:
     return f"the disk of {folder} is full: {room}; make room there"
 
 
-class Disks:
-    """The disks that a run writes to: those that had room when it began."""
-
-    __slots__ = ("_folders",)
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._folders = tuple(one for one in dict.fromkeys(folders) if not _is_full(one))
-
-    def full(self) -> str:
-        """Which of them has become full, in words; empty if none has."""
-        return next((full_words(one, LEAST_BYTES) for one in self._folders if _is_full(one)), "")
-
-
-def _is_full(folder: str) -> bool:
+def is_full(folder: str) -> bool:
+    """Whether the disk of a folder has no room for temporary files of programs."""
     try:
         return free_bytes(folder) < LEAST_BYTES
     except OSError:

@@ -144,18 +144,13 @@ def _has_header(log: str) -> bool:
     magic, *_ = struct.unpack(">I", header[:4])
     if magic not in _MAGIC:
         return False
-    order = ">" if magic & 1 else "<"
-    return checksum(header[:24], order) == struct.unpack(">II", header[24:32])
-
-
-def checksum(data: bytes, order: str, start: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """As SQLite's file format has it."""
-    first, second = start
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for at in range(0, len(words), 2):
+    # The checksum of SQLite's file format.
+    first = second = 0
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", header[:24])
+    for at in range(0, 6, 2):
         first = (first + words[at] + second) & 0xFFFFFFFF
         second = (second + words[at + 1] + first) & 0xFFFFFFFF
-    return first, second
+    return (first, second) == struct.unpack(">II", header[24:32])
 
 
 BULK_MIN: Final = 64

@@ -15,13 +15,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, cast
 
 from headway.base import locks as owner
 from headway.base.records import digest
 from headway.engine.events import RunFinished
-from headway.engine.record import LOST, Fact, Header, TaskRow, fold, without_lost
+from headway.engine.record import LOST, Fact, TaskRow, fold, without_lost
 from headway.errors import JournalError
 from headway.journal.file import (
     BODY_COLUMNS,
@@ -269,9 +268,16 @@ def _salvage(folder: str) -> Salvaged:
             wreck.take(number, record)
         except JournalError:
             continue  # Its check does not fit: a page that was read as what it is not.
-    header = _header(folder, wreck)
+    try:
+        header = header_of(wreck.meta)
+    except JournalError:
+        header = read_header_copy(folder)
     had, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
-    has = partial(_has, folder, wreck) if header.keeps_bodies else lambda _: True
+
+    def has(name: bytes) -> bool:
+        is_there = name in wreck.bodies or not header.keeps_bodies
+        return is_there or is_body(body_path(folder, name), name)
+
     rows = [without_lost(row, has) for row in had]
     lost = sum(row.fault == LOST for row in rows)
     events = wreck.in_order()
@@ -305,18 +311,6 @@ def _salvage(folder: str) -> Salvaged:
     shutil.rmtree(draft)
     sync_folder(folder)
     return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)
-
-
-def _has(folder: str, wreck: Wreck, name: bytes) -> bool:
-    """Whether a text was saved, or is whole in a file of its own."""
-    return name in wreck.bodies or is_body(body_path(folder, name), name)
-
-
-def _header(folder: str, wreck: Wreck) -> Header:
-    try:
-        return header_of(wreck.meta)
-    except JournalError:
-        return read_header_copy(folder)
 
 
 def _fill(

@@ -146,12 +146,10 @@ def _disk(place: Folders) -> DoctorFinding:
     except OSError as fault:
         return DoctorFinding("disk", "warn", f"{place.state}: {fault.strerror}")
     detail = f"{short(free / 1e6)} MB free"
+    if free >= DISK_WARN_BYTES:
+        return DoctorFinding("disk", "ok", detail)
     fix = "headway doctor --prune 30d, or set HEADWAY_STATE_DIR to a larger disk"
-    if free < DISK_FAIL_BYTES:
-        return DoctorFinding("disk", "fail", detail, fix)
-    return DoctorFinding("disk", "warn", detail, fix) if free < DISK_WARN_BYTES else DoctorFinding(
-        "disk", "ok", detail
-    )  # fmt: skip
+    return DoctorFinding("disk", "fail" if free < DISK_FAIL_BYTES else "warn", detail, fix)
 
 
 def _journals(place: Folders) -> DoctorFinding:
@@ -192,9 +190,8 @@ def _broker(place: Folders) -> DoctorFinding:
     try:
         line.connect(place.socket)
     except ConnectionRefusedError:
-        return DoctorFinding(
-            "broker", "ok", "not running (it left its socket); the first call starts it"
-        )
+        detail = "not running (it left its socket); the first call starts it"
+        return DoctorFinding("broker", "ok", detail)
     except OSError as fault:
         return DoctorFinding(
             "broker", "fail", f"{place.socket}: {fault.strerror or fault}",
@@ -231,12 +228,8 @@ def _mcp() -> DoctorFinding:
     try:
         return DoctorFinding("mcp", "ok", f"mcp {version('mcp')}, for `headway mcp`")
     except PackageNotFoundError:
-        return DoctorFinding(
-            "mcp",
-            "ok",
-            "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`",
-            "pip install 'headway[mcp]'",
-        )
+        detail = "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`"
+        return DoctorFinding("mcp", "ok", detail, "pip install 'headway[mcp]'")
 
 
 def _clock(place: Folders) -> DoctorFinding:
