@@ -26,7 +26,7 @@ from headway.state.outbox import Outbox, by_function, senders
 from headway.state.shared import Act, Channels
 from tests.integration.effect_run import CHANNELS, TASKS, serial
 
-SOON_S = 30.0
+SOON_S = 60.0
 COUNT = TASKS * len(CHANNELS)
 POINTS = ("intended", "performed", "receipted")
 

@@ -30,7 +30,7 @@ from tests.integration import journal_scene
 from tests.integration.journal_scene import HEADER, body_of, key_of, rows_by_fold, whole, written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 def killed_at(folder: str, first: int, commits: int) -> list[int]:

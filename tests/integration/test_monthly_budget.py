@@ -73,7 +73,7 @@ def scene_at(folder: Path, url: str) -> UserScene:
 
 
 def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 

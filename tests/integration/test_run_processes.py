@@ -24,7 +24,7 @@ from headway.sim.models import SimulatedModels
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ class Home:
         with JournalReader(place.folder) as reader:
             return list(reader.rows())
 
+    def happened(self, kind: str) -> bool:
+        """Whether the journal has an event of a kind."""
+        (place,) = list_runs(str(self.folder / "state"))
+        with JournalReader(place.folder) as reader:
+            return any(reader.events(kinds=(kind,)))
+
     def lines(self, name: str) -> list[str]:
         path = self.folder / name
         return path.read_text().split() if path.exists() else []
@@ -84,7 +90,7 @@ def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
     process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
     until(lambda: len(home.lines("began")) == 2)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    until(lambda: home.happened("run_stopping"))
     assert process.poll() is None
     (home.folder / "go").touch()
     _, complained = process.communicate(timeout=SOON_S)
@@ -100,7 +106,7 @@ def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
     process = home.start("each", "-j", "1", WAITS, ":::", *"abc")
     until(lambda: len(home.lines("began")) == 1)
     process.send_signal(signal.SIGUSR1)
-    time.sleep(0.2)
+    until(lambda: home.happened("run_held"))
     (home.folder / "go").touch()
     until(lambda: len(home.lines("ended")) == 1)
     time.sleep(0.5)

@@ -23,7 +23,7 @@ from headway.agents.shell import Command, CommandEnded, ShimClient, read_shim_lo
 from headway.journal.shim_log import LOG_NAME
 from headway.work import Attempt, AttemptError, Result
 
-SOON_S = 10.0
+SOON_S = 60.0
 KEY = b"\x01" * 16
 
 

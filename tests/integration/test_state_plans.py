@@ -15,7 +15,7 @@ from headway.journal.reader import JournalReader
 from headway.run.declared import committed
 from tests.integration.strangers_shell import Stranger
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 PIPELINE = """\
 headway: 1

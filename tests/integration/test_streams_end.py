@@ -24,7 +24,6 @@ from tests.integration.broker_home import Home, home, until
 from tests.integration.shared_caller import KILLED, WAYS, Ended, Errand, key_of
 
 SPEED = ("--concurrent", "60", "--first-byte-s", "0.05", "--per-token-s", "0.002")
-PLACES_BACK_S_MAX = 2.0
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def end_streams_in_every_way(here: Home, streams: int, left: int) -> None:
         ended = [hear(process) for process in processes]
         for process in processes:
             kill(process)
-        until(lambda: in_flight(port.describe()[0]) == 0, PLACES_BACK_S_MAX)
+        until(lambda: in_flight(port.describe()[0]) == 0)
         until(lambda: truth_of(url)["in_flight"] == 0)
         view, truth = port.describe()[0], truth_of(url)
     assert [one.in_use for one in ended] == [0] * len(errands)
