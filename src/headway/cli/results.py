@@ -52,7 +52,7 @@ def _results(parsed: argparse.Namespace) -> int:
         return _trace(parsed)
     with opened(parsed.name) as (place, reader):
         plan = declared(reader, place.folder)
-        found = harvest(reader, parsed.task, None if plan is None else plan.places)
+        found = harvest(reader, parsed.task, None if plan is None else plan[0])
         if parsed.folder is not None:
             done = write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)

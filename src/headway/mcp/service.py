@@ -514,7 +514,7 @@ class Service:
             glance = look(reader)
             plan = declared(reader, place.folder)
             names = [task] if task else []
-            found = harvest(reader, names, None if plan is None else plan.places)
+            found = harvest(reader, names, None if plan is None else plan[0])
             given = page(((as_json(one, is_parsed=False), one.body) for one in found), wanted)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)

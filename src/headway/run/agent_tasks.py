@@ -277,13 +277,6 @@ class ProgramCall:
     """What the plan gives beyond the user's settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outset:
-    how: How
-    session: Session
-    held: StoredSession | None = None
-
-
 async def perform_program(
     kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew
 ) -> Result:
@@ -302,24 +295,24 @@ async def perform_program(
 
 def outset_of(
     kind: AgentKind, home: str, asked: Session, environ: Mapping[str, str], journalled: int = 0
-) -> Outset:
+) -> tuple[How, Session, StoredSession | None]:
     """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
     meter's to know. `asked` is the session if there was none before; `journalled` is the last
     attempt whose end the journal knows."""
     before = read_session(home)
     if before is None:
-        return Outset("first", asked)
+        return "first", asked, None
     is_same = before.agent == asked.agent and before.prompt == asked.prompt
     is_open = not before.is_over or (before.said is not None and before.attempt > journalled)
     if not is_same or not is_open:
-        return Outset("start", replace(asked, number=before.number + 1))
+        return "start", replace(asked, number=before.number + 1), None
     held = kind.held(home, before.session, environ)
     named = before if held is None else replace(before, session=held.session)
     if before.said is not None:
-        return Outset("taken", replace(named, is_over=False), held)
+        return "taken", replace(named, is_over=False), held
     if held is not None and held.replies != 0:
-        return Outset("session", named, held)
-    return Outset("replay", replace(asked, number=before.number))
+        return "session", named, held
+    return "replay", replace(asked, number=before.number), None
 
 
 class _Program:
@@ -330,8 +323,9 @@ class _Program:
         self._crew = crew
         self._home = home_of(crew.run_folder, shim_key(attempt))
         self._environ = {**crew.environment, **call.environment}
-        self._outset = Outset("first", self._new_session())
-        self._session = self._outset.session
+        self._how: How = "first"
+        self._session = self._new_session()
+        self._held: StoredSession | None = None
         self._before = MeteredUsage()
         self._charged = 0
         """Of what is carried on from an interrupted attempt, what the journal has charged."""
@@ -357,9 +351,9 @@ class _Program:
         if call.timeout_s is not None:
             self._until_s = self._attempt.clock.own_s + call.timeout_s
         await in_thread(self._begin)
-        goes_on = self._outset.how == "session"
+        goes_on = self._how == "session"
         prompt = GO_ON if goes_on else call.prompt
-        said = self._session.said if self._outset.how == "taken" else self._adopted()
+        said = self._session.said if self._how == "taken" else self._adopted()
         while True:
             if said is None:
                 said = await self._asked(prompt, goes_on)
@@ -382,12 +376,12 @@ class _Program:
 
     def tell(self, is_done: bool) -> None:
         """Write down what this attempt told and took, however it ended."""
-        heard, seen, how = self._output(), self._seen(), self._outset.how
+        heard, seen, how = self._output(), self._seen(), self._how
         if how == "first" and self._before.calls:
             how = "replay"  # Of its home nothing was left, but its calls were recorded.
         if how == "replay" and not seen.replayed:
             how = "start"
-        held, answered = self._outset.held, self._before.calls - self._before.in_flight
+        held, answered = self._held, self._before.calls - self._before.in_flight
         in_session = answered
         if held is not None and held.replies is not None:
             in_session = held.replies - held.is_cut
@@ -418,14 +412,14 @@ class _Program:
         """Find out how, and make it durable."""
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
-        outset = outset_of(kind, self._home, asked, self._environ, journalled)
-        if outset.how in ("start", "replay"):
+        how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
+        if how in ("start", "replay"):
             empty_home(self._home)
-        self._session = outset.session
+        self._session = session
         if self._crew.meter is not None:
-            name = f"{self._attempt.name}~{outset.session.number}"
+            name = f"{self._attempt.name}~{session.number}"
             self._before = self._crew.meter.known_as(self._attempt, name)
-            untold = _untold(self._before, self._crew.run_folder, outset.session)
+            untold = _untold(self._before, self._crew.run_folder, session)
             charged = self._attempt.charged
             self._charged = min(untold.microusd, charged.microusd)
             tokens = min(round(untold.input_tokens + untold.output_tokens), charged.tokens)
@@ -433,9 +427,8 @@ class _Program:
                 untold, microusd=untold.microusd - self._charged, charged_tokens=tokens
             )
             self._crew.meter.carry(self._attempt, untold)
-        if outset.how == "replay" and self._before.calls == self._before.in_flight:
-            outset = replace(outset, how="start")
-        self._outset = outset
+        is_unrecorded = how == "replay" and self._before.calls == self._before.in_flight
+        self._how = "start" if is_unrecorded else how
         self._note(attempt=self._attempt.number)
 
     def _note(self, **changes: object) -> None:
@@ -463,7 +456,7 @@ class _Program:
         heard = _heard(self._kind, ended)
         text = _text(self._kind, heard, ended)
         if text is not None and not heard.error:
-            self._outset = replace(self._outset, how="taken")
+            self._how = "taken"
         return None if heard.error else text
 
     async def _asked(self, prompt: str, goes_on: bool) -> str:
@@ -474,7 +467,7 @@ class _Program:
                 break
             # Its own session is not there any more: all is asked anew.
             await in_thread(partial(empty_home, self._home))
-            self._outset = Outset("replay" if self._before.calls else "start", self._session)
+            self._how, self._held = ("replay" if self._before.calls else "start"), None
             self._note(session=str(uuid4()), microusd=0)
             prompt, goes_on = self._call.prompt, False
         text = _text(self._kind, heard, ended)
@@ -512,7 +505,7 @@ class _Program:
             fault = Fault("broken", detail=str(gone))
             raise AttemptError(fault, self._spent(), is_in_doubt=True) from None
         heard = await in_thread(partial(_heard, self._kind, ended))
-        held = self._outset.held
+        held = self._held
         if self._kind.is_summed and goes_on and held is not None:
             heard = less(heard, held.input_tokens, held.output_tokens)
         if self._kind.is_summed and goes_on:

@@ -8,7 +8,6 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,23 +22,17 @@ from headway.plans.load import plan_from
 from headway.plans.sharing import channels_of
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
-from headway.run.plan_run import PlanSource, loaded, with_model
+from headway.run.plan_run import PlanSource, with_model
 from headway.run.reduce import inner_keys, reducer
-from headway.run.tasks import Plans
+from headway.run.tasks import Plans, function_of
 from headway.state.coherence import TaskPositions
 from headway.state.shared import Access, Channels, Shared, decode, scan_digest
 
-
-@dataclass(frozen=True, slots=True)
-class DeclaredTasks:
-    """Every task by its key, with its place."""
-
-    places: dict[bytes, int]
-    inner: dict[bytes, str] = field(default_factory=dict)
-    """Tasks that bring results together for a reduction: by key, with the level that each is of."""
+Declared = tuple[dict[bytes, int], dict[bytes, str]]
+"""By the keys of tasks: their places, and of the inner calls of reductions their levels."""
 
 
-def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
+def declared(reader: JournalReader, folder: str) -> Declared | None:
     """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
     header = reader.header
     if header.kind == "python":
@@ -53,9 +46,9 @@ def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
         return None  # A file that the plan names is gone: the journal alone has to do.
 
 
-def _each(header: Header, source: EachSource) -> DeclaredTasks:
+def _each(header: Header, source: EachSource) -> Declared:
     work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
-    return DeclaredTasks({work.key(member): member for member in range(work.plan.count())})
+    return {work.key(member): member for member in range(work.plan.count())}, {}
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
@@ -68,7 +61,7 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     return plans
 
 
-def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
+def _plan(reader: JournalReader, source: PlanSource) -> Declared:
     plans = plans_of(reader, source)
     keys = [
         known.key(member)
@@ -76,7 +69,7 @@ def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
         if known is not None
         for member in range(group.known.count)
     ]
-    return DeclaredTasks({key: place for place, key in enumerate(keys)}, inner_keys(plans))
+    return {key: place for place, key in enumerate(keys)}, inner_keys(plans)
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
@@ -126,7 +119,9 @@ def _shared(reader: JournalReader, source: PlanSource) -> Shared:
     plans = plans_of(reader, source)
     graph = graph_of(plans.expanded, lambda: plans.expanded)
     named, folder = channels_of(plans.expanded.spec), reader.header.folder
-    reducers = {target: reducer(target, loaded(target, folder)) for target in named.reducers}
+    reducers = {
+        target: reducer(target, function_of(target, folder, "state")) for target in named.reducers
+    }
     shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
     touched = _touched(reader)
     for group, keys in enumerate(plans.keys):
