@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from headway.client.admission import Admission
 from headway.errors import QueueDeadlineError
 from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
 from tests.integration.caller import CALL, USED, places
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def in_flight(port: Admission) -> int:

@@ -35,14 +35,8 @@ from headway.client.admission import Admission
 from headway.errors import BrokerUnavailableError, StateFileError
 from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms, MonthlyBudget, PacingMemory
-from tests.integration.broker_home import SOON_S, Home, home, is_alive, until
+from tests.integration.broker_home import SOON_S, Home, is_alive, until
 from tests.integration.caller import CALL, USED, places
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,25 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 from xml.etree import ElementTree
 
-import pytest
-
 from headway.base.values import Fault, LimitReading, Reading
 from headway.pacing.admission import CallOutcome
-from tests.integration.broker_home import Home, home, is_alive, until
+from tests.integration.broker_home import Home, is_alive, until
 from tests.integration.caller import CALL, USED
 
 TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),))
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def headway(*words: str) -> subprocess.CompletedProcess[str]:

@@ -6,24 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from headway.base.values import LimitReading, Reading
 from headway.broker.client import CallRequest
 from headway.pacing.admission import CallOutcome
-from tests.integration.broker_home import Home, home
+from tests.integration.broker_home import Home
 from tests.integration.caller import CALL, USED
 
 TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),
                 LimitReading("tokens", 60.0, 100_000.0, 99_000.0, 0.6)))  # fmt: skip
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def limits(*words: str) -> subprocess.CompletedProcess[str]:

@@ -6,15 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
-from headway.base.folders import Folders
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import Admission
 from headway.pacing.estimate import Price
 from headway.plans.references import read_schema
 from headway.sim.account import Terms
@@ -46,16 +44,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     models = SimulatedModels(script=read_script(str(script)))
     with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(models=models)) as found:
         yield found
-
-
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[Admission]:
-    """A port of its own. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
-    yield port
-    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
-    port.close()
 
 
 def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> PromptSettings:

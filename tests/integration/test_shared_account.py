@@ -7,12 +7,9 @@ everything is judged by, on its own clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
-
-import pytest
 
 from bench.sharing import RATIO_MAX, Scene, crowds
 from bench.sharing_crowd import Caller, Errand, Work
@@ -20,7 +17,7 @@ from headway.base.values import Limit
 from headway.pacing.admission import LaneView
 from headway.pacing.memory import AccountTerms
 from headway.sim.server import account_of, launched, truth_of
-from tests.integration.broker_home import Home, home, until
+from tests.integration.broker_home import Home, until
 
 Visits = list[dict[str, Any]]
 
@@ -36,12 +33,6 @@ TERMINALS = 4
 SHARE_DOUBT = 0.05
 SILENCE_S_MAX = 1.5
 """Without any grant, after the broker was killed: the next one is there in a fraction of it."""
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def set_limits(port_of: Home, places: float) -> None:
