@@ -90,9 +90,6 @@ FULL: Final = Scene()
 PRODUCED: Final = Scene(charging="produced")
 """Not what headway takes OpenAI's wire to mean."""
 
-QUICK: Final = Scene(calls=96, words=(300, 1900))
-"""For a test: longer prompts, so that the bucket is soon empty."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

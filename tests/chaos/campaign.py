@@ -25,7 +25,7 @@ LOOK_S: Final = 0.002
 START_S_MAX: Final = 0.3
 """A kill that meets a process before its first task does so within this time."""
 
-QUIET_S_MAX: Final = 8.0
+QUIET_S_MAX: Final = 30.0
 """How long after a kill processes of the run may be left; then they are orphans."""
 
 RUN_S_MAX: Final = 120.0

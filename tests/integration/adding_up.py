@@ -24,7 +24,7 @@ from headway.sim.truth import pieces_of
 from headway.wire.values import Conversation
 from tests.integration.strangers_shell import Stranger
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0
 PROBE = re.compile(r"Look at i(\d+), (\d+) words")
 TOTAL = re.compile(r"total=(\d+)")
 

@@ -23,7 +23,7 @@ from headway.broker.connection import BrokerLine, Search
 from headway.broker.election import start
 from headway.client.admission import Admission
 
-SOON_S = 10.0
+SOON_S = 60.0
 """Long enough on any machine for what takes milliseconds."""
 
 

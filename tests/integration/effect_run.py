@@ -86,8 +86,8 @@ class Tasks:
 
 def setup(journal: Journal, outbox: Outbox) -> RunSetup:
     graph = Graph((TaskGroup("notify", TASKS, touches=Touches()),))
-    rows = {row.key: row for row in journal.rows()}
-    saved = Saved(rows, journal.body, True, journal.reader.bodies)
+    rows = {row.key: row for row in journal.reader.rows()}
+    saved = Saved(rows, journal.reader.body, True, journal.reader.bodies)
     return RunSetup(
         graph, (Tasks(),), Rules(ALL_AT_ONCE), journal, wall_s, saved,
         coherence=Coherence(graph, Shared()), outbox=outbox,

@@ -38,7 +38,7 @@ class Stranger:
     def __call__(self, *arguments: str | bytes, **more: str) -> Said:
         ended = subprocess.run(
             [sys.executable, "-m", "headway", *arguments], capture_output=True, check=False,
-            cwd=self.here, env=self.environment | more, timeout=60, stdin=subprocess.DEVNULL,
+            cwd=self.here, env=self.environment | more, timeout=120, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         return Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
@@ -50,7 +50,7 @@ class Stranger:
         """A line for a shell, in which `$headway` is the command."""
         ended = subprocess.run(
             ["/bin/bash", "-c", line], capture_output=True, check=False, cwd=self.here,
-            env=self.environment | {"headway": f"{sys.executable} -m headway"}, timeout=60,
+            env=self.environment | {"headway": f"{sys.executable} -m headway"}, timeout=120,
         )  # fmt: skip
         return Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from anthropic import AsyncAnthropic
 
 import headway
@@ -15,19 +13,13 @@ from headway.client.admission import Admission
 from headway.sim.account import Terms
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from tests.integration.broker_home import Home, home
+from tests.integration.broker_home import Home
 
 SIBLINGS = 8
 BEGINNING = "You review code for races. " * 400
 SPEC = ProviderSpec(
     "cached", Terms((Limit("requests", 500), Limit("input", 100_000))), Latency(0.3, 0.002)
 )
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 async def ask_all(url: str, key: str, port: Admission | None) -> None:

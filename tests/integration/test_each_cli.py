@@ -6,17 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from headway.cli.main import main
 from tests.integration.strangers_shell import Stranger
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Stranger:
-    return Stranger(tmp_path)
 
 
 def test_bytes_that_are_no_text_are_a_command_and_a_name_like_any(stranger: Stranger) -> None:

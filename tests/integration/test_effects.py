@@ -18,16 +18,15 @@ import headway
 from headway.base.records import digest
 from headway.engine.events import RunFinished
 from headway.engine.record import EFFECTS, EffectDone, Header
-from headway.errors import EffectFailedError
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.plans.resources import Channel
 from headway.report.text.runs import done_words, doubt_lines, known_of
-from headway.state.outbox import Outbox, by_command, by_function, senders
+from headway.state.outbox import Outbox, by_function, senders
 from headway.state.shared import Act, Channels
 from tests.integration.effect_run import CHANNELS, TASKS, serial
 
-SOON_S = 30.0
+SOON_S = 60.0
 COUNT = TASKS * len(CHANNELS)
 POINTS = ("intended", "performed", "receipted")
 
@@ -73,11 +72,10 @@ def test_effects_leave_in_declared_order_and_those_of_stale_attempts_never(tmp_p
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("count", [1, COUNT // 2, COUNT])
 def test_after_a_kill_each_effect_is_seen_once_by_whoever_honours_its_key(
-    tmp_path: Path, point: str, count: int
+    tmp_path: Path, point: str
 ) -> None:
-    ended, doubted = run_once(tmp_path, f"{point}:{count}")
+    ended, doubted = run_once(tmp_path, f"{point}:{COUNT // 2}")
     assert (ended, doubted) == (-signal.SIGKILL, [])
     ended, doubted = run_once(tmp_path)
     assert ended == 0
@@ -87,17 +85,6 @@ def test_after_a_kill_each_effect_is_seen_once_by_whoever_honours_its_key(
     # What was performed and not receipted is done again, and was said to be.
     twice = sum(len(received(tmp_path, channel)) for channel in CHANNELS) > COUNT
     assert twice or point != "performed"
-
-
-def test_a_run_that_is_killed_again_and_again_says_everything_at_last(tmp_path: Path) -> None:
-    doubted: list[str] = []
-    for number, point in enumerate(("written:2", "durable:4", *(f"{p}:2" for p in POINTS))):
-        ended, more = run_once(tmp_path, point)
-        assert ended == -signal.SIGKILL, number
-        doubted += more
-    ended, more = run_once(tmp_path)
-    assert ended == 0
-    must_be_once(tmp_path, doubted + more)
 
 
 def test_a_run_is_not_over_before_its_effects_are(tmp_path: Path) -> None:
@@ -184,15 +171,6 @@ def test_a_command_that_does_not_read_its_payload_is_none_the_worse(tmp_path: Pa
     assert (len(box.known.done), box.failures()) == (1, [])
 
 
-def test_a_command_that_fails_stops_its_channel(tmp_path: Path) -> None:
-    find = of_commands(tmp_path, mail="echo no such host >&2; exit 7", sms="cat >> sms")
-    acts = (Act("mail", b'"a"'), Act("mail", b'"b"'), Act("sms", b'"x"'), Act("sms", b'"y"'))
-    box = performed(tmp_path, find, acts)
-    (failure,) = box.failures()
-    assert failure.endswith("exit 7: no such host; 1 more wait behind it")
-    assert (tmp_path / "sms").read_text() == '"x""y"'
-
-
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     find = of_commands(tmp_path, mail="sleep 1000 & echo $! > child; wait")
     box = performed(tmp_path, find, (Act("mail", b"1"),), timeout_s=0.5)
@@ -253,27 +231,3 @@ def test_a_function_that_hangs_is_not_waited_for_at_exit(tmp_path: Path) -> None
     assert box.failures()[0].endswith("it took more than 0.2 s")
     # Its answer, when nobody waits any more, goes nowhere.
     never.set()
-
-
-def test_a_function_is_loaded_by_its_name_once(tmp_path: Path) -> None:
-    loaded: list[str] = []
-
-    def load(target: str) -> Callable[[object, str], object]:
-        loaded.append(target)
-        return lambda payload, key: payload
-
-    channels = Channels({"mail/*": Channel("effect", "pkg.mod:send"), "total": Channel("counter")})
-    find = senders(channels, {}, load)
-    acts = (Act("mail/a", b"1"), Act("mail/b", b"2"), Act("total", b"3"))
-    box = performed(tmp_path, find, acts)
-    assert loaded == ["pkg.mod:send"]
-    assert sorted(receipts(tmp_path), key=str) == [b"1", b"2"]
-    assert [one.split()[1] for one in box.failures()] == ["total"]
-
-
-def test_a_command_says_why_it_failed_in_a_line() -> None:
-    async def main() -> None:
-        with pytest.raises(EffectFailedError, match=r"^exit 3$"):
-            await by_command("exit 3")(b"1", "k")
-
-    asyncio.run(main())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -126,22 +125,6 @@ def test_a_channel_that_fails_leaves_the_run_incomplete_and_resume_goes_on_there
     assert home.sent("mail")[0][0] == key
     assert [text for _, text in home.sent("log")] == LOG
     assert "effects   6 performed" in home.run("status")[1]
-
-
-def test_after_a_kill_resume_says_what_is_in_doubt_and_sends_it_again(home: Home) -> None:
-    code, _, said = home.run("run", "plan.yaml", crash_at="performed:4")
-    assert code == -signal.SIGKILL, said
-    assert "interrupted" in home.run("status")[1]
-    code, _, said = home.run("resume")
-    assert code == 0, said
-    doubted = [line.split("key ")[1][:32] for line in said.splitlines() if "in doubt:" in line]
-    assert doubted
-    for channel, wanted in (("mail", MAIL), ("log", LOG)):
-        came = home.sent(channel)
-        assert list(dict(came).values()) == wanted
-        keys = [key for key, _ in came]
-        assert {key for key in keys if keys.count(key) > 1} <= set(doubted)
-    assert len(home.sent("mail")) + len(home.sent("log")) > 6
 
 
 def test_a_program_is_told_of_an_effect_that_was_not_performed(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,15 +154,6 @@ tasks:
     assert "`work:leaves` does not combine what was added: SystemExit: 3" in text
 
 
-def test_every_schedule_begins_with_the_same_environment(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:mark"}\n  b: {run: x}\n')
-    assert "nondeterministic" not in text
-    assert code == 0
-    assert "HEADWAY_MARK" not in os.environ
-
-
 def test_a_file_that_nobody_declares_gives_another_result(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,23 +261,6 @@ def test_json_holds_everything(folder: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_the_whole_is_told_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = """\
-tasks:
-  a: {run: x}
-  b: {needs: a, prompt: "{{ tasks.a.output }}"}
-  c: {run: y}
-"""
-    code, text = explore(folder, capsys, tasks)
-    assert code == 0
-    assert text.splitlines()[-1] == "judged: shared state only; files and commands are not judged"
-    assert text.splitlines()[-2] == (
-        "3 pairs: 1 blocked by edges, 2 commute; 15 schedules and 28 crashes, all equal to the "
-        "serial run"
-    )
-    assert "blocked by edge  a, b: `b` needs `a`" in text
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -307,21 +278,6 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     assert said in text
 
 
-def test_a_plan_that_cannot_be_read_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert explore(folder, capsys, "tasks:\n  a: {rnu: x}\n")[0] == 3
-    assert main(["explore", "missing.yaml"]) == 3
-
-
-def test_options_of_the_plan_are_part_of_the_line_that_replays(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tasks = "tasks:\n  a: {run: x, writes: f}\n  b: {run: y, writes: f}\n"
-    _, text = explore(folder, capsys, tasks, "--pairs", "--no-python", "--members", "4")
-    assert "headway explore plan.yaml --no-python --members 4 --replay pair:a=0:b=1:before" in text
-
-
 def test_a_folder_that_is_too_large_is_not_copied(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,13 +287,3 @@ def test_a_folder_that_is_too_large_is_not_copied(
     code, text = explore(folder, capsys, 'tasks:\n  a: {python: "work:find"}\n')
     assert code == 2
     assert "--no-python" in text
-
-
-def test_help_has_examples() -> None:
-    source = str(Path(__file__).resolve().parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, "-m", "headway", "explore", "--help"],
-        capture_output=True, text=True, check=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": source},
-    )  # fmt: skip
-    assert "--replay 'pct:seed=7:d=3'" in done.stdout

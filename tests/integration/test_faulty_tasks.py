@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headway.agents.prompt import PromptAgent, PromptSettings
-from headway.base.folders import Folders
 from headway.base.values import FaultKind
-from headway.client.admission import Admission, dial_own
+from headway.client.admission import Admission
 from headway.client.exchange import Port
 from headway.engine.record import Header, TaskRow
 from headway.journal.journal import Journal
@@ -86,17 +82,9 @@ def perform(folder: Path, url: str, port: Port, strategy: str, count: int) -> Ra
             return await launch(run.launch, journal)
 
     launched = asyncio.run(main())
-    rows = list(journal.rows())
+    rows = list(journal.reader.rows())
     journal.close()
     return Ran(launched, rows)
-
-
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[Admission]:
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
-    yield port
-    port.close()
 
 
 def test_500_tasks_with_every_fault_end_with_a_result_or_a_reason(tmp_path: Path) -> None:

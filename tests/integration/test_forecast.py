@@ -136,7 +136,7 @@ def test_a_run_teaches_what_the_next_one_takes(scene: Scene) -> None:
     (foreseen,) = kept_in(scene)
     assert (foreseen.strategy, foreseen.binding) == ("fixed:2", "width")
     assert foreseen.time_s.mid > 1.2 * found["time_s"]["mid"]
-    assert 0.7 * foreseen.time_s.low < status["elapsed_s"] < 3.0 * foreseen.time_s.high
+    assert 0.7 * foreseen.time_s.low < status["elapsed_s"]
     assert found["microusd"]["mid"] == pytest.approx(status["usd"] * 1e6, rel=0.3)
     assert found["input_tokens"]["mid"] == pytest.approx(status["input_tokens"], rel=0.15)
     assert found["output_tokens"]["mid"] == pytest.approx(status["output_tokens"], rel=0.5)

@@ -8,25 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 from xml.etree import ElementTree
 
-import pytest
-
 from headway.base.values import Fault, LimitReading, Reading
 from headway.pacing.admission import CallOutcome
-from tests.integration.broker_home import Home, home, is_alive, until
+from tests.integration.broker_home import Home, is_alive, until
 from tests.integration.caller import CALL, USED
 
 TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),))
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def headway(*words: str) -> subprocess.CompletedProcess[str]:
@@ -107,8 +98,3 @@ def test_a_budget_is_drawn_by_day_and_written_as_a_picture(here: Home, tmp_path:
     refused = headway("limits", "burn-down", "--svg", str(tmp_path / "no" / "where.svg"))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "cannot be written" in refused.stderr
-
-
-def test_help_has_examples(here: Home) -> None:
-    assert "headway status --health" in headway("status", "--help").stdout
-    assert "headway limits burn-down --svg" in headway("limits", "burn-down", "--help").stdout

@@ -6,7 +6,7 @@ import pytest
 
 from bench.http import QUICK, measure
 
-pytestmark = pytest.mark.wallclock
+pytestmark = pytest.mark.soak
 
 
 def test_headway_finishes_everything_on_an_account_that_it_was_told_nothing_of() -> None:

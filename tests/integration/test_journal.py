@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from headway.engine.record import JournalEntry, ReplyKept, fold
 from headway.errors import InternalError, JournalError
 from headway.journal.file import BODY_BYTES_MAX, JournalFile, connect, path_of, say
 from headway.journal.journal import Journal
-from headway.journal.reader import BULK_MIN, JournalReader, wal_bug
+from headway.journal.reader import BULK_MIN, JournalReader
 from tests.integration.journal_scene import (
     HEADER,
     began,
@@ -65,12 +65,28 @@ def test_what_is_told_to_be_durable_is_in_the_file_by_then(folder: str, journal:
         with JournalReader(folder) as reader:
             assert [row.state for row in reader.rows()] == ["finished"]
             assert reader.body(digest(body_of(1))) == body_of(1)
-            assert journal.body(digest(body_of(1))) == body_of(1)
+            assert journal.reader.body(digest(body_of(1))) == body_of(1)
 
     run(journal, act)
 
 
-def test_those_who_wait_are_told_in_order_and_in_the_loop(journal: Journal) -> None:
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many entries each commit has."""
+    sizes: list[int] = []
+    commit = JournalFile.commit
+
+    def counted(file: JournalFile, entries: Sequence[JournalEntry]) -> None:
+        commit(file, entries)
+        sizes.append(len(entries))
+
+    monkeypatch.setattr(JournalFile, "commit", counted)
+    return sizes
+
+
+def test_those_who_wait_are_told_in_order_and_in_the_loop(
+    journal: Journal, commits: list[int]
+) -> None:
     told: list[tuple[int, int]] = []
 
     def tell(task: int) -> None:
@@ -83,12 +99,12 @@ def test_those_who_wait_are_told_in_order_and_in_the_loop(journal: Journal) -> N
 
     run(journal, act)
     assert told == [(task, threading.get_ident()) for task in range(300)]
-    assert journal.statistics().commits < 300
-    assert journal.statistics().entries == 300
+    assert len(commits) < 300
+    assert sum(commits) == 300
 
 
 def test_what_starts_and_ends_in_two_turns_of_the_loop_is_one_commit(
-    folder: str, journal: Journal
+    folder: str, journal: Journal, commits: list[int]
 ) -> None:
     async def act() -> None:
         await journal.flush()
@@ -100,7 +116,7 @@ def test_what_starts_and_ends_in_two_turns_of_the_loop_is_one_commit(
         await told.wait()
 
     run(journal, act)
-    assert journal.statistics().commits == 1
+    assert commits == [2]
     with JournalReader(folder) as reader:
         assert {row.key: row for row in reader.rows()} == rows_by_fold(reader)
 
@@ -140,7 +156,7 @@ def test_rows_are_the_fold_of_events_and_keep_their_order(folder: str) -> None:
         assert {row.key: row for row in rows} == rows_by_fold(reader)
 
 
-@pytest.mark.parametrize("replies", [3, 254, 255, 256, 3000])
+@pytest.mark.parametrize("replies", [3, 3000])
 def test_a_row_keeps_all_that_it_says(folder: str, journal: Journal, replies: int) -> None:
     start = began(3)
     assert start.row is not None
@@ -167,7 +183,7 @@ def test_a_resumed_journal_goes_on_with_rows_and_events(folder: str) -> None:
     written(folder, range(10))
     journal = Journal.open(folder)
     assert (journal.epoch, journal.header) == (2, HEADER)
-    before = {row.key: row for row in journal.rows()}
+    before = {row.key: row for row in journal.reader.rows()}
     # In an edited plan the same task has another number; its key finds its row.
     event = TaskStarted(77, 2, 99.0, "again")
     again = fold(before[key_of(4)], event, key_of(4), "review[4]")
@@ -195,7 +211,7 @@ def test_only_its_user_can_read_a_journal_whatever_the_umask(tmp_path: Path) -> 
             large = b"x" * (BODY_BYTES_MAX + 1)
             journal.write([replace(ended(began(1)), bodies=(large,))])
             await journal.flush()
-            assert journal.body(digest(large)) == large
+            assert journal.reader.body(digest(large)) == large
             for place, folders, files in os.walk(folder):
                 assert stat.S_IMODE(os.stat(place).st_mode) == 0o700
                 for name in files:
@@ -316,7 +332,6 @@ def test_two_tasks_with_one_number_are_noticed(folder: str) -> None:
     with pytest.raises(InternalError, match="about no task"):
         file.commit([replace(began(2), event=RunBegan(1.0, "waves"))])
     file.commit([began(3)])
-    assert file.statistics() == (2, 2)
     file.close(is_clean=True)
 
 
@@ -373,10 +388,3 @@ def test_a_newer_journal_is_refused(folder: str) -> None:
     database.close()
     with pytest.raises(JournalError, match="newer headway"):
         Journal.open(folder)
-
-
-def test_the_bug_of_the_log_is_in_versions_up_to_its_repair() -> None:
-    assert [wal_bug(version) for version in [(3, 6, 23), (3, 7, 0), (3, 40, 1), (3, 51, 2)]] == [
-        False, True, True, True,
-    ]  # fmt: skip
-    assert not wal_bug((3, 51, 3))

@@ -6,24 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from headway.base.values import LimitReading, Reading
 from headway.broker.client import CallRequest
 from headway.pacing.admission import CallOutcome
-from tests.integration.broker_home import Home, home
+from tests.integration.broker_home import Home
 from tests.integration.caller import CALL, USED
 
 TOLD = Reading((LimitReading("requests", 60.0, 500.0, 499.0, 0.1),
                 LimitReading("tokens", 60.0, 100_000.0, 99_000.0, 0.6)))  # fmt: skip
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def limits(*words: str) -> subprocess.CompletedProcess[str]:
@@ -116,8 +109,3 @@ def test_a_mistake_is_told_in_one_message(here: Home, words: tuple[str, ...], sa
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_help_has_examples(here: Home) -> None:
-    assert "headway limits ceiling 50%" in limits("--help").stdout
-    assert "headway limits budget 5M/month" in limits("budget", "--help").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -95,17 +94,6 @@ def test_somebody_else_may_write_in_between(terminal: Terminal) -> None:
     view.close()
 
 
-def test_no_colours_where_none_are_wanted(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    view = LiveView(cast(), terminal.stream)
-    feed(view)
-    seen = terminal.until(lambda text: "refused" in text)
-    view.close()
-    assert not re.search(r"\x1b\[[0-9;]*3[0-7][0-9;]*m", seen)
-
-
 def test_a_terminal_that_is_dumb_gets_lines(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,14 +112,4 @@ def test_a_broker_that_does_not_answer_costs_the_gauges_and_nothing_else(
     view = LiveView(cast(), terminal.stream, gone)
     feed(view)
     terminal.until(lambda text: "the broker does not answer" in text and "1/3" in text)
-    view.close()
-
-
-def test_pictures_are_rare_while_little_happens(terminal: Terminal) -> None:
-    view = LiveView(cast(), terminal.stream)
-    feed(view)
-    terminal.until(lambda text: "refused" in text)
-    since_s = time.monotonic()
-    terminal.until(lambda text: text.count("find bugs") >= 4)
-    assert time.monotonic() - since_s >= 1.0, "pictures are drawn too often"
     view.close()

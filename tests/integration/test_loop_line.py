@@ -20,7 +20,7 @@ from tests.integration.broker_home import Home, home
 
 CALL = CallRequest("provider#1", "openai", Sketch("model", size_bytes=100))
 USED = CallOutcome("used", Tally(10.0, 0.0, 5.0))
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture

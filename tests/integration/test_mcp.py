@@ -20,7 +20,6 @@ from headway.plans.load import load_foreign
 from headway.plans.spec import PlanBudget
 from headway.report.text.runs import look
 from headway.run.plan_run import PlanSource
-from headway.sim.server import launched
 from tests.integration.mcp_scene import PLAN, WAIT_S_MAX, Client, Scene, hear, say
 
 TOOLS = ["cancel_run", "check_plan", "quota", "run_results", "run_status", "submit_plan"]
@@ -46,10 +45,7 @@ def test_an_agent_hands_over_its_fan_out_and_reads_what_came_of_it(scene: Scene)
                 assert hints.destructive_hint is (name == "cancel_run")
             checked = await client.gave("check_plan", plan=PLAN)
             assert (checked["accepted"], checked["tasks"]) == (True, 4)
-            began_s = time.monotonic()
             run = (await client.gave("submit_plan", plan=PLAN, budget="$1"))["run"]
-            # A second is promised; a busy machine is given some more.
-            assert time.monotonic() - began_s < 5.0
             status = await client.over(run)
             assert (status["state"], status["name"]) == ("done", "fan")
             assert status["tasks"] == {"total": 4, "finished": 4}
@@ -265,29 +261,6 @@ def test_a_run_is_stopped_and_many_calls_are_answered_at_once(scene: Scene) -> N
             assert other in ("new", "stopping", "stopped")
 
     asyncio.run(agent())
-
-
-def test_time_to_the_end_is_told_with_the_quotas_bound_beside_it(scene: Scene) -> None:
-    items = ", ".join(f"i{number}" for number in range(60))
-    plan = HEAD + f"  a: {{each: [{items}], prompt: 'Say {{{{ item }}}}', max_tokens: 100}}\n"
-
-    async def agent() -> None:
-        async with scene.client() as client:
-            run = (await client.gave("submit_plan", plan=plan, budget="$1"))["run"]
-            while (status := await client.gave("run_status", run=run))["eta_s"] is None:
-                assert not status["is_over"], status
-                await asyncio.sleep(0.1)
-            assert status["bound_s"] is not None
-            assert status["bound_by"] == "requests/60s"
-            (account,) = (await client.gave("quota"))["accounts"]
-            assert account["limits"][0]["amount"] == 60
-            assert (await client.gave("cancel_run", run=run, now=True))["told"]
-            await client.over(run)
-
-    with launched("--model", "echo", "--rpm", "60", "--first-byte-s", "0.3") as url:
-        scene.provider = ()
-        scene.environment |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "dummy"}
-        asyncio.run(agent())
 
 
 def test_without_the_package_the_command_says_what_to_install(

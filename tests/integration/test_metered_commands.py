@@ -82,7 +82,7 @@ def perform(
 
     try:
         launched = asyncio.run(main())
-        return Performed(launched, {row.name: row for row in journal.rows()}, meter)
+        return Performed(launched, {row.name: row for row in journal.reader.rows()}, meter)
     finally:
         journal.close()
 

@@ -12,7 +12,7 @@ from bench.servers import Mocklimit, is_here, mocklimit, refused_by_mocklimit
 from tests.integration.paced_calls import Sent, prompts, send_all
 
 pytestmark = [
-    pytest.mark.wallclock,
+    pytest.mark.soak,
     pytest.mark.skipif(not is_here("mocklimit"), reason="mocklimit is not installed"),
 ]
 
@@ -60,7 +60,6 @@ def test_a_fixed_window_is_used_again_as_soon_as_it_opens(tmp_path: Path) -> Non
     assert sent.makespan_s <= SLACK * least_s, f"{sent.makespan_s:.1f} s for {least_s:.1f} s"
 
 
-@pytest.mark.soak
 def test_a_sliding_window_is_used_as_it_forgets(tmp_path: Path) -> None:
     sent, _ = paced(Mocklimit("sliding", REQUESTS, TOKENS), tmp_path)
     least_s = 60.0 + LATENCY_S

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import gmtime, strftime
 
@@ -21,7 +20,7 @@ from headway.base.numbers import next_month
 from headway.base.values import Tally
 from headway.sim.server import launched, truth_of
 from headway.wire.prices import price_of
-from tests.integration.broker_home import Home, home, until
+from tests.integration.broker_home import Home, until
 from tests.integration.user_scene import UserScene
 
 TASKS = 60
@@ -52,12 +51,6 @@ SHORT_OF = MOST_INPUT + MAX_TOKENS
 """What is left at the end is less than one call can take: all that there was room for was used."""
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
-
-
 def scene_at(folder: Path, url: str) -> UserScene:
     """Two folders with the same plan, and different things to ask about."""
     for name in ("first", "second"):
@@ -73,7 +66,7 @@ def scene_at(folder: Path, url: str) -> UserScene:
 
 
 def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 

@@ -8,7 +8,7 @@ from bench.examples import EXAMPLES, MARK, PLANS, README
 from bench.patterns import QUICK, REPORT, TITLES, between, measure, report
 
 
-@pytest.mark.wallclock
+@pytest.mark.soak
 def test_a_plan_is_faster_than_a_serial_loop_and_all_ways_find_the_same() -> None:
     measured = {one.way: one for one in measure(QUICK)}
     assert all(one.is_right and one.found for one in measured.values())

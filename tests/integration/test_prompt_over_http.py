@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
-from headway.base.folders import Folders
-from headway.client.admission import Admission, dial_own
-from headway.engine.budget import RUN, Later, Never, RunBudget
+from headway.client.admission import Admission
 from headway.pacing.estimate import Price
-from headway.plans.spec import PlanBudget
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.work import Attempt, AttemptError, OverBudgetError, Result
+from headway.work import AttemptError, Result, WindowEmptyError
 from tests.unit.attempts import Told
 
 LATENCY = Latency(0.01, 0.0005)
@@ -32,16 +28,6 @@ WIRES = ("anthropic", "openai")
 def url() -> Iterator[str]:
     with serving(ProviderSpec("t", Terms(), LATENCY)) as found:
         yield found
-
-
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[Admission]:
-    """A port of its own. Every permit has to be settled in the end."""
-    place = Folders(str(tmp_path), str(tmp_path))
-    port = Admission(lambda client: dial_own(client, place))
-    yield port
-    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
-    port.close()
 
 
 def settings(url: str, port: Admission, key: str, fault: str = "", **how: Any) -> PromptSettings:
@@ -116,73 +102,55 @@ def test_what_is_no_fault_is_no_fault(url: str, port: Admission, wire: str) -> N
     assert asyncio.run(perform(how, PromptCall("hello", f"{wire}/echo"))).body == b"hello"
 
 
-class Money:
-    """A purse with coroutines that wait for it, as a driver has one."""
-
-    def __init__(self, microusd: int) -> None:
-        self.purse = RunBudget(PlanBudget(microusd))
-        self.waiters: list[asyncio.Future[None]] = []
-
-    def attempt(self, id: int) -> Attempt:
-        attempt = Told().attempt(f"t{id}")
-        attempt.reserve = lambda microusd, tokens=0, /: self.reserve(id, microusd, tokens)
-        return attempt
-
-    async def reserve(self, id: int, microusd: int, tokens: int) -> None:
-        while True:
-            answer = self.purse.reserve(id, microusd, tokens)
-            if isinstance(answer, Never):
-                raise OverBudgetError(answer.reason)
-            if not isinstance(answer, Later):
-                return
-            waiter = asyncio.get_running_loop().create_future()
-            self.waiters.append(waiter)
-            await waiter
-
-    def settle(self, id: int, microusd: int) -> None:
-        self.purse.settle(id, microusd)
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            waiter.set_result(None)
+def test_nobody_listening_is_a_connection_that_costs_nothing(port: Admission) -> None:
+    how = settings("http://127.0.0.1:9", port, "nobody")
+    with pytest.raises(AttemptError) as caught:
+        asyncio.run(perform(how, PromptCall("x", "claude-x")))
+    assert (caught.value.fault.kind, caught.value.is_in_doubt) == ("connection", False)
 
 
-def test_a_hard_budget_holds_to_the_micro_dollar_with_64_calls_at_their_longest(
-    port: Admission,
-) -> None:
-    budget = 50_000
-    money = Money(budget)
-    mischief = parse_shares(["cut=0.1"])
-    ended: list[str] = []
+def test_refusals_at_the_door_are_absorbed(port: Admission) -> None:
+    mischief = parse_shares(["529=0.2", "429-bare=0.2"])
+    with serving(ProviderSpec("t", Terms(), LATENCY), ServeOptions(mischief=mischief)) as url:
+        results = asyncio.run(_several(settings(url, port, "k"), 4))
+        assert [result.calls for result in results] == [1] * 4
+        assert account(url, "k")["whole"] == 4
 
-    async def one(agent: PromptAgent, id: int) -> None:
-        call = PromptCall(f"{id}: " + "{}[]();" * 20, "anthropic/tokens-60", max_tokens=50)
-        try:
-            result = await agent.perform(call, money.attempt(id))
-        except OverBudgetError:
-            ended.append("budget")
-        except AttemptError as error:
-            taken = error.result or Result(b"")
-            money.settle(id, taken.spend_microusd)
-            ended.append(error.fault.kind)
-        else:
-            money.settle(id, result.spend_microusd)
-            ended.append("done")
-        pot = money.purse.pots[RUN]
-        assert pot.spent.microusd + pot.reserved.microusd <= budget
 
-    async def main(url: str) -> None:
-        async with PromptAgent(settings(url, port, "k")) as agent:
-            for batch in range(3):
-                await asyncio.gather(*(one(agent, 64 * batch + n) for n in range(64)))
+async def _several(how: PromptSettings, count: int) -> list[Result]:
+    async with PromptAgent(how) as agent:
+        calls = [PromptCall(f"n{n}", "openai/tokens-5") for n in range(count)]
+        return await asyncio.gather(*(agent.perform(one, Told().attempt()) for one in calls))
 
-    spec = ProviderSpec("t", Terms(), LATENCY)
-    with serving(spec, ServeOptions(mischief=mischief)) as url:
-        asyncio.run(main(url))
-        told = account(url, "k")
-    real = told["charged"]["input"] * 3 + told["charged"]["output"] * 15
-    pot = money.purse.pots[RUN]
-    assert real <= pot.spent.microusd <= budget
-    assert pot.spent.microusd > 0.9 * budget
-    assert ended.count("budget") > 20
-    assert ended.count("broken") > 0
-    assert len(ended) == 192
+
+def test_an_empty_usage_window_ends_the_wait_with_its_reset(port: Admission) -> None:
+    """By a port of its own, which learns of the window from the headers of an answer."""
+    resets_at_s = round(time.time()) + 2 * 3600
+    seen: list[tuple[float, str]] = []
+    provider = PacedProvider(*(_used(share, resets_at_s) for share in (0.5, 1.0)))
+    environment = {"ANTHROPIC_BASE_URL": "http://provider.test", "ANTHROPIC_API_KEY": "k"}
+    how = PromptSettings(
+        "run-1", environment, port, lambda *told: seen.append(told), transport=provider.transport
+    )
+
+    async def main() -> None:
+        async with PromptAgent(how) as agent:
+            for _ in range(2):
+                await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
+            assert [told[0] for told in seen] == [pytest.approx(resets_at_s, abs=2)]
+            for _ in range(2):
+                with pytest.raises(WindowEmptyError) as caught:
+                    await agent.perform(PromptCall("x", "claude-x"), Told().attempt())
+                assert caught.value.resets_at_s == pytest.approx(resets_at_s, abs=2)
+
+    asyncio.run(main())
+    assert len(provider.requests) == 2
+
+
+def _used(share: float, resets_at_s: int) -> httpx2.Response:
+    headers = {
+        "content-type": "text/event-stream",
+        "anthropic-ratelimit-unified-5h-utilization": str(share),
+        "anthropic-ratelimit-unified-5h-reset": str(resets_at_s),
+    }
+    return httpx2.Response(200, headers=headers, stream=Body(events("anthropic")))

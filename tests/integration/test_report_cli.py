@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,15 +22,13 @@ from headway.engine.events import (
     TaskSkipped,
     TaskStarted,
 )
-from headway.journal.folder import GROUPS_MAX, kept_shape
 from headway.journal.folder import NAME as SHAPE
-from headway.journal.reader import JournalReader, RecordedEvent
-from headway.plans.graph import Graph, Need, TaskGroup
+from headway.journal.folder import kept_shape
 from headway.report.forecast import Foreseen, SpreadNumber
 from headway.report.text.afterwards import limit_words
-from headway.run.forecasts import keep_forecast, kept_forecast, read_forecast
+from headway.run.forecasts import keep_forecast, kept_forecast
 from tests.integration.test_runs_cli import Shell, shell
-from tests.integration.written_runs import BEGAN_S, Writer, partial_run, whole_run
+from tests.integration.written_runs import BEGAN_S, Writer, partial_run
 
 __all__ = ["shell"]
 
@@ -137,29 +133,6 @@ def test_what_was_foreseen_is_compared_with_what_it_took(shell: Shell) -> None:
     assert within == {"time": False, "cost": True, "calls": True, "tokens": True}
 
 
-def test_a_spoilt_forecast_costs_one_line(shell: Shell) -> None:
-    run = limited_run(shell.state)
-    folder = shell.state / "runs" / run
-    (folder / "forecast.json").write_bytes(b'{"strategy": 3}')
-    assert "forecast.json is spoilt" in shell("report").stdout
-    (folder / "forecast.json").unlink()
-    (folder / "forecast.json").mkdir()
-    assert read_forecast(str(folder)).word == "unreadable"
-    assert "cannot be opened" in shell("report").stdout
-    assert not keep_forecast(str(folder / "nowhere"), FORESEEN)
-
-
-def test_a_journal_of_an_older_headway_tells_what_it_knows(shell: Shell) -> None:
-    """No reasons of waits, no shape, no cost of headway itself: the rest is there."""
-    whole_run(shell.state)
-    told = reported(shell)
-    assert told["headway"] == {"cpu_s": 0.0, "memory_bytes": 0, "is_measured": False}
-    found = shell("report").stdout
-    assert "what it took itself was not recorded" in found
-    assert "one of the places allowed at once" in found
-    assert "bound by the width that was asked for" in found
-
-
 def test_an_interrupted_run_is_told_up_to_its_end(shell: Shell) -> None:
     partial_run(shell.state)
     told = reported(shell)
@@ -187,30 +160,6 @@ def test_a_run_that_goes_on_is_told_so_far(shell: Shell) -> None:
             journal.close()
 
     asyncio.run(meanwhile())
-
-
-def test_facts_that_come_while_one_looks_are_part_of_the_report(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Names, state and facts are of one moment, or a task would be in no group."""
-    run = limited_run(shell.state)
-    asked: list[int] = []
-    whole = JournalReader.events
-
-    def events(
-        reader: JournalReader, after: int = 0, key: bytes | None = None, kinds: Sequence[str] = ()
-    ) -> Iterator[RecordedEvent]:
-        found = list(whole(reader, after, key, kinds))
-        if key is None and not kinds:
-            asked.append(after)
-            # As if only the first half had been there at the first look.
-            found = found[: len(found) // 2] if len(asked) == 1 else found
-        return iter(found)
-
-    monkeypatch.setattr(JournalReader, "events", events)
-    told = reported(shell, run)
-    assert (told["elapsed_s"], told["calls"], len(told["groups"])) == (10.0, 4, 1)  # type: ignore[arg-type]
-    assert asked[0] == 0 < asked[1] < asked[2]
 
 
 def test_a_run_in_which_nothing_has_happened_says_so(shell: Shell) -> None:
@@ -250,15 +199,6 @@ def test_one_hung_task_is_named_as_what_bound_the_run(shell: Shell) -> None:
     found = " ".join(shell("report").stdout.split())
     assert "one slow task: probe[4] took 1 min, its like 2.0 s; a `timeout:`" in found
     assert reported(shell)["bound"]["straggler"] == "probe[4]"  # type: ignore[index]
-
-
-def test_names_of_tasks_that_a_terminal_would_obey_are_harmless(shell: Shell) -> None:
-    writer = Writer(shell.state, ["evil\x1b[2J[x]\n", "b"])
-    writer.tell(RunBegan(BEGAN_S, "adaptive")).finished(0, 0.0, 2.0, b"x")
-    writer.finished(1, 0.0, 1.0, b"x").close()
-    found = shell.process("report")
-    assert found.returncode == 0
-    assert "\x1b" not in found.stdout
 
 
 def test_earlier_runs_of_the_same_plan_say_how_predictable_it_is(shell: Shell) -> None:
@@ -321,35 +261,6 @@ def test_a_run_of_functions_is_told_without_its_program(shell: Shell) -> None:
     assert "with the functions that ran in its process" in " ".join(shell("report").stdout.split())
 
 
-def test_many_groups_are_added_up_in_one_line(shell: Shell) -> None:
-    names = [f"step{number}" for number in range(12)]
-    writer = Writer(shell.state, names)
-    writer.header = writer.header.__class__(
-        writer.place.id, "steps", "python", "{}", str(shell.state), 12, BEGAN_S
-    )
-    writer.tell(RunBegan(BEGAN_S, "adaptive"))
-    for number in range(12):
-        writer.finished(number, float(number), number + 1.0, b"x")
-    writer.close()
-    found = shell("report").stdout
-    assert "and 4 more" in found
-    assert "who needs whom is not kept for this run" in found
-    assert len(found.splitlines()) <= 45
-
-
-def test_ten_thousand_tasks_are_told_soon(shell: Shell) -> None:
-    count = 10_000
-    writer = Writer(shell.state, [f"probe[{number}]" for number in range(count)])
-    writer.tell(RunBegan(BEGAN_S, "adaptive"))
-    for number in range(count):
-        waited(writer, number, number * 0.01, number * 0.01 + 5.0, number * 0.01 + 7.0)
-    writer.close()
-    began_s = time.process_time()
-    told = reported(shell)
-    assert told["groups"][0]["tasks"] == count  # type: ignore[index]
-    assert time.process_time() - began_s < 6.0
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -365,22 +276,3 @@ def test_ten_thousand_tasks_are_told_soon(shell: Shell) -> None:
 )
 def test_limits_are_told_in_words(name: str, words: str) -> None:
     assert limit_words(name) == words
-
-
-def test_a_graph_of_very_many_groups_is_not_kept(tmp_path: Path) -> None:
-    from headway.journal.folder import keep_shape
-    from headway.run.each import EachWork
-
-    class Works(list[EachWork]):
-        """Never looked at: the graph is too large."""
-
-    graph = Graph([TaskGroup(f"g{number}") for number in range(GROUPS_MAX + 1)])
-    keep_shape(str(tmp_path), graph, Works(), 1.0)
-    assert kept_shape(str(tmp_path)) is None
-    assert Need(0) == Need(0, 0)
-
-
-def test_the_report_is_one_object_of_json_on_one_line(shell: Shell) -> None:
-    limited_run(shell.state)
-    (line,) = shell("report", "last", "--json").stdout.splitlines()
-    assert isinstance(json.loads(line), dict)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 from headway.cli.main import main
 from tests.integration.strangers_shell import Stranger
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Stranger:
-    return Stranger(tmp_path)
 
 
 def test_results_of_commands_and_functions_must_be_what_the_plan_asks_for(

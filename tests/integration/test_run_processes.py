@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,19 +15,16 @@ from pathlib import Path
 import pytest
 
 import headway
-from headway.base.values import Amounts
 from headway.engine.record import TaskRow
 from headway.journal.folder import list_runs
 from headway.journal.reader import JournalReader
-from headway.pacing.estimate import Price
 from headway.pacing.headers import WINDOW_5H_S
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.models import SimulatedModels
 from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
-from headway.wire.prices import price_of
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,12 @@ class Home:
         with JournalReader(place.folder) as reader:
             return list(reader.rows())
 
+    def happened(self, kind: str) -> bool:
+        """Whether the journal has an event of a kind."""
+        (place,) = list_runs(str(self.folder / "state"))
+        with JournalReader(place.folder) as reader:
+            return any(reader.events(kinds=(kind,)))
+
     def lines(self, name: str) -> list[str]:
         path = self.folder / name
         return path.read_text().split() if path.exists() else []
@@ -88,7 +90,7 @@ def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
     process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
     until(lambda: len(home.lines("began")) == 2)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    until(lambda: home.happened("run_stopping"))
     assert process.poll() is None
     (home.folder / "go").touch()
     _, complained = process.communicate(timeout=SOON_S)
@@ -100,26 +102,11 @@ def test_one_interrupt_drains_and_a_resume_does_the_rest(home: Home) -> None:
     assert sorted(home.lines("began")) == sorted(home.lines("ended")) == list("abcdef")
 
 
-def test_two_interrupts_end_it_now(home: Home) -> None:
-    process = home.start("each", "-j", "2", WAITS, ":::", *"abcdef")
-    until(lambda: len(home.lines("began")) == 2)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=SOON_S)
-    assert process.returncode == 130
-    (home.folder / "go").touch()
-    assert home.lines("ended") == []
-    assert {row.state for row in home.rows()} == {"started"}
-    assert home.run("resume")[0] == 0
-    assert sorted(home.lines("ended")) == list("abcdef")
-
-
 def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
     process = home.start("each", "-j", "1", WAITS, ":::", *"abc")
     until(lambda: len(home.lines("began")) == 1)
     process.send_signal(signal.SIGUSR1)
-    time.sleep(0.2)
+    until(lambda: home.happened("run_held"))
     (home.folder / "go").touch()
     until(lambda: len(home.lines("ended")) == 1)
     time.sleep(0.5)
@@ -128,29 +115,6 @@ def test_a_run_is_paused_and_continued_from_elsewhere(home: Home) -> None:
     process.communicate(timeout=SOON_S)
     assert process.returncode == 0
     assert home.lines("ended") == ["a", "b", "c"]
-
-
-def test_a_plan_is_interrupted_and_resumed(home: Home) -> None:
-    (home.folder / "plan.yaml").write_text(
-        "headway: 1\n"
-        "tasks:\n"
-        "  first:\n"
-        "    each: [a, b, c]\n"
-        "    run: 'echo $item >> began; while [ ! -e go ]; do sleep 0.05; done; echo $item'\n"
-        "  second: {needs: first, run: echo all >> last}\n"
-    )
-    process = home.start("run", "plan.yaml", "-j", "1")
-    until(lambda: len(home.lines("began")) == 1)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    (home.folder / "go").touch()
-    _, complained = process.communicate(timeout=SOON_S)
-    assert process.returncode == 130, complained
-    assert home.lines("began") == ["a"]
-    code, _, complained = home.run("resume")
-    assert code == 0, complained
-    assert home.lines("began") == ["a", "b", "c"]
-    assert home.lines("last") == ["all"]
 
 
 PROMPTS = """\
@@ -167,33 +131,6 @@ tasks:
 def prompts(home: Home, count: int, model: str, max_tokens: int) -> None:
     (home.folder / "plan.yaml").write_text(PROMPTS.format(model=model, max_tokens=max_tokens))
     (home.folder / "items.txt").write_text("".join(f"item-{n}\n" for n in range(count)))
-
-
-def test_a_hard_budget_is_not_exceeded_by_a_microdollar(home: Home) -> None:
-    """Every answer is as long as it may be; the judge is what the provider reported."""
-    pytest.importorskip("genai_prices")
-    prompts(home, 200, "gpt-5-mini", 1000)
-    price = price_of("gpt-5-mini")
-    assert price is not None
-    spec = ProviderSpec("t", Terms(), Latency(0.3, 0.0001))
-    with serving(spec, ServeOptions(models=SimulatedModels(default="tokens-1000"))) as url:
-        more = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
-        words = ("run", "plan.yaml", "--json", "--strategy", "fixed:64", "--budget", "$0.2")
-        code, said, complained = home.run(*words, **more)
-        assert code == 4, (said, complained)
-        assert json.loads(said)["cause"] == "budget"
-        told = truth_of(url, "?arrivals=0")["accounts"][account_of("k")]
-        spent = _cost(told["reported"], price)
-        assert 0.15e6 < spent <= 200_000
-        assert spent <= sum(row.spent_microusd for row in home.rows()) <= 200_000
-        code, said, complained = home.run("resume", "--budget", "$2", "--json", **more)
-        assert (code, json.loads(said)["finished"]) == (0, 200), complained
-        told = truth_of(url, "?arrivals=0")["accounts"][account_of("k")]
-        assert told["calls"] == 200
-
-
-def _cost(reported: dict[str, float], price: Price) -> int:
-    return price.cost_microusd(Amounts(reported["input_tokens"], reported["output_tokens"]))
 
 
 def on_anthropic(home: Home, count: int) -> None:

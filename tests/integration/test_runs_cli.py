@@ -171,23 +171,6 @@ def test_a_timeline_shows_who_waited_and_how_many_at_once(shell: Shell) -> None:
     assert "Submitted 2, effectively 2.0 at once." in lines
 
 
-def test_a_long_timeline_is_cut_unless_all_is_wanted(shell: Shell) -> None:
-    run = whole_run(shell.state, 100)
-    found = shell("timeline")
-    assert "... and 60 more" in found.stdout
-    assert f"headway timeline {run} --all" in found.stdout
-    assert "probe[99]" not in found.stdout
-    assert "probe[99]" in shell("timeline", run, "--all").stdout
-
-
-def test_a_timeline_for_a_program(shell: Shell) -> None:
-    partial_run(shell.state)
-    told = shell.json("timeline", "--json")
-    assert isinstance(told, dict)
-    assert [task["task"] for task in told["tasks"]] == ["probe[a]", "probe[b]", "probe[버그 찾기]"]
-    assert told["tasks"][0]["stays"] == [{"kind": "busy", "from_s": 0.0, "to_s": 4.0}]
-
-
 def test_results_are_in_declared_order_also_of_a_partial_run(shell: Shell) -> None:
     run = partial_run(shell.state)
     found = shell.process("results", run, "--parse")
@@ -198,13 +181,6 @@ def test_results_are_in_declared_order_also_of_a_partial_run(shell: Shell) -> No
     assert (told[0]["attempts"], told[0]["input_tokens"], told[0]["usd"]) == (1, 1000, 0.0025)
     assert found.returncode == 1
     assert found.stderr.startswith("2 of 4 results are missing: interrupted.")
-
-
-def test_results_of_a_whole_run_exit_with_0(shell: Shell) -> None:
-    whole_run(shell.state)
-    found = shell("results")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert json.loads(found.stdout.splitlines()[0])["output"] == "result 0"
 
 
 def test_a_table_of_results_holds_no_formula(shell: Shell) -> None:
@@ -236,17 +212,6 @@ def test_results_of_some_tasks_or_groups(shell: Shell) -> None:
     wrong = shell("results", "last", "--task", "prob[a]")
     assert wrong.returncode == 2
     assert "did you mean `probe[a]`?" in wrong.stderr
-
-
-def test_logs_are_lines_of_words_without_control_sequences(shell: Shell) -> None:
-    partial_run(shell.state)
-    lines = shell("logs").stdout.splitlines()
-    assert lines[0].endswith("  the run begins, adaptive")
-    assert any("probe[b]  failed after 2 attempts: server: 500 Internal" in line for line in lines)
-    assert not any("\x1b" in line for line in lines)
-    one = shell("logs", "last", "버그").stdout
-    assert one.endswith("\n없음\n")
-    assert "probe[a]" not in one
 
 
 def test_logs_for_a_program_are_one_event_a_line(shell: Shell) -> None:

@@ -7,22 +7,17 @@ everything is judged by, on its own clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
-from bench.sharing import QUICK, RATIO_MAX, Scene, crowds
+from bench.sharing import RATIO_MAX, Scene, crowds
 from bench.sharing_crowd import Caller, Errand, Work
 from headway.base.values import Limit
 from headway.pacing.admission import LaneView
 from headway.pacing.memory import AccountTerms
 from headway.sim.server import account_of, launched, truth_of
-from tests.integration.broker_home import Home, home, until
-
-pytestmark = pytest.mark.wallclock
+from tests.integration.broker_home import Home, until
 
 Visits = list[dict[str, Any]]
 
@@ -36,15 +31,8 @@ MAX_TOKENS = 60
 THREADS = 16
 TERMINALS = 4
 SHARE_DOUBT = 0.05
-PLACES_BACK_S_MAX = 2.0
 SILENCE_S_MAX = 1.5
 """Without any grant, after the broker was killed: the next one is there in a fraction of it."""
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def set_limits(port_of: Home, places: float) -> None:
@@ -71,7 +59,7 @@ def visits_of(url: str) -> Visits:
     return found
 
 
-def share_on_one_account(scene: Scene, seed: int = 1, refused_max: int = 0) -> None:
+def share_on_one_account(scene: Scene, seed: int) -> None:
     """The same calls from one process alone, from threads, from processes, and unpaced."""
     alone, threads, processes, unpaced = crowds(
         scene, ("alone", "threads", "processes", "unpaced processes"), seed
@@ -79,16 +67,9 @@ def share_on_one_account(scene: Scene, seed: int = 1, refused_max: int = 0) -> N
     assert unpaced.refused > 0
     assert unpaced.failures > 0
     for one in (alone, threads, processes):
-        assert one.refused <= refused_max, one
-        assert (one.failures, one.lost_tokens) == (0, 0), one
+        assert (one.refused, one.failures, one.lost_tokens) == (0, 0, 0), one
     assert threads.makespan_s <= RATIO_MAX * alone.makespan_s
     assert processes.makespan_s <= RATIO_MAX * alone.makespan_s
-
-
-def test_threads_and_processes_are_as_fast_as_one_process_and_hardly_a_call_is_refused() -> None:
-    # On a machine with far more to do than it can, the provider may hear of an ended answer after
-    # the call that was let in for it: one such refusal is the machine's. The soak allows none.
-    share_on_one_account(QUICK, refused_max=1)
 
 
 def begin(stack: ExitStack, here: Home, url: str, calls: int) -> list[Caller]:
@@ -152,12 +133,6 @@ def share_among_terminals(here: Home, calls: int, killed_after: int) -> None:
     assert silence_s(visits, killed_s, visits[-1]["at_s"]) <= SILENCE_S_MAX
 
 
-def test_terminals_get_equal_shares_and_do_not_notice_that_the_broker_was_killed(
-    here: Home,
-) -> None:
-    share_among_terminals(here, calls=110, killed_after=250)
-
-
 def test_a_killed_process_gives_its_places_back_and_its_tokens_stay_charged(here: Home) -> None:
     with ExitStack() as stack:
         url = stack.enter_context(launched(*LIMITS, *SLOW))
@@ -177,17 +152,16 @@ def test_a_killed_process_gives_its_places_back_and_its_tokens_stay_charged(here
         assert charged > 4 * 4000
         before = used_tokens(here)
         assert before >= 0.9 * charged
-        killed_s, began_s = truth_of(url)["up_s"], time.monotonic()
+        began_s = time.monotonic()
         killed.process.kill()
         until(lambda: not any(one.client.startswith(f"{killed.process.pid}-")
-                              for one in lane_of(here).callers), PLACES_BACK_S_MAX)  # fmt: skip
+                              for one in lane_of(here).callers))  # fmt: skip
         refilled = 100_000 / 60 * (time.monotonic() - began_s + 1.0)
         assert used_tokens(here) >= before - refilled
         assert waiting.done().faults == ()
         visits = [visit for visit in visits_of(url) if visit["label"] == "other"]
     assert len(visits) == 8
     assert all(visit["how"] == "whole" for visit in visits)
-    assert visits[3]["at_s"] - killed_s <= PLACES_BACK_S_MAX
 
 
 def used_tokens(here: Home) -> float:

@@ -22,7 +22,7 @@ from headway.agents.shell import Command, CommandEnded, ShimClient, read_shim_lo
 from headway.journal.shim_log import LOG_NAME
 from headway.work import Attempt, AttemptError, Result
 
-SOON_S = 10.0
+SOON_S = 60.0
 KEY = b"\x01" * 16
 
 
@@ -125,13 +125,6 @@ def test_a_missing_program_and_one_that_is_no_program(tmp_path: Path) -> None:
     assert [one.code for one in ended] == [127, 126, 0, 127]
     assert b"no-such-program: No such file" in ended[0].stderr.read()
     assert ended[2].stdout.read() == b"read by a shell: x\n"
-
-
-def test_programs_are_found_on_the_path_of_the_command(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("#!/bin/sh\necho mine\n")
-    (tmp_path / "mine").chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    assert run(tmp_path, Command(KEY, 1, ("mine",), {"PATH": path})).stdout.read() == b"mine\n"
 
 
 def test_fifty_megabytes_arrive_whole(tmp_path: Path) -> None:

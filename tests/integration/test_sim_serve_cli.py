@@ -109,10 +109,3 @@ def test_what_cannot_be_served_is_refused_in_one_sentence(
     said = capsys.readouterr().err
     assert words in said
     assert said.startswith("error[HW10")
-
-
-def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "serve", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "curl -s localhost:8080/v1/messages" in said
-    assert "429-misleading" in said

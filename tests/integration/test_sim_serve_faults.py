@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from http.client import HTTPConnection, IncompleteRead
 from typing import Any
 
 import anthropic
@@ -17,7 +15,7 @@ from headway.base.values import Limit
 from headway.sim.account import Terms
 from headway.sim.delivery import parse_shares
 from headway.sim.models import SimulatedModels
-from headway.sim.provider import FaultModel, Latency, ProviderSpec
+from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.script import parse_script
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 
@@ -220,29 +218,6 @@ def test_answers_can_be_compressed(one: anthropic.Anthropic, other: openai.OpenA
         stream_text(other, "gzip, cut")
 
 
-def test_what_is_compressed_is_gzip_for_whoever_accepts_it(url: str) -> None:
-    body = json.dumps({"model": "echo", "max_tokens": 9, "messages": ask()})
-    for accepted, is_packed in (("gzip", True), ("identity", False)):
-        line = HTTPConnection(url.removeprefix("http://"))
-        headers = {"x-sim-fault": "gzip", "accept-encoding": accepted}
-        line.request("POST", "/v1/messages", body, headers)
-        found = line.getresponse()
-        content = found.read()
-        line.close()
-        assert (found.headers["content-encoding"] == "gzip") == is_packed
-        plain = gzip.decompress(content) if is_packed else content
-        assert json.loads(plain)["usage"]["output_tokens"] == 1
-
-
-def test_a_body_that_is_cut_is_shorter_than_announced(url: str) -> None:
-    body = json.dumps({"model": "echo", "max_tokens": 9, "messages": ask()})
-    line = HTTPConnection(url.removeprefix("http://"))
-    line.request("POST", "/v1/messages", body, {"x-sim-fault": "cut"})
-    with line.getresponse() as found, pytest.raises(IncompleteRead):
-        found.read()
-    line.close()
-
-
 def test_an_unknown_fault_is_refused(one: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError, match="no fault `bang`"):
         message(one, "bang")
@@ -269,37 +244,3 @@ def test_faults_by_share_and_by_rule_follow_the_seed() -> None:
             outcomes.append([line["how"] for line in lines])
     assert outcomes[0] == outcomes[1]
     assert 3 <= outcomes[0].count("500") <= 17
-
-
-def test_an_sdk_marks_its_own_retries_and_the_truth_shows_them(url: str) -> None:
-    with (
-        anthropic.Anthropic(api_key="again", base_url=url, max_retries=1) as client,
-        pytest.raises(anthropic.InternalServerError),
-    ):
-        message(client, "500")
-    lines = truth_of(url, "?key=again")["arrivals"]
-    assert [line["retry_count"] for line in lines] == [0, 1]
-
-
-def test_faults_of_the_provider_itself_stay_usable() -> None:
-    spec = ProviderSpec("broken", SPEC.terms, SPEC.latency, FaultModel(1.0, ("broken",)))
-    with (
-        serving(spec) as url,
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,
-    ):
-        with pytest.raises(openai.APIConnectionError):
-            stream_text(client, "")
-        with pytest.raises(openai.APIConnectionError):
-            chat(client, "")
-        assert sum(settled(url, "k")["failures"].values()) == 2
-    failing = ProviderSpec(
-        "failing", SPEC.terms, SPEC.latency, FaultModel(1.0, ("server", "overload"))
-    )
-    with (
-        serving(failing) as url,
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,
-    ):
-        for _ in range(5):
-            with pytest.raises(openai.InternalServerError):
-                chat(client, "")
-        assert sum(truth(url, "k")["failures"].values()) == 5

@@ -16,29 +16,27 @@ from bench.coherence_cost import (
     walls,
 )
 
+pytestmark = pytest.mark.soak
+
 BUSY = 3
 """So much slower may a machine be that others use."""
 
 
-@pytest.mark.wallclock
 def test_reading_and_writing_take_microseconds() -> None:
     for line in access(rounds=20):
         assert line.own_us <= ACCESS_US_MAX * BUSY, line
 
 
-@pytest.mark.wallclock
 def test_a_commit_takes_a_fraction_of_a_millisecond() -> None:
     *lines, _ = commits(tasks=1_000)
     for line in lines:
         assert 0 < line.own_us <= COMMIT_US_MAX * BUSY, line
 
 
-@pytest.mark.wallclock
 def test_tasks_of_a_tenth_of_a_second_hardly_take_longer() -> None:
     assert walls(tasks=1_000).share <= WALL_SHARE_MAX * BUSY
 
 
-@pytest.mark.wallclock
 @pytest.mark.parametrize("kind", explore.KINDS, ids=lambda kind: kind.name)
 def test_schedules_are_tried_by_the_thousand_also_where_everything_conflicts(
     kind: explore.Kind,
@@ -49,13 +47,11 @@ def test_schedules_are_tried_by_the_thousand_also_where_everything_conflicts(
     assert rate >= explore.PER_S_MIN / BUSY
 
 
-@pytest.mark.wallclock
 def test_a_process_asks_within_a_millisecond() -> None:
     for line in processes(count=200):
         assert line.own_us <= 1_000, line
 
 
-@pytest.mark.soak
 def test_the_page_says_what_was_measured(
     tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:

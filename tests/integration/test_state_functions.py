@@ -160,29 +160,6 @@ def test_a_failed_attempt_leaves_nothing_and_its_retry_counts_once() -> None:
     assert tries == [1, 2, 3]
 
 
-def test_nobody_sees_half_of_what_a_task_does() -> None:
-    halfway, seen = asyncio.Event(), []
-
-    async def writer(ctx: headway.Context) -> None:
-        ctx.put("a", 1)
-        halfway.set()
-        await asyncio.sleep(0)
-        ctx.put("b", 1)
-
-    async def reader(ctx: headway.Context) -> object:
-        await halfway.wait()
-        both = ctx.get("a"), ctx.get("b")
-        seen.append(both)
-        return both
-
-    plan = headway.Plan("half")
-    plan.task("writer", writer)
-    plan.task("reader", reader)
-    run = plan.run(**WIDE)
-    assert run.results["reader"] == (1, 1)
-    assert set(seen) <= {(None, None), (1, 1)}
-
-
 def test_what_tasks_share_is_never_the_same_object() -> None:
     kept: list[object] = []
 
@@ -205,34 +182,6 @@ def test_what_tasks_share_is_never_the_same_object() -> None:
     assert run.state == {"record": {"names": ["a"]}}
 
 
-def test_a_plan_that_declares_by_item_runs_nothing_twice() -> None:
-    async def parse(name: str, ctx: headway.Context) -> None:
-        await asyncio.sleep(0)
-        ctx.put(f"records/{name}", name.upper())
-
-    async def enrich(name: str, ctx: headway.Context) -> None:
-        ctx.put(f"enriched/{name}", f"{ctx[f'records/{name}']}!")
-
-    plan = headway.Plan("declared")
-    names = [f"n{number}" for number in range(20)]
-    parsed = plan.task("parse", parse, each=names, reads=(), writes=lambda name: f"records/{name}")
-    plan.task(
-        "enrich", enrich_after(enrich), each=names, needs=parsed,
-        reads=lambda name: f"records/{name}", writes=lambda name: [f"enriched/{name}"],
-    )  # fmt: skip
-    run = plan.run(**WIDE)
-    assert run.reran == 0
-    assert run.state["enriched/n7"] == "N7!"
-    assert len(run.state) == 40
-
-
-def enrich_after(function: Callable[..., object]) -> Callable[..., object]:
-    async def enrich(name: str, parsed: object, ctx: headway.Context) -> object:
-        return await function(name, ctx)  # type: ignore[misc]
-
-    return enrich
-
-
 def test_custom_reducers_combine_in_declared_order() -> None:
     def joined(one: object, other: object) -> object:
         return f"({one}{other})"
@@ -245,23 +194,6 @@ def test_custom_reducers_combine_in_declared_order() -> None:
     plan = headway.Plan("reduce", state={"words": joined})
     plan.task("says", says, each=list("abcd"))
     assert plan.run(**WIDE).state == {"words": "(((ab)c)d)"}
-
-
-def test_a_reducer_that_exits_fails_who_reads_and_not_the_run() -> None:
-    def leaves(one: object, other: object) -> object:
-        raise SystemExit(3)
-
-    def adds(word: str, ctx: headway.Context) -> None:
-        ctx.add("words", word)
-
-    def reads(ctx: headway.Context) -> object:
-        return ctx.get("words")
-
-    plan = headway.Plan("leaves", state={"words": leaves})
-    plan.task("adds", adds, each=list("ab"))
-    plan.task("reads", reads)
-    run = plan.run(return_exceptions=True)
-    assert "SystemExit: 3" in str(run.errors["reads"])
 
 
 @IN_EACH

@@ -7,16 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from headway.journal.reader import JournalReader
-from headway.run.declared import Committed, committed
+from headway.run.declared import committed
 from tests.integration.strangers_shell import Stranger
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 PIPELINE = """\
 headway: 1
@@ -57,7 +56,7 @@ def stranger(tmp_path: Path) -> Stranger:
     return made
 
 
-def told_of(stranger: Stranger, pattern: str = "**") -> Committed:
+def told_of(stranger: Stranger, pattern: str = "**") -> tuple[dict[str, bytes], bytes]:
     """What `headway results last --state PATTERN` tells, without a process."""
     folder = str(stranger.runs()[-1])
     with JournalReader(folder) as reader:
@@ -65,7 +64,7 @@ def told_of(stranger: Stranger, pattern: str = "**") -> Committed:
 
 
 def state_of(stranger: Stranger, pattern: str = "**") -> dict[str, object]:
-    return {key: json.loads(data) for key, data in told_of(stranger, pattern).values}
+    return {key: json.loads(data) for key, data in told_of(stranger, pattern)[0].items()}
 
 
 def finished(stranger: Stranger) -> set[str]:
@@ -87,7 +86,7 @@ def started(stranger: Stranger, *words: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("delays", [*permutations(("0", "0.15", "0.3"))], ids="-".join)
+@pytest.mark.parametrize("delays", [("0", "0.1", "0.2"), ("0.2", "0.1", "0")], ids="-".join)
 def test_commands_without_needs_give_the_state_of_one_after_another(
     stranger: Stranger, delays: tuple[str, str, str]
 ) -> None:
@@ -113,7 +112,7 @@ def test_what_ran_again_is_told_with_a_remedy_and_waits_the_next_time(stranger: 
     assert lessons.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("crash", ["started:3", "result:2", "durable:1", "durable:3"])
+@pytest.mark.parametrize("crash", ["result:2", "durable:1"])
 def test_a_killed_run_goes_on_to_the_same_state_and_repeats_nothing_committed(
     stranger: Stranger, crash: str
 ) -> None:
@@ -141,19 +140,6 @@ def test_a_command_that_ended_unheard_runs_again_and_that_is_said(stranger: Stra
     resumed = stranger("resume", *words)
     assert "parse had ended when headway was killed, and runs again" in resumed.err
     assert state_of(stranger) == SERIAL
-
-
-def test_a_command_that_runs_again_for_a_changed_plan_was_not_killed(stranger: Stranger) -> None:
-    plan = (
-        "headway: 1\ntasks:\n  write: {run: 'echo 1 > $HEADWAY_STATE/x', writes: 'state:x'}\n"
-        "  read: {run: 'cat $HEADWAY_STATE/x', reads: 'state:x'}\n"
-    )
-    stranger.write("plan.yaml", plan)
-    assert stranger("run", "plan.yaml", "--no-gateway").out.split() == ["1"]
-    stranger.write("plan.yaml", plan.replace("echo 1", "echo 2"))
-    resumed = stranger("resume", "--changed", "--no-gateway")
-    assert resumed.out.split() == ["2"]
-    assert "killed" not in resumed.err
 
 
 @pytest.mark.parametrize(("kind", "verb"), [("reduce", "state"), ("effect", "effect")])
@@ -255,18 +241,6 @@ def test_a_value_that_nobody_has_put_is_not_asked_about(stranger: Stranger) -> N
     )
 
 
-def test_what_a_channel_names_must_be_there_before_anything_runs(stranger: Stranger) -> None:
-    stranger.write(
-        "plan.yaml",
-        "headway: 1\nstate: {best: 'reduce(nowhere:longer)'}\ntasks: {a: {run: touch ran}}\n",
-    )
-    said = stranger("run", "plan.yaml")
-    assert said.code == 3
-    assert "`state: nowhere:longer` cannot be imported" in said.err
-    assert not stranger.runs()
-    assert not (stranger.here / "ran").exists()
-
-
 def test_a_result_that_waits_is_told_while_the_run_goes_on(stranger: Stranger) -> None:
     stranger.write(
         "plan.yaml",
@@ -298,7 +272,7 @@ def test_the_state_of_a_run_is_printed_for_people_and_for_programs(stranger: Str
     assert json.loads(ran.out)["stale"] >= 1
     said = stranger("results", "last", "--state")
     assert said.out.splitlines()[:2] == ['log        ["parsed","saw 2"]', 'records/2  "rich raw 2"']
-    assert said.err == f"4 keys, digest {told_of(stranger).digest.hex()}; the run is done\n"
+    assert said.err == f"4 keys, digest {told_of(stranger)[1].hex()}; the run is done\n"
     assert json.loads(stranger("results", "--state", "t*", "--json").out) == {"total": 2}
 
 

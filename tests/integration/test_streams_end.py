@@ -6,13 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import headway
 from headway.base.values import Limit
@@ -20,17 +17,10 @@ from headway.client.accounts import account_name
 from headway.pacing.admission import BookView
 from headway.pacing.memory import AccountTerms
 from headway.sim.server import account_of, launched, truth_of
-from tests.integration.broker_home import Home, home, until
+from tests.integration.broker_home import Home, until
 from tests.integration.shared_caller import KILLED, WAYS, Ended, Errand, key_of
 
 SPEED = ("--concurrent", "60", "--first-byte-s", "0.05", "--per-token-s", "0.002")
-PLACES_BACK_S_MAX = 2.0
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with home(monkeypatch) as made:
-        yield made
 
 
 def begin(errand: Errand) -> subprocess.Popen[str]:
@@ -89,7 +79,7 @@ def end_streams_in_every_way(here: Home, streams: int, left: int) -> None:
         ended = [hear(process) for process in processes]
         for process in processes:
             kill(process)
-        until(lambda: in_flight(port.describe()[0]) == 0, PLACES_BACK_S_MAX)
+        until(lambda: in_flight(port.describe()[0]) == 0)
         until(lambda: truth_of(url)["in_flight"] == 0)
         view, truth = port.describe()[0], truth_of(url)
     assert [one.in_use for one in ended] == [0] * len(errands)

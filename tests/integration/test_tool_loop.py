@@ -329,7 +329,7 @@ def arrivals_of(scene: Scene) -> list[dict[str, Any]]:
     return [one for one in truth_of(scene.url)["arrivals"] if one["key"] == name]
 
 
-@pytest.mark.wallclock
+@pytest.mark.soak
 def test_twenty_loops_at_once_are_paced_and_never_refused(port: Admission, tmp_path: Path) -> None:
     limits = (
         Limit("requests", 2400, burst=10), Limit("tokens", 2e6), Limit("concurrency", 6, 0, "gauge")

@@ -129,13 +129,6 @@ def findings(result: Any) -> set[tuple[str, int]]:
     return {(one["file"], one["line"]) for one in told["findings"]}
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_reviewer_of_the_panel_finds_the_defects_of_its_kind(panel: Reviewed, view: str) -> None:
-    wanted = planted()[view]
-    assert len(wanted) == 22
-    assert findings(panel.results[f"review[{view}]"]) == wanted
-
-
 def test_the_panel_finds_every_planted_defect_and_one_alone_fewer(
     panel: Reviewed, single: Reviewed
 ) -> None:

@@ -128,9 +128,8 @@ def test_what_is_spoilt_is_noticed_and_done_again(
     forks: Warm, sim: Provider, tmp_path: Path
 ) -> None:
     """A slice of the campaign below."""
-    kinds = [("commands", 5), ("each", 0)]
-    outcomes = played(bench(forks, sim, tmp_path, kinds), range(6))
-    assert outcomes["saved"] > 1
+    outcomes = played(bench(forks, sim, tmp_path, [("commands", 5)]), range(0, 6, 2))
+    assert outcomes["saved"] + outcomes["went on"] == 3
 
 
 @pytest.mark.soak

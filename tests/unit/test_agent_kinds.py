@@ -341,8 +341,8 @@ def test_an_attempt_begins_as_what_is_left_of_the_one_before_allows(tmp_path: Pa
 
     def how(journalled: int = 0, **changes: object) -> tuple[str, int]:
         asked = replace(ASKED, **changes)  # type: ignore[arg-type]
-        found = outset_of(kind, home, asked, {"HOME": str(tmp_path)}, journalled)
-        return found.how, found.session.number
+        how, session, _ = outset_of(kind, home, asked, {"HOME": str(tmp_path)}, journalled)
+        return how, session.number
 
     assert how() == ("first", 1)
     save_session(home, ASKED)

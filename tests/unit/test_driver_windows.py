@@ -57,7 +57,7 @@ def test_a_run_waits_five_hours_and_goes_on_within_ten_seconds() -> None:
     async def meanwhile(driver: Driver) -> None:
         await passes(FIVE_HOURS_S - 1.0)
         assert account.known_s < FIVE_HOURS_S / 2
-        assert driver.statistics().active == 0
+        assert not driver.state.active
         must_start_nothing_while_empty(scene, FIVE_HOURS_S, account.known_s)
 
     outcome = scene.run(meanwhile)

@@ -393,7 +393,7 @@ def _members(count: int) -> PlanSpec:
     return plan_of(parse_document(HEAD + text, "plan.yaml"))
 
 
-@pytest.mark.wallclock
+@pytest.mark.soak
 @pytest.mark.bench
 @pytest.mark.parametrize("spec", [_many(10_000), _members(10_000)], ids=["groups", "members"])
 def test_ten_thousand_tasks_are_checked_in_seconds(spec: PlanSpec) -> None:

@@ -360,7 +360,7 @@ def test_a_key_covers_what_is_seen_of_the_state_and_where_the_result_goes() -> N
     assert key(prompt, "vars: {v: 1}\n") != key(prompt, "vars: {v: 2}\n")
 
 
-@pytest.mark.wallclock
+@pytest.mark.soak
 def test_ten_thousand_members_with_a_key_each_are_expanded_in_a_moment() -> None:
     items = ", ".join(f"i{number}" for number in range(10_000))
     tasks = (

@@ -245,10 +245,6 @@ def test_small_results_are_passed_on_for_free(tmp_path: Path) -> None:
     assert "calls" not in played.result.body.decode()
 
 
-def test_the_last_call_happens_even_for_one_result(tmp_path: Path) -> None:
-    assert play(tmp_path, ["alone"], MORE).texts == ["Sum up.\n\n## probe[i0]\nalone"]
-
-
 def test_without_any_result_the_last_call_is_told_so() -> None:
     assert last_text("Sum up.", (), (), 0) == "Sum up.\n\nThere are no results. Say so."
     assert last_text("Sum up.", (), (), 3) == "Sum up."
@@ -369,9 +365,6 @@ def test_an_attempt_waits_if_all_of_its_calls_do(tmp_path: Path) -> None:
     assert kept.heard[: kept.heard.index("goes") + 1] == ["waits"] * 4 + ["goes"]
 
 
-QUORUM = MORE + "\n    quorum: 3"
-
-
 @pytest.mark.parametrize("count", [4, 12])
 def test_a_blank_answer_of_an_inner_call_is_never_used(tmp_path: Path, count: int) -> None:
     class Blank(Model):
@@ -380,11 +373,6 @@ def test_a_blank_answer_of_an_inner_call_is_never_used(tmp_path: Path, count: in
 
     with pytest.raises(AttemptError, match="gave no answer to an inner call"):
         play(tmp_path, large(count), "    context: 2000\n    max_tokens: 200", model=Blank())
-
-
-def test_a_block_of_which_nothing_is_left_is_no_call(tmp_path: Path) -> None:
-    played = play(tmp_path, [None, None, None, None, "e", "f", "g"], QUORUM)
-    assert len(played.asked) == 1
 
 
 def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> None:
@@ -396,26 +384,3 @@ def test_inner_calls_are_in_the_guess_of_what_a_plan_costs(tmp_path: Path) -> No
     told = {"OPENAI_API_KEY": "k"}
     assert price_guess(expanded_of(tasks % 10, tmp_path), told).calls == 64 + 1
     assert price_guess(expanded_of(tasks % 1000, tmp_path), told).calls == 64 + 16 + 4 + 1
-
-
-def test_what_has_to_be_one_call_and_does_not_fit_is_refused(tmp_path: Path) -> None:
-    more = "    context: 2000\n    agent: claude"
-    needed = [Needed("probe", n, f"probe[i{n}]", text.encode()) for n, text in enumerate(large(9))]
-    _, works, _ = works_of(tmp_path, Model(), 9, more)
-    with pytest.raises(AttemptError, match="HW013: `verdict` needs up to"):
-        asyncio.run(works[1].perform(attempt_of(lambda _: needed)))
-
-
-def test_a_prompt_that_grew_beyond_its_context_is_refused_in_one_line(tmp_path: Path) -> None:
-    tasks = (
-        "  style: {run: echo}\n  probe: {each: [a, b], prompt: x}\n"
-        "  v: {reduce: probe, needs: style, context: 2k, max_tokens: 200,"
-        " prompt: 'As {{ tasks.style.output }}'}\n"
-    )
-    from headway.run.plan_run import PlanSource, plan_run
-    from tests.unit.reduced import crew_of
-
-    run = plan_run(expanded_of(tasks, tmp_path), PlanSource("", ""), crew_of(tmp_path, Model()))
-    given = {"style": [Needed("style", 0, "style", b"word " * 2_000)], "probe": []}
-    with pytest.raises(AttemptError, match="HW013: `v` cannot reduce within 2,000 tokens"):
-        asyncio.run(run.works[2].perform(attempt_of(given.__getitem__)))

@@ -18,7 +18,6 @@ from headway.pacing.lane import Request
 from headway.pacing.memory import AccountTerms, PacingMemory
 from headway.pacing.quota import WAITED
 from headway.plans.graph import Graph, TaskGroup
-from headway.run.driver import Overhead, own_overhead
 from headway.testing import FakeAdmission
 from headway.work import TELL_WAIT, waiting_for_permit
 from tests.unit.attempts import Told
@@ -118,15 +117,7 @@ def test_who_waited_for_the_first_answer_of_a_cached_beginning_is_told_that() ->
 
 def test_the_end_of_a_run_says_what_headway_itself_took() -> None:
     graph, work = flat(2)
-    scene = Scene(graph, (work,), setup={"overhead": lambda: Overhead(0.25, 9)})
+    scene = Scene(graph, (work,), setup={"overhead": lambda: (0.25, 9)})
     finished = scene.run().finished
     assert (finished.cpu_s, finished.memory_bytes) == (0.25, 9)
     assert scene.record.entries[-1].event == finished
-
-
-def test_the_overhead_of_this_process_grows_with_what_it_does() -> None:
-    look = own_overhead()
-    sum(number * number for number in range(200_000))
-    took = look()
-    assert took.cpu_s > 0.0
-    assert took.memory_bytes > 1_000_000

@@ -218,7 +218,7 @@ def _trace(done: Performed, named: list[tuple[str, str]], said: str) -> SummaryP
         for work in inner:
             fan = work.shape.fit.fan
             above: list[tuple[SummaryPart, ...]] = []
-            for member in range(work.statistics() or 0):
+            for member in range(work.known_count):
                 below = tuple(one for parts in layer[member * fan :][:fan] for one in parts)
                 node = _node(reader, work, member)
                 text = "\n\n".join(item.text for item in node.items)

@@ -48,11 +48,11 @@ def _tell(parsed: argparse.Namespace, word: str) -> int:
     from headway.run.launch import tell
 
     with opened(parsed.name) as (place, reader):
-        told = tell(reader, place.id, word)
+        was_told, pid, words = tell(reader, place.id, word)
     if parsed.json:
         from headway.cli.status import print_json
 
-        print_json({"run": place.id, "told": told.was_told, "pid": told.pid})
+        print_json({"run": place.id, "told": was_told, "pid": pid})
     else:
-        print(told.words)
-    return 0 if told.was_told else 1
+        print(words)
+    return 0 if was_told else 1

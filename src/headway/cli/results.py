@@ -52,7 +52,7 @@ def _results(parsed: argparse.Namespace) -> int:
         return _trace(parsed)
     with opened(parsed.name) as (place, reader):
         plan = declared(reader, place.folder)
-        found = harvest(reader, parsed.task, None if plan is None else plan.places)
+        found = harvest(reader, parsed.task, None if plan is None else plan[0])
         if parsed.folder is not None:
             done = write_folder(parsed.folder, found)
             print(f"{done} files in {parsed.folder}", file=sys.stderr)
@@ -102,14 +102,15 @@ def _state(parsed: argparse.Namespace) -> int:
     from headway.run.declared import committed
 
     with opened(parsed.name) as (place, reader):
-        found, verdict = committed(reader, place.folder, parsed.state), look(reader).verdict
+        values, digest = committed(reader, place.folder, parsed.state)
+        verdict = look(reader).verdict
     if parsed.format:
-        values = {key: json.loads(data) for key, data in found.values}
-        print(json.dumps(values, ensure_ascii=False))
+        parsed_values = {key: json.loads(data) for key, data in values.items()}
+        print(json.dumps(parsed_values, ensure_ascii=False))
     else:
-        cells = max((len(key) for key, _ in found.values), default=0)
-        for key, data in found.values:
+        cells = max(map(len, values), default=0)
+        for key, data in values.items():
             print(f"{key.ljust(cells)}  {data.decode()}")
-    count = f"{len(found.values)} keys" if len(found.values) != 1 else "1 key"
-    print(f"{count}, digest {found.digest.hex()}; the run is {verdict.state}", file=sys.stderr)
+    count = f"{len(values)} keys" if len(values) != 1 else "1 key"
+    print(f"{count}, digest {digest.hex()}; the run is {verdict.state}", file=sys.stderr)
     return 0

@@ -55,9 +55,9 @@ def _resume(parsed: argparse.Namespace) -> int:
     with JournalReader(place.folder) as reader:
         owner, header = look(place.folder), reader.header
         if owner is not None and owner.is_alive:
-            told = tell(reader, place.id, "continue")
-            print(told.words, file=sys.stderr)
-            return 0 if told.was_told else 1
+            was_told, _, words = tell(reader, place.id, "continue")
+            print(words, file=sys.stderr)
+            return 0 if was_told else 1
     if header.kind == "python":
         raise UsageError(
             f"{place.id} was started by a Python program, which alone knows its functions",
@@ -143,7 +143,7 @@ def _chosen(
     # What the user has edited is the user's own.
     is_foreign = source.is_foreign and text == source.text
     if is_foreign:
-        has_begun = any(row.attempt for row in journal.rows())
+        has_begun = any(row.attempt for row in journal.reader.rows())
         allowance = foreign_allowance(os.environ)
         loaded = load_foreign(text, path.parent, allowance, path.name, has_begun)
     else:
@@ -177,7 +177,7 @@ def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
     for group, known in zip(expanded.groups, plans.keys, strict=True):
         if known is not None:
             keys |= {known.key(member) for member in range(group.count or 0)}
-    finished = [row for row in journal.rows() if row.state == "finished"]
+    finished = [row for row in journal.reader.rows() if row.state == "finished"]
     holds = sum(row.key in keys for row in finished)
     spent = sum(row.spent_microusd for row in finished if row.key not in keys)
     paid = f", which cost ${spent / 1e6:.4f}" if spent else ""
@@ -186,7 +186,7 @@ def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
 
 def _say_in_flight(journal: Journal) -> None:
     """Attempts in flight may be executed a second time: nobody knows how far they came."""
-    started = [row.name for row in journal.rows() if row.state == "started"]
+    started = [row.name for row in journal.reader.rows() if row.state == "started"]
     if started:
         shown = ", ".join(started[:5]) + (
             f" and {len(started) - 5} more" if len(started) > 5 else ""
@@ -202,7 +202,7 @@ def _say_agents(journal: Journal) -> None:
     """How each agent that was cut off will go on: in its own session, by replay, or anew."""
     from headway.report.text.runs import coming_lines
 
-    for line in coming_lines(journal.folder, journal.rows(), os.environ):
+    for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
         print(line, file=sys.stderr)
 
 

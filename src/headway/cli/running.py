@@ -251,7 +251,7 @@ def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], 
     from headway.report.text.health import finishes_now
 
     graph, detail = launched.driver.state.graph, launched.outcome.detail
-    return finishes_now(graph, journal.rows(), detail, os.environ)
+    return finishes_now(graph, journal.reader.rows(), detail, os.environ)
 
 
 def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:

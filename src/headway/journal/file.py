@@ -28,7 +28,7 @@ from headway.base.records import DIGEST_BYTES, digest
 from headway.engine.events import VERSION, Ending
 from headway.engine.record import Fact, Header, JournalEntry, TaskRow, TaskState, decode, encode
 from headway.errors import InternalError, JournalError, WireError
-from headway.journal.shim_log import set_aside
+from headway.journal.shim_log import set_aside, sync_folder
 
 # Room on disks: what is set aside for results in flight, which disk is full, and in which words.
 
@@ -41,7 +41,6 @@ LEAST_BYTES: Final = 1024 * 1024
 """A disk with less room is full: programs write temporary files of this size."""
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk is called by the system."""
 
 
 def hold(folder: str) -> bool:
@@ -79,7 +78,6 @@ def give(folder: str) -> bool:
 
 
 def drop(folder: str) -> None:
-    """Let go of all of it."""
     try:
         os.unlink(os.path.join(folder, SPACE_FILE))
     except OSError:
@@ -103,27 +101,8 @@ def full_words(folder: str, needed_bytes: int = 2 * RESERVE_BYTES) -> str:
     return f"the disk of {folder} is full: {room}; make room there"
 
 
-class Disks:
-    """The disks that a run writes to: those that had room when it began."""
-
-    __slots__ = ("_folders",)
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._folders = tuple(one for one in dict.fromkeys(folders) if not _is_full(one))
-
-    def __repr__(self) -> str:
-        return f"<Disks of {', '.join(self._folders)}>"
-
-    def statistics(self) -> tuple[str, ...]:
-        """The folders whose disks are full."""
-        return tuple(filter(_is_full, self._folders))
-
-    def full(self) -> str:
-        """Which of them has become full, in words; empty if none has."""
-        return next((full_words(one, LEAST_BYTES) for one in self.statistics()), "")
-
-
-def _is_full(folder: str) -> bool:
+def is_full(folder: str) -> bool:
+    """Whether the disk of a folder has no room for temporary files of programs."""
     try:
         return free_bytes(folder) < LEAST_BYTES
     except OSError:
@@ -151,16 +130,12 @@ _numbers: Final = struct.Struct("<qqddddqqqqqqqqqqBBBB16s16s")
 tokens, tokens reserved and spent, unpriced calls of the last attempt and of all, whether it is in
 doubt and has an exit code, and two digests with their lengths. A row of a task that touched the
 shared state has 2 more in the mark of doubt, and another digest behind the others."""
-_crc: Final = struct.Struct("<I")
-_count: Final = struct.Struct("<I")
-_MANY: Final = 255
-"""So many replies that are kept, or more."""
+_crc = _count = struct.Struct("<I")
 _stamp: Final = struct.Struct("<qdq")
 _EventValues = tuple[int, float, int, str, bytes, str]
 
 
 def row_values(number: int, row: TaskRow) -> Values:
-    """A row as the table has it, under its number."""
     end = row.ending
     has_exit = end.exit_code is not None
     data = _numbers.pack(
@@ -172,7 +147,7 @@ def row_values(number: int, row: TaskRow) -> Values:
     )  # fmt: skip
     data += end.access
     if row.kept or row.fault:
-        data += b"".join((_counted(row.kept), *row.kept, _packed(row.fault)))
+        data += b"".join((_count.pack(len(row.kept)), *row.kept, _packed(row.fault)))
     name = _stored(row.name)
     return (
         number, row.key, name, row.state, row.started_s, row.ended_s, end.input_tokens,
@@ -212,13 +187,10 @@ def read_row(found: RowValues) -> TaskRow:
 
 
 def event_values(seq: int, key: bytes, event: Fact) -> Values:
-    """An event as the table has it, under its number."""
     kind, text = encode(event)
     at_s = event.at_s
-    crc = crc32(
-        b"%b\0%b\0%b" % (key, kind.encode(), text.encode()), crc32(_stamp.pack(seq, at_s, VERSION))
-    )
-    return seq, at_s, VERSION, kind, key, text, crc
+    said = seq, at_s, VERSION, kind, key, text
+    return (*said, _event_crc(said))
 
 
 def read_event(found: Values) -> Fact:
@@ -233,18 +205,10 @@ def read_event(found: Values) -> Fact:
     return decode(kind, version, at_s, text)
 
 
-def _counted(kept: tuple[bytes, ...]) -> bytes:
-    """How many digests follow: a byte, and behind the largest one four more."""
-    count = len(kept)
-    return bytes((count,)) if count < _MANY else bytes((_MANY,)) + _count.pack(count)
-
-
 def _read_tail(tail: bytes) -> tuple[tuple[bytes, ...], str]:
-    begin, count = 1, tail[0]
-    if count == _MANY:
-        begin, (count,) = 1 + _count.size, _count.unpack_from(tail, 1)
-    end = begin + count * DIGEST_BYTES
-    kept = tuple(tail[each : each + DIGEST_BYTES] for each in range(begin, end, DIGEST_BYTES))
+    (count,) = _count.unpack_from(tail)
+    end = _count.size + count * DIGEST_BYTES
+    kept = tuple(tail[at : at + DIGEST_BYTES] for at in range(_count.size, end, DIGEST_BYTES))
     return kept, _unpacked(tail[end:])
 
 
@@ -362,18 +326,12 @@ def make(folder: str, header: Header) -> None:
 
 def settle(folder: str) -> None:
     """What `make` left to the disk is on it."""
-    for name in (path_of(folder), os.path.join(folder, HEADER)):
-        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    synced(folder)
-    synced(os.path.dirname(os.path.abspath(folder)))
+    parent = os.path.dirname(os.path.abspath(folder))
+    for path in (path_of(folder), os.path.join(folder, HEADER), folder, parent):
+        sync_folder(path)
 
 
 def begin(database: sqlite3.Connection, header: Header) -> None:
-    """The tables, and what the run is."""
     text = codec.encode(header).decode()
     database.execute(f"PRAGMA page_size={PAGE_BYTES}")
     database.execute("PRAGMA journal_mode=WAL")
@@ -409,7 +367,6 @@ def read_meta(database: sqlite3.Connection) -> dict[str, object]:
 
 
 def number_in(meta: dict[str, object], name: str) -> int:
-    """A number that is said of the whole file."""
     found = meta.get(name)
     if not isinstance(found, int):
         raise JournalError(f"it does not say its number of {name}")
@@ -417,7 +374,6 @@ def number_in(meta: dict[str, object], name: str) -> int:
 
 
 def header_of(meta: dict[str, object]) -> Header:
-    """What the run is."""
     text = meta.get("header")
     if not isinstance(text, str) or digest(text.encode()) != meta.get("header_digest"):
         raise JournalError("the description of the run is spoilt")
@@ -452,15 +408,6 @@ def body_path(folder: str, name: bytes) -> str:
     return os.path.join(folder, BODIES, name.hex())
 
 
-def synced(folder: str) -> None:
-    """The names in a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class JournalFile:
     """The writing end of a file whose lock this process holds. Used by one thread at a time."""
 
@@ -470,7 +417,6 @@ class JournalFile:
     )  # fmt: skip
 
     def __init__(self, folder: str, database: sqlite3.Connection) -> None:
-        """Take over: from here on the file is of a new epoch."""
         self._folder = folder
         self._database = database
         meta = read_meta(database)
@@ -499,13 +445,6 @@ class JournalFile:
         )
         os.fchmod(self._mark, 0o600)
         self._note()
-
-    def __repr__(self) -> str:
-        return f"<JournalFile {self._folder}, epoch {self.epoch}, {self._seq} events>"
-
-    def statistics(self) -> tuple[int, int]:
-        """How many events and rows there are."""
-        return self._seq, self._next_id - 1
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write these in one transaction that is on the disk when this returns."""
@@ -630,12 +569,11 @@ def write_body(folder: str, name: bytes, body: bytes) -> None:
     os.makedirs(parent, mode=0o700, exist_ok=True)
     os.chmod(parent, 0o700)
     write_file(path, body)
-    synced(parent)
-    synced(folder)
+    sync_folder(parent)
+    sync_folder(folder)
 
 
 def is_body(path: str, name: bytes) -> bool:
-    """Whether the text of this digest is in a file, whole."""
     try:
         with open(path, "rb") as file:
             return digest(file.read()) == name

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from headway.base import locks as owner
 from headway.base.codec import decode, encode
 from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
-from headway.journal.file import path_of
+from headway.journal.file import path_of, write_file
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.resources import ANYTHING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # The shape of a run's graph, kept beside its journal: who needs whom, for readers after the run.
 
 NAME: Final = "shape.json"
-"""In a run's folder."""
 
 GROUPS_MAX: Final = 20_000
 """Larger graphs are not kept: a run begins at once, and nobody reads so many groups."""
@@ -54,8 +53,6 @@ class KeptGroup:
 
 @dataclass(frozen=True, slots=True)
 class GraphShape:
-    """All groups of a graph, in its order."""
-
     groups: tuple[KeptGroup, ...]
     ceiling: float = inf
 
@@ -119,8 +116,6 @@ SOURCE_NAME: Final = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """A run on disk."""
-
     id: str
     """`20261116-0423-a7k`: when it began (UTC)."""
     folder: str
@@ -186,13 +181,7 @@ def keep_source(folder: str, text: str) -> None:
 
 def keep_file(folder: str, name: str, data: bytes, *, is_durable: bool = True) -> None:
     """Replace a file of a run, for its user alone: all of it, or nothing."""
-    draft = os.path.join(folder, f"{name}.draft")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(draft, os.path.join(folder, name))
+    write_file(os.path.join(folder, name), data, is_synced=is_durable)
 
 
 def kept_source(folder: str, first: str) -> str:
@@ -205,7 +194,6 @@ def kept_source(folder: str, first: str) -> str:
 
 
 def size_bytes(place: RunPlace) -> int:
-    """What the run takes on disk."""
     total = 0
     for folder, _, names in os.walk(place.folder):
         for name in names:

@@ -13,16 +13,13 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from headway.base import locks as owner
-from headway.base.records import quick
-from headway.engine.record import Header, JournalEntry, TaskRow
+from headway.engine.record import Header, JournalEntry
 from headway.errors import JournalError
-from headway.journal import file as journal_space
 from headway.journal import file as space
 from headway.journal.file import JournalFile, connect, make, path_of, settle
 from headway.journal.reader import (
@@ -45,7 +42,6 @@ PASSING: Final = (
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
 )  # fmt: skip
-"""Faults of SQLite that may pass."""
 BATCH_ENTRIES_MAX: Final = 4096
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """A transaction is no larger, so that the first in it need not wait for a long one."""
@@ -54,31 +50,11 @@ WAITING_MAX: Final = 1_000_000
 in flight is far less."""
 
 Then = Callable[[], None]
-
-
-@quick
-class Writing:
-    """Entries that belong together, and whom to tell."""
-
-    entries: Sequence[JournalEntry]
-    then: Then | None
-
-
-@dataclass(frozen=True, slots=True)
-class WriterStatistics:
-    """A writer at an instant."""
-
-    entries: int
-    """Written and synced by this process."""
-    commits: int
-    waiting: int
-    """Writings that are not durable yet."""
-    fault: str
+Writing = tuple[Sequence[JournalEntry], Then | None]
+"""Entries that belong together, and the callback for when they are durable."""
 
 
 class JournalWriter:
-    """One thread, one queue, one file."""
-
     def __init__(
         self, file: JournalFile, folder: str, on_fault: Callable[[str, bool], None]
     ) -> None:
@@ -89,34 +65,23 @@ class JournalWriter:
         self._on_fault = on_fault
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0
-        """The loop's thread."""
         self._queue: deque[Writing] = deque()
         self._calls = threading.Semaphore(0)
         self._is_called = False
         self._is_due = False
-        """Whether the loop will call."""
         self._is_ending = False
         self._waiting: deque[Writing] = deque()
-        self._fault = ""
+        self.fault = ""
+        """Why entries are not becoming durable, or soon may not; empty when all is well."""
         self.is_over = False
         """Something is wrong that trying again does not help."""
-        self._entries = 0
-        self._commits = 0
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-
-    def __repr__(self) -> str:
-        return f"<JournalWriter {self._entries} entries in {self._commits} commits{self._fault}>"
-
-    @property
-    def fault(self) -> str:
-        """Why entries are not becoming durable, or soon may not; empty when all is well."""
-        return self._fault
 
     def put(self, entries: Sequence[JournalEntry], then: Then | None) -> None:
         """Give entries to the thread, from any other."""
-        if self._fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
-            raise JournalError(f"too much waits for the disk: {self._fault}")
-        self._queue.append(Writing(entries, then))
+        if self.fault and len(self._queue) + len(self._waiting) > WAITING_MAX:
+            raise JournalError(f"too much waits for the disk: {self.fault}")
+        self._queue.append((entries, then))
         if self._is_called:
             return
         loop = self._loop
@@ -128,7 +93,6 @@ class JournalWriter:
             loop.call_soon(self._call)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to write, and to tell the loop."""
         self._loop = loop
         self._owner = threading.get_ident()
         if not space.hold(self._folder):
@@ -141,11 +105,7 @@ class JournalWriter:
             self._is_ending = True
             self._calls.release()
             self._thread.join()
-        return [entry for writing in self._waiting for entry in writing.entries]
-
-    def statistics(self) -> WriterStatistics:
-        waiting = len(self._queue) + len(self._waiting)
-        return WriterStatistics(self._entries, self._commits, waiting, self._fault)
+        return [entry for entries, _ in self._waiting for entry in entries]
 
     def _run(self) -> None:
         is_last = False
@@ -158,13 +118,13 @@ class JournalWriter:
             while self._waiting and not self.is_over:
                 if not self._write(self._batch()):
                     break
-            if self._fault and not self._waiting and space.hold(self._folder):
-                self._fault = ""
+            if self.fault and not self._waiting and space.hold(self._folder):
+                self.fault = ""
                 self._tell(self._on_fault, "", False)
 
     def _collect(self) -> bool:
         """Take all that has come, waiting for the first; whether it is the end."""
-        self._calls.acquire(timeout=RETRY_S if self._fault else None)
+        self._calls.acquire(timeout=RETRY_S if self.fault else None)
         # In this order: who comes after it calls again, and who came before it is taken.
         self._is_called = False
         is_last = self._is_ending
@@ -185,8 +145,8 @@ class JournalWriter:
         entries = size = 0
         for writing in self._waiting:
             batch.append(writing)
-            entries += len(writing.entries)
-            for entry in writing.entries:
+            entries += len(writing[0])
+            for entry in writing[0]:
                 if entry.bodies:
                     size += sum(map(len, entry.bodies))
             if entries >= BATCH_ENTRIES_MAX or size >= BATCH_BYTES_MAX:
@@ -194,12 +154,11 @@ class JournalWriter:
         return batch
 
     def _write(self, batch: list[Writing]) -> bool:
-        entries = [entry for writing in batch for entry in writing.entries]
+        entries = [entry for written, _ in batch for entry in written]
         while True:
             try:
                 if entries:
                     self._file.commit(entries)
-                    self._commits += 1
             except Exception as fault:
                 # The thread's boundary: whatever it is, its entries are kept and it is said.
                 self.is_over = not may_pass(fault)
@@ -209,16 +168,15 @@ class JournalWriter:
                     continue
                 return False
             break
-        self._entries += len(entries)
         for _ in batch:
             self._waiting.popleft()
-        thens = [writing.then for writing in batch if writing.then is not None]
+        thens = [then for _, then in batch if then is not None]
         if thens:
             self._tell(self._settle, thens)
         return True
 
     def _failed(self, reason: str, is_stuck: bool) -> None:
-        self._fault = reason
+        self.fault = reason
         self._tell(self._on_fault, reason, is_stuck)
 
     def _settle(self, thens: list[Then]) -> None:
@@ -245,14 +203,12 @@ def may_pass(fault: Exception) -> bool:
 
 
 def _disk_words(folder: str, fault: Exception) -> str:
-    """Why the disk did not take it; of a full disk, which one."""
     is_full = isinstance(fault, OSError) and fault.errno in space.FULL
     is_full = is_full or getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
     return space.full_words(folder) if is_full else in_words(fault)
 
 
 def in_words(fault: Exception) -> str:
-    """Why the disk did not take it."""
     if isinstance(fault, OSError):
         return fault.strerror or str(fault)
     return str(fault)
@@ -271,7 +227,6 @@ class Journal:
     )  # fmt: skip
 
     def __init__(self, folder: str, lock: int) -> None:
-        """By `create` or `open`; the lock is held."""
         self.folder = folder
         self._lock = lock
         database = connect(path_of(folder))
@@ -287,9 +242,6 @@ class Journal:
         self._on_fault: Callable[[str], None] | None = None
         self._on_end: Callable[[JournalError], None] | None = None
         self._flushing: set[asyncio.Future[None]] = set()
-
-    def __repr__(self) -> str:
-        return f"<Journal {self.folder}, epoch {self.epoch}{self.fault and ', failing'}>"
 
     @classmethod
     def create(cls, folder: str, header: Header) -> Journal:
@@ -339,16 +291,7 @@ class Journal:
 
     @property
     def fault(self) -> str:
-        """Why entries are not becoming durable, or soon may not; empty when all is well."""
         return self._writer.fault
-
-    def rows(self) -> Iterator[TaskRow]:
-        """Where every task is that was ever started, in the order in which they first were."""
-        return self.reader.rows()
-
-    def body(self, digest: bytes) -> bytes | None:
-        """A durable text; None if it is not kept. Event-loop thread only."""
-        return self.reader.body(digest)
 
     def start(
         self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[str], None] | None = None,
@@ -393,13 +336,10 @@ class Journal:
         except sqlite3.Error:
             pass  # Not marked as clean: the next owner looks closer, and nothing is lost.
         finally:
-            journal_space.drop(self.folder)
+            space.drop(self.folder)
             owner.drop(lock)
         if left:
             raise _not_durable(self.folder, left, self.fault)
-
-    def statistics(self) -> WriterStatistics:
-        return self._writer.statistics()
 
     def _faulted(self, reason: str, is_stuck: bool) -> None:
         if is_stuck:

@@ -29,9 +29,6 @@ class NullJournal:
     def __init__(self) -> None:
         self._thens: list[Callable[[], None]] = []
 
-    def __repr__(self) -> str:
-        return f"<Memory, {len(self._thens)} waiting>"
-
     def write(
         self, entries: Sequence[JournalEntry], then: Callable[[], None] | None = None
     ) -> None:
@@ -45,10 +42,6 @@ class NullJournal:
     async def flush(self) -> None:
         while self._thens:
             await asyncio.sleep(0)
-
-    def statistics(self) -> int:
-        """How many wait to be told."""
-        return len(self._thens)
 
     def _tell(self) -> None:
         thens, self._thens = self._thens, []

@@ -90,11 +90,6 @@ def placed(folder: str, error: JournalError) -> JournalError:
     return JournalError(error.message, where=path_of(folder), detail=error.detail, hint=error.hint)
 
 
-def wal_bug(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite can spoil a file with several writers: 3.7.0 to 3.51.2."""
-    return (3, 7, 0) <= tuple(version) < (3, 51, 3)
-
-
 def _examine(folder: str, database: sqlite3.Connection, log: str) -> None:
     meta = read_meta(database)
     if log:
@@ -149,18 +144,13 @@ def _has_header(log: str) -> bool:
     magic, *_ = struct.unpack(">I", header[:4])
     if magic not in _MAGIC:
         return False
-    order = ">" if magic & 1 else "<"
-    return checksum(header[:24], order) == struct.unpack(">II", header[24:32])
-
-
-def checksum(data: bytes, order: str, start: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """As SQLite's file format has it."""
-    first, second = start
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for at in range(0, len(words), 2):
+    # The checksum of SQLite's file format.
+    first = second = 0
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", header[:24])
+    for at in range(0, 6, 2):
         first = (first + words[at] + second) & 0xFFFFFFFF
         second = (second + words[at + 1] + first) & 0xFFFFFFFF
-    return first, second
+    return (first, second) == struct.unpack(">II", header[24:32])
 
 
 BULK_MIN: Final = 64
@@ -183,8 +173,6 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in a few numbers."""
-
     counts: dict[TaskState, int]
     """Of tasks that were started, by where they are."""
     input_tokens: float
@@ -193,7 +181,6 @@ class RunSummary:
     spent_microusd: int
     reserved_microusd: int
     first_s: float
-    """When its first event was."""
     last_s: float
     events: int
     unpriced: int = 0
@@ -208,7 +195,6 @@ class JournalReader:
     def __init__(self, folder: str) -> None:
         """JournalError if there is no journal, or none that can be read."""
         self.folder: Final = folder
-        """Of the run."""
         path = os.path.abspath(path_of(folder))
         if not os.path.exists(path):
             raise JournalError(f"there is no journal in {folder}")
@@ -225,9 +211,6 @@ class JournalReader:
         except JournalError:
             self._database.close()
             raise
-
-    def __repr__(self) -> str:
-        return f"<JournalReader {self.folder}>"
 
     def __enter__(self) -> JournalReader:
         return self
@@ -326,7 +309,6 @@ class JournalReader:
                 yield name, self.body(name) or b""
 
     def summary(self) -> RunSummary:
-        """A run in a few numbers."""
         with self._guarded():
             states = self._database.execute(
                 "SELECT state, count(*), sum(input_tokens), sum(output_tokens),"
@@ -350,10 +332,6 @@ class JournalReader:
 
     def close(self) -> None:
         self._database.close()
-
-    def statistics(self) -> int:
-        """How many bodies it knows the place of."""
-        return len(self._bodies)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

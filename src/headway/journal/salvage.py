@@ -15,13 +15,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, cast
 
 from headway.base import locks as owner
 from headway.base.records import digest
 from headway.engine.events import RunFinished
-from headway.engine.record import LOST, Fact, Header, TaskRow, fold, without_lost
+from headway.engine.record import LOST, Fact, TaskRow, fold, without_lost
 from headway.errors import JournalError
 from headway.journal.file import (
     BODY_COLUMNS,
@@ -43,15 +42,14 @@ from headway.journal.file import (
     read_row,
     row_values,
     say,
-    synced,
 )
+from headway.journal.reader import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
+from headway.journal.shim_log import sync_folder
 
 # Records in the pages of a spoilt SQLite file, read without SQLite and without its trees.
 
 Record = tuple[object, ...]
 
-LOG_HEADER_BYTES: Final = 32
-FRAME_HEADER_BYTES: Final = 24
 TABLE_LEAF: Final = 0x0D
 INDEX_LEAF: Final = 0x0A
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -59,24 +57,10 @@ RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class PageImages:
-    """The images of all pages, in the order in which they were written as far as is known."""
+def read_pages(path: str, log: str) -> list[tuple[int, bytes]]:
+    """The images of all pages, in the order in which they were written as far as is known.
 
-    images: list[tuple[int, bytes]]
-    latest: dict[int, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class PageRecord:
-    """A record, and its number if it is of a table that has numbers."""
-
-    number: int
-    record: Record
-
-
-def read_pages(path: str, log: str) -> PageImages:
-    """Of the file, then of its log; either may be missing or cut short.
+    The file or its log may be missing or cut short.
 
     Frames of an earlier round of the log, which lie behind those of the present one, are older
     than the file. Frames behind the last commit count too: their records have their own checks.
@@ -86,19 +70,19 @@ def read_pages(path: str, log: str) -> PageImages:
     file = [(at // size + 1, data[at : at + size]) for at in range(0, len(data), size)]
     older: list[tuple[int, bytes]] = []
     newer: list[tuple[int, bytes]] = []
-    salts = frames[LOG_HEADER_BYTES + 8 : LOG_HEADER_BYTES + 16]
+    salts = frames[WAL_HEADER_BYTES + 8 : WAL_HEADER_BYTES + 16]
     step = FRAME_HEADER_BYTES + size
-    for at in range(LOG_HEADER_BYTES, len(frames) - step + 1, step):
+    for at in range(WAL_HEADER_BYTES, len(frames) - step + 1, step):
         (number,) = struct.unpack_from(">I", frames, at)
         image = (number, frames[at + FRAME_HEADER_BYTES : at + step])
         (newer if frames[at + 8 : at + 16] == salts else older).append(image)
-    images = [*older, *file, *newer]
-    return PageImages(images, dict(images))
+    return [*older, *file, *newer]
 
 
-def records(pages: PageImages) -> Iterator[PageRecord]:
-    """Everything that can be read as a record of a table or an index."""
-    for number, image in pages.images:
+def records(images: list[tuple[int, bytes]]) -> Iterator[tuple[int, Record]]:
+    """Everything that can be read as a record of a table or an index, with its number."""
+    pages = dict(images)
+    for number, image in images:
         start = 100 if number == 1 else 0
         if len(image) != PAGE_BYTES or image[start] not in (TABLE_LEAF, INDEX_LEAF):
             continue
@@ -112,17 +96,17 @@ def records(pages: PageImages) -> Iterator[PageRecord]:
                 continue
 
 
-def _found(pages: PageImages, image: bytes, at: int, has_number: bool) -> PageRecord:
+def _found(pages: dict[int, bytes], image: bytes, at: int, has_number: bool) -> tuple[int, Record]:
     size, at = _varint(image, at)
     if size > RECORD_BYTES_MAX:
         raise ValueError("too long for a record of ours")
     number = 0
     if has_number:
         number, at = _varint(image, at)
-    return PageRecord(number, _record(_payload(pages, image, at, size, has_number)))
+    return number, _record(_payload(pages, image, at, size, has_number))
 
 
-def _payload(pages: PageImages, image: bytes, at: int, size: int, has_number: bool) -> bytes:
+def _payload(pages: dict[int, bytes], image: bytes, at: int, size: int, has_number: bool) -> bytes:
     """The bytes of a record, gathered from the pages that it runs over into."""
     usable = PAGE_BYTES
     most = usable - 35 if has_number else (usable - 12) * 64 // 255 - 23
@@ -135,7 +119,7 @@ def _payload(pages: PageImages, image: bytes, at: int, size: int, has_number: bo
     (follows,) = struct.unpack_from(">I", image, at + local)
     left = size - local
     while left > 0:
-        page = pages.latest.get(follows, b"")
+        page = pages.get(follows, b"")
         (follows,) = struct.unpack_from(">I", page)
         piece = page[4 : 4 + min(left, usable - 4)]
         if not piece:
@@ -194,10 +178,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _whole(path: str) -> bytes:
-    if not os.path.exists(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
         return b""
-    with open(path, "rb") as file:
-        return file.read()
 
 
 DRAFT: Final = "salvage"
@@ -207,8 +192,6 @@ ASIDE_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was saved."""
-
     rows: int
     events: int
     bodies: int
@@ -217,7 +200,6 @@ class Salvaged:
     lost_results: int
     """Tasks that had finished and run again."""
     kept_as: str
-    """The old file."""
 
 
 class Wreck:
@@ -231,26 +213,19 @@ class Wreck:
         write, behind what its successor wrote."""
         self.bodies: dict[bytes, bytes] = {}
 
-    def __repr__(self) -> str:
-        return f"<Wreck {self.statistics()}>"
-
-    def statistics(self) -> tuple[int, int, int]:
-        """Rows, events and bodies."""
-        return len(self.rows), len(self.events), len(self.bodies)
-
-    def take(self, found: PageRecord) -> None:
+    def take(self, number: int, record: Record) -> None:
         """Keep a record if it is one of ours and whole."""
-        match found.record:
+        match record:
             case (None, bytes(name), bytes(data)) if digest(data) == name:
                 self.bodies[name] = data
             case (None, int() | float() as at_s, version, kind, bytes(key), text, crc):
-                values = (found.number, float(at_s), version, kind, key, text, crc)
-                self.events.add((found.number, key, read_event(values)))
-            case (None, bytes(key), name, state, *_, data) if len(found.record) == len(ROW_COLUMNS):
-                row = read_row(cast(RowValues, (found.number, key, name, state, data)))
-                old = self.rows.get(found.number)
+                values = (number, float(at_s), version, kind, key, text, crc)
+                self.events.add((number, key, read_event(values)))
+            case (None, bytes(key), name, state, *_, data) if len(record) == len(ROW_COLUMNS):
+                row = read_row(cast(RowValues, (number, key, name, state, data)))
+                old = self.rows.get(number)
                 if old is None or _age(row) >= _age(old):
-                    self.rows[found.number] = row
+                    self.rows[number] = row
             case ("epoch", int(epoch)):
                 self.meta["epoch"] = max(epoch, cast(int, self.meta.get("epoch", 0)))
             case (str(name), value):
@@ -271,7 +246,6 @@ class Wreck:
         ]
 
     def in_order(self) -> list[tuple[int, bytes, Fact]]:
-        """Events as they happened."""
         return sorted(self.events, key=lambda one: (one[0], one[2].at_s))
 
 
@@ -289,14 +263,21 @@ def salvage(folder: str) -> Salvaged:
 def _salvage(folder: str) -> Salvaged:
     path = path_of(folder)
     wreck = Wreck()
-    for found in records(read_pages(path, f"{path}-wal")):
+    for number, record in records(read_pages(path, f"{path}-wal")):
         try:
-            wreck.take(found)
+            wreck.take(number, record)
         except JournalError:
             continue  # Its check does not fit: a page that was read as what it is not.
-    header = _header(folder, wreck)
+    try:
+        header = header_of(wreck.meta)
+    except JournalError:
+        header = read_header_copy(folder)
     had, bodies = wreck.brought_up_to_date(), list(wreck.bodies.items())
-    has = partial(_has, folder, wreck) if header.keeps_bodies else lambda _: True
+
+    def has(name: bytes) -> bool:
+        is_there = name in wreck.bodies or not header.keeps_bodies
+        return is_there or is_body(body_path(folder, name), name)
+
     rows = [without_lost(row, has) for row in had]
     lost = sum(row.fault == LOST for row in rows)
     events = wreck.in_order()
@@ -328,20 +309,8 @@ def _salvage(folder: str) -> Salvaged:
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, MARK))
     shutil.rmtree(draft)
-    synced(folder)
+    sync_folder(folder)
     return Salvaged(len(rows), len(events), len(bodies), missing, lost, kept_as)
-
-
-def _has(folder: str, wreck: Wreck, name: bytes) -> bool:
-    """Whether a text was saved, or is whole in a file of its own."""
-    return name in wreck.bodies or is_body(body_path(folder, name), name)
-
-
-def _header(folder: str, wreck: Wreck) -> Header:
-    try:
-        return header_of(wreck.meta)
-    except JournalError:
-        return read_header_copy(folder)
 
 
 def _fill(

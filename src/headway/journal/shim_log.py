@@ -51,8 +51,6 @@ def output_path(folder: str, key: str, attempt: int, stream: str) -> str:
 
 
 class StartedCommand:
-    """A command that was started."""
-
     def __init__(self, id: int, key: str, attempt: int) -> None:
         self.id = id
         self.key = key
@@ -70,13 +68,8 @@ class StartedCommand:
         self.ends: list[tuple[int, bytes | None]] = []
         """Of stdout and stderr: the size, and the text unless a file has it."""
 
-    def __repr__(self) -> str:
-        return f"Running({self.key}.{self.attempt}, pid {self.pid}, {self.reason})"
-
 
 class ShimLog:
-    """The record of what ended."""
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         path = f"{folder}/{LOG_NAME}"
@@ -187,8 +180,8 @@ def unlink(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY)
+    """Make the names in a folder durable, or the content of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

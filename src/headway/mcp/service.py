@@ -514,7 +514,7 @@ class Service:
             glance = look(reader)
             plan = declared(reader, place.folder)
             names = [task] if task else []
-            found = harvest(reader, names, None if plan is None else plan.places)
+            found = harvest(reader, names, None if plan is None else plan[0])
             given = page(((as_json(one, is_parsed=False), one.body) for one in found), wanted)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)
@@ -539,10 +539,10 @@ class Service:
                 # A second word would mean: now.
                 words = f"{place.id} is stopping already"
                 return {"run": place.id, "told": True, "in_words": words}
-            told = tell(reader, place.id, word)
-        if not told.was_told and glance.verdict.state == "new":
+            was_told, _, words = tell(reader, place.id, word)
+        if not was_told and glance.verdict.state == "new":
             return self._cancel_new(place)
-        return {"run": place.id, "told": told.was_told, "in_words": told.words}
+        return {"run": place.id, "told": was_told, "in_words": words}
 
     def quota(self) -> Told:
         """What the accounts allow and use now, as `headway limits` shows it."""

@@ -73,16 +73,7 @@ class ActiveAttempt:
         return self.row.ending if self.row is not None else NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class SuppliesStatistics:
-    """Who waits for money."""
-
-    waiting: int
-
-
 class Supplies:
-    """Serves the attempts of a run."""
-
     __slots__ = (
         "_graph", "_holders", "_purse", "_record", "_results", "_waiters", "_works", "lock",
     )  # fmt: skip
@@ -101,17 +92,10 @@ class Supplies:
         self._holders: set[int] = set()
         self._waiters: list[asyncio.Future[None]] = []
 
-    def __repr__(self) -> str:
-        return f"<Supplies of {len(self._works)} groups, {len(self._waiters)} wait for money>"
-
-    def statistics(self) -> SuppliesStatistics:
-        return SuppliesStatistics(len(self._waiters))
-
     def attempt(
         self, active: ActiveAttempt, state: State, feed: Callable[[Input], None],
         now: Callable[[], float],
     ) -> Attempt:  # fmt: skip
-        """An attempt as its work sees it."""
         attempt = _Attempt(self, active, state, feed, now)
         if active.row is not None and active.row.kept:
             given = active.inputs
@@ -271,18 +255,7 @@ def _fulfil(future: asyncio.Future[None]) -> None:
 # The tasks that are being attempted, and the row of each as its events change it.
 
 
-@dataclass(frozen=True, slots=True)
-class RosterStatistics:
-    """How many attempts go on, tasks wait for another one, and tasks failed."""
-
-    active: int
-    delayed: int
-    failed: int
-
-
 class Roster:
-    """A task is on it from its start to its end."""
-
     __slots__ = ("_rows", "_saved", "_state", "_works", "active", "failures")
 
     def __init__(self, state: State, works: Sequence[Work], saved: Saved) -> None:
@@ -295,14 +268,7 @@ class Roster:
         self._rows: dict[int, TaskRow] = {}
         """Of tasks that wait for another attempt."""
 
-    def __repr__(self) -> str:
-        return f"<Roster {self.statistics()}>"
-
-    def statistics(self) -> RosterStatistics:
-        return RosterStatistics(len(self.active), len(self._rows), len(self.failures))
-
     def entry(self, event: Event) -> JournalEntry:
-        """An event with its task's row."""
         if isinstance(event, TaskStarted):  # The usual case, once per attempt.
             active = self.active[event.task] = self._known(event.task)
             active.number = event.attempt

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -65,10 +65,7 @@ from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
 if TYPE_CHECKING:
     from headway.agents.custom import AgentSetting
     from headway.plans.expand import ExpandedPlan, GroupPlan
-    from headway.plans.references import Schema
     from headway.run.filling import Filling
-    from headway.run.run_context import Crew
-
 
 # Tasks of a plan that an agent performs: which one that is, whether it is there, its call.
 
@@ -79,26 +76,7 @@ AGENT_SHELLS: Final = (
 """Variables that agents set for the commands that they run: headway's own, then those of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTask:
-    """What an agent is asked to do, in one attempt of one task."""
-
-    agent: AgentSpec
-    prompt: str
-    model: str
-    is_own_model: bool
-    """Whether the task names the model, and not the plan for all."""
-    filling: Filling
-    max_tokens: int | None = None
-    schema: Schema | None = None
-    verify: Callable[[str], Awaitable[str | None]] | None = None
-    timeout_s: float | None = None
-    permissions: str = ""
-    """What the plan gives beyond the user's settings of the agent."""
-
-
 def agent_of(task: TaskSpec) -> AgentSpec | None:
-    """Who performs a task, if it is an agent."""
     return task.work.agent if isinstance(task.work, Prompt) else None
 
 
@@ -108,28 +86,22 @@ def is_program(task: TaskSpec) -> bool:
 
 
 def has_programs(spec: PlanSpec) -> bool:
-    """Whether any agent of a plan is a program."""
     return any(map(is_program, spec.tasks))
 
 
-async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
-    """One attempt by an agent."""
-    if asked.agent.name == LOOP:
-        return await _loop(asked, crew)
+async def perform_agent(
+    agent: AgentSpec, call: ProgramCall, filling: Filling, max_tokens: int | None, crew: Crew
+) -> Result:
+    if agent.name == LOOP:
+        return await _loop(agent, call, filling, max_tokens, crew)
     from headway.agents.known import kind_of
     from headway.agents.prompt import asked_for
 
-    kind = kind_of(asked.agent.name, _settings(read_configuration(crew.environment).values))
+    kind = kind_of(agent.name, _settings(read_configuration(crew.environment).values))
     if kind is None:
-        raise UsageError(f"there is no agent `{asked.agent.name}`")
-    filling = asked.filling
-    environment = filling.environment(crew.run)
-    prompt = asked_for(asked.prompt, asked.schema)
-    repairs = filling.group.task.repairs
-    call = ProgramCall(
-        prompt, asked.model, asked.is_own_model, environment, asked.schema, asked.verify, repairs,
-        asked.timeout_s, asked.permissions,
-    )  # fmt: skip
+        raise UsageError(f"there is no agent `{agent.name}`")
+    environment, prompt = filling.environment(crew.run), asked_for(call.prompt, call.schema)
+    call = replace(call, prompt=prompt, environment=environment)
     if filling.share is None:
         return await perform_program(kind, call, filling.attempt, crew)
     filling.share.prompted(prompt)
@@ -140,16 +112,17 @@ async def perform_agent(asked: AgentTask, crew: Crew) -> Result:
     return result
 
 
-async def _loop(asked: AgentTask, crew: Crew) -> Result:
+async def _loop(
+    agent: AgentSpec, asked: ProgramCall, filling: Filling, max_tokens: int | None, crew: Crew
+) -> Result:
     from headway.agents.toolloop import LoopCall, LoopDependencies, perform_loop
 
-    filling = asked.filling
     task = filling.group.task
     has_said = any(name == "writes" for name, _ in task.spots)
     writes = tuple(map(filling.text, task.paths_written)) if has_said else None
     keys = tuple(map(filling.text, task.state_writes or ())) if has_said else None
     call = LoopCall(
-        asked.prompt, asked.model, asked.agent.tools, crew.folder, asked.max_tokens, asked.schema,
+        asked.prompt, asked.model, agent.tools, crew.folder, max_tokens, asked.schema,
         asked.verify, task.repairs, asked.timeout_s, writes=writes, state_writes=keys,
         is_foreign=crew.is_foreign,
     )  # fmt: skip
@@ -291,9 +264,9 @@ class ProgramCall:
     """What one task asks of an agent."""
 
     prompt: str
-    """With the form that its answer has to have."""
     model: str
     is_own_model: bool
+    """Whether the task names the model, and not the plan for all."""
     environment: Mapping[str, str]
     """What its program is told, beside what headway was started with."""
     schema: Schema | None = None
@@ -302,15 +275,6 @@ class ProgramCall:
     timeout_s: float | None = None
     permissions: str = ""
     """What the plan gives beyond the user's settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outset:
-    """How an attempt begins."""
-
-    how: How
-    session: Session
-    held: StoredSession | None = None
 
 
 async def perform_program(
@@ -331,29 +295,27 @@ async def perform_program(
 
 def outset_of(
     kind: AgentKind, home: str, asked: Session, environ: Mapping[str, str], journalled: int = 0
-) -> Outset:
+) -> tuple[How, Session, StoredSession | None]:
     """How the next attempt begins, as far as the disk tells; whether anything is recorded is the
     meter's to know. `asked` is the session if there was none before; `journalled` is the last
     attempt whose end the journal knows."""
     before = read_session(home)
     if before is None:
-        return Outset("first", asked)
+        return "first", asked, None
     is_same = before.agent == asked.agent and before.prompt == asked.prompt
     is_open = not before.is_over or (before.said is not None and before.attempt > journalled)
     if not is_same or not is_open:
-        return Outset("start", replace(asked, number=before.number + 1))
+        return "start", replace(asked, number=before.number + 1), None
     held = kind.held(home, before.session, environ)
     named = before if held is None else replace(before, session=held.session)
     if before.said is not None:
-        return Outset("taken", replace(named, is_over=False), held)
+        return "taken", replace(named, is_over=False), held
     if held is not None and held.replies != 0:
-        return Outset("session", named, held)
-    return Outset("replay", replace(asked, number=before.number))
+        return "session", named, held
+    return "replay", replace(asked, number=before.number), None
 
 
 class _Program:
-    """One attempt of one task."""
-
     def __init__(self, kind: AgentKind, call: ProgramCall, attempt: Attempt, crew: Crew) -> None:
         self._kind = kind
         self._call = call
@@ -361,8 +323,9 @@ class _Program:
         self._crew = crew
         self._home = home_of(crew.run_folder, shim_key(attempt))
         self._environ = {**crew.environment, **call.environment}
-        self._outset = Outset("first", self._new_session())
-        self._session = self._outset.session
+        self._how: How = "first"
+        self._session = self._new_session()
+        self._held: StoredSession | None = None
         self._before = MeteredUsage()
         self._charged = 0
         """Of what is carried on from an interrupted attempt, what the journal has charged."""
@@ -370,11 +333,7 @@ class _Program:
         self._commands = 0
         self._until_s: float | None = None
 
-    def __repr__(self) -> str:
-        return f"<_Program {self._kind.name} of {self._attempt.name}>"
-
-    def statistics(self) -> AgentOutput:
-        """What its processes have told, all together."""
+    def _output(self) -> AgentOutput:
         every = self._heard
         tools, denied = Counter[str](), Counter[str]()
         for one in every:
@@ -392,9 +351,9 @@ class _Program:
         if call.timeout_s is not None:
             self._until_s = self._attempt.clock.own_s + call.timeout_s
         await in_thread(self._begin)
-        goes_on = self._outset.how == "session"
+        goes_on = self._how == "session"
         prompt = GO_ON if goes_on else call.prompt
-        said = self._session.said if self._outset.how == "taken" else self._adopted()
+        said = self._session.said if self._how == "taken" else self._adopted()
         while True:
             if said is None:
                 said = await self._asked(prompt, goes_on)
@@ -417,12 +376,12 @@ class _Program:
 
     def tell(self, is_done: bool) -> None:
         """Write down what this attempt told and took, however it ended."""
-        heard, seen, how = self.statistics(), self._seen(), self._outset.how
+        heard, seen, how = self._output(), self._seen(), self._how
         if how == "first" and self._before.calls:
             how = "replay"  # Of its home nothing was left, but its calls were recorded.
         if how == "replay" and not seen.replayed:
             how = "start"
-        held, answered = self._outset.held, self._before.calls - self._before.in_flight
+        held, answered = self._held, self._before.calls - self._before.in_flight
         in_session = answered
         if held is not None and held.replies is not None:
             in_session = held.replies - held.is_cut
@@ -453,14 +412,14 @@ class _Program:
         """Find out how, and make it durable."""
         kind = self._kind
         asked, journalled = self._new_session(), self._attempt.journalled
-        outset = outset_of(kind, self._home, asked, self._environ, journalled)
-        if outset.how in ("start", "replay"):
+        how, session, self._held = outset_of(kind, self._home, asked, self._environ, journalled)
+        if how in ("start", "replay"):
             empty_home(self._home)
-        self._session = outset.session
+        self._session = session
         if self._crew.meter is not None:
-            name = f"{self._attempt.name}~{outset.session.number}"
+            name = f"{self._attempt.name}~{session.number}"
             self._before = self._crew.meter.known_as(self._attempt, name)
-            untold = _untold(self._before, self._crew.run_folder, outset.session)
+            untold = _untold(self._before, self._crew.run_folder, session)
             charged = self._attempt.charged
             self._charged = min(untold.microusd, charged.microusd)
             tokens = min(round(untold.input_tokens + untold.output_tokens), charged.tokens)
@@ -468,9 +427,8 @@ class _Program:
                 untold, microusd=untold.microusd - self._charged, charged_tokens=tokens
             )
             self._crew.meter.carry(self._attempt, untold)
-        if outset.how == "replay" and self._before.calls == self._before.in_flight:
-            outset = replace(outset, how="start")
-        self._outset = outset
+        is_unrecorded = how == "replay" and self._before.calls == self._before.in_flight
+        self._how = "start" if is_unrecorded else how
         self._note(attempt=self._attempt.number)
 
     def _note(self, **changes: object) -> None:
@@ -498,7 +456,7 @@ class _Program:
         heard = _heard(self._kind, ended)
         text = _text(self._kind, heard, ended)
         if text is not None and not heard.error:
-            self._outset = replace(self._outset, how="taken")
+            self._how = "taken"
         return None if heard.error else text
 
     async def _asked(self, prompt: str, goes_on: bool) -> str:
@@ -509,7 +467,7 @@ class _Program:
                 break
             # Its own session is not there any more: all is asked anew.
             await in_thread(partial(empty_home, self._home))
-            self._outset = Outset("replay" if self._before.calls else "start", self._session)
+            self._how, self._held = ("replay" if self._before.calls else "start"), None
             self._note(session=str(uuid4()), microusd=0)
             prompt, goes_on = self._call.prompt, False
         text = _text(self._kind, heard, ended)
@@ -547,11 +505,11 @@ class _Program:
             fault = Fault("broken", detail=str(gone))
             raise AttemptError(fault, self._spent(), is_in_doubt=True) from None
         heard = await in_thread(partial(_heard, self._kind, ended))
-        held = self._outset.held
+        held = self._held
         if self._kind.is_summed and goes_on and held is not None:
             heard = less(heard, held.input_tokens, held.output_tokens)
         if self._kind.is_summed and goes_on:
-            earlier = self.statistics()
+            earlier = self._output()
             heard = less(heard, earlier.input_tokens, earlier.output_tokens)
         cost, known = heard.microusd, session.microusd
         if self._kind.is_cost_summed and goes_on and cost >= known:
@@ -571,7 +529,7 @@ class _Program:
         seen = self._seen()
         if seen.calls or seen.replayed:
             return Result(b"")
-        heard = self.statistics()
+        heard = self._output()
         return Result(
             b"", None, heard.input_tokens, heard.output_tokens, heard.microusd, heard.turns,
             unpriced=0 if heard.microusd else heard.turns,
@@ -607,7 +565,6 @@ def _heard(kind: AgentKind, ended: CommandEnded) -> AgentOutput:
 
 
 def _text(kind: AgentKind, heard: AgentOutput, ended: CommandEnded) -> str | None:
-    """The answer, if all of it came."""
     if isinstance(kind, Custom):
         try:
             return result_in(kind.setting, ended.stdout.read())

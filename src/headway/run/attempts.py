@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -49,14 +49,6 @@ LOCAL: Final[frozenset[FaultKind]] = frozenset(
 OUTDATED: Final = Fault("broken", detail="what it has read has changed")
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsStatistics:
-    """How many results are being written, and how many calls were lost after they were sent."""
-
-    ending: int
-    in_doubt: int
-
-
 class Attempts:
     """Begins attempts for a driver, and tells it how they end."""
 
@@ -70,15 +62,8 @@ class Attempts:
         self.commits = Commits(driver, setup, roster, self.supplies.lock)
         self.ending = 0
         """Results that are being written."""
-        self._in_doubt = 0
         self._durables: list[tuple[ActiveAttempt, TaskFinished | TaskProposed, Result]] = []
         """Results that have become durable, of which the engine has not heard yet."""
-
-    def __repr__(self) -> str:
-        return f"<Attempts {self.statistics()}>"
-
-    def statistics(self) -> AttemptsStatistics:
-        return AttemptsStatistics(self.ending, self._in_doubt)
 
     def start(self, active: ActiveAttempt) -> None:
         """Begin the attempt, unless its result is there already."""
@@ -102,7 +87,6 @@ class Attempts:
         active.runner = loop.create_task(self._attempt(active, work))
 
     def cancel_all(self) -> None:
-        """Let every attempt end now."""
         for active in self._roster.active.values():
             # Once: a second time would end the cleanup that the first one began.
             if active.runner is not None and not active.runner.cancelling():
@@ -204,7 +188,6 @@ class Attempts:
         self._durables.append((active, event, result))
 
     def _tell(self) -> None:
-        """Results are durable: now others know."""
         try:
             self._tell_of(self._durables)
         except Exception as error:
@@ -248,7 +231,6 @@ class Attempts:
             self._driver.stop("account", fault.detail)
         if fault.kind in LOCAL and (full := self._setup.full_disk()):
             fault = Fault("disk", detail=f"{full}; {fault.detail}")
-        self._in_doubt += is_in_doubt
         if is_in_doubt and active.is_sent and not result.calls:
             # Its work could not say how many it sent. Without a price no money was set aside.
             result = replace(result, calls=1, unpriced=int(not active.reserved.microusd))
@@ -275,7 +257,6 @@ def _unshown(active: ActiveAttempt, ending: Ending, problem: str) -> Failed:
 
 
 def abandon(roster: Roster, task: int) -> None:
-    """Let an attempt end that works on what has changed."""
     active = roster.active.get(task)
     if active is not None and active.runner is not None and not active.runner.cancelling():
         active.is_abandoned = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headway.base.records import digest
@@ -38,16 +37,7 @@ Again = Literal["reused", "proposed", "no"]
 """What becomes of an earlier result: it is taken, it waits, or its task has to run."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitsStatistics:
-    """How many results wait to be committed."""
-
-    proposed: int
-
-
 class Commits:
-    """Stands between attempts and the shared state of a run."""
-
     __slots__ = ("_coherence", "_driver", "_groups", "_lock", "_proposed", "_roster", "_setup")
 
     def __init__(self, driver: Driver, setup: RunSetup, roster: Roster, lock: RLock) -> None:
@@ -60,14 +50,7 @@ class Commits:
         self._groups: list[int] = []
         """Of results that were committed, of which the run has not heard yet."""
 
-    def __repr__(self) -> str:
-        return f"<Commits {len(self._proposed)} proposed>"
-
-    def statistics(self) -> CommitsStatistics:
-        return CommitsStatistics(len(self._proposed))
-
     def begin(self, active: ActiveAttempt) -> None:
-        """Let an attempt see the shared state, if it is to."""
         if self._coherence is not None:
             active.snapshot = self._coherence.snapshot(active.task)
 
@@ -123,7 +106,6 @@ class Commits:
         return "proposed"
 
     def hold(self, active: ActiveAttempt, body: bytes | None) -> None:
-        """A result waits to be committed; its attempt is over."""
         self._proposed[active.task] = active, body
         self._roster.keep(active)
 

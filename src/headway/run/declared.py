@@ -8,7 +8,6 @@ Laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,23 +22,17 @@ from headway.plans.load import plan_from
 from headway.plans.sharing import channels_of
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
-from headway.run.plan_run import PlanSource, loaded, with_model
+from headway.run.plan_run import PlanSource, with_model
 from headway.run.reduce import inner_keys, reducer
-from headway.run.tasks import Plans
+from headway.run.tasks import Plans, function_of
 from headway.state.coherence import TaskPositions
 from headway.state.shared import Access, Channels, Shared, decode, scan_digest
 
-
-@dataclass(frozen=True, slots=True)
-class DeclaredTasks:
-    """Every task by its key, with its place."""
-
-    places: dict[bytes, int]
-    inner: dict[bytes, str] = field(default_factory=dict)
-    """Tasks that bring results together for a reduction: by key, with the level that each is of."""
+Declared = tuple[dict[bytes, int], dict[bytes, str]]
+"""By the keys of tasks: their places, and of the inner calls of reductions their levels."""
 
 
-def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
+def declared(reader: JournalReader, folder: str) -> Declared | None:
     """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
     header = reader.header
     if header.kind == "python":
@@ -53,9 +46,9 @@ def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
         return None  # A file that the plan names is gone: the journal alone has to do.
 
 
-def _each(header: Header, source: EachSource) -> DeclaredTasks:
+def _each(header: Header, source: EachSource) -> Declared:
     work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
-    return DeclaredTasks({work.key(member): member for member in range(work.plan.count())})
+    return {work.key(member): member for member in range(work.plan.count())}, {}
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
@@ -68,7 +61,7 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     return plans
 
 
-def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
+def _plan(reader: JournalReader, source: PlanSource) -> Declared:
     plans = plans_of(reader, source)
     keys = [
         known.key(member)
@@ -76,11 +69,10 @@ def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
         if known is not None
         for member in range(group.known.count)
     ]
-    return DeclaredTasks({key: place for place, key in enumerate(keys)}, inner_keys(plans))
+    return {key: place for place, key in enumerate(keys)}, inner_keys(plans)
 
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
-    """Whether a group became known by a result in the journal."""
     groups = plans.expanded.groups
     names = {group.name: index for index, group in enumerate(groups)}
     is_grown = False
@@ -105,16 +97,13 @@ EVERYWHERE: Final = 1 << 62
 KINDS: Final = ("task_finished", "task_proposed", "task_stale", "task_reused", "task_failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Keys with their values as JSON, in order, and one digest of all of them."""
+def committed(
+    reader: JournalReader, folder: str, pattern: str = "**"
+) -> tuple[dict[str, bytes], bytes]:
+    """The keys of a pattern with their values as JSON, in order, and one digest of all of them.
 
-    values: tuple[tuple[str, bytes], ...]
-    digest: bytes
-
-
-def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Committed:
-    """What is under the keys of a pattern; `folder` is the run's."""
+    `folder` is the run's.
+    """
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
@@ -123,20 +112,16 @@ def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Commit
         )
     shared = _shared(reader, PlanSource.kept(folder, reader.header.source))
     found = shared.matching(pattern, EVERYWHERE)
-    return Committed(
-        tuple((key, data) for key, data, _ in found),
-        scan_digest(found),
-    )
+    return {key: data for key, data, _ in found}, scan_digest(found)
 
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
     plans = plans_of(reader, source)
-    graph, named = (
-        graph_of(plans.expanded, lambda: plans.expanded),
-        channels_of(plans.expanded.spec),
-    )
-    folder = reader.header.folder
-    reducers = {target: reducer(target, loaded(target, folder)) for target in named.reducers}
+    graph = graph_of(plans.expanded, lambda: plans.expanded)
+    named, folder = channels_of(plans.expanded.spec), reader.header.folder
+    reducers = {
+        target: reducer(target, function_of(target, folder, "state")) for target in named.reducers
+    }
     shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
     touched = _touched(reader)
     for group, keys in enumerate(plans.keys):

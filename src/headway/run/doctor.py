@@ -31,13 +31,12 @@ from headway.base.numbers import short
 from headway.config import read_configuration
 from headway.errors import HeadwayError
 from headway.journal.folder import list_runs
-from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify, wal_bug
+from headway.journal.reader import QUICK_BYTES_MAX, JournalReader, size_bytes, verify
 
 Judgement = Literal["ok", "warn", "fail"]
 
-PYTHON_MIN: Final = (3, 11)
-WAL_SINCE: Final = (3, 7, 0)
-"""The first with a write-ahead log."""
+WAL_MENDED: Final = (3, 51, 3)
+"""The first SQLite that cannot spoil a file with several writers."""
 
 DISK_WARN_BYTES: Final = 1_000_000_000
 DISK_FAIL_BYTES: Final = 100_000_000
@@ -58,8 +57,6 @@ REMOTE: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "a
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
-
     about: str
     judgement: Judgement
     detail: str
@@ -84,17 +81,12 @@ def check_up(environ: Mapping[str, str]) -> list[DoctorFinding]:
 
 
 def _python() -> DoctorFinding:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < PYTHON_MIN:
-        return DoctorFinding("Python", "fail", found, "install Python 3.11 or newer")
-    return DoctorFinding("Python", "ok", found)
+    return DoctorFinding("Python", "ok", ".".join(map(str, sys.version_info[:3])))
 
 
 def _sqlite() -> DoctorFinding:
     found = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info < WAL_SINCE:
-        return DoctorFinding("SQLite", "fail", f"{found} is too old", "install a newer Python")
-    if wal_bug(sqlite3.sqlite_version_info):
+    if sqlite3.sqlite_version_info < WAL_MENDED:
         return DoctorFinding(
             "SQLite", "warn",
             f"{found} can lose a commit when several processes write one database; headway writes "
@@ -157,12 +149,10 @@ def _disk(place: Folders) -> DoctorFinding:
     except OSError as fault:
         return DoctorFinding("disk", "warn", f"{place.state}: {fault.strerror}")
     detail = f"{short(free / 1e6)} MB free"
+    if free >= DISK_WARN_BYTES:
+        return DoctorFinding("disk", "ok", detail)
     fix = "headway doctor --prune 30d, or set HEADWAY_STATE_DIR to a larger disk"
-    if free < DISK_FAIL_BYTES:
-        return DoctorFinding("disk", "fail", detail, fix)
-    return DoctorFinding("disk", "warn", detail, fix) if free < DISK_WARN_BYTES else DoctorFinding(
-        "disk", "ok", detail
-    )  # fmt: skip
+    return DoctorFinding("disk", "fail" if free < DISK_FAIL_BYTES else "warn", detail, fix)
 
 
 def _journals(place: Folders) -> DoctorFinding:
@@ -203,9 +193,8 @@ def _broker(place: Folders) -> DoctorFinding:
     try:
         line.connect(place.socket)
     except ConnectionRefusedError:
-        return DoctorFinding(
-            "broker", "ok", "not running (it left its socket); the first call starts it"
-        )
+        detail = "not running (it left its socket); the first call starts it"
+        return DoctorFinding("broker", "ok", detail)
     except OSError as fault:
         return DoctorFinding(
             "broker", "fail", f"{place.socket}: {fault.strerror or fault}",
@@ -242,12 +231,8 @@ def _mcp() -> DoctorFinding:
     try:
         return DoctorFinding("mcp", "ok", f"mcp {version('mcp')}, for `headway mcp`")
     except PackageNotFoundError:
-        return DoctorFinding(
-            "mcp",
-            "ok",
-            "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`",
-            "pip install 'headway[mcp]'",
-        )
+        detail = "not installed: for `headway mcp` and `agent: tools(mcp:NAME)`"
+        return DoctorFinding("mcp", "ok", detail, "pip install 'headway[mcp]'")
 
 
 def _clock(place: Folders) -> DoctorFinding:
@@ -266,7 +251,6 @@ def _clock(place: Folders) -> DoctorFinding:
 
 
 def _existing(path: str) -> str:
-    """The nearest folder above that is there."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path

@@ -12,7 +12,6 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from headway.engine.budget import RunBudget
 from headway.engine.engine import Step, advance, begin, step
@@ -47,15 +46,16 @@ from headway.engine.record import JournalEntry
 from headway.engine.state import Rules, State
 from headway.engine.strategy import LocalLaw, Resting
 from headway.errors import HeadwayError, InternalError, JournalError
+from headway.journal.file import FULL
 from headway.journal.memory import Record
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, FAILED, LOST
 from headway.run.active import Roster, Supplies
 from headway.run.attempts import Attempts, abandon, call_back
 from headway.run.results import Results
-from headway.run.takeover import Saved, Takeover
+from headway.run.takeover import Saved, take_over
 from headway.state.coherence import Coherence
-from headway.state.shared import Act
+from headway.state.outbox import Outbox
 from headway.work import Work
 
 # Wakes a driver at a time on the wall, also after the machine was suspended.
@@ -74,13 +74,6 @@ class Alarm:
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
         self._at_s = inf
-
-    def __repr__(self) -> str:
-        return f"<Alarm at {self._at_s}>"
-
-    def statistics(self) -> float:
-        """When it rings; infinity if it does not."""
-        return self._at_s
 
     def set_to(self, at_s: float) -> None:
         """Ring at this time, or earlier if it was set to an earlier one."""
@@ -130,42 +123,21 @@ def memory_available() -> float:
         return 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """What this process has taken of the machine since somebody began to look."""
-
-    cpu_s: float
-    """Of all its threads; programs that it started are not among it."""
-    memory_bytes: int
-    """The most that it held, ever."""
-
-
-def own_overhead() -> Callable[[], Overhead]:
-    """Begin to look; what is returned tells how much it was since."""
+def own_overhead() -> Callable[[], tuple[float, int]]:
+    """Returns a function: CPU seconds of this process since now, and its peak memory in bytes."""
     began_s = time.process_time()
 
-    def look() -> Overhead:
-        return Overhead(time.process_time() - began_s, _memory_most())
+    def look() -> tuple[float, int]:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others kibibytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return time.process_time() - began_s, peak
 
     return look
 
 
-def _memory_most() -> int:
-    """Resident memory at its peak; macOS counts bytes, everybody else kibibytes."""
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 # Groups whose members are found at run time: one for each line or element of another's result.
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadStatistics:
-    """How many groups are not known yet when a run begins."""
-
-    groups: int
 
 
 class GroupDiscovery:
@@ -190,18 +162,10 @@ class GroupDiscovery:
                 if graph.lenient[index] - is_with:
                     self.lenient.append(index)
 
-    def __repr__(self) -> str:
-        return f"<Spread over {len(self._after)} groups>"
-
-    def statistics(self) -> SpreadStatistics:
-        return SpreadStatistics(len({index for some in self._after.values() for index in some}))
-
     def after(self, group: int) -> Sequence[int]:
-        """Those that a result of this group may make known."""
         return self._after.get(group, ())
 
     def found(self, groups: Sequence[int], state: State, supplies: Supplies) -> Iterator[Expanded]:
-        """The sizes of those that have become known."""
         if not self._after:
             return
         for index in groups:
@@ -227,9 +191,6 @@ class GroupDiscovery:
 
 LOOK_S: Final = 0.5
 """How often the machine is looked at while tasks use it."""
-
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-"""A disk takes nothing more."""
 
 RESET_S: Final = 1.0
 """A usage window is tried this long after its reset: clocks differ."""
@@ -257,22 +218,12 @@ class RunSetup:
     """Who of those that use this machine only waits for a model; nobody, where nobody can tell."""
     coherence: Coherence | None = None
     """The shared state and the order of its commits, for plans whose tasks touch it."""
-    outbox: EffectOutbox | None = None
+    outbox: Outbox | None = None
     """Performs effects on the world; without one they are asked for in vain."""
     full_disk: Callable[[], str] = str
     """Which disk of the run is full, in words; while one is, nothing starts."""
-    overhead: Callable[[], Overhead] | None = None
-    """What headway itself takes of the machine, for whoever wants to know when the run ends."""
-
-
-class EffectOutbox(Protocol):
-    """Performs the effects of committed tasks, each channel in the order of their release."""
-
-    def release(self, task: int, key: bytes, name: str, acts: tuple[Act, ...]) -> None:
-        """Perform these after those that were released before; a task's key is its content key."""
-
-    async def drained(self) -> int | None:
-        """When everything that was released is done, or cannot be: how many are left, if any."""
+    overhead: Callable[[], tuple[float, int]] | None = None
+    """CPU seconds and peak memory of headway itself, for the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,18 +237,7 @@ class RunOutcome:
     """When the usage window resets that it did not wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverStatistics:
-    """What is going on."""
-
-    active: int
-    ending: int
-    in_doubt: int
-
-
 class Driver:
-    """One run, from its first start to its last end."""
-
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self.state: State = begin(setup.graph, setup.rules, setup.coherence)
@@ -323,13 +263,6 @@ class Driver:
         self.error: Exception | None = None
         """Why the run ends with an exception, once everything that was started has ended."""
 
-    def __repr__(self) -> str:
-        return f"<Driver {self.statistics()}>"
-
-    def statistics(self) -> DriverStatistics:
-        attempts = self._attempts.statistics()
-        return DriverStatistics(len(self._roster.active), attempts.ending, attempts.in_doubt)
-
     async def run(self) -> RunOutcome:
         """Perform everything, or as much as may be."""
         setup = self._setup
@@ -340,8 +273,7 @@ class Driver:
         is_local = not is_sized and any(work.is_local for work in setup.works)
         looker = loop.create_task(_look(self)) if is_local else None
         try:
-            takeover = Takeover(setup.graph, setup.works, setup.saved, self.results, self.publish)
-            takeover.apply_to(self.state)
+            take_over(self.state, setup.graph, setup.works, setup.saved, self.results, self.publish)
             if is_local:
                 self.feed(LocalRoom(LocalLaw(cores()).places))
             self.feed(Began())
@@ -394,11 +326,9 @@ class Driver:
             call_back(self._roster, self._setup.works, detail)
 
     def hold(self, reason: str, until_s: float = inf) -> None:
-        """Start nothing more for now."""
         self.feed(Held(until_s, reason))
 
     def go_on(self) -> None:
-        """Start tasks again."""
         self.feed(Continued())
 
     def window_empty(self, resets_at_s: float, detail: str) -> bool:
@@ -450,7 +380,6 @@ class Driver:
             self._done.set_exception(error)
 
     def ended(self, group: int) -> None:
-        """A task of this group has its result."""
         self._expand(self._spread.after(group))
         if self._is_stopping_now and not self._attempts.ending:
             self.feed(Stopping(self._outcome[1], is_now=True))
@@ -504,13 +433,20 @@ class Driver:
             elif isinstance(effect, Abandon):
                 abandon(self._roster, effect.task)
             elif isinstance(effect, Release):
-                _release(self, self._setup, effect)
+                self._release(effect)
             else:
                 self._attempts.cancel_all()
         if self._spread.lenient and any(isinstance(event, TaskFailed) for event in events):
             asyncio.get_running_loop().call_soon(self._expand, self._spread.lenient)
         if self.state.over and self._done is not None and not self._done.done():
             self._done.set_result(_last(events))
+
+    def _release(self, effect: Release) -> None:
+        if self._setup.outbox is not None:
+            group, member = self.state.place(effect.task)
+            work = self._setup.works[group]
+            key, name = work.key(member), work.label(member)
+            self._setup.outbox.release(effect.task, key, name, effect.acts)
 
     def _expand(self, groups: Sequence[int]) -> None:
         """Groups whose size is found at run time, once their needs are there."""
@@ -525,14 +461,6 @@ class Driver:
             return
         if later:
             self._expand(later)
-
-
-def _release(driver: Driver, setup: RunSetup, effect: Release) -> None:
-    """Effects of a committed task may be performed."""
-    if setup.outbox is not None:
-        group, member = driver.state.place(effect.task)
-        work = setup.works[group]
-        setup.outbox.release(effect.task, work.key(member), work.label(member), effect.acts)
 
 
 def _end_with(driver: Driver, error: Exception) -> None:
@@ -565,14 +493,12 @@ async def _look(driver: Driver) -> None:
 
 
 def _measured(
-    events: tuple[Event, ...], overhead: Callable[[], Overhead] | None
+    events: tuple[Event, ...], overhead: Callable[[], tuple[float, int]] | None
 ) -> tuple[Event, ...]:
-    """The end of a run says what headway itself has taken."""
     if overhead is None or not events or not isinstance(events[-1], RunFinished):
         return events
-    took = overhead()
-    over = replace(events[-1], cpu_s=took.cpu_s, memory_bytes=took.memory_bytes)
-    return (*events[:-1], over)
+    cpu_s, memory_bytes = overhead()
+    return (*events[:-1], replace(events[-1], cpu_s=cpu_s, memory_bytes=memory_bytes))
 
 
 def _last(events: Sequence[Event]) -> RunFinished:

@@ -42,7 +42,6 @@ class EachSource:
     """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
-        """Its tasks."""
         arrangement = Arrangement(self.arguments_max, self.column_separator, self.is_quoted)
         return ArgumentPlan(self.template, self.axes, arrangement)
 
@@ -60,13 +59,6 @@ class EachSource:
 
 
 LABEL_CHARS_MAX: Final = 60
-
-
-@dataclass(frozen=True, slots=True)
-class EachStatistics:
-    """Ended commands that nobody has looked at yet."""
-
-    unseen: int
 
 
 class EachWork:
@@ -98,12 +90,6 @@ class EachWork:
         self._adopted = adopted
         self._meter = meter
         self._salt = b"\0".join((b"each", os.fsencode(folder), os.fsencode(plan.template)))
-
-    def __repr__(self) -> str:
-        return f"<EachWork {self.plan.count()} times {self.plan.template!r}>"
-
-    def statistics(self) -> EachStatistics:
-        return EachStatistics(len(self.ended))
 
     def label(self, member: int) -> str:
         words = " ".join(self.plan.arguments(member))

@@ -176,7 +176,6 @@ class Filling:
         return {name: self._variable(value) for name, value in self.group.vars.items()}
 
     def environment(self, run: str) -> dict[str, str]:
-        """What a command is told."""
         group = self.group
         told: dict[str, str] = {"HEADWAY_TASK": self.attempt.name, "HEADWAY_RUN": run}
         if isinstance(group.task.work, Prompt) and group.task.work.agent is not None:

@@ -28,7 +28,7 @@ from headway.engine.state import Rules
 from headway.engine.strategy import Resting
 from headway.errors import BadValueError
 from headway.interrupts import heeding
-from headway.journal.file import Disks
+from headway.journal.file import LEAST_BYTES, full_words, is_full
 from headway.journal.folder import keep_shape
 from headway.journal.journal import Journal
 from headway.journal.memory import NullJournal, Record
@@ -61,36 +61,24 @@ WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SignalSent:
-    """Whether somebody was there to be told."""
+def tell(reader: JournalReader, run: str, word: str) -> tuple[bool, int | None, str]:
+    """Send a signal to the owner of a run; the word is one of `SIGNALS`.
 
-    was_told: bool
-    pid: int | None
-    words: str
-
-
-def tell(reader: JournalReader, run: str, word: str) -> SignalSent:
-    """Tell the owner of a run; the word is one of `SIGNALS`."""
+    Returns whether it was sent, the owner's process, and what to say of it.
+    """
     owner = look(reader.folder)
     if owner is None or not owner.is_alive:
         return _nobody(run, word)
     if not _heeds(owner.pid, SIGNALS[word]):
-        return SignalSent(
-            False, owner.pid,
-            f"process {owner.pid} performs {run} but does not listen: only runs that were started "
-            "by a command do",
-        )  # fmt: skip
+        words = "performs {} but does not listen: only runs that were started by a command do"
+        return False, owner.pid, f"process {owner.pid} {words.format(run)}"
     try:
         os.kill(owner.pid, SIGNALS[word])
     except ProcessLookupError:
-        # It ended between the look and the word.
-        return _nobody(run, word)
+        return _nobody(run, word)  # It ended since.
     except PermissionError:
-        return SignalSent(
-            False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
-        )
-    return SignalSent(True, owner.pid, WORDS[word].format(run=run, pid=owner.pid))
+        return False, owner.pid, f"process {owner.pid} of {run} belongs to somebody else"
+    return True, owner.pid, WORDS[word].format(run=run, pid=owner.pid)
 
 
 def _heeds(pid: int, number: signal.Signals) -> bool:
@@ -105,21 +93,16 @@ def _heeds(pid: int, number: signal.Signals) -> bool:
         return True
 
 
-def _nobody(run: str, word: str) -> SignalSent:
+def _nobody(run: str, word: str) -> tuple[bool, None, str]:
     what = "to stop" if word in ("stop", "end") else f"to {word}"
-    return SignalSent(
-        False, None, f"{run} is not running: nothing {what}. See `headway status {run}`"
-    )
+    return False, None, f"{run} is not running: nothing {what}. See `headway status {run}`"
 
 
 # How long a run may wait for a usage window: `--wait 6h`, `--until 18:00`, `--no-wait`.
 
 _UNITS: Final = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "s": 1.0}
-_SPAN: Final = re.compile(r"(?:([0-9]+(?:\.[0-9]+)?)([dhms]))+")
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dhms])")
 _TIME: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
-
-SPAN_S_MAX: Final = 366 * DAY_S
 
 
 def span_s(text: str) -> float:
@@ -127,11 +110,11 @@ def span_s(text: str) -> float:
     plain = text.strip().lower()
     if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", plain):
         seconds = float(plain)
-    elif _SPAN.fullmatch(plain):
+    elif re.fullmatch(f"({_PART.pattern})+", plain):
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(plain))
     else:
         raise BadValueError(f"`{text}` is not a length of time", hint="write 6h, 90m or 1h30m")
-    if seconds > SPAN_S_MAX:
+    if seconds > 366 * DAY_S:
         raise BadValueError(f"`{text}` is longer than a year")
     return seconds
 
@@ -159,15 +142,8 @@ def moment_s(text: str, now_s: float) -> float:
 
 def deadline_s(wait: str | None, until: str | None, no_wait: bool, now_s: float) -> float:
     """Until when a run may wait, by the wall clock: `inf` is as long as it takes, `-inf` never."""
-    given = [
-        name
-        for name, is_given in (
-            ("--wait", wait is not None),
-            ("--until", until is not None),
-            ("--no-wait", no_wait),
-        )
-        if is_given
-    ]
+    options = {"--wait": wait is not None, "--until": until is not None, "--no-wait": no_wait}
+    given = [name for name, is_given in options.items() if is_given]
     if len(given) > 1:
         raise BadValueError(f"{' and '.join(given)} contradict each other", hint=f"keep {given[0]}")
     if no_wait:
@@ -211,8 +187,6 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run that is about to begin."""
-
     graph: Graph
     works: Sequence[Work]
     rules: Rules = Rules()
@@ -239,8 +213,6 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A run that is over, with what it left in this process."""
-
     outcome: RunOutcome
     driver: Driver
     saved: Saved
@@ -249,7 +221,6 @@ class Launched:
 
     @property
     def exit_code(self) -> int:
-        """As the shell is told."""
         finished, cause = self.outcome.finished, self.outcome.cause
         if cause:
             return EXITS[cause]
@@ -268,12 +239,14 @@ async def launch(
     saved = Saved()
     if journal is not None:
         rows = readable_rows(journal.reader)
-        saved = Saved(rows, journal.body, journal.header.keeps_bodies, journal.reader.bodies)
+        saved = Saved(rows, journal.reader.body, journal.header.keeps_bodies, journal.reader.bodies)
     record = journal or NullJournal()
     outbox = _outbox(run.sharing, journal, record)
     folder = os.getcwd() if journal is None else journal.header.folder
     kept = () if journal is None else (journal.folder,)
-    pauses = _Pauses(Disks((*kept, folder, tempfile.gettempdir())))
+    # A disk that was full before the run began does not pause it.
+    disks = dict.fromkeys((*kept, folder, tempfile.gettempdir()))
+    pauses = _Pauses(tuple(one for one in disks if not is_full(one)))
     driver = Driver(
         RunSetup(
             run.graph, run.works, run.rules, record, wall_s, saved,
@@ -341,7 +314,8 @@ class _Pauses:
     """Why a run is paused: by its user, or by disks that are full. It goes on when no reason is
     left: what cannot be kept must not be bought."""
 
-    disks: Disks
+    disks: tuple[str, ...]
+    """Folders, one for each disk."""
     driver: Driver | None = None
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -358,14 +332,17 @@ class _Pauses:
 
     def full_disk(self) -> str:
         """Which disk has become full since the run began; the run is paused until it has room."""
-        words = self.disks.full()
+        words = self._full_words()
         if words and "disk" not in self.reasons:
             self.set("disk", words)
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
         return words
 
+    def _full_words(self) -> str:
+        return next((full_words(one, LEAST_BYTES) for one in self.disks if is_full(one)), "")
+
     def _look(self) -> None:
-        if self.disks.full():
+        if self._full_words():
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
         else:
             self.set("disk", "")
@@ -373,8 +350,6 @@ class _Pauses:
 
 @dataclass(slots=True)
 class _Stopping:
-    """How a run is stopped by signals."""
-
     driver: Driver
     outbox: Outbox | None
     is_now: bool = False

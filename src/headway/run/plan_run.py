@@ -81,7 +81,6 @@ class PlanSource:
         return PlanSource(**told, budget=None if budget is None else PlanBudget(**budget))
 
     def save(self, run_folder: str) -> None:
-        """Replace what is kept beside the journal."""
         keep_source(run_folder, self.encoded())
 
     @staticmethod
@@ -95,8 +94,6 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True)
 class PlanRun:
-    """A plan, ready to be launched."""
-
     launch: Launch
     plans: Plans
     works: tuple[TaskWork | InnerWork, ...]
@@ -170,9 +167,9 @@ def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | N
 
 
 def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
-    """The same; SourceError, with the place in the plan, if it is not there."""
+    """The function that a channel names; SourceError, with its place in the plan, if missing."""
     try:
-        return loaded(target, folder)
+        return function_of(target, folder, "state")
     except UsageError as error:
         spots = (one.spot.value for one in spec.state or () if one.channel.target == target)
         raise SourceError(
@@ -180,11 +177,6 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
             where=where(spec.file, next(spots)),
             hint="name a function as package.module:function, as it is seen from the plan's folder",
         ) from error
-
-
-def loaded(target: str, folder: str) -> Callable[..., object]:
-    """What a channel names; UsageError if it is not there."""
-    return function_of(target, folder, "state")
 
 
 def has_commands(expanded: ExpandedPlan) -> bool:
@@ -218,7 +210,6 @@ def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
-    """Every model that a plan names."""
     for group in expanded.groups:
         work = group.task.work
         if isinstance(work, Prompt) and not group.task.is_command:

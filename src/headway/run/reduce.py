@@ -10,8 +10,8 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from json import dumps
 from typing import TYPE_CHECKING, Final
@@ -109,8 +109,6 @@ NOTHING: Final = Result(b"")
 
 
 class InnerWork:
-    """One inner level of a reduction."""
-
     is_local = False
     is_idle_until_sent = True
     publishes = False
@@ -129,13 +127,11 @@ class InnerWork:
         self.timeout_s = spec.timeout_s if task.timeout_s is None else task.timeout_s
         self._below = below_name(plans.expanded, shape, level)
 
-    def __repr__(self) -> str:
-        return f"<InnerWork {self.name}>"
-
-    def statistics(self) -> int | None:
-        """How many tasks it is, as far as is known."""
+    @property
+    def known_count(self) -> int:
+        """The number of its tasks; 0 while it is unknown."""
         results = self._plans.expanded.groups[self.shape.source].count
-        return None if results is None else self.shape.sizes(results)[self._level - 1]
+        return 0 if results is None else self.shape.sizes(results)[self._level - 1]
 
     def label(self, member: int) -> str:
         return f"{self.name}[{member + 1}]"
@@ -202,30 +198,6 @@ class ReductionPrompt:
                 hint=f"write `context: {least}`, or a smaller `max_tokens`",
             )
         return fit if self.shape is None else replace(fit, fan=self.shape.fit.fan)
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """Everything that the last call of a reduction is given, and what it took to get there."""
-
-    prompt: str
-    max_tokens: int | None
-    missing: tuple[str, ...] = ()
-    results: int = 0
-    reducing: Reducing | None = None
-
-    def accounted(self) -> AbstractContextManager[None]:
-        """Around the last call: what is lost with it is reported with what was taken before."""
-        return nullcontext() if self.reducing is None else self.reducing.accounted()
-
-    def stated(self, result: Result, is_text: bool) -> Result:
-        """The result, with what it took before; who is missing is said in a text that does not."""
-        body = result.body
-        if is_text and any(label not in text_in(body) for label in self.missing):
-            body += f"\n\n{missing_words(self.missing, self.results)}".encode()
-        if self.reducing is None:
-            return replace(result, body=body)
-        return replace(charged(self.reducing.spent, result), body=body, value=result.value)
 
 
 @dataclass(slots=True)
@@ -348,13 +320,18 @@ def inner_keys(plans: Plans) -> dict[bytes, str]:
     from headway.run.run_context import Crew
 
     works = inner_works(plans, Crew("", "", "", {}), tuple(plans.shapes.values()))
-    return {work.key(n): work.name for work in works for n in range(work.statistics() or 0)}
+    return {work.key(n): work.name for work in works for n in range(work.known_count)}
 
 
-async def gathered(
-    filling: Filling, expanded: ExpandedPlan, crew: Crew, shapes: Shapes
-) -> Gathered:
-    """Everything for the last call of a reduction, brought into its context by others."""
+async def perform_reduction(
+    filling: Filling, expanded: ExpandedPlan, crew: Crew, shapes: Shapes,
+    ask: Callable[[str, int | None], Awaitable[Result]],
+) -> Result:  # fmt: skip
+    """Bring all results into one context by inner calls, and make the last call by `ask`.
+
+    `ask` takes the prompt and the most tokens of its answer. Who is missing is added to a text
+    that does not say it.
+    """
     group, attempt = filling.group, filling.attempt
     asked = asked_of(filling, expanded)
     shape = shapes.get(group.index)
@@ -366,7 +343,8 @@ async def gathered(
     if not is_tree(expanded, group):
         text = last_text(asked.prompt, below.items, below.missing, asked.results)
         must_fit(asked, text)
-        return Gathered(text, asked.asked.max_tokens, below.missing, asked.results)
+        result = await ask(text, asked.asked.max_tokens)
+        return replace(result, body=_with_missing(group, result.body, below.missing, asked.results))
     asked = replace(asked, shape=shape)
     fit = asked.fit()
     note = last_text("", (), below.missing, asked.results, fit.context)
@@ -374,12 +352,20 @@ async def gathered(
     reducing = Reducing.of(await crew.prompts(), attempt, asked, fit)
     with reducing.accounted():
         items = await reducing.fitting(below.items, room)
-    text = last_text(asked.prompt, items, below.missing, asked.results, fit.context)
-    return Gathered(text, _longest(asked, fit, text), below.missing, asked.results, reducing)
+        text = last_text(asked.prompt, items, below.missing, asked.results, fit.context)
+        result = await ask(text, _longest(asked, fit, text))
+    body = _with_missing(group, result.body, below.missing, asked.results)
+    return replace(charged(reducing.spent, result), body=body, value=result.value)
+
+
+def _with_missing(group: GroupPlan, body: bytes, missing: Sequence[str], results: int) -> bytes:
+    """The answer, which says who is missing unless it has to fit a schema."""
+    if group.task.schema or all(label in text_in(body) for label in missing):
+        return body
+    return body + f"\n\n{missing_words(missing, results)}".encode()
 
 
 def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
-    """What a reduction asks."""
     group, files = filling.group, expanded.sources.files
     task, work = group.task, group.task.work
     if not isinstance(work, Prompt):
@@ -399,7 +385,6 @@ def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
 
 
 def results_of(expanded: ExpandedPlan, group: GroupPlan) -> int:
-    """How many results a reduction is to be given."""
     return expanded.groups[group.source].known.count
 
 
@@ -466,7 +451,6 @@ def must_fit(asked: ReductionPrompt, text: str) -> None:
 
 
 def missing_words(missing: Sequence[str], results: int) -> str:
-    """Who is missing, for whoever reads the result."""
     return f"Missing ({len(missing)} of {results} results): {listed(missing, NAMED_TOKENS)}"
 
 

@@ -9,7 +9,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -27,14 +26,6 @@ Fetch = Callable[[bytes], bytes | None]
 """The body of a digest, from where bodies are durable; None if it is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultsStatistics:
-    """How much is kept."""
-
-    tasks: int
-    bytes_in_memory: int
-
-
 class Results:
     """Digests of all results that something needs, and the bodies of most."""
 
@@ -50,11 +41,7 @@ class Results:
         self._inputs: dict[int, bytes] = {}
         self._bytes = 0
 
-    def __repr__(self) -> str:
-        return f"<Results of {len(self._digests)} tasks, {self._bytes} bytes in memory>"
-
     def is_needed(self, group: int) -> bool:
-        """Whether anything is given this group's results."""
         return group in self._needed
 
     def put(self, group: int, member: int, digest: bytes, body: bytes | None) -> None:
@@ -71,7 +58,6 @@ class Results:
             self._bytes += len(body)
 
     def get(self, group: int, member: int) -> bytes:
-        """The body of a result."""
         return self.body(self._digests[group, member])
 
     def body(self, digest: bytes) -> bytes:
@@ -110,9 +96,6 @@ class Results:
             else:
                 whole.update(self._of_all(need, len(numbers.members(need.group))))
         return whole.digest()
-
-    def statistics(self) -> ResultsStatistics:
-        return ResultsStatistics(len(self._digests), self._bytes)
 
     def _of_all(self, need: Need, count: int) -> bytes:
         """One digest over a whole group, which has ended and so does not change."""

@@ -61,7 +61,6 @@ class Crew:
     _numbers: int = 0
 
     def command(self, attempt: Attempt, script: str, environment: Mapping[str, str]) -> Command:
-        """A text for a shell, as the shim takes it."""
         argv = ("/bin/sh", "-c", script)
         return Command(shim_key(attempt), attempt.number, argv, environment, self.folder)
 

@@ -29,7 +29,6 @@ class Saved:
     rows: Mapping[bytes, TaskRow] = field(default_factory=dict)
     """By content key."""
     fetch: Callable[[bytes], bytes | None] | None = None
-    """The body of a digest."""
     keeps_bodies: bool = True
     """Whether results are there, and not only that they were."""
     fetch_many: Callable[[Collection[bytes]], Iterable[tuple[bytes, bytes]]] | None = None
@@ -43,7 +42,6 @@ class Saved:
         return row if is_same else None
 
     def body(self, row: TaskRow) -> bytes | None:
-        """The result of a row, if it is kept."""
         return None if self.fetch is None else self.fetch(row.ending.body)
 
     def recall(self, work: Work, members: Iterable[int]) -> Iterator[Needed]:
@@ -75,61 +73,49 @@ def readable_rows(reader: JournalReader) -> dict[bytes, TaskRow]:
     return {row.key: without_lost(row, is_there) for row in reader.rows()}
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
-    """What is needed to look at every task once."""
+def take_over(
+    state: State, graph: Graph, works: Sequence[Work], saved: Saved, results: Results,
+    publish: Callable[[int, int, bytes | None], str],
+) -> None:  # fmt: skip
+    """Tell the engine which tasks are finished already, and how often the others were tried.
 
-    graph: Graph
-    works: Sequence[Work]
-    saved: Saved
-    results: Results
-    publish: Callable[[int, int, bytes | None], str]
-    """By group and member: a process may have ended between making a result durable and visible."""
-
-    def apply_to(self, state: State) -> int:
-        """Tell the engine what is finished already; how many tasks that are."""
-        if not self.saved.rows:
-            return 0
-        finished: list[int] = []
-        attempts: dict[int, int] = {}
-        complete: set[int] = set()
-        for index in self.graph.order:
-            count = self.graph.groups[index].count
-            if count is not None:
-                done = self._group(state, index, complete, attempts)
-                if len(done) == count:
-                    complete.add(index)
-                finished += done
-        restore(state, finished, attempts)
-        return len(finished)
-
-    def _group(
-        self, state: State, index: int, complete: set[int], attempts: dict[int, int]
-    ) -> list[int]:
-        """The tasks of one group that are finished; what was tried of the others is noted."""
-        needs, work = self.graph.groups[index].needs, self.works[index]
-        is_shared = self.graph.groups[index].touches is not None
-        rows, results = self.saved.rows, self.results
-        # Whoever is missing is tried again, so even who could do without waits for it again.
+    `publish` takes group and member: a process may have been killed after it made a result durable
+    and before it wrote the output.
+    """
+    if not saved.rows:
+        return
+    finished: list[int] = []
+    attempts: dict[int, int] = {}
+    complete: set[int] = set()
+    numbers = state.ready_set.numbers
+    for index in graph.order:
+        needs, work = graph.groups[index].needs, works[index]
+        if graph.groups[index].count is None:
+            continue
+        # A missing result is tried again, so that lenient needs wait for it, too.
         is_fed = all(need.group in complete for need in needs if not need.block)
-        # Whoever needs a result that was not kept must not be given nothing instead.
-        is_gone = not self.saved.keeps_bodies and results.is_needed(index)
-        numbers = state.ready_set.numbers
-        done: list[int] = []
-        for member, task in enumerate(numbers.members(index)):
-            row = rows.get(work.key(member))
+        # A result that was not kept cannot be given to the tasks that need it.
+        is_gone = not saved.keeps_bodies and results.is_needed(index)
+        # What has read the shared state is judged by it when its turn comes.
+        may_be_done = is_fed and not is_gone and graph.groups[index].touches is None
+        before = len(finished)
+        members = numbers.members(index)
+        for member, task in enumerate(members):
+            row = saved.rows.get(work.key(member))
             if row is None:
                 continue
             attempts[task] = row.attempt
-            if row.state != "finished" or not is_fed or is_gone or is_shared:
-                continue  # What has read the shared state is judged by it when its turn has come.
+            if row.state != "finished" or not may_be_done:
+                continue
             if needs and not results.has(needs, member, numbers):
                 continue
             inputs = results.inputs(needs, member, numbers) if needs else b""
             if row.ending.inputs == inputs:
-                body = self.saved.body(row) if work.publishes else None
-                if self.publish(index, member, body):
-                    continue  # It fails when its turn has come.
+                body = saved.body(row) if work.publishes else None
+                if publish(index, member, body):
+                    continue  # It fails when its turn comes.
                 results.put(index, member, row.ending.body, None)
-                done.append(task)
-        return done
+                finished.append(task)
+        if len(finished) - before == len(members):
+            complete.add(index)
+    restore(state, finished, attempts)

@@ -27,7 +27,7 @@ from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shape
 from headway.plans.resources import PATH_CHARS_MAX, inside
 from headway.plans.section import shown
 from headway.plans.spec import CommandSpec, Prompt, Python, has_zero, plain
-from headway.run.agent_tasks import AgentTask, agent_of, perform_agent
+from headway.run.agent_tasks import ProgramCall, agent_of, perform_agent
 from headway.run.filling import (
     Filling,
     filled,
@@ -37,7 +37,7 @@ from headway.run.filling import (
     text_in,
     value_in,
 )
-from headway.run.reduce import gathered, missing_of
+from headway.run.reduce import missing_of, perform_reduction
 from headway.run.run_context import Crew
 from headway.state.context import Lent, lent
 from headway.state.folder import in_a_line, share_of
@@ -80,8 +80,6 @@ class Plans:
 
 
 class TaskWork:
-    """One declared task of a plan."""
-
     def __init__(self, index: int, plans: Plans, crew: Crew) -> None:
         self._index = index
         self._plans = plans
@@ -100,16 +98,9 @@ class TaskWork:
         """The member that each path belongs to."""
         self._function: Callable[..., object] | None = None
 
-    def __repr__(self) -> str:
-        return f"<TaskWork {self.name}>"
-
     @property
     def group(self) -> GroupPlan:
         return self._plans.expanded.groups[self._index]
-
-    def statistics(self) -> int | None:
-        """How many tasks it is, as far as is known."""
-        return self.group.count
 
     def label(self, member: int) -> str:
         return self.group.label(member)
@@ -187,10 +178,8 @@ class TaskWork:
         """One call, or whatever an agent makes of it; a reduction may take others before it."""
         task, expanded = self.group.task, self._plans.expanded
         if task.reduce:
-            given = await gathered(filling, expanded, self._crew, self._plans.shapes)
-            with given.accounted():
-                result = await self._asked(work, filling, given.prompt, given.max_tokens)
-            return given.stated(result, is_text=not task.schema)
+            ask = partial(self._asked, work, filling)
+            return await perform_reduction(filling, expanded, self._crew, self._plans.shapes, ask)
         source = expanded.sources.files[filling.text(work.file)] if work.file else work.text
         return await self._asked(work, filling, filling.text(source), work.max_tokens)
 
@@ -204,20 +193,20 @@ class TaskWork:
         schema = self._schema_of(filling)
         verify = verifier(filling, self._crew, self._work_s) if task.verify else None
         if work.agent is not None:
-            asked = AgentTask(
-                work.agent, text, model, bool(work.model), filling, max_tokens, schema, verify,
-                self._work_s, expanded.spec.permissions_of(task),
+            call = ProgramCall(
+                text, model, bool(work.model), {}, schema, verify, task.repairs, self._work_s,
+                expanded.spec.permissions_of(task),
             )  # fmt: skip
-            return await perform_agent(asked, self._crew)
-        call = PromptCall(
+            return await perform_agent(work.agent, call, filling, max_tokens, self._crew)
+        asked = PromptCall(
             text, model, max_tokens, schema=schema, repairs=task.repairs, verify=verify
         )
         agent = await self._crew.prompts()
         if filling.share is not None:
             filling.share.prompted(text)
         if filling.share is None and not task.reduce:
-            return await agent.perform(call, filling.attempt)
-        return await agent.perform(call, asking(filling.attempt, digest(text.encode())))
+            return await agent.perform(asked, filling.attempt)
+        return await agent.perform(asked, asking(filling.attempt, digest(text.encode())))
 
     async def _python(self, work: Python, filling: Filling) -> Result:
         """Given the item, then the results that it needs; matrix values and variables by name."""

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from headway.run.declared import DeclaredTasks
-
 
 # A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
 
@@ -122,18 +120,21 @@ def look(reader: JournalReader) -> Glance:
     places: Mapping[bytes, int] | None = None
     inner: dict[str, tuple[int, int]] = {}
     if plan is not None:
-        places = {**plan.places, **{key: len(plan.places) for key in plan.inner}}
+        places, levels = plan
+        places = {**places, **{key: len(places) for key in levels}}
         there = [row for row in reader.rows() if row.key in places]
         summary = replace(summary, counts=dict(Counter(row.state for row in there)))
-        done = Counter(plan.inner.get(row.key) for row in there if row.state == "finished")
-        inner = {name: (done[name], n) for name, n in Counter(plan.inner.values()).items()}
+        done = Counter(levels.get(row.key) for row in there if row.state == "finished")
+        inner = {name: (done[name], n) for name, n in Counter(levels.values()).items()}
     return Glance(
         reader.header, standing, verdict(standing, is_owned, now_s), summary,
         owner.pid if owner is not None and is_owned else None, now_s, places, inner,
     )  # fmt: skip
 
 
-def _edited(reader: JournalReader, standing: Standing, rows: int) -> DeclaredTasks | None:
+def _edited(
+    reader: JournalReader, standing: Standing, rows: int
+) -> tuple[dict[bytes, int], dict[bytes, str]] | None:
     """The tasks of a run that is not to do what it began with; None is the usual case."""
     header = reader.header
     folder = os.path.join(state_folder(), FOLDER, header.run)
@@ -193,8 +194,8 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
         if row is None or kind is None:
             continue
         journalled = row.attempt - (row.state == "started")
-        outset = outset_of(kind, home, replace(session, said=None), environ, journalled)
-        how, made = outset.how, recorded.get(f"{session.task}~{session.number}", MeteredUsage())
+        how, *_ = outset_of(kind, home, replace(session, said=None), environ, journalled)
+        made = recorded.get(f"{session.task}~{session.number}", MeteredUsage())
         if how == "replay" and made.calls == made.in_flight:
             how = "start"
         is_replayed = is_replayed or how == "replay"

@@ -1,0 +1,36 @@
+"""Fixtures that several integration tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headway.base.folders import Folders
+from headway.client.admission import Admission, dial_own
+from tests.integration.broker_home import Home, home
+from tests.integration.strangers_shell import Stranger
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """Folders with a broker of their own."""
+    with home(monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    """A user with a folder and a state of their own."""
+    return Stranger(tmp_path)
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[Admission]:
+    """Admission in this process. Every permit has to be settled in the end."""
+    place = Folders(str(tmp_path), str(tmp_path))
+    port = Admission(lambda client: dial_own(client, place))
+    yield port
+    assert (port.statistics().in_use, port.statistics().waiting) == (0, 0)
+    port.close()
