@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from headway.agents.prompt import PromptAgent, PromptCall, PromptSettings
@@ -18,6 +19,7 @@ from headway.sim.provider import Latency, ProviderSpec
 from headway.sim.server import ServeOptions, account_of, serving, truth_of
 from headway.work import AttemptError, Result, WindowEmptyError
 from tests.unit.attempts import Told
+from tests.unit.paced_provider import Body, PacedProvider, events
 
 LATENCY = Latency(0.01, 0.0005)
 PRICE = Price(3_000_000, 15_000_000)
