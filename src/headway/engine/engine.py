@@ -221,7 +221,8 @@ class Step:
 
 def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> State:
     """The state before the first input."""
-    ranks = graph.upward_rank(graph.weights()) if rules.strategy.ranked else [0.0] * len(graph)
+    weights = [group.weight_s for group in graph.groups]
+    ranks = graph.upward_rank(weights) if rules.strategy.ranked else [0.0] * len(graph)
     ready_set = ReadySet(graph)
     line = ReadyQueue(graph, ready_set, ranks)
     state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))

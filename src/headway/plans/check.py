@@ -11,7 +11,7 @@ from headway.base.records import quick
 from headway.plans.boundary import Boundary, Strand, boundary
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_paths, used_variables
 from headway.plans.graph import Graph
-from headway.plans.hazards import Remark, Survey, listed, runs_again, where
+from headway.plans.hazards import Remark, Survey, listed, runs_again
 from headway.plans.remarks import (
     Absent,
     carries_nothing,
@@ -21,6 +21,7 @@ from headway.plans.remarks import (
     read_too_early,
     undeclared,
 )
+from headway.plans.section import where
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 
 BYTES_PER_TOKEN: Final = 4.0
@@ -99,21 +100,20 @@ def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
     groups = _groups(expanded, graph)
     # Without durations every task weighs the same, so the longest chain is the one with most tasks.
     _, path = graph.critical_path([1.0] * len(graph))
-    shape = graph.statistics()
     kinds: Counter[str] = Counter()
     for report in groups:
         kinds[report.kind] += report.count or 0
     return CheckReport(
         name=expanded.spec.name,
-        tasks=shape.tasks,
+        tasks=expanded.count,
         groups=groups,
         edges=tuple(
             EdgeReport(expanded.groups[edge.group].name, group.name, edge.key, edge.memberwise)
             for group in expanded.groups
             for edge in group.edges
         ),
-        levels=shape.levels,
-        width=shape.width,
+        levels=len(graph.levels),
+        width=graph.width(),
         critical_path=tuple(expanded.groups[one].name for one in path),
         prompts=kinds["prompt"],
         commands=kinds["run"],

@@ -33,7 +33,7 @@ from headway.plans.spec import (
     plain,
     text_of,
 )
-from headway.plans.template import Broken, Ref, Template, leaders_of, parse_template
+from headway.plans.template import Broken, Ref, Template, leaders_of, parse_template, references
 
 MEMBERS_MAX: Final = 1_000_000
 """Tasks of one run: as many as fit into memory with room to spare."""
@@ -243,8 +243,8 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
         if leader.name not in by_leader:
             by_leader[leader.name] = _members(leader, sources)
         edges = tuple(
-            NeedEdge(index[link.name], link.key == "each" and leader is not task, link.key)
-            for link in links_of(task)
+            NeedEdge(index[name], key == "each" and leader is not task, key)
+            for name, key in links_of(task)
         )
         members = by_leader[leader.name]
         variables = _variables(spec, task)
@@ -587,6 +587,13 @@ def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
         for ref in template.refs
         if ref.var
     )
+
+
+def results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
+    """The tasks whose results the texts of a task name."""
+    texts = [value for _, value in group.task.vars if isinstance(value, str)]
+    texts += prompt_texts(expanded, group)
+    return frozenset(ref.task for text in texts for _, ref in references(text))
 
 
 def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:

@@ -65,9 +65,6 @@ class _Source:
         self._mappings: dict[Place, Keyed] = {}
         self._index(parse_document(text.replace("\t", " "), "plan", is_lenient=True).root)
 
-    def __repr__(self) -> str:
-        return f"<_Source {len(self._lines)} lines>"
-
     def rename(self, fix: Fix) -> str:
         """Another key in place of one."""
         key = self._found(self._keys, fix).key

@@ -62,9 +62,6 @@ class Folder:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
 
-    def __repr__(self) -> str:
-        return f"<Folder {self._root}>"
-
     def opened(self, path: str) -> str:
         """Where a path really leads, if it may lead there."""
         if "\0" in path:
@@ -192,14 +189,6 @@ TEXTS_MAX: Final = 10_000
 LINES_BYTES_MAX: Final = 64_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryStatistics:
-    """How much was read."""
-
-    texts: int
-    text_bytes: int
-
-
 class Library:
     """The folder that a plan is in, as far as the plan looks at it."""
 
@@ -210,13 +199,6 @@ class Library:
         self._may_leave = may_leave
         self._texts: dict[str, str] = {}
         self._bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<Library of {self._folder!r}: {len(self._texts)} texts>"
-
-    def statistics(self) -> LibraryStatistics:
-        """Counts so far."""
-        return LibraryStatistics(len(self._texts), self._bytes)
 
     def items(self, spec: PlanSpec) -> Sources:
         """What the plan's patterns and files of lines give."""
@@ -256,12 +238,12 @@ class Library:
                     owner=task.name,
                 )
                 check_text(spec.tasks, task, scopes[task.name].text, text, there)
-                if there.statistics().faults:
+                if there.found:
                     inner.append(there.error())
             for path in paths_of(group, task.schema) if task.schema else ():
                 if self._text(group, "schema", path, faults):
                     self._check_schema(task, path, faults)
-        if faults.statistics().faults:
+        if faults.found:
             inner.insert(0, faults.error())
         if inner:
             raise PlanError.together(inner)

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from headway.errors import BadValueError, Place, PlanError, SourceError, did_you_mean
 from headway.plans.expand import ExpandedPlan, paths_of
 from headway.plans.grammar import TARGET
-from headway.plans.hazards import Remark, where
-from headway.plans.section import shown
+from headway.plans.hazards import Remark
+from headway.plans.section import shown, where
 from headway.plans.spec import Python
 
 # Whether an answer is what a JSON Schema asks for: the only importer of the validator.

@@ -42,6 +42,7 @@ from headway.plans.section import (  # fmt: skip
     tokens_of,
     told,
     value_of,
+    where,
 )
 from headway.plans.sharing import check_sharing, state_of
 from headway.plans.spec import (  # fmt: skip
@@ -100,15 +101,15 @@ def plan_of(document: Document) -> PlanSpec:
     root = document.root
     if not isinstance(root, Keyed):
         message = f"the file is {told(root)}: a plan has keys and values"
-        raise PlanValueError(message, where=faults.where(root.place))
+        raise PlanValueError(message, where=where(faults.file, root.place))
     section = Section(root, "plan", "", faults)
     _version(section, faults)
     tasks = _tasks(section, faults)
     stem = document.name.rpartition("/")[2].rpartition(".")[0] or document.name
     named = section.text("name", _is_name, f"1 to {NAME_CHARS_MAX} printable characters")
-    before = faults.statistics().faults
+    before = len(faults.found)
     state, state_body = state_of(section, faults)
-    is_state_sound = faults.statistics().faults == before
+    is_state_sound = len(faults.found) == before
     spec = PlanSpec(
         name=named or shown(stem),
         tasks=tasks,
@@ -191,7 +192,7 @@ def _bad_name(key: Leaf, names: frozenset[str], faults: PlanFaults) -> None:
 
 def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     path = f"tasks.{shown(key.text)}"
-    before = faults.statistics().faults
+    before = len(faults.found)
     section = Section(body, "task", path, faults)
     spots = section.spots()
     by_key = dict(spots)
@@ -209,7 +210,7 @@ def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     if not COMMON.issuperset([name.text for name, _ in body.pairs]):
         task = _with_rest(task, section, path, faults)
     # Templates of a task that is wrong anyway would be refused for the wrong reason.
-    is_sound = faults.statistics().faults == before
+    is_sound = len(faults.found) == before
     return task if is_sound else replace(task, is_sound=False)
 
 

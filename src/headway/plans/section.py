@@ -7,7 +7,6 @@ that can be found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
@@ -27,24 +26,14 @@ PRIORITY_MAX: Final = 1e6
 DURATION_MAX_S: Final = 30 * 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class FaultsStatistics:
-    """How much is wrong."""
-
-    faults: int
-
-
 class PlanFaults:
     """What is wrong with one plan."""
 
-    __slots__ = ("_found", "file")
+    __slots__ = ("file", "found")
 
     def __init__(self, file: str) -> None:
         self.file: Final = file
-        self._found: list[tuple[Place, PlanError]] = []
-
-    def __repr__(self) -> str:
-        return f"<Faults of {self.file}: {len(self._found)}>"
+        self.found: Final[list[tuple[Place, PlanError]]] = []
 
     def add(
         self,
@@ -56,28 +45,25 @@ class PlanFaults:
         detail: str | None = None,
     ) -> None:
         """Note one error. What its hint says, its fixes do; `detail` is what would go wrong."""
-        if len(self._found) < FAULTS_MAX:
-            where = self.where(place)
-            error = kind(message, where=where, detail=detail, hint=hint, fixes=fixes)
-            self._found.append((place, error))
-
-    def where(self, place: Place) -> str:
-        """A place as people read it."""
-        return f"{self.file}:{place.line}:{place.column}" if place.line else self.file
+        if len(self.found) < FAULTS_MAX:
+            at = where(self.file, place)
+            error = kind(message, where=at, detail=detail, hint=hint, fixes=fixes)
+            self.found.append((place, error))
 
     def check(self) -> None:
         """Raise what was found: all of it at once, in the order of the file."""
-        if self._found:
+        if self.found:
             raise self.error()
 
     def error(self) -> PlanError:
         """All that was found as one error."""
-        self._found.sort(key=lambda found: found[0])
-        return PlanError.together([error for _, error in self._found])
+        self.found.sort(key=lambda found: found[0])
+        return PlanError.together([error for _, error in self.found])
 
-    def statistics(self) -> FaultsStatistics:
-        """How much was found so far."""
-        return FaultsStatistics(len(self._found))
+
+def where(file: str, place: Place) -> str:
+    """A place as people read it."""
+    return f"{file}:{place.line}:{place.column}" if place.line else file
 
 
 class Section:
@@ -94,13 +80,6 @@ class Section:
         for name, (key, _) in self._pairs.items():
             if name not in self._keys:
                 self._unknown(name, key)
-
-    def __repr__(self) -> str:
-        return f"<Section {self._path or 'plan'}: {', '.join(self._pairs)}>"
-
-    def statistics(self) -> FaultsStatistics:
-        """How much is wrong with the whole plan so far."""
-        return self._faults.statistics()
 
     def node(self, name: str) -> Located | None:
         """What a key holds, if it is there."""
@@ -170,8 +149,14 @@ class Section:
         if node is None:
             return ()
         listed = node.items if isinstance(node, DocumentList) else (node,)
-        good = tuple([leaf for leaf in listed if isinstance(leaf, Leaf) and _is_text(leaf)])
-        # Whoever reads nothing can say so; whoever needs nothing need not.
+        good = tuple(
+            [
+                leaf
+                for leaf in listed
+                if isinstance(leaf, Leaf) and leaf.value is not None and _text(leaf.text)
+            ]
+        )
+        # `reads: []` has a meaning, `needs: []` has none.
         is_empty = not listed and self._keys[name].takes != "paths"
         if len(good) < len(listed) or is_empty:
             self.wrong(name, node, "a text or a list of texts")
@@ -244,10 +229,6 @@ def money_of(text: str) -> int | None:
 def tokens_of(text: str) -> int | None:
     """`4000`, `120k`, `5M`."""
     return _whole(text, 1, TOKENS_MAX)
-
-
-def _is_text(leaf: Leaf) -> bool:
-    return leaf.value is not None and _text(leaf.text) is not None
 
 
 def _text(text: str) -> str | None:

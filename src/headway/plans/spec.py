@@ -198,9 +198,15 @@ class TaskSpec:
     is_sound: bool = True
     """Off while a plan is checked that will be refused for this task."""
 
-    def spot(self, key: str) -> Spot:
-        """Where a key stands, or the task itself if the key is not there."""
-        return next((spot for name, spot in self.spots if name == key), Spot(self.place, self.body))
+    def spot(self, *keys: str) -> Spot:
+        """Where the first of some keys that is there stands, or the task itself if none is."""
+        found = (spot for key in keys for name, spot in self.spots if name == key)
+        return next(found, Spot(self.place, self.body))
+
+    @property
+    def says_all(self) -> bool:
+        """Whether it declares what it reads and what it writes."""
+        return self.state_reads is not None and self.state_writes is not None
 
     @property
     def is_group(self) -> bool:

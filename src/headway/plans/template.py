@@ -364,7 +364,7 @@ def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
         has_index=task.is_group,
         matrix=tuple(name for name, _ in leader.matrix),
         vars=tuple(dict.fromkeys((*shared.vars, *own))),
-        tasks=tuple(dict.fromkeys(link.name for link in links_of(task))),
+        tasks=tuple(dict.fromkeys(name for name, _ in links_of(task))),
     )
     path = replace(base, tasks=(), vars=tuple(name for name in base.vars if name not in late))
     is_late = each is not None and each.kind == "task"

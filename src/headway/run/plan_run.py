@@ -19,8 +19,8 @@ from headway.journal.folder import keep_source, kept_source
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
-from headway.plans.hazards import where
 from headway.plans.references import check_named
+from headway.plans.section import where
 from headway.plans.sharing import channels_of
 from headway.plans.spec import PlanBudget, PlanSpec, Prompt
 from headway.report.forecast import ModelCalls, PriceGuess, guess_price
