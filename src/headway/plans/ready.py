@@ -121,8 +121,8 @@ class ReadySet:
         """Which tasks could never start if this one failed, in the order of their numbers."""
         return _pending(self, _behind(self, self._graph, task))
 
-    def fail(self, task: int) -> list[range]:
-        """A task failed for good: which tasks became ready, as they only waited for its end."""
+    def fail(self, task: int) -> tuple[list[range], list[range]]:
+        """A task failed for good: which tasks can never start because of it, and which can now."""
         behind = _behind(self, self._graph, task)
         lost = _pending(self, behind)
         _end(self.states, task, FAILED)
@@ -140,7 +140,7 @@ class ReadySet:
             freed += self._ended(tasks)
         for group in empty:
             freed += self._freed_by(group)
-        return freed
+        return lost, freed
 
     def is_done(self, group: int) -> bool:
         """Whether nothing of a group, which may be empty, is to be waited for any more."""
