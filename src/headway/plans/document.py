@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans.section import shown, where
 from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Scalar
 
 if TYPE_CHECKING:
+    from yaml.error import Mark
     from yaml.events import CollectionStartEvent, Event, NodeEvent, ScalarEvent
 
 
@@ -233,17 +234,7 @@ class _Builder:
         return error
 
 
-class _Mark(Protocol):
-    """Both of the parser's implementations have one of their own."""
-
-    @property
-    def line(self) -> int: ...
-
-    @property
-    def column(self) -> int: ...
-
-
-def _place(mark: _Mark | None) -> Place:
+def _place(mark: Mark | None) -> Place:
     return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
 
 
@@ -266,7 +257,7 @@ def _paired(text: str) -> str | None:
         return None
 
 
-def _not_yaml(text: str, name: str, mark: _Mark | None, problem: str | None) -> PlanError:
+def _not_yaml(text: str, name: str, mark: Mark | None, problem: str | None) -> PlanError:
     place = _place(mark)
     if re.search(r"^ *\t", text, re.M):
         message, fixes = "a line begins with a tab", (Fix("spaces", place),)

@@ -237,7 +237,7 @@ class Library:
                     file=path,
                     owner=task.name,
                 )
-                check_text(spec.tasks, task, scopes[task.name].text, text, there)
+                check_text(spec.tasks, task, scopes[task.name][0], text, there)
                 if there.found:
                     inner.append(there.error())
             for path in paths_of(group, task.schema) if task.schema else ():

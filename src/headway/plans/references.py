@@ -333,9 +333,9 @@ def _functions(expanded: ExpandedPlan) -> Iterator[tuple[str, str, str, Place]]:
     for task in expanded.spec.tasks:
         if isinstance(task.work, Python):
             yield task.name, "python", task.work.target, task.spot("python").value
-    for one in expanded.spec.state or ():
-        if TARGET.fullmatch(one.channel.target):
-            yield "", "state", one.channel.target, one.spot.value
+    for _, channel, spot in expanded.spec.state or ():
+        if TARGET.fullmatch(channel.target):
+            yield "", "state", channel.target, spot.value
 
 
 def doubt_of(target: str, folder: str, imports: int = 0) -> ReferenceFault | None:

@@ -88,7 +88,7 @@ def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...]
             _bad_key(key, taken, faults)
         channel = channel_of(value.text) if isinstance(value, Leaf) else ""
         if isinstance(channel, Channel):
-            entries.append(StateKey(key.text, channel, Spot(key.place, value.place)))
+            entries.append((key.text, channel, Spot(key.place, value.place)))
         else:
             _bad_channel(key, value, faults)
     return tuple(entries), node.place

@@ -252,13 +252,8 @@ class TaskSpec:
         return tuple([text.removeprefix(scheme) for text in texts if text.startswith(scheme)])
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey:
-    """One entry under `state`: a key or a pattern, and how what is put there combines."""
-
-    key: str
-    channel: Channel
-    spot: Spot
+StateKey = tuple[str, Channel, Spot]
+"""One entry under `state`: a key or a pattern, how what is put there combines, and its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +283,7 @@ class PlanSpec:
     @property
     def channels(self) -> dict[str, Channel]:
         """By key or pattern of the shared state."""
-        return {entry.key: entry.channel for entry in self.state or ()}
+        return {key: channel for key, channel, _ in self.state or ()}
 
     def permissions_of(self, task: TaskSpec) -> str:
         """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.

@@ -203,18 +203,9 @@ _KEY: Final = re.compile(r"[\w-]+", re.ASCII)
 """A key that can stand in a hole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scopes:
-    """What the templates of one task can use, by what they are for."""
-
-    text: Scope
-    """A prompt."""
-    var: Scope
-    """A variable of the task."""
-    path: Scope
-    """What is known before the task starts."""
-    file: Scope
-    """What is known before the run starts."""
+Scopes = tuple[Scope, Scope, Scope, Scope]
+"""What the templates of one task can use: a prompt; a variable of the task; what is known before
+the task starts (a path); what is known before the run starts (a file)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +279,15 @@ def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) 
             if isinstance(value, Leaf) and isinstance(value.value, str):
                 text = Text(value.value, value.place, f"vars.{key.text}")
                 check_text(spec.tasks, None, Scope(), text, faults)
-            else:
-                _check_nested(spec.vars, key.text, value.place, faults)
+            elif "{{" in repr(dict(spec.vars).get(key.text)):
+                message = f"`vars.{key.text}`: only a text of its own can contain `{{{{ }}}}`"
+                faults.add(TemplateError, value.place, message)
     doubtful = [task for task in spec.tasks if task.is_sound and _has_braces(task)]
     scopes = scopes_of(spec, doubtful) if doubtful else {}
     for task in doubtful:
         for scope, text in _texts(task, scopes[task.name]):
             check_text(spec.tasks, task, scope, text, faults)
-        _check_commands(task, scopes[task.name].text, faults)
+        _check_commands(task, scopes[task.name][0], faults)
 
 
 def check_text(
@@ -313,7 +305,9 @@ def check_text(
         message = f"{found.reason} (`{text.path}`)"
         faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
         return None
-    if task is not None and scope.state is not None and _is_blind(task, found):
+    # `{{ state }}` is what a task declares to read: everything if it declares nothing.
+    is_blind = task is not None and task.state_reads == () and ALL in found.refs
+    if task is not None and scope.state is not None and is_blind:
         message = f"`{{{{ state }}}}` in `{text.path}` would be empty: `reads` names no key"
         fix = Fix("replace", task.spot("reads").value, value=(*task.reads, f"{SCHEME}**"))
         place = text.at(next(hole for hole, ref in references(text.text) if ref == ALL))
@@ -341,11 +335,6 @@ def check_text(
     return None if wrong else found
 
 
-def _is_blind(task: TaskSpec, template: Template) -> bool:
-    """`{{ state }}` is what a task declares to read: everything if it declares nothing."""
-    return task.state_reads == () and ALL in template.refs
-
-
 def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
     each = task.each
     if each is None or each.kind != "task" or not named[each.source].is_group:
@@ -370,7 +359,7 @@ def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
     is_late = each is not None and each.kind == "task"
     file = replace(path, has_item=path.has_item and not is_late, has_index=False)
     text = replace(base, state=shared.state, effects=shared.effects)
-    return Scopes(text, replace(base, vars=shared.vars), path, file)
+    return text, replace(base, vars=shared.vars), path, file
 
 
 def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
@@ -393,23 +382,24 @@ def _uses_results(value: Value) -> bool:
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
     """Everything in a task that is a template."""
     spots = dict(task.spots)
+    of_text, of_var, of_path, of_file = scopes
     found: list[tuple[Scope, str, str]] = [
-        (scopes.var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
+        (of_var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
     ]
     for key, paths in (("reads", task.reads), ("writes", task.writes)):
         for number, path in enumerate(paths):
             inner = f"{key}.{number}"
-            found.append((scopes.path, inner if inner in spots else key, path))
+            found.append((of_path, inner if inner in spots else key, path))
     output = SCHEME + task.output_key if task.output_key else task.output
-    found += ((scopes.path, "output", output), (scopes.file, "schema", task.schema))
+    found += ((of_path, "output", output), (of_file, "schema", task.schema))
     if isinstance(task.work, Prompt):
         found += (
-            (scopes.text, "prompt", task.work.text),
-            (scopes.path, "model", task.work.model),
-            (scopes.file, "prompt_file", task.work.file),
+            (of_text, "prompt", task.work.text),
+            (of_path, "model", task.work.model),
+            (of_file, "prompt_file", task.work.file),
         )
     for scope, key, text in found:
-        is_path = scope is scopes.path or scope is scopes.file
+        is_path = scope is of_path or scope is of_file
         if "{{" in text:
             yield scope, Text(text, task.spot(key).value, key, is_path, owner=shown(task.name))
 
@@ -423,15 +413,6 @@ def _has_braces(task: TaskSpec) -> bool:
     else:
         own = (work.text, work.model, work.file) if isinstance(work, Prompt) else ()
     return bool(task.vars) or "{{" in "\n".join((*texts, *own))
-
-
-def _check_nested(
-    pairs: tuple[tuple[str, Value], ...], name: str, place: Place, faults: PlanFaults
-) -> None:
-    value = dict(pairs).get(name)
-    if "{{" in repr(value):
-        message = f"`vars.{name}`: only a text of its own can contain `{{{{ }}}}`"
-        faults.add(TemplateError, place, message)
 
 
 def _is_forgotten(ref: Ref, task: TaskSpec, tasks: tuple[TaskSpec, ...], text: Text) -> bool:
@@ -457,14 +438,13 @@ def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:
             is_ours = ref.names[0] == "state" or get_close_matches(ref.names[0], ROOTS, 1, 0.7)
             if is_ours and str(ref) not in seen:
                 seen.add(str(ref))
-                _no_template(task, key, (command, hole, ref), scope, faults)
+                _no_template(task, key, command, hole, ref, scope, faults)
 
 
 def _no_template(
-    task: TaskSpec, key: str, what: tuple[str, str, Ref], scope: Scope, faults: PlanFaults
+    task: TaskSpec, key: str, command: str, hole: str, ref: Ref, scope: Scope, faults: PlanFaults
 ) -> None:
     """Values never meet a shell as text: the variable to use instead is the hint."""
-    command, hole, ref = what
     place = task.spot(key).value
     name, is_new = _variable(ref, scope)
     message = f"`{shown(hole)}` in `tasks.{task.name}.{key}`: a command is no template, and values "

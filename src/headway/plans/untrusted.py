@@ -235,11 +235,11 @@ class _Judge:
             self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
         self._again("retries", spec.retries, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
-        for entry in spec.state or ():
-            target, place = entry.channel.target, entry.spot.value
+        for key, channel, spot in spec.state or ():
+            target, place = channel.target, spot.value
             work = "python" if TARGET.fullmatch(target) else "run"
             if target and work not in self.allowance.works:
-                message = f"`state.{shown(entry.key)}` names what is to be executed"
+                message = f"`state.{shown(key)}` names what is to be executed"
                 hint = "use value, append, set, counter or max"
                 self._note(place, message, hint, Fix("replace", place, value="value"))
 
