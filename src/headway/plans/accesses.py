@@ -20,7 +20,7 @@ from headway.plans.links import circle, reversed_edges, serial, told_circle, wit
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
 from headway.plans.section import PlanFaults, shown
 from headway.plans.sharing import entries_of, flaw_of, folder_of, prefix_in
-from headway.plans.template import Template, parse_template
+from headway.plans.template import Template, template_of
 
 PAIRS_MAX: Final = 1_000_000
 """Overlaps between groups that are looked at: as many as take about a second."""
@@ -217,10 +217,9 @@ def paths(group: GroupPlan, text: str) -> Iterator[tuple[str | None, Who, str]]:
 
     The path is None if it leads out of the plan's folder.
     """
-    template = parse_template(text) if "{{" in text else None
-    if not isinstance(template, Template) or not template.refs:
-        plain = template.render(str) if isinstance(template, Template) else text
-        path = inside(plain)
+    template = template_of(text)
+    if not template.refs:
+        path = inside(template.render(str))
         yield path and fixed_part(path), 0 if group.count == 1 else ANYONE, text
         return
     fixed = "".join(part for part in template.parts if isinstance(part, str))
@@ -233,8 +232,8 @@ def paths(group: GroupPlan, text: str) -> Iterator[tuple[str | None, Who, str]]:
 def _check_keys(group: GroupPlan, channels: dict[str, Channel], faults: PlanFaults) -> None:
     """Note the first member for whom an entry with holes does not name a key or an effect."""
     for key, texts in entries_of(group.task):
-        for template in map(parse_template, texts):
-            if not isinstance(template, Template) or not template.refs or group.members is None:
+        for template in map(template_of, texts):
+            if not template.refs or group.members is None:
                 continue
             for text, index in filled(group, template):
                 flaw = flaw_of(channels, key, text)

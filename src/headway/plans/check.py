@@ -31,6 +31,9 @@ SAMPLE_MAX: Final = 1_000
 """Members whose prompts are measured; the others are taken to be like them."""
 
 
+KINDS: Final[Mapping[type, str]] = {CommandSpec: "run", Prompt: "prompt", Python: "python"}
+
+
 @quick
 class EdgeReport:
     """One group before another, and why."""
@@ -134,7 +137,7 @@ def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
     return tuple(
         GroupReport(
             name=group.name,
-            kind=_kind(group),
+            kind=KINDS[type(group.task.work)],
             count=group.count,
             level=level[group.index],
             is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
@@ -160,15 +163,6 @@ def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
         *runs_again(expanded, survey.state, survey.order),
     ]
     return tuple(sorted(every, key=lambda one: one.severity != "warning"))
-
-
-def _kind(group: GroupPlan) -> str:
-    match group.task.work:
-        case CommandSpec():
-            return "run"
-        case Python():
-            return "python"
-    return "prompt"
 
 
 def _agent(group: GroupPlan) -> str:
@@ -211,10 +205,12 @@ def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
 def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
     """Variables that nobody uses, and prompts that nobody answers."""
     spec = expanded.spec
-    groups = expanded.groups if spec.vars else ()
-    used = {name for group in groups for name in _used(expanded, group)}
+    # A command or a function gets every variable, so it may use any.
+    is_open = any(not isinstance(group.task.work, Prompt) for group in expanded.groups)
+    groups = expanded.groups if spec.vars and not is_open else ()
+    used = {name for group in groups for name in used_variables(expanded, group)}
     for name, _ in spec.vars:
-        if name not in used:
+        if not is_open and name not in used:
             message = f"`vars.{name}` is used by no task"
             yield Remark("warning", "unused variable", "", message, where=spec.file)
     for group in expanded.groups:
@@ -232,13 +228,6 @@ def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
             message = f"`{group.name}` names no model: `run` needs --model"
             yield Remark("warning", "no model", group.name, message,
                          where=where(spec.file, task.place))  # fmt: skip
-
-
-def _used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
-    """A command or a function gets every variable, so it may use any."""
-    if isinstance(group.task.work, Prompt):
-        return used_variables(expanded, group)
-    return frozenset(name for name, _ in expanded.spec.vars)
 
 
 # The questions of "The Parallelization Trap", answered for one plan in plain sentences.
@@ -261,9 +250,8 @@ def answers(found: Boundary) -> tuple[str, ...]:
 
 
 def _parallel(found: Boundary) -> list[str]:
-    lines: list[str] = []
-    for strand in found.strands[:STRANDS_SHOWN_MAX]:
-        lines.append(f"Embarrassingly parallel: {_strand(strand)}.")
+    shown = found.strands[:STRANDS_SHOWN_MAX]
+    lines = [f"Embarrassingly parallel: {_strand(strand)}." for strand in shown]
     if rest := found.strands[STRANDS_SHOWN_MAX:]:
         more = listed([name for strand in rest for name in strand.groups])
         lines.append(f"Embarrassingly parallel, too: {more}.")
@@ -370,12 +358,9 @@ def _stage(names: tuple[str, ...], own: Mapping[str, Strand]) -> str:
 def _width(found: Boundary) -> str:
     if found.unknown:
         names = listed(list(found.unknown))
-        return f"Largest safe width: as many as {names} {_have(found.unknown)} members."
+        have = "has" if len(found.unknown) == 1 else "have"
+        return f"Largest safe width: as many as {names} {have} members."
     if found.width == 1:
         return "Largest safe width: 1. More at once would only wait."
     most = f"{found.width:,}" if found.is_exact else f"at most {found.width:,}"
     return f"Largest safe width: {most} tasks at once."
-
-
-def _have(names: tuple[str, ...]) -> str:
-    return "has" if len(names) == 1 else "have"

@@ -21,6 +21,7 @@ from headway.plans.section import shown, where
 from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Scalar
 
 if TYPE_CHECKING:
+    from yaml._yaml import Mark as FastMark
     from yaml.error import Mark
     from yaml.events import CollectionStartEvent, Event, NodeEvent, ScalarEvent
 
@@ -234,7 +235,7 @@ class _Builder:
         return error
 
 
-def _place(mark: Mark | None) -> Place:
+def _place(mark: Mark | FastMark | None) -> Place:
     return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
 
 
@@ -257,7 +258,7 @@ def _paired(text: str) -> str | None:
         return None
 
 
-def _not_yaml(text: str, name: str, mark: Mark | None, problem: str | None) -> PlanError:
+def _not_yaml(text: str, name: str, mark: Mark | FastMark | None, problem: str | None) -> PlanError:
     place = _place(mark)
     if re.search(r"^ *\t", text, re.M):
         message, fixes = "a line begins with a tab", (Fix("spaces", place),)

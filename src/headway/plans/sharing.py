@@ -44,7 +44,7 @@ from headway.plans.spec import (
     StateKey,
     TaskSpec,
 )
-from headway.plans.template import ALL, Ref, Template, parse_template
+from headway.plans.template import ALL, Ref, Template, template_of
 
 KEYS_MAX: Final = 200
 """Entries under `state`: whatever is touched is compared with each of them. Patterns help."""
@@ -236,8 +236,7 @@ def state_refs(text: str) -> tuple[Ref, ...]:
     """What a prompt's text reads of the state: `{{ state.KEY }}`, or `{{ state }}` for all."""
     if "state" not in text:
         return ()
-    parsed = parse_template(text)
-    refs = parsed.refs if isinstance(parsed, Template) else ()
+    refs = template_of(text).refs
     return tuple(dict.fromkeys(ref for ref in refs if ref.names[0] == "state"))
 
 
@@ -277,10 +276,7 @@ def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
 
 
 def _templates(texts: tuple[str, ...] | None) -> Whats:
-    if texts is None:
-        return None
-    parsed = (parse_template(text) for text in dict.fromkeys(texts))
-    return tuple(one for one in parsed if isinstance(one, Template))
+    return None if texts is None else tuple(map(template_of, dict.fromkeys(texts)))
 
 
 def _filled(whats: Whats, fill: Fill, member: int) -> Prefixes:

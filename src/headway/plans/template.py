@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from headway.errors import Fix, Place, TemplateError
+from headway.errors import Fix, InternalError, Place, TemplateError
 from headway.plans.grammar import VARIABLE_NAME, variable_name
 from headway.plans.links import links_of, with_need
 from headway.plans.resources import SCHEME
@@ -160,6 +160,14 @@ def parse_template(text: str) -> Template | Broken:
         place = found.end()
     parts.append(text[place:])
     return Template(text, tuple(part for part in parts if part))
+
+
+def template_of(text: str) -> Template:
+    """A text of a plan that was checked, as a template."""
+    parsed = parse_template(text)
+    if isinstance(parsed, Broken):
+        raise InternalError(f"a template was not checked: {parsed.reason}")
+    return parsed
 
 
 def references(text: str) -> Iterator[tuple[str, Ref]]:

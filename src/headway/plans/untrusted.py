@@ -23,6 +23,7 @@ from headway.plans.grammar import TARGET
 from headway.plans.resources import fixed_part, inside
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (  # fmt: skip
+    LOOP,
     CommandSpec,
     Fields,
     PlanBudget,
@@ -33,7 +34,7 @@ from headway.plans.spec import (  # fmt: skip
     Value,
     text_of,
 )
-from headway.plans.template import Ref, Template, parse_template, references
+from headway.plans.template import Ref, Template, references, template_of
 
 # Which files a plan may not touch that somebody else wrote, by their names alone.
 
@@ -124,9 +125,6 @@ WORKS: Final = ("run", "python")
 """What the user can allow: commands (also `verify` and effects), functions (also of `state`)."""
 
 ONLY_USER: Final = "remove `permissions`: only users give rights, in plans that they run themselves"
-
-TOOLS: Final = "tools"
-"""The agent that is a model with tools of headway's own."""
 
 _HOLE: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _UNSEEN: Final = re.compile(
@@ -386,7 +384,7 @@ def _touched(task: TaskSpec, disk: Disk) -> Iterator[_Touched]:
 def _is_loop(task: TaskSpec) -> bool:
     """Whether a model uses headway's own tools."""
     work = task.work
-    return isinstance(work, Prompt) and work.agent is not None and work.agent.name == TOOLS
+    return isinstance(work, Prompt) and work.agent is not None and work.agent.name == LOOP
 
 
 def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterable[str] | None:
@@ -394,9 +392,9 @@ def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterab
 
     Of members that are found at run time, `*` stands for the number: whatever it will be.
     """
-    template = parse_template(text)
-    if "{{" not in text or not isinstance(template, Template):
+    if "{{" not in text:
         return ()
+    template = template_of(text)
     members = group.members
     if members is not None:
         return (group.fill(template, members.member(n)) for n in range(members.count))

@@ -174,7 +174,7 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
     try:
         return loaded(target, folder)
     except UsageError as error:
-        spots = (one.spot.value for one in spec.state or () if one.channel.target == target)
+        spots = (spot.value for _, one, spot in spec.state or () if one.target == target)
         raise SourceError(
             str(error),
             where=where(spec.file, next(spots)),
