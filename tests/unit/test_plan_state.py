@@ -24,7 +24,7 @@ from headway.plans.resources import (
     matches,
     prefix_of,
 )
-from headway.plans.sharing import KEYS_MAX, Stake, StateChannels, channels_of
+from headway.plans.sharing import KEYS_MAX, Stake, targets_of
 from headway.plans.spec import Fields, Spot
 from headway.plans.template import Template, parse_template
 from tests.unit.plan_texts import expanded_of
@@ -117,13 +117,11 @@ def test_whatever_a_pattern_matches_lies_within_its_prefix(pattern: str, key: st
 
 def test_a_plan_names_what_is_to_be_imported_when_it_runs_and_nothing_twice() -> None:
     plan = expanded("  a: {run: x}\n", STATE)
-    assert channels_of(plan.spec) == StateChannels(
-        plan.spec.channels, ("m.n:better",), ("m.n:send",), ("./log now",)
-    )
+    assert targets_of(plan.spec, "reduce") == ("m.n:better",)
+    assert targets_of(plan.spec, "effect") == ("m.n:send",)
     assert plan.spec.channels["posts/*"] == Channel("effect", "m.n:send")
     assert plan.spec.state is not None
     assert plan.spec.state[0][2] == Spot(Place(2, 9), Place(2, 16))
-    assert channels_of(expanded("  a: {run: x}\n").spec) == StateChannels({}, (), (), ())
 
 
 def test_a_plan_with_too_many_channels_is_refused() -> None:

@@ -16,7 +16,7 @@ from headway.errors import (
     SourceError,
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge, stakes_of
-from headway.plans.links import circle, reversed_edges, serial, told_circle, without
+from headway.plans.links import circle, path_words, reversed_edges, serial, without
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
 from headway.plans.section import PlanFaults, shown
 from headway.plans.sharing import entries_of, flaw_of, folder_of, prefix_in
@@ -318,7 +318,8 @@ def order_of(expanded: ExpandedPlan, faults: PlanFaults) -> TaskOrder:
 def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -> None:
     """A circle that the declared needs alone do not have: a queue or a read closes it."""
     groups = expanded.groups
-    message = told_circle([groups[one].name for one in path[:-1]])
+    words = path_words([groups[one].name for one in path])
+    message = f"tasks need each other in a circle: {words}"
     steps: list[tuple[int, NeedEdge]] = []
     for one, other in pairwise(path):
         edges = [edge for edge in groups[one].edges if edge.group == other]
@@ -326,7 +327,7 @@ def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -
             task = groups[one].task
             hint = f"take `{task.name}` out of its queue, or declare it earlier"
             fix = Fix("remove", task.spot("queue").key)
-            message = message.replace("need each other", "wait for each other")
+            message = f"tasks wait for each other in a circle: {words}"
             faults.add(QueueOrderError, task.spot("queue").key, message, hint, fix)
             return
         steps += ((one, edge) for edge in edges)

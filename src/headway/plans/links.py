@@ -198,14 +198,10 @@ def _check_circles(
         name, (needed, key) = min(circle, key=lambda step: step[1][1] != "needs")
         fixes = [without(named[name], *other) for other in links[name] if other[0] == needed]
         links[name] = [other for other in links[name] if other[0] != needed]
-        message = told_circle([step for step, _ in circle])
+        steps = [step for step, _ in circle]
+        message = f"tasks need each other in a circle: {path_words([*steps, steps[0]])}"
         hint = f"remove `{needed}` from `{name}`"
         faults.add(CycleError, named[name].spot(key).value, message, hint, *fixes)
-
-
-def told_circle(names: list[str]) -> str:
-    """A circle in words."""
-    return f"tasks need each other in a circle: {path_words([*names, names[0]])}"
 
 
 def _circle(links: Mapping[str, list[Link]]) -> list[tuple[str, Link]]:

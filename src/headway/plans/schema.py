@@ -91,6 +91,8 @@ OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent", "permi
 COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writes"))
 """Keys that every task is asked for; it is asked for the others only if it has one of them."""
 
+RIGHTS: Final = "`edit` or `all`"
+
 NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
 """A reduction has no members."""
 
@@ -119,7 +121,7 @@ def plan_of(document: Document) -> PlanSpec:
         model=section.text("model"),
         timeout_s=section.duration("timeout"),
         retries=section.whole("retries", 0, COUNT_MAX),
-        permissions=_permissions(section),
+        permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
         file=document.name,
         state=state,
         body=root.place,
@@ -151,9 +153,7 @@ def _strategy(section: Section) -> str:
         "strategy", STRATEGY.fullmatch, "adaptive, waves(N), fixed(N) or all-at-once"
     )
     found = STRATEGY.fullmatch(written)
-    if found is None:
-        return ""
-    return found["word"] or f"{found['sized']}:{found['size']}"
+    return "" if found is None else found["word"] or f"{found['sized']}:{found['size']}"
 
 
 def _tasks(section: Section, faults: PlanFaults) -> tuple[TaskSpec, ...]:
@@ -252,24 +252,23 @@ def _check_shape(
         fix = Fix("add", section.place, "run", "echo hello")
         faults.add(PlanShapeError, section.place, f"`{path}` does nothing", hint, fix)
         return
-    for name in works[1:]:
-        message = f"`{path}` has `{works[0]}` and `{name}`: a task does one thing"
-        fix = Fix("remove", spots[name].key)
-        faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
-    for name, others in ONLY_WITH:
-        if name in spots and spots.keys().isdisjoint(others):
-            message = f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`"
-            fix = Fix("remove", spots[name].key)
-            faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
-    for name, other in NEVER_WITH:
-        if name in spots and other in spots:
-            message = f"`{path}` has `{name}` and `{other}`: a reduction has no members"
-            fix = Fix("remove", spots[other].key)
-            faults.add(PlanShapeError, spots[other].key, message, f"remove `{other}`", fix)
-
-
-def _permissions(section: Section) -> str:
-    return section.text("permissions", PERMISSIONS.__contains__, "`edit` or `all`")
+    wrong = [
+        (name, f"`{path}` has `{works[0]}` and `{name}`: a task does one thing")
+        for name in works[1:]
+    ]
+    wrong += [
+        (name, f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`")
+        for name, others in ONLY_WITH
+        if name in spots and spots.keys().isdisjoint(others)
+    ]
+    wrong += [
+        (other, f"`{path}` has `{name}` and `{other}`: a reduction has no members")
+        for name, other in NEVER_WITH
+        if name in spots and other in spots
+    ]
+    for name, message in wrong:
+        place = spots[name].key
+        faults.add(PlanShapeError, place, message, f"remove `{name}`", Fix("remove", place))
 
 
 def _work(section: Section, spots: Mapping[str, Spot]) -> CommandSpec | Prompt | Python:
@@ -283,7 +282,7 @@ def _work(section: Section, spots: Mapping[str, Spot]) -> CommandSpec | Prompt |
         model=section.text("model"),
         max_tokens=section.whole("max_tokens", 1, TOKENS_MAX),
         agent=_agent(section),
-        permissions=_permissions(section),
+        permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
     )
     return CommandSpec(command) if command else Python(target) if target else prompt
 
@@ -324,8 +323,7 @@ def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:
             return Each("items", tuple(value_of(item) for item in node.items))
         case Keyed() if node.pairs:
             inner = Section(node, "each", f"{path}.each", faults)
-            source = inner.text("lines")
-            return Each("lines", source=source)
+            return Each("lines", source=inner.text("lines"))
     section.wrong("each", node, "items, a pattern, a task or `lines`")
     return None
 

@@ -20,6 +20,7 @@ from headway.plans.resources import (  # fmt: skip
     ACTS,
     SCHEME,
     Channel,
+    Kind,
     Prefixes,
     Touches,
     better_channel,
@@ -53,20 +54,6 @@ EXPECTS: Final = "value, append, set, counter, max, reduce(module:name) or effec
 EFFECT: Final = "effect(package.module:function)"
 _HOLE: Final = re.compile(r"\{\{.*?\}\}|\{\{", re.DOTALL)
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class StateChannels:
-    """The channels of a plan, and what has to be imported for them when a run starts."""
-
-    declared: Mapping[str, Channel]
-    """By key or pattern."""
-    reducers: tuple[str, ...]
-    """Functions of two values, as module:name, each once."""
-    functions: tuple[str, ...]
-    """Functions that perform effects, as module:name, each once."""
-    commands: tuple[str, ...]
-    """Shell commands that perform effects, each once."""
 
 
 Flaw = tuple[str, str]
@@ -142,17 +129,10 @@ def flaw_of(channels: Mapping[str, Channel], key: str, text: str) -> Flaw | None
     return "`state` has no such effect", ACTS + near[0] if near else ""
 
 
-def channels_of(spec: PlanSpec) -> StateChannels:
-    """The channels of a plan, for whoever runs it."""
-    declared = spec.channels
-    reducers = [one.target for one in declared.values() if one.kind == "reduce"]
-    acts = [one.target for one in declared.values() if one.kind == "effect"]
-    return StateChannels(
-        declared,
-        tuple(dict.fromkeys(reducers)),
-        tuple(dict.fromkeys(one for one in acts if TARGET.fullmatch(one))),
-        tuple(dict.fromkeys(one for one in acts if not TARGET.fullmatch(one))),
-    )
+def targets_of(spec: PlanSpec, kind: Kind) -> tuple[str, ...]:
+    """The functions of a plan's channels of one kind, as module:name, each once."""
+    targets = [one.target for one in spec.channels.values() if one.kind == kind]
+    return tuple(dict.fromkeys(filter(TARGET.fullmatch, targets)))
 
 
 def _bad_key(key: Leaf, taken: set[str], faults: PlanFaults) -> None:

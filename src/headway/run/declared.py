@@ -20,7 +20,7 @@ from headway.journal.folder import kept_source
 from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.load import plan_from
-from headway.plans.sharing import channels_of
+from headway.plans.sharing import targets_of
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource, loaded, with_model
@@ -131,13 +131,11 @@ def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Commit
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
     plans = plans_of(reader, source)
-    graph, named = (
-        graph_of(plans.expanded, lambda: plans.expanded),
-        channels_of(plans.expanded.spec),
-    )
+    graph, spec = graph_of(plans.expanded, lambda: plans.expanded), plans.expanded.spec
     folder = reader.header.folder
-    reducers = {target: reducer(target, loaded(target, folder)) for target in named.reducers}
-    shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
+    targets = targets_of(spec, "reduce")
+    reducers = {target: reducer(target, loaded(target, folder)) for target in targets}
+    shared, places = Shared(Channels(spec.channels, reducers)), TaskPositions(graph)
     touched = _touched(reader)
     for group, keys in enumerate(plans.keys):
         members = 0 if keys is None else plans.expanded.groups[group].known.count
