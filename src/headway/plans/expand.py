@@ -238,7 +238,10 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
             for name, key in links_of(task)
         )
         members = by_leader[leader.name]
-        variables = _variables(spec, task)
+        variables: dict[str, Template | Value] = {
+            name: template_of(value) if isinstance(value, str) else value
+            for name, value in (*spec.vars, *task.vars)
+        }
         groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
     expanded = ExpandedPlan(spec, tuple(groups), sources)
     _check_size(expanded)
@@ -353,13 +356,6 @@ def _members(task: TaskSpec, sources: Sources) -> Members | None:
         case "lines":
             return Members.of(sources.lines[each.source], task.matrix)
     return None
-
-
-def _variables(spec: PlanSpec, task: TaskSpec) -> Mapping[str, Template | Value]:
-    return {
-        name: template_of(value) if isinstance(value, str) else value
-        for name, value in (*spec.vars, *task.vars)
-    }
 
 
 def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:

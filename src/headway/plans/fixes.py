@@ -101,7 +101,7 @@ class _Source:
         place = key.place if key is not None else node.place
         start, end = self._at(place), self._end(node)
         if key is not None:
-            end = max(end, self._text.index(":", self._at(key.end)) + 1)
+            end = max(end, self._text.find(":", self._at(key.end)) + 1)
             # A key that YAML takes for a complex one is introduced by a question mark.
             if mark := re.search(r"\?[ \n]+$", self._text[:start]):
                 start = mark.start()

@@ -404,7 +404,7 @@ def _tell(
     first, task = groups[0].name, groups[1].task
     if writer == other and what[0][0] < 0:
         both = (f"one member of `{first}`", "another one")
-    message = _reading(both, what) if is_read else _writing(both, what)
+    message = _words(both, what, is_read)
     if writer == other:
         hint = f"add `queue: {first}`, so that they run one at a time"
         place, fix = task.spot(what[0][2]).value, Fix("add", task.body, "queue", first)
@@ -422,25 +422,16 @@ def _tell(
     faults.add(HazardError, place, message, hint, fix, detail=detail)
 
 
-def _reading(both: tuple[str, str], what: tuple[_Touch, _Touch]) -> str:
-    writer, reader = both
-    written, read, lies = _paths_of(what)
-    if written == read:
-        return f"{reader} reads {read}, which {writer} writes"
-    return f"{reader} reads {read}, which lies {lies} {written}, which {writer} writes"
-
-
-def _writing(both: tuple[str, str], what: tuple[_Touch, _Touch]) -> str:
-    first, second, lies = _paths_of(what)
-    if first == second:
-        return f"{both[0]} and {both[1]} both write {first}"
-    return f"{both[0]} and {both[1]} write {first} and {second}, which lies {lies} it"
-
-
-def _paths_of(what: tuple[_Touch, _Touch]) -> tuple[str, str, str]:
-    """Two paths as people read them, and how the second lies to the first."""
+def _words(both: tuple[str, str], what: tuple[_Touch, _Touch], is_read: bool) -> str:
+    """Which of two members touches which path, in a sentence without its end."""
+    one, two = (f"`{shown(path) or '.'}`" for _, path, _ in what)
     lies = "within" if _is_around(what[0][1], what[1][1]) else "around"
-    return f"`{shown(what[0][1]) or '.'}`", f"`{shown(what[1][1]) or '.'}`", lies
+    if is_read:
+        path = two if one == two else f"{two}, which lies {lies} {one}"
+        return f"{both[1]} reads {path}, which {both[0]} writes"
+    if one == two:
+        return f"{both[0]} and {both[1]} both write {one}"
+    return f"{both[0]} and {both[1]} write {one} and {two}, which lies {lies} it"
 
 
 def _called(group: GroupPlan, touch: _Touch) -> str:

@@ -110,7 +110,12 @@ def links_of(task: TaskSpec) -> Iterator[Link]:
 def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
     """The plan with every `each` that names a task known as such; notes what names nothing."""
     named = {task.name: task for task in spec.tasks}
-    tasks = tuple(_resolved(task, named) for task in spec.tasks)
+    tasks = tuple(
+        replace(task, each=Each("task", source=task.each.source))
+        if task.each is not None and task.each.kind == "glob" and task.each.source in named
+        else task
+        for task in spec.tasks
+    )
     named = {task.name: task for task in tasks}
     for task in tasks:
         _check_each(task, named, faults)
@@ -143,13 +148,6 @@ def with_need(task: TaskSpec, name: str) -> Fix:
     if task.needs:
         return Fix("replace", task.spot("needs").value, value=(*task.needs, name))
     return Fix("add", task.body, "needs", name)
-
-
-def _resolved(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec:
-    each = task.each
-    if each is None or each.kind != "glob" or each.source not in named:
-        return task
-    return replace(task, each=Each("task", source=each.source))
 
 
 def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:

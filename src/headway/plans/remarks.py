@@ -453,20 +453,14 @@ def read_too_early(survey: Survey) -> Iterator[Remark]:
         if each is not None and each.kind == "lines":
             named.append(("each", each.source))
         for key, path in named:
-            writer = _writer(survey, group.index, inside(path) or "")
-            if writer is not None:
-                yield _early(survey, group, key, path, writer)
+            at = inside(path) or ""
+            writers = (survey.touched.writes.get(one, ()) for one in (at, *above(at)))
+            others = [one for some in writers for one in some if one != group.index]
+            if others:
+                yield _early(survey, group, key, path, others[0])
                 break
         if each is not None and each.kind == "glob":
             yield from _new_files(survey, group, each.source)
-
-
-def _writer(survey: Survey, reader: int, path: str) -> int | None:
-    for one in (path, *above(path)):
-        for writer in survey.touched.writes.get(one, ()):
-            if writer != reader:
-                return writer
-    return None
 
 
 def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:

@@ -345,16 +345,11 @@ EXPECTS: Final = "a name, or `tools(...)` with some of `shell`, `files` and `mcp
 _SERVER: Final = re.compile(r"mcp:[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
-def unknown_tools(agent: AgentSpec) -> tuple[str, ...]:
-    """What an agent is given and cannot be: tools that there are not, or any for a program."""
-    if agent.name != LOOP:
-        return agent.tools
-    return tuple(tool for tool in agent.tools if not _is_known(tool))
-
-
 def is_well_equipped(agent: AgentSpec) -> bool:
-    """Whether its tools are some that it can have; a loop has one at least."""
-    return not unknown_tools(agent) and bool(agent.tools) == (agent.name == LOOP)
+    """Whether its tools are some that it can have: a loop has one at least, a program none."""
+    if agent.name != LOOP:
+        return not agent.tools
+    return bool(agent.tools) and all(map(_is_known, agent.tools))
 
 
 def better_agent(agent: AgentSpec) -> str:

@@ -28,7 +28,6 @@ from headway.plans.spec import (
     PlanSpec,
     Prompt,
     TaskSpec,
-    Value,
 )
 
 REFERENCES_MAX: Final = 1_000
@@ -82,13 +81,8 @@ class Template:
         return "".join([part if isinstance(part, str) else fill(part) for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Why a text is no template, where, and the text without that fault."""
-
-    offset: int
-    reason: str
-    repaired: str
+Broken = tuple[int, str, str]
+"""Where and why a text is no template, and the text without that fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +148,7 @@ def parse_template(text: str) -> Template | Broken:
         refs += 1
         if found is None or refs > REFERENCES_MAX:
             reason = _reason(text, start) if found is None else f"more than {REFERENCES_MAX} holes"
-            return Broken(start, reason, text[:start] + _escaped(text[start:], found is None))
+            return start, reason, text[:start] + _escaped(text[start:], found is None)
         name = found["name"]
         parts += [text[place:start], Ref(tuple(name.split("."))) if name else found["text"]]
         place = found.end()
@@ -165,8 +159,8 @@ def parse_template(text: str) -> Template | Broken:
 def template_of(text: str) -> Template:
     """A text of a plan that was checked, as a template."""
     parsed = parse_template(text)
-    if isinstance(parsed, Broken):
-        raise InternalError(f"a template was not checked: {parsed.reason}")
+    if isinstance(parsed, tuple):
+        raise InternalError(f"a template was not checked: {parsed[1]}")
     return parsed
 
 
@@ -258,10 +252,10 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
         while task.name not in leaders and task.name not in seen:
             path.append(task.name)
             seen.add(task.name)
-            followed = _followed(task, named)
-            if followed is None:
+            each = task.each
+            if each is None or each.kind != "task" or not named[each.source].is_group:
                 break
-            task = followed  # noqa: PLW2901
+            task = named[each.source]  # noqa: PLW2901
         leader = leaders.get(task.name, task)
         leaders.update((name, leader) for name in path)
     return leaders
@@ -307,11 +301,11 @@ def check_text(
 ) -> Template | None:
     """The template that a text is, or a note of what is wrong with it."""
     found = parse_template(text.text)
-    if isinstance(found, Broken):
+    if isinstance(found, tuple):
+        offset, reason, repaired = found
         hint = f"write `{ESCAPED}` for the braces themselves"
-        place = text.at(text.text[found.offset :])
-        message = f"{found.reason} (`{text.path}`)"
-        faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
+        place, message = text.at(text.text[offset:]), f"{reason} (`{text.path}`)"
+        faults.add(TemplateError, place, message, hint, text.fix(repaired))
         return None
     # `{{ state }}` is what a task declares to read: everything if it declares nothing.
     is_blind = task is not None and task.state_reads == () and ALL in found.refs
@@ -335,7 +329,9 @@ def check_text(
         message = f"`{{{{ {shown(str(ref))} }}}}` in `{text.path}` is not known there"
         gone = "" if text.is_path else f"{ESCAPED} {ref} }}}}"
         new = f"{{{{ {near} }}}}" if near else gone
-        hint = f"did you mean `{near}`?" if near else _choices(scope, text)
+        hint = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
+        hint += f"; what is known there: {scope.shown()}"
+        hint = f"did you mean `{near}`?" if near else hint
         repaired = text.text
         for hole in dict.fromkeys(written):
             repaired = repaired.replace(hole, new)
@@ -343,18 +339,15 @@ def check_text(
     return None if wrong else found
 
 
-def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
-    each = task.each
-    if each is None or each.kind != "task" or not named[each.source].is_group:
-        return None
-    return named[each.source]
-
-
 def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
     """What a task's texts can use; `shared` is what those of every task can."""
     each = leader.each
     own = dict(task.vars)
-    late = {name for name, value in own.items() if _uses_results(value)}
+    late = {
+        name
+        for name, value in own.items()
+        if isinstance(value, str) and any(ref.task for _, ref in references(value))
+    }
     base = Scope(
         fields=_fields(leader),
         has_item=each is not None,
@@ -381,10 +374,6 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
     names = [[name for name, _ in item.pairs] for item in items if isinstance(item, Fields)]
     common = set(names[0]).intersection(*names)
     return tuple(name for name in names[0] if name in common)
-
-
-def _uses_results(value: Value) -> bool:
-    return isinstance(value, str) and any(ref.task for _, ref in references(value))
 
 
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
@@ -429,11 +418,6 @@ def _is_forgotten(ref: Ref, task: TaskSpec, tasks: tuple[TaskSpec, ...], text: T
     return bool(can and ref.task and ref.task != task.name) and any(
         other.name == ref.task for other in tasks
     )
-
-
-def _choices(scope: Scope, text: Text) -> str:
-    what = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
-    return f"{what}; what is known there: {scope.shown()}"
 
 
 def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:

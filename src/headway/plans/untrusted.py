@@ -260,7 +260,8 @@ class _Judge:
         if isinstance(work, CommandSpec) and "run" not in works:
             hint = "ask a model with `prompt` instead"
             self._note(task.spot("run").key, f"`{path}.run` is a command to execute", hint)
-        if isinstance(work, Python) and not is_ours(work.target) and "python" not in works:
+        is_ours = isinstance(work, Python) and work.target in (*REDUCERS, READER)
+        if isinstance(work, Python) and not is_ours and "python" not in works:
             hint = (
                 f"ask a model with `prompt`; to reduce, also {', '.join(sorted(REDUCERS))}; "
                 f"for the text of files {READER} beside `each`"
@@ -420,11 +421,6 @@ def _pattern(group: GroupPlan, template: Template, member: Member) -> str:
         return "*" if ref.names[0] == "index" else group.fill(Template("", (ref,)), member)
 
     return template.render(value)
-
-
-def is_ours(target: str) -> bool:
-    """Whether a function is one of headway's, which such a plan may use."""
-    return target in REDUCERS or target == READER
 
 
 def written_budget(budget: PlanBudget) -> str:
