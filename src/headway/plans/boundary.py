@@ -190,7 +190,6 @@ def boundary(survey: Survey) -> Boundary:
 
 
 def _components(survey: Survey) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Groups that are connected, more than one each, in stages."""
     direct = survey.order.direct
     root = list(range(len(direct)))
 

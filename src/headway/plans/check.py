@@ -171,7 +171,6 @@ def _agent(group: GroupPlan) -> str:
 
 
 def _may(expanded: ExpandedPlan, group: GroupPlan) -> str:
-    """What the tasks of a group may do on this machine."""
     task, agent = group.task, _agent(group)
     if not agent:
         return "answer only" if isinstance(task.work, Prompt) else "everything that you may"
@@ -188,7 +187,6 @@ def _may(expanded: ExpandedPlan, group: GroupPlan) -> str:
 
 
 def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
-    """Bytes of the prompts and of the items in them, as tokens."""
     work = group.task.work
     if not isinstance(work, Prompt) or group.members is None:
         return 0.0
@@ -298,7 +296,6 @@ def _coupled(found: Boundary) -> list[str]:
 
 
 def _told(before: str, after: list[str], by: tuple[str, str], found: Boundary) -> str:
-    """One coupling in words."""
     them = listed(after)
     is_many = any(before in strand.groups for strand in found.strands) or before in found.turns
     every = f"all of `{before}`" if is_many else f"`{before}`"
@@ -340,7 +337,6 @@ def _bounded(found: Boundary) -> list[str]:
 
 
 def _row(stages: tuple[tuple[str, ...], ...], own: Mapping[str, Strand]) -> str:
-    """Stages, with bars between them."""
     shown = [_stage(names, own) for names in stages]
     if len(shown) > SHOWN_MAX:
         shown = [*shown[: SHOWN_MAX - 1], f"({len(shown) - SHOWN_MAX:,} more)", shown[-1]]

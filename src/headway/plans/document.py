@@ -172,7 +172,6 @@ class _Builder:
         return self._nodes > NODES_MAX or len(self._open) >= DEPTH_MAX
 
     def _unbounded(self, event: NodeEvent, tag: str | None) -> PlanFileError:
-        """What is refused because it could grow."""
         if self._nodes > NODES_MAX:
             return self._wrong(event, f"the file has more than {NODES_MAX:,} values")
         if len(self._open) >= DEPTH_MAX:

@@ -104,7 +104,6 @@ class ArgumentPlan:
         return tuple(min(map(len, axis)) for axis in self.axes)
 
     def count(self) -> int:
-        """How many tasks there are."""
         return -(-prod(self._lengths) // (self.arguments_max or 1))
 
     def arguments(self, member: int) -> tuple[str, ...]:
@@ -115,7 +114,6 @@ class ArgumentPlan:
         return tuple(value for i in range(first, last) for value in self._record(i))
 
     def argv(self, member: int) -> tuple[str, ...]:
-        """What a task executes."""
         return self.text.argv(self.arguments(member), member + 1)
 
     def display(self, member: int) -> str:
@@ -130,7 +128,6 @@ class ArgumentPlan:
         return PATTERN.sub(shown, self.template)
 
     def _record(self, index: int) -> Iterable[str]:
-        """One combination; the first source changes slowest."""
         found: list[str] = []
         rest = prod(self._lengths)
         for axis, length in zip(self.axes, self._lengths, strict=True):

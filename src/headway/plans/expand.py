@@ -135,7 +135,6 @@ class GroupPlan:
 
     @property
     def name(self) -> str:
-        """As declared."""
         return self.task.name
 
     @property
@@ -368,7 +367,6 @@ def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
 
 
 def _check_size(expanded: ExpandedPlan) -> None:
-    """A plan that is too large is so by its largest group."""
     if expanded.count <= MEMBERS_MAX:
         return
     task = max(expanded.groups, key=lambda group: group.count or 0).task
@@ -462,7 +460,6 @@ def keys_of(expanded: ExpandedPlan, model: str = "") -> tuple[Keys | None, ...]:
 
 
 def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, object]:
-    """What a group's members share."""
     task, files = group.task, expanded.sources.files
     work = task.work
     shared: dict[str, object] = {
@@ -567,7 +564,6 @@ def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:
 
 
 def _extra(expanded: ExpandedPlan, group: GroupPlan) -> Callable[[int], bytes] | None:
-    """The texts of files that are different from member to member."""
     work = group.task.work
     texts = (work.file if isinstance(work, Prompt) else "", group.task.schema)
     templates = [one for one in map(template_of, texts) if one.refs]

@@ -254,7 +254,6 @@ def text_tokens(prompt: str, schema: str) -> int:
 
 
 def _value(group: GroupPlan, ref: Ref) -> str:
-    """What the plan itself gives; results are empty."""
     if ref.names[0] != "vars":
         return ""
     found = group.vars.get(ref.names[1], "")

@@ -219,7 +219,6 @@ class Numbering:
         return twin
 
     def is_known(self, group: int) -> bool:
-        """Whether a group's size is known."""
         return self.firsts[group] >= 0
 
     def members(self, group: int) -> range:
@@ -232,7 +231,6 @@ class Numbering:
         return members[need.block * member : need.block * (member + 1)] if need.block else members
 
     def group_of(self, task: int) -> int:
-        """The group of a task."""
         return self._owners[bisect_right(self._starts, task) - 1]
 
     def place(self, task: int) -> tuple[int, int]:
@@ -241,7 +239,6 @@ class Numbering:
         return group, task - self.firsts[group]
 
     def task_of(self, group: int, member: int) -> int:
-        """The number of a group's member."""
         return self.firsts[group] + member
 
 

@@ -277,7 +277,6 @@ class Library(Folder):
         faults: PlanFaults,
         near: str = "",
     ) -> tuple[str, ...]:
-        """What `read` gives, or a note of why it does not."""
         place = task.spot(key).value
         try:
             return read(path)
@@ -340,7 +339,6 @@ class Loaded:
 
     @property
     def expanded(self) -> ExpandedPlan:
-        """Its groups, in order."""
         return self.survey.expanded
 
     def with_spec(self, spec: PlanSpec) -> Loaded:

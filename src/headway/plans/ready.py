@@ -250,7 +250,6 @@ def _arrivals(ready_set: ReadySet, graph: Graph, group: int) -> bytearray:
 
 
 def _flags(ready_set: ReadySet, group: int, table: bytes) -> bytearray:
-    """Of every member of a group, what a table says of its state."""
     first, last = ready_set.numbers.firsts[group], ready_set.numbers.lasts[group]
     return ready_set.states[first:last].translate(table)
 
@@ -285,7 +284,6 @@ def _behind(ready_set: ReadySet, graph: Graph, task: int) -> dict[int, list[rang
 
 
 def _blocks_of(members: range, block: int) -> range:
-    """The blocks that these members are in."""
     if block == 1 or members is EVERY:
         return members
     return range(members.start // block, (members.stop - 1) // block + 1)

@@ -329,7 +329,6 @@ def _bad_schemas(expanded: ExpandedPlan) -> Iterator[PlanError]:
 
 
 def _functions(expanded: ExpandedPlan) -> Iterator[tuple[str, str, str, Place]]:
-    """Every function that a plan names: whose, under which key, what, and where."""
     for task in expanded.spec.tasks:
         if isinstance(task.work, Python):
             yield task.name, "python", task.work.target, task.spot("python").value

@@ -78,7 +78,6 @@ def _looks_like_a_path(text: str) -> bool:
 
 
 def _values(group: GroupPlan) -> dict[str, str]:
-    """By the name of an environment variable, the hole that stands for its value."""
     own = {"item": "{{ item }}", "index": "{{ index }}"}
     members = group.known
     if members.items is None:
@@ -277,7 +276,6 @@ def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]
 
 
 def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
-    """What nobody can be thought to read."""
     texts = [shown(group.task.writes[number]) for group, number in left]
     group, number = left[0]
     message = f"no task reads {listed(texts)}: taken for what the plan leaves behind"

@@ -245,7 +245,6 @@ def _with_rest(task: TaskSpec, section: Section, path: str, faults: PlanFaults) 
 def _check_shape(
     section: Section, spots: Mapping[str, Spot], path: str, faults: PlanFaults
 ) -> None:
-    """Keys that do not go together, or are missing."""
     works = [name for name in spots if name in WORK]
     if not works:
         hint = "add what it does, such as `run: echo hello`"

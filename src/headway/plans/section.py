@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeVar
 
 from headway.base.numbers import number_of, seconds_of
 from headway.errors import Fix, Place, PlanError, PlanValueError, UnknownKeyError
 from headway.plans.grammar import TEXT_CHARS_MAX, Holder, keys_of
-from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Scalar, Spot, Value
+from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Spot, Value
+
+T = TypeVar("T")
 
 SHOWN_CHARS_MAX: Final = 60
 FAULTS_MAX: Final = 1_000
@@ -82,7 +84,6 @@ class Section:
                 self._unknown(name, key)
 
     def node(self, name: str) -> Located | None:
-        """What a key holds, if it is there."""
         return self._pairs[name][1] if name in self._pairs else None
 
     def spots(self) -> tuple[tuple[str, Spot], ...]:
@@ -97,7 +98,9 @@ class Section:
                 found += ((f"vars.{k.text}", Spot(k.place, v.place)) for k, v in value.pairs)
         return tuple(found)
 
-    def read(self, name: str, of: Callable[[str], Scalar], expects: str, unit: str = "") -> Scalar:
+    def read(
+        self, name: str, of: Callable[[str], T | None], expects: str, unit: str = ""
+    ) -> T | None:
         """One value, as `of` understands it; what it does not understand is `None`."""
         node = self.node(name)
         if node is None:
@@ -114,34 +117,30 @@ class Section:
         """A text that is not empty; empty if there is none or it is wrong."""
         if name not in self._pairs:
             return ""
-        found = self.read(name, lambda text: _text(text) if pattern(text) else None, expects)
-        return found if isinstance(found, str) else ""
+        return self.read(name, lambda text: _text(text) if pattern(text) else None, expects) or ""
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """A whole number: `4000`, `120k`."""
         if name not in self._pairs:
             return None
         expects = f"a whole number from {least} to {most:,}"
-        found = self.read(name, lambda text: _whole(text, least, most), expects)
-        return found if isinstance(found, int) else None
+        return self.read(name, lambda text: _whole(text, least, most), expects)
 
     def number(self, name: str, most: float) -> float:
         """A number of either sign."""
         found = self.read(name, lambda text: _within(number_of(text), -most, most), "a number")
-        return found if isinstance(found, float) else 0.0
+        return found or 0.0
 
     def duration(self, name: str) -> float | None:
         """A time with its unit: `90s`, `10m`, `2h`."""
         expects = "a duration above 0 with its unit"
-        found = self.read(
+        return self.read(
             name, lambda text: _within(seconds_of(text), 1e-3, DURATION_MAX_S), expects, "s"
         )
-        return found if isinstance(found, float) else None
 
     def money(self, name: str) -> int | None:
         """Dollars, as micro-dollars."""
-        found = self.read(name, money_of, "an amount of dollars above 0")
-        return found if isinstance(found, int) else None
+        return self.read(name, money_of, "an amount of dollars above 0")
 
     def leaves(self, name: str) -> tuple[Leaf, ...]:
         """One text or a list of them."""

@@ -173,7 +173,6 @@ def _reference(slot: Slot, count: int, names: dict[tuple[str, int], str]) -> str
 
 
 def _call(words: tuple[ShellWord, ...], arguments: Sequence[str], number: int) -> tuple[str, ...]:
-    """The words of a program call, as a shell would have made them."""
     argv: list[str] = []
     for pieces, is_quoted in words:
         text: str | None = "" if is_quoted else None

@@ -223,12 +223,10 @@ class TaskSpec:
 
     @property
     def paths_read(self) -> tuple[str, ...]:
-        """What `reads` says of files."""
         return tuple([text for text in self.reads if not text.startswith((SCHEME, ACTS))])
 
     @property
     def paths_written(self) -> tuple[str, ...]:
-        """What `writes` says of files."""
         return tuple([text for text in self.writes if not text.startswith((SCHEME, ACTS))])
 
     @property

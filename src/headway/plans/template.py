@@ -73,11 +73,9 @@ class Template:
 
     @property
     def refs(self) -> tuple[Ref, ...]:
-        """The names in its holes."""
         return tuple(part for part in self.parts if isinstance(part, Ref))
 
     def render(self, fill: Callable[[Ref], str]) -> str:
-        """The text with its holes filled."""
         return "".join([part if isinstance(part, str) else fill(part) for part in self.parts])
 
 
@@ -225,7 +223,6 @@ class Text:
 
     @property
     def path(self) -> str:
-        """How messages call it."""
         return f"tasks.{self.owner}.{self.key}" if self.owner else self.key
 
     def at(self, words: str) -> Place:
@@ -364,7 +361,6 @@ def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
 
 
 def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
-    """The fields that every item has."""
     each = leader.each
     if each is not None and each.kind == "task":
         return None
@@ -377,7 +373,6 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
 
 
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
-    """Everything in a task that is a template."""
     spots = dict(task.spots)
     of_text, of_var, of_path, of_file = scopes
     found: list[tuple[Scope, str, str]] = [

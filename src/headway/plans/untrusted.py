@@ -222,7 +222,6 @@ class _Judge:
     faults: PlanFaults
 
     def plan(self) -> None:
-        """What stands outside of tasks."""
         spec = self.spec
         if len(spec.tasks) > TASKS_MAX:
             message = f"the plan declares {len(spec.tasks):,} tasks: it takes {TASKS_MAX}"
@@ -242,7 +241,6 @@ class _Judge:
                 self._note(place, message, hint, Fix("replace", place, value="value"))
 
     def task(self, task: TaskSpec) -> None:
-        """One task."""
         path = f"tasks.{task.name}"
         self._work(task, path)
         self._paths(task, path)
@@ -383,7 +381,6 @@ def _touched(task: TaskSpec, disk: Disk) -> Iterator[_Touched]:
 
 
 def _is_loop(task: TaskSpec) -> bool:
-    """Whether a model uses headway's own tools."""
     work = task.work
     return isinstance(work, Prompt) and work.agent is not None and work.agent.name == LOOP
 
@@ -466,7 +463,6 @@ def _filled_chars(text: str, lengths: dict[str, int]) -> int:
 
 
 def _texts(value: Value) -> Iterator[str]:
-    """All texts in a value, however deep."""
     match value:
         case str():
             yield value
