@@ -92,7 +92,7 @@ def _values(group: GroupPlan) -> dict[str, str]:
 # What commands seem to touch without saying so: a path in the text that another task writes.
 
 REMARKS_MAX: Final = 100
-"""That are told of one plan; whoever has more has not declared anything yet."""
+"""Remarks of one kind on one plan."""
 
 
 _Seen = tuple[bool, bool, GroupPlan, Mention, GroupPlan, str, bool]
@@ -193,9 +193,6 @@ def _remark(survey: Survey, seen: _Seen) -> Remark:
 
 # Declarations that nothing comes of: writes that nobody reads, needs that carry nothing.
 
-NOTES_MAX: Final = 100
-"""Paths of one plan that are told to be read by nobody."""
-
 LATER_MAX: Final = 20
 """Tasks behind another that are thought of as its readers."""
 
@@ -220,7 +217,7 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         for edge in group.edges:
             users.setdefault(edge.group, []).append(group)
     left: list[tuple[GroupPlan, int]] = []
-    for group, number in islice(unread, NOTES_MAX):
+    for group, number in islice(unread, REMARKS_MAX):
         likely = users.get(group.index) or _silent(survey, group)
         if likely:
             yield _unread(survey, (group, number), likely)
@@ -366,9 +363,6 @@ def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
     return frozenset()
 
 
-ORIGIN_REMARKS_MAX: Final = 100
-"""Of one kind that are told of one plan."""
-
 LOOKED_MAX: Final = 1_000
 """Written paths among which a misspelt one is looked for."""
 
@@ -381,7 +375,7 @@ def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
     told = 0
     for group in survey.expanded.groups:
         for text in group.task.paths_read:
-            if told >= ORIGIN_REMARKS_MAX:
+            if told >= REMARKS_MAX:
                 return
             members: dict[str, int] = {}
             for member, path in filled(group, text):
