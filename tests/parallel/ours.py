@@ -9,41 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import headway
-from headway.plans.each import (
-    ArgumentPlan,
-    Arrangement,
-    NamedSource,
-    ValueSource,
-    arrange,
-    lines,
-    parse,
-)
+from headway.plans.each import ArgumentPlan, arrange, lines, parse
 from tests.parallel.cases import Case, Outcome, joblog_of, prepare, probed
 
 
 def plan_of(case: Case, here: Path) -> ArgumentPlan:
     """The tasks of a case; its files are read from the folder in which it runs."""
     options = dict(_options(case.options))
-    asked = parse(case.words)
-    named = list(asked.sources)
+    template, named = parse(case.words)
     if "-a" in options:
-        named.insert(0, NamedSource("file", (options["-a"],)))
-    if not named:
-        named.append(NamedSource("file", ("-",)))
+        named.insert(0, ("file", (options["-a"],), False))
 
-    def source(name: NamedSource) -> ValueSource:
-        if name.kind == "values":
-            return ValueSource(name.words, name.is_linked)
-        text = case.stdin if name.words == ("-",) else (here / name.words[0]).read_text()
-        return ValueSource(lines(text or "", "-0" in options, "-r" in options), name.is_linked)
+    def read(name: str) -> tuple[str, ...]:
+        text = case.stdin if name == "-" else (here / name).read_text()
+        return lines(text or "", "-0" in options, "-r" in options)
 
+    sources = [
+        (words if kind == "values" else read(words[0]), is_linked)
+        for kind, words, is_linked in named or [("file", ("-",), False)]
+    ]
     number = options.get("-n", options.get("-N"))
-    arrangement = Arrangement(
-        arguments_max=None if number is None else int(number),
-        column_separator=options.get("--colsep"),
-        is_quoted="-q" in options,
-    )
-    return arrange(asked.template, [source(name) for name in named], arrangement)
+    most = None if number is None else int(number)
+    return arrange(template, sources, most, options.get("--colsep"), "-q" in options)
 
 
 def _options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import strategies as st
 
 from headway.errors import PlanError
-from headway.plans.fixes import apply_fixes
 from headway.plans.grammar import KEYS
 from headway.plans.load import plan_from
+from tests.unit.plan_texts import apply_fixes
 
 VALID = """\
 headway: 1

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import UsageError
-from headway.plans.each import Arrangement, ValueSource, arrange
+from headway.plans.each import arrange
 from headway.plans.shell import SHELL, read
 
 VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -40,13 +40,13 @@ def test_a_plan_is_refused_with_a_hint_or_every_task_can_be_shown(
     template: str, values: list[str]
 ) -> None:
     try:
-        plan = arrange([template], [ValueSource(values)], Arrangement(arguments_max=2))
+        plan = arrange([template], [(values, False)], 2)
     except UsageError as refused:
         hint = refused.hint
     else:
         hint = "none is needed"
         for i in range(plan.count()):
-            assert plan.member(i).argv
+            assert plan.argv(i)
             assert plan.display(i) is not None
     assert hint
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headway.errors import CycleError
 from headway.plans.graph import Graph, Task
-from headway.plans.ready import DONE, ReadySet
+from headway.plans.ready import DONE, LOST, PENDING, READY, ReadySet
 from tests.property.engine_runs import blocks_in, graphs
 
 
@@ -83,11 +83,11 @@ def test_each_task_is_ready_or_lost_exactly_once(
             doomed = ready.doomed(task)
             assert ready.fail(task) == (doomed, [])
             lost += _numbers(doomed)
-        assert ready.statistics().ready == len(active)
+        assert ready.states.count(READY) == len(active)
     assert sorted(started + lost) == list(range(len(graph)))
-    statistics = ready.statistics()
-    assert (statistics.pending, statistics.ready) == (0, 0)
-    assert (statistics.done, statistics.lost) == (len(done), len(lost))
+    assert PENDING not in ready.states
+    assert READY not in ready.states
+    assert (ready.states.count(DONE), ready.states.count(LOST)) == (len(done), len(lost))
 
 
 @settings(max_examples=60)

@@ -136,13 +136,12 @@ class Course:
         lost = set(self.model.lost)
         task = self.ready.numbers.task_of(*place)
         doomed = self.ready.doomed(task)
-        told = self.ready.fail(task)
+        found, freed = self.ready.fail(task)
         self.model.failed.add(place)
-        self.check(told.freed, {place})
-        assert told.lost == doomed
-        assert [*map(repr, told.lost)] == [*map(repr, sorted(told.lost, key=lambda r: r.start))]
-        assert len(self.places(told.lost)) == len(self.model.lost - lost)
-        assert set(self.places(told.lost)) == self.model.lost - lost
+        self.check(freed, {place})
+        assert found == doomed == sorted(found, key=lambda r: r.start)
+        assert len(self.places(found)) == len(self.model.lost - lost)
+        assert set(self.places(found)) == self.model.lost - lost
 
     def unknown(self) -> list[int]:
         """Groups whose size somebody has to tell."""

@@ -9,10 +9,9 @@ import pytest
 
 from headway.errors import ForeignPlanError
 from headway.files import TEXT_BYTES_MAX, text, within
-from headway.plans.document import parse_document
-from headway.plans.schema import plan_of
-from headway.plans.untrusted import READER, Disk, PlanPermissions, check_foreign, is_ours
+from headway.plans.untrusted import READER, Disk, PlanPermissions, check_foreign
 from headway.work import AttemptError
+from tests.unit.plan_texts import spec_of
 
 
 @pytest.fixture
@@ -97,8 +96,6 @@ def test_what_is_too_large_is_not_cut_but_refused(folder: Path) -> None:
 def test_a_plan_that_an_agent_wrote_may_use_it() -> None:
     plan = f"headway: 1\ntasks:\n  read: {{each: 'src/*.py', python: '{READER}'}}\n"
     disk = Disk(lambda path: False)
-    check_foreign(plan_of(parse_document(plan, "plan.yaml")), PlanPermissions(), disk)
-    assert is_ours("headway.reducers:vote")
-    other = plan_of(parse_document(plan.replace(":text", ":within"), "plan.yaml"))
+    check_foreign(spec_of(plan), PlanPermissions(), disk)
     with pytest.raises(ForeignPlanError):
-        check_foreign(other, PlanPermissions(), disk)
+        check_foreign(spec_of(plan.replace(":text", ":within")), PlanPermissions(), disk)

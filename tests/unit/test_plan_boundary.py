@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 from headway.plans import boundary as breadth_module
 from headway.plans.boundary import EXACT_GROUPS_MAX, Boundary, Coupling, Strand, boundary, breadth
 from headway.plans.check import answers
-from headway.plans.document import parse_document
-from headway.plans.expand import Sources, expand
-from headway.plans.hazards import examined
-from headway.plans.schema import plan_of
+from tests.unit.plan_texts import surveyed
 
 
 def found(tasks: str, top: str = "") -> Boundary:
-    document = parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml")
-    return boundary(examined(expand(plan_of(document), Sources())))
+    return boundary(surveyed(tasks, top))
 
 
 RECORDS = (
@@ -225,7 +221,7 @@ def test_the_breadth_is_that_of_the_largest_set_without_an_order(
         some = [one for one in range(len(sizes)) if mask >> one & 1]
         if not any(before[after] >> one & 1 for one, after in combinations(some, 2)):
             best = max(best, sum(sizes[one] for one in some))
-    assert breadth(sizes, before, direct) == breadth_module.Breadth(best, True)
+    assert breadth(sizes, before, direct) == (best, True)
 
 
 def _closure(direct: list[list[int]]) -> list[int]:
@@ -239,13 +235,12 @@ def _closure(direct: list[list[int]]) -> list[int]:
 def test_the_breadth_of_a_large_plan_is_never_exceeded() -> None:
     count = EXACT_GROUPS_MAX + 1
     direct = [[one - 1] if one % 2 else [] for one in range(count)]
-    one = breadth([1] * count, _closure(direct), direct)
-    assert (one.tasks, one.is_exact) == (101, False)
+    assert breadth([1] * count, _closure(direct), direct) == (101, False)
 
 
 def test_a_breadth_that_takes_too_long_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breadth_module, "ROUNDS_MAX", 0)
-    assert not breadth([1], [0], [[]]).is_exact
+    assert breadth([1], [0], [[]]) == (1, False)
 
 
 def test_a_width_that_is_a_bound_is_told_as_one() -> None:

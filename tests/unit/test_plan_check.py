@@ -12,22 +12,17 @@ import pytest
 
 from headway.errors import HazardError, Place
 from headway.plans.check import CheckReport, check
-from headway.plans.document import parse_document
 from headway.plans.expand import Sources, expand
-from headway.plans.fixes import apply_fixes
-from headway.plans.hazards import Remark, examined, listed
-from headway.plans.schema import plan_of
+from headway.plans.hazards import Remark, examined
 from headway.plans.spec import CommandSpec, PlanSpec, TaskSpec
-
-HEAD = "headway: 1\ntasks:\n"
+from tests.unit.plan_texts import HEAD, apply_fixes, spec_of, surveyed
 
 
 def report(
     tasks: str, there: Sequence[str] | None = None, sources: Sources | None = None, top: str = ""
 ) -> CheckReport:
     """What is said of a plan in a folder that has these paths, or all that are asked for."""
-    document = parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml")
-    plan = examined(expand(plan_of(document), sources or Sources()))
+    plan = surveyed(tasks, top, sources)
     if there is None:
         return check(plan)
     return check(plan, lambda paths: frozenset(paths) - frozenset(there))
@@ -364,16 +359,6 @@ def test_plans_without_a_file_are_told_by_name() -> None:
     assert [one.where for one in found.remarks] == [""]
 
 
-def test_a_variable_that_its_prompt_uses_is_in_order() -> None:
-    assert not remarks("  a: {prompt: 'Say {{ vars.v }}', model: m, vars: {v: x}}\n")
-
-
-def test_names_are_listed_as_in_a_sentence() -> None:
-    assert [listed(list(names)) for names in ("", "a", "ab", "abc", "abcde")] == [
-        "", "`a`", "`a` and `b`", "`a`, `b` and `c`", "`a`, `b`, `c` and 2 more",
-    ]  # fmt: skip
-
-
 def _many(count: int) -> PlanSpec:
     """Chains of five, each task with a file of its own."""
     return PlanSpec("p", tuple(
@@ -390,7 +375,7 @@ def _members(count: int) -> PlanSpec:
         "  b: {run: y, each: a, reads: 'o/{{ item }}', writes: 'p/{{ item }}'}\n"
         "  c: {run: z, reads: p, output: done}\n"
     )
-    return plan_of(parse_document(HEAD + text, "plan.yaml"))
+    return spec_of(HEAD + text)
 
 
 @pytest.mark.soak

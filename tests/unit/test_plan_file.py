@@ -11,12 +11,12 @@ import pytest
 
 from headway.errors import Fix, Place, PlanError, PlanFileError
 from headway.plans import document as document_module
-from headway.plans import load as folder_module
-from headway.plans import load as sources_module
+from headway.plans import load as load_module
 from headway.plans.document import parse_document
-from headway.plans.fixes import apply_fix, apply_fixes
-from headway.plans.load import Library, in_one_go, load_plan, plan_from
+from headway.plans.fixes import apply_fix
+from headway.plans.load import in_one_go, load_plan, plan_from
 from headway.plans.spec import DocumentList, Keyed, Leaf, Located, Scalar
+from tests.unit.plan_texts import apply_fixes
 
 
 def plain(node: Located) -> object:
@@ -245,7 +245,7 @@ def test_a_pattern_does_not_leave_the_folder(folder: Path, pattern: str) -> None
 
 
 def test_a_pattern_looks_at_only_so_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "VISITS_MAX", 3)
+    monkeypatch.setattr(load_module, "VISITS_MAX", 3)
     assert "looks at more than 3" in fault(folder, "each: '**/*.py'", "run: x").message
 
 
@@ -284,9 +284,9 @@ def test_texts_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (folder / "p" / name).write_text("x" * 50)
     lines = ("prompt_file: 'p/{{ item }}'", "each: [a, b]")
     assert len(plan(folder, *lines)) == 2
-    monkeypatch.setattr(sources_module, "TEXTS_MAX", 1)
+    monkeypatch.setattr(load_module, "TEXTS_MAX", 1)
     assert "one too many" in fault(folder, *lines).message
-    monkeypatch.setattr(sources_module, "TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(load_module, "TEXT_BYTES_MAX", 10)
     assert "larger than 10 bytes" in fault(folder, *lines).message
 
 
@@ -342,9 +342,3 @@ def test_a_file_that_is_no_plan_is_refused(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(document_module, "FILE_BYTES_MAX", 1)
     with pytest.raises(PlanFileError, match="larger than 1 bytes"):
         load_plan(folder / "lines.txt")
-
-
-def test_a_library_tells_what_it_read(folder: Path) -> None:
-    library = Library(folder)
-    assert library.statistics().texts == 0
-    assert repr(library).endswith("0 texts>")

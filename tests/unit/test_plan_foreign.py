@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import BadValueError, ForeignPlanError, PlanError
-from headway.plans.document import parse_document
 from headway.plans.expand import Sources, expand
-from headway.plans.fixes import apply_fixes
 from headway.plans.load import is_taken, load_foreign
-from headway.plans.schema import plan_of
 from headway.plans.spec import PlanBudget
 from headway.plans.untrusted import (
     MEMBERS_MAX,
@@ -27,6 +24,7 @@ from headway.plans.untrusted import (
     unreadable,
     unwritable,
 )
+from tests.unit.plan_texts import apply_fixes, spec_of
 
 HEAD = "headway: 1\nmodel: m\n"
 LINKS = {"env.md": ".env", "cert.txt": "server.pem", "up.md": "../x"}
@@ -42,7 +40,7 @@ def task(*lines: str, top: str = "") -> str:
 
 def told(text: str, allowance: PlanPermissions = PlanPermissions()) -> list[PlanError]:
     """What is wrong with a plan in which nothing exists but `there.md`."""
-    spec = plan_of(parse_document(text, "plan.yaml"))
+    spec = spec_of(text)
     try:
         disk = Disk(
             lambda path: path in ("", "there.md", "old"), lambda path: LINKS.get(path, path)

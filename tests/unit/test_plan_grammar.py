@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError, PlanValueError
-from headway.plans.document import parse_document
-from headway.plans.fixes import apply_fixes
+from headway.errors import ERRORS_SHOWN_MAX, Place, PlanError
 from headway.plans.grammar import (
     KEYS,
     KEYS_MAX,
@@ -20,15 +18,12 @@ from headway.plans.grammar import (
     key_table,
     keys_of,
 )
-from headway.plans.schema import plan_of
-from headway.plans.section import FAULTS_MAX, PlanFaults, Section
+from headway.plans.section import FAULTS_MAX
 from headway.plans.spec import (
     AgentSpec,
     CommandSpec,
-    Document,
     Each,
     Fields,
-    Keyed,
     PlanBudget,
     PlanSpec,
     Prompt,
@@ -37,12 +32,13 @@ from headway.plans.spec import (
     plain,
     text_of,
 )
+from tests.unit.plan_texts import apply_fixes, spec_of
 
 MANUAL = Path(__file__).resolve().parent.parent.parent / "docs" / "plan.md"
 
 
 def plan(text: str) -> PlanSpec:
-    return plan_of(parse_document(text, "plan.yaml"))
+    return spec_of(text)
 
 
 def errors(text: str) -> list[PlanError]:
@@ -162,8 +158,8 @@ def test_a_whole_plan_becomes_records() -> None:
 
 def test_a_plan_without_a_name_is_called_like_its_file() -> None:
     text = "headway: 1\ntasks: {a: {run: x}}"
-    assert plan_of(parse_document(text, "my/first.plan.yaml")).name == "first.plan"
-    assert plan_of(parse_document(text, "plan")).name == "plan"
+    assert spec_of(text, "my/first.plan.yaml").name == "first.plan"
+    assert spec_of(text, "plan").name == "plan"
 
 
 def test_a_text_of_each_is_a_task_or_a_pattern() -> None:
@@ -474,23 +470,6 @@ def test_values_go_to_programs_and_back() -> None:
     assert frozen(Path("x")) == "x"
     assert Fields((("a", 1),)).get("a") == 1
     assert Fields().get("a") is None
-
-
-def test_sections_and_faults_tell_what_they_are() -> None:
-    faults = PlanFaults("plan.yaml")
-    faults.check()
-    root = parse_document("headway: 1", "plan.yaml").root
-    assert isinstance(root, Keyed)
-    section = Section(root, "plan", "", faults)
-    assert repr(section) == "<Section plan: headway>"
-    assert repr(faults) == "<Faults of plan.yaml: 0>"
-    assert section.statistics() == faults.statistics()
-    assert faults.where(Place(0, 0)) == "plan.yaml"
-
-
-def test_a_document_of_one_value_is_refused_without_a_hint() -> None:
-    with pytest.raises(PlanValueError, match="keys and values"):
-        plan_of(Document("x", parse_document("5", "x").root))
 
 
 READ_BY_PROGRAMS = {"http_proxy": "my_http", "HTTPS_PROXY": "my_https", "yarn_x": "my_yarn_x"}

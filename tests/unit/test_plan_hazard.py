@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 
 from headway.errors import Place, PlanError, PlanTooLargeError
-from headway.plans.accesses import PAIRS_MAX, Touched, touched_by
-from headway.plans.document import parse_document
+from headway.plans.accesses import PAIRS_MAX, Touched
 from headway.plans.expand import ExpandedPlan, Sources, expand
-from headway.plans.fixes import apply_fixes
 from headway.plans.hazards import examined
 from headway.plans.resources import above, fixed_part, inside, led_back
-from headway.plans.schema import plan_of
-from headway.plans.section import PlanFaults
 from headway.plans.spec import CommandSpec, Each, PlanSpec, TaskSpec
+from tests.unit.plan_texts import HEAD, apply_fixes, surveyed
 
 
 def plan(tasks: str) -> ExpandedPlan:
-    spec = plan_of(parse_document(f"headway: 1\ntasks:\n{tasks}", "plan.yaml"))
-    return examined(expand(spec, Sources())).expanded
+    return surveyed(tasks).expanded
 
 
 def edges(tasks: str) -> list[str]:
@@ -47,9 +41,8 @@ def refused(tasks: str, code: str) -> PlanError:
     found = errors(tasks)
     assert [error.code for error in found] == [code], [error.render() for error in found]
     if found[0].fixes:
-        head = "headway: 1\ntasks:\n"
-        text = apply_fixes(head + tasks, found[0].fixes)
-        assert not errors(text.removeprefix(head)), text
+        text = apply_fixes(HEAD + tasks, found[0].fixes)
+        assert not errors(text.removeprefix(HEAD)), text
     assert (found[0].hint is None) == (not found[0].fixes)
     return found[0]
 
@@ -251,13 +244,6 @@ def test_a_pattern_with_values_keeps_the_folder_of_each() -> None:
     assert not errors("  a: {run: x, each: [p, q], writes: 'o/{{ item }}/*.md'}\n")
 
 
-def test_plans_without_a_file_are_told_by_name() -> None:
-    tasks = tuple(TaskSpec(name, Place(0, 0), CommandSpec("x"), writes=("o",)) for name in "ab")
-    with pytest.raises(PlanError, match="both write") as caught:
-        examined(expand(PlanSpec("p", tasks), Sources()))
-    assert caught.value.where == ""
-
-
 def _many(count: int, reads: str, writes: str) -> PlanSpec:
     tasks = tuple(
         TaskSpec(
@@ -272,16 +258,6 @@ def _many(count: int, reads: str, writes: str) -> PlanSpec:
     return PlanSpec("p", tasks)
 
 
-@pytest.mark.bench
-@pytest.mark.parametrize(("reads", "writes"), [("o/{}", "o/{}"), ("s", "s"), ("i", "o/{}")])
-def test_ten_thousand_tasks_are_ordered_in_a_second(reads: str, writes: str) -> None:
-    expanded = expand(_many(10_000, reads, writes), Sources())
-    start = process_time()
-    assert len(examined(expanded).expanded.groups) == 10_000
-    # A third of a second on a quiet machine; measured by a busy one, with every branch counted.
-    assert process_time() - start < 10.0
-
-
 def test_overlaps_without_end_are_refused() -> None:
     with pytest.raises(PlanTooLargeError, match="overlaps"):
         examined(expand(_many(1_100, "o", "o/{}"), Sources()))
@@ -289,13 +265,6 @@ def test_overlaps_without_end_are_refused() -> None:
     touched.count(PAIRS_MAX)
     with pytest.raises(PlanTooLargeError):
         touched.count(1)
-
-
-def test_what_is_touched_is_counted() -> None:
-    expanded = expand(_many(3, "o/{}", "o/{}"), Sources())
-    touched = touched_by(expanded, PlanFaults("p"))
-    assert repr(touched) == "<Touched 3 read, 3 written>"
-    assert touched.statistics().pairs == 0
 
 
 def test_paths_are_text() -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from time import process_time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import InternalError, Place, PlanError, PlanValueError
-from headway.plans.accesses import ANYONE, state_touched, touched_by
-from headway.plans.document import parse_document
-from headway.plans.expand import ExpandedPlan, Sources, expand, found, graph_of, keys_of, stakes_of
+from headway.plans.expand import ExpandedPlan, Sources, found, graph_of, keys_of
 from headway.plans.hazards import examined
 from headway.plans.resources import (
     KEY_CHARS_MAX,
-    KINDS,
     VALUE,
     Channel,
     Touches,
@@ -30,11 +24,10 @@ from headway.plans.resources import (
     matches,
     prefix_of,
 )
-from headway.plans.schema import plan_of
-from headway.plans.section import PlanFaults
-from headway.plans.sharing import KEYS_MAX, Stake, StateChannels, channels_of
-from headway.plans.spec import CommandSpec, Fields, PlanSpec, TaskSpec
+from headway.plans.sharing import KEYS_MAX, Stake, targets_of
+from headway.plans.spec import Fields, Spot
 from headway.plans.template import Template, parse_template
+from tests.unit.plan_texts import expanded_of
 
 STATE = (
     "state: {total: counter, records/*: value, best: 'reduce(m.n:better)', "
@@ -43,8 +36,8 @@ STATE = (
 
 
 def expanded(tasks: str, top: str = "", **files: str) -> ExpandedPlan:
-    spec = plan_of(parse_document(f"headway: 1\n{top}tasks:\n{tasks}", "plan.yaml"))
-    return expand(spec, Sources(files={f"{name}.md": text for name, text in files.items()}))
+    sources = Sources(files={f"{name}.md": text for name, text in files.items()})
+    return expanded_of(tasks, top, sources)
 
 
 def touches(tasks: str, top: str = "", **files: str) -> list[Touches | None]:
@@ -124,27 +117,17 @@ def test_whatever_a_pattern_matches_lies_within_its_prefix(pattern: str, key: st
 
 def test_a_plan_names_what_is_to_be_imported_when_it_runs_and_nothing_twice() -> None:
     plan = expanded("  a: {run: x}\n", STATE)
-    assert channels_of(plan.spec) == StateChannels(
-        plan.spec.channels, ("m.n:better",), ("m.n:send",), ("./log now",)
-    )
-    assert [entry.key for entry in plan.spec.state or ()] == list(plan.spec.channels)
+    assert targets_of(plan.spec, "reduce") == ("m.n:better",)
+    assert targets_of(plan.spec, "effect") == ("m.n:send",)
     assert plan.spec.channels["posts/*"] == Channel("effect", "m.n:send")
-    place = (plan.spec.state or ())[0].spot
-    assert (place.key, place.value) == (Place(2, 9), Place(2, 16))
-    assert channels_of(expanded("  a: {run: x}\n").spec) == StateChannels({}, (), (), ())
+    assert plan.spec.state is not None
+    assert plan.spec.state[0][2] == Spot(Place(2, 9), Place(2, 16))
 
 
 def test_a_plan_with_too_many_channels_is_refused() -> None:
     keys = ", ".join(f"k{number}: set" for number in range(KEYS_MAX + 1))
     with pytest.raises(PlanValueError, match="up to 200 keys"):
         expanded("  a: {run: x}\n", f"state: {{{keys}}}\n")
-
-
-def test_every_kind_of_channel_can_be_declared() -> None:
-    texts = {kind: f"{kind}(m:f)" if kind in ("reduce", "effect") else kind for kind in KINDS}
-    state = ", ".join(f"{kind}: {text}" for kind, text in texts.items())
-    channels = expanded("  a: {run: x}\n", f"state: {{{state}}}\n").spec.channels
-    assert {key: str(channel) for key, channel in channels.items()} == texts
 
 
 def test_a_plan_without_a_word_about_the_state_has_nothing_to_do_with_it() -> None:
@@ -259,52 +242,6 @@ def test_members_that_are_found_at_run_time_are_known_to_a_graph_that_is_told() 
     assert told.of(3) == alone
 
 
-def test_a_text_that_uses_the_state_is_filled_from_it() -> None:
-    plan = expanded("  a: {each: [p], prompt: '{{ item }} {{ state.x }} {{ state }}'}\n")
-    group = plan.groups[0]
-    template = parse_template("{{ item }} {{ state.x }} {{ state }}")
-    assert isinstance(template, Template)
-    member = group.known.member(0)
-    assert group.fill(template, member, state=lambda key: f"<{key}>") == "p <x> <>"
-    with pytest.raises(InternalError, match="not known here"):
-        group.fill(template, member)
-
-
-def test_who_touches_which_keys_is_known_by_key_by_prefix_and_by_member() -> None:
-    tasks = (
-        "  l: {run: ls, reads: [], writes: []}\n"
-        "  a: {python: 'm:f', each: [p, q], reads: [], writes: 'state:records/{{ item }}'}\n"
-        "  b: {prompt: '{{ state.total }}', reads: 'state:records/*', output: state:b}\n"
-        "  c: {run: x}\n"
-        "  d: {run: x, each: [1, 2], reads: state:b, writes: effect:mail}\n"
-        "  e: {run: x, each: l, reads: [], writes: 'state:e/{{ item }}'}\n"
-        "  f: {run: x, each: l, reads: [], writes: 'state:f/{{ vars.x }}', vars: {x: y}}\n"
-        "  g: {prompt: hello}\n"
-    )
-    seen = state_touched(expanded(tasks, STATE))
-    assert seen.keys.reads == {"records": {2: 0}, "total": {2: 0}, "b": {4: ANYONE}}
-    assert seen.exact.reads == {"records/*": {2: 0}, "total": {2: 0}, "b": {4: ANYONE}}
-    assert seen.keys.writes == {
-        "records/p": {1: 0}, "records/q": {1: 1}, "b": {2: 0}, "e": {5: "e/{{ item }}"},
-        "f": {6: "6:f/{{ vars.x }}"},
-    }  # fmt: skip
-    assert list(seen.exact.writes)[3:] == ["e/{{ item }}", "f/{{ vars.x }}"]
-    assert seen.acts == {"mail": {4: ANYONE}}
-    assert (seen.readers, seen.writers, seen.actors) == ((3,), (3,), (3,))
-
-
-def test_keys_of_the_state_are_no_files() -> None:
-    tasks = (
-        "  a: {run: x, writes: [state:x, effect:mail]}\n"
-        "  b: {run: x, writes: [state:x], output: state:x}\n"
-        "  c: {run: x, reads: state:x}\n"
-    )
-    plan = expanded(tasks, STATE)
-    touched = touched_by(plan, PlanFaults("plan.yaml"))
-    assert (touched.reads, touched.writes) == ({}, {})
-    assert plan.spec.tasks[0].paths_written == plan.spec.tasks[2].paths_read == ()
-
-
 def test_a_member_whose_value_makes_no_key_is_named() -> None:
     tasks = "  a: {run: x, each: [p, '', 'q//r'], writes: ['state:o/{{ item }}', out]}\n"
     tasks += "  b: {run: x, each: [mail, maill], writes: 'effect:{{ item }}', reads: []}\n"
@@ -321,15 +258,6 @@ def test_a_member_whose_value_makes_no_key_is_named() -> None:
 def test_an_effect_can_be_meant_by_a_pattern() -> None:
     tasks = "  a: {run: x, writes: ['effect:posts/*', 'effect:m*', effect:posts/today]}\n"
     assert not examined(expanded(tasks, STATE)).expanded.groups[0].edges
-
-
-def test_a_task_without_a_file_declares_what_it_names() -> None:
-    task = TaskSpec(
-        "t", Place(0, 0), CommandSpec("x"), reads=("a", "state:b"), writes=("effect:m",)
-    )
-    assert (task.state_reads, task.state_writes, task.effects) == (("b",), (), ("m",))
-    assert TaskSpec("t", Place(0, 0), CommandSpec("x")).state_reads is None
-    assert stakes_of(expand(PlanSpec("p", (task,)), Sources())) != (None,)
 
 
 def key(tasks: str, top: str = "") -> bytes:
@@ -358,21 +286,3 @@ def test_a_key_covers_what_is_seen_of_the_state_and_where_the_result_goes() -> N
     assert base == key("  a: {run: x, output: y}\n", "state: {}\n")
     prompt = "  a: {prompt: hello, output: 'state:o/{{ vars.v }}'}\n"
     assert key(prompt, "vars: {v: 1}\n") != key(prompt, "vars: {v: 2}\n")
-
-
-@pytest.mark.soak
-def test_ten_thousand_members_with_a_key_each_are_expanded_in_a_moment() -> None:
-    items = ", ".join(f"i{number}" for number in range(10_000))
-    tasks = (
-        f"  a: {{each: [{items}], python: 'm:f', reads: [], writes: 'state:r/{{{{ item }}}}'}}\n"
-    )
-    spec = plan_of(parse_document(f"headway: 1\n{STATE}tasks:\n{tasks}", "plan.yaml"))
-    start = process_time()
-    plan = examined(expand(spec, Sources())).expanded
-    found_ = graph_of(plan).groups[0].touches
-    assert found_ is not None
-    assert found_.of(9_999).writes == ("r/i9999",)
-    assert len({found_.of(member).writes for member in range(10_000)}) == 10_000
-    assert len(state_touched(plan).keys.writes) == 10_000
-    if sys.gettrace() is None:
-        assert process_time() - start < 1.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headway.engine.record import Header
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.plans.each import ArgumentPlan, NamedSource
+    from headway.plans.each import ArgumentPlan, ValueSource
     from headway.report.text.lines import Watcher
     from headway.report.text.outputs import Outputs
     from headway.run.each import EachWork
@@ -199,18 +199,19 @@ def _parser() -> Parser:
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
-    from headway.plans.each import Arrangement, arrange, parse
+    from headway.plans.each import arrange, parse
 
-    asked = parse(words)
-    named = list(asked.sources)
-    sources = [
-        *(_file_source(name, parsed) for name in parsed.arg_file or ()),
-        *(_read(source, parsed) for source in named),
+    template, named = parse(words)
+    sources: list[ValueSource] = [
+        *((_file_values(name, parsed), False) for name in parsed.arg_file or ()),
+        *(
+            (words if kind == "values" else _file_values(words[0], parsed), is_linked)
+            for kind, words, is_linked in named
+        ),
     ]
     if not sources:
-        sources = [_file_source("-", parsed)]
-    arrangement = Arrangement(parsed.max_args, parsed.colsep, parsed.quote)
-    plan = arrange(asked.template, sources, arrangement)
+        sources = [(_file_values("-", parsed), False)]
+    plan = arrange(template, sources, parsed.max_args, parsed.colsep, parsed.quote)
     axes = tuple(tuple(tuple(values) for values in axis) for axis in plan.axes)
     halt_of(parsed.halt, plan.count())
     return EachSource(
@@ -220,16 +221,8 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     )  # fmt: skip
 
 
-def _read(source: NamedSource, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from headway.plans.each import ValueSource
-
-    if source.kind == "values":
-        return ValueSource(source.words, source.is_linked)
-    return replace(_file_source(source.words[0], parsed), is_linked=source.is_linked)
-
-
-def _file_source(name: str, parsed: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from headway.plans.each import ValueSource, lines
+def _file_values(name: str, parsed: argparse.Namespace) -> tuple[str, ...]:
+    from headway.plans.each import lines
 
     if name == "-" and sys.stdin.isatty():
         raise UsageError(
@@ -243,7 +236,7 @@ def _file_source(name: str, parsed: argparse.Namespace):  # type: ignore[no-unty
                 data = file.read()
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
-    return ValueSource(lines(os.fsdecode(data), parsed.null, parsed.no_run_if_empty))
+    return lines(os.fsdecode(data), parsed.null, parsed.no_run_if_empty)
 
 
 def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:

@@ -222,7 +222,8 @@ def begin(graph: Graph, rules: Rules, coherence: Coherence | None = None) -> Sta
     """The state before the first input."""
     # Only `adaptive` starts the critical path first; the others go in declared order.
     is_ranked = rules.strategy.kind == "adaptive"
-    ranks = graph.upward_rank(graph.weights()) if is_ranked else [0.0] * len(graph)
+    weights = [group.weight_s for group in graph.groups]
+    ranks = graph.upward_rank(weights) if is_ranked else [0.0] * len(graph)
     ready_set = ReadySet(graph)
     line = ReadyQueue(graph, ready_set, ranks)
     state = State(graph, rules, ranks, ready_set, line, Sequencer(graph, ready_set))

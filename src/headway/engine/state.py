@@ -427,7 +427,7 @@ def fail(state: State, task: int) -> None:
     """
     _leave(state, task, state.ready_set.numbers.group_of(task))
     state.failed += 1
-    freed = state.ready_set.fail(task).freed
+    freed = state.ready_set.fail(task)[1]
     if state.coherence is not None:
         state.coherence.end(task)
         for group, is_lost in enumerate(state.ready_set.is_lost):

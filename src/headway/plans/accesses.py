@@ -16,14 +16,16 @@ from headway.errors import (
     SourceError,
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge, stakes_of
-from headway.plans.links import Link, circle, reversed_edges, serial, told_circle, without
+from headway.plans.links import circle, path_words, reversed_edges, serial, without
 from headway.plans.resources import WILD, Channel, above, fixed_part, inside, led_back
 from headway.plans.section import PlanFaults, shown
 from headway.plans.sharing import entries_of, flaw_of, folder_of, prefix_in
-from headway.plans.template import Template, parse_template
+from headway.plans.template import Template, template_of
 
 PAIRS_MAX: Final = 1_000_000
 """Overlaps between groups that are looked at: as many as take about a second."""
+
+LEADS_OUT: Final = "leads out of the plan's folder"
 
 Who = int | str
 """A member by number; by the text of a path that every member fills differently; or anyone."""
@@ -36,23 +38,14 @@ Entries = dict[str, dict[int, Who]]
 Both = tuple[dict[int, Who], dict[int, Who]]
 """Who reads, and who writes."""
 
-_NOBODY: Final[Both] = ({}, {})
-"""Of most paths. Whoever asks does not change what is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class TouchedStatistics:
-    """How many paths are read and written, and how many overlaps were looked at."""
-
-    read: int
-    written: int
-    pairs: int
+COMPARED_MAX: Final = 1_000
+"""Paths of a group that are compared with those of another: its members' are alike."""
 
 
 class Touched:
     """All paths that a plan declares, and who touches them."""
 
-    __slots__ = ("_around", "_below", "_file", "_pairs", "reads", "writes")
+    __slots__ = ("_around", "_below", "_by_group", "_file", "_pairs", "reads", "writes")
 
     def __init__(self, file: str = "") -> None:
         self._file = file
@@ -61,13 +54,7 @@ class Touched:
         self._pairs = 0
         self._around: dict[str, tuple[str, ...]] = {}
         self._below: dict[str, Both] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Touched {len(self.reads)} read, {len(self.writes)} written>"
-
-    def statistics(self) -> TouchedStatistics:
-        """Counts so far."""
-        return TouchedStatistics(len(self.reads), len(self.writes), self._pairs)
+        self._by_group: dict[int, tuple[list[str], list[str]]] | None = None
 
     def count(self, pairs: int) -> None:
         """So many overlaps are looked at."""
@@ -107,7 +94,41 @@ class Touched:
                         merged = self._below.setdefault(outer, ({}, {}))[place]
                         for group, who in groups.items():
                             _merge(merged, group, who)
-        return self._below.get(path, _NOBODY)
+        return self._below.get(path) or ({}, {})
+
+    def overlapping(self, path: str, is_write: bool) -> Iterator[dict[int, Who]]:
+        """Who writes, or reads, a declared path, something around it and something within it."""
+        entries = self.writes if is_write else self.reads
+        yield from (entries[one] for one in (path, *self.around(path)) if one in entries)
+        yield self.below(path)[is_write]
+
+    def of_group(self, group: int) -> tuple[list[str], list[str]]:
+        """What a group reads, and what it writes."""
+        if self._by_group is None:
+            self._by_group = {}
+            for place, entries in enumerate((self.reads, self.writes)):
+                for path, groups in entries.items():
+                    for one in groups:
+                        self._by_group.setdefault(one, ([], []))[place].append(path)
+        return self._by_group.get(group) or ([], [])
+
+    def common(self, before: int, after: int) -> str | None:
+        """What the first writes and the second touches, or the first reads and the second writes.
+
+        The outer one, if one lies in the other.
+        """
+        reads, writes = self.of_group(before)
+        for paths, is_read in ((writes, True), (reads, False)):
+            for path in paths[:COMPARED_MAX]:
+                for one in (path, *self.around(path)):
+                    if after in self.writes.get(one, ()):
+                        return one
+                    if is_read and after in self.reads.get(one, ()):
+                        return one
+                inner_reads, inner_writes = self.below(path)
+                if after in inner_writes or (is_read and after in inner_reads):
+                    return path
+        return None
 
 
 def _merge(groups: dict[int, Who], group: int, who: Who) -> None:
@@ -123,16 +144,10 @@ class StateTouched:
 
     keys: Touched
     """By prefix, as overlaps are judged: a key by itself, a pattern by its folder, any by ""."""
-    exact: Touched
-    """By key or pattern, its holes filled."""
-    acts: Entries
-    """By effect channel."""
     readers: tuple[int, ...]
     """Groups that do not say what they read: they may read anything."""
     writers: tuple[int, ...]
     """Groups that do not say what they write."""
-    actors: tuple[int, ...]
-    """Groups that do not say which effects they ask for."""
 
 
 def state_touched(expanded: ExpandedPlan) -> StateTouched:
@@ -141,41 +156,33 @@ def state_touched(expanded: ExpandedPlan) -> StateTouched:
     A prompt's `{{ state.KEY }}` is a read, an `output` is a write. What tasks do to the state is
     put in order when they run: an overlap here is no hazard, and couples tasks.
     """
-    keys, exact, acts = (Touched(expanded.spec.file) for _ in range(3))
-    free: tuple[list[int], list[int], list[int]] = ([], [], [])
+    keys = Touched(expanded.spec.file)
+    free: tuple[list[int], list[int]] = ([], [])
     for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
         if stake is None:
             continue
-        for number, whats in enumerate((stake.reads, stake.writes, stake.acts)):
+        for silent, entries, whats in zip(
+            free, (keys.reads, keys.writes), (stake.reads, stake.writes), strict=True
+        ):
             if whats is None:
-                free[number].append(group.index)
-                continue
-            for template in whats:
-                for what, prefix, who in _keys(group, template):
-                    if number == 2:
-                        acts.put(acts.writes, prefix, group.index, who)
-                        continue
-                    for touched, one in ((keys, prefix), (exact, what)):
-                        entries = touched.writes if number else touched.reads
-                        touched.put(entries, one, group.index, who)
-    readers, writers, actors = (tuple(groups) for groups in free)
-    return StateTouched(keys, exact, acts.writes, readers, writers, actors)
+                silent.append(group.index)
+            for template in whats or ():
+                for what, who in filled(group, template):
+                    prefix = folder_of(template) if isinstance(who, str) else prefix_in(what)
+                    keys.put(entries, prefix, group.index, who)
+    return StateTouched(keys, tuple(free[0]), tuple(free[1]))
 
 
-def _keys(group: GroupPlan, template: Template) -> Iterator[tuple[str, str, Who]]:
-    """The keys or patterns that one text stands for, each with its prefix, and who touches it."""
+def filled(group: GroupPlan, template: Template) -> Iterator[tuple[str, Who]]:
+    """The texts that a template stands for, and who has each; unfilled if no member is known."""
     if not template.refs:
-        what = template.render(str)
-        yield what, prefix_in(what), _anyone(group)
-        return
-    if group.members is None:
+        yield template.render(str), 0 if group.count == 1 else ANYONE
+    elif group.members is None:
         has_vars = any(ref.var for ref in template.refs)
-        who = f"{group.index}:{template.source}" if has_vars else template.source
-        yield template.source, folder_of(template), who
-        return
-    for index in range(group.members.count):
-        what = group.fill(template, group.members.member(index))
-        yield what, prefix_in(what), index
+        yield template.source, f"{group.index}:{template.source}" if has_vars else template.source
+    else:
+        for index in range(group.members.count):
+            yield group.fill(template, group.members.member(index)), index
 
 
 def touched_by(expanded: ExpandedPlan, faults: PlanFaults) -> Touched:
@@ -184,7 +191,6 @@ def touched_by(expanded: ExpandedPlan, faults: PlanFaults) -> Touched:
     channels = expanded.spec.channels
     for group in expanded.groups:
         task = group.task
-        index, who = group.index, _anyone(group)
         if "{{" in "".join((*task.reads, *task.writes, task.output_key)):
             _check_keys(group, channels, faults)
         for key, texts, entries in (
@@ -193,68 +199,53 @@ def touched_by(expanded: ExpandedPlan, faults: PlanFaults) -> Touched:
             ("output", (task.output,) if task.output else (), touched.writes),
         ):
             for text in texts:
-                if "{{" in text:
-                    for filled, member in _paths(group, key, text, faults):
-                        touched.put(entries, filled, index, member)
-                elif (path := inside(text)) is not None:
-                    touched.put(entries, fixed_part(path), index, who)
-                else:
-                    _leads_out(group, key, text, faults)
+                for path, who, one in paths(group, text):
+                    if path is not None:
+                        touched.put(entries, path, group.index, who)
+                        continue
+                    if one == text:
+                        _leads_out(group, key, text, faults)
+                    else:
+                        message = f"{_of_member(group, key, one, who)} {LEADS_OUT}"
+                        faults.add(SourceError, task.spot(key).value, message)
+                    break
     return touched
 
 
-def _anyone(group: GroupPlan) -> Who:
-    """Who touches what all members of a group touch."""
-    return 0 if group.count == 1 else ANYONE
+def paths(group: GroupPlan, text: str) -> Iterator[tuple[str | None, Who, str]]:
+    """The paths that a declared text stands for, who touches each, and its text.
 
-
-def _paths(group: GroupPlan, key: str, text: str, faults: PlanFaults) -> Iterator[tuple[str, Who]]:
-    """The paths that a text with braces stands for, and who touches each."""
-    template = parse_template(text)
-    if not isinstance(template, Template) or not template.refs:
-        plain = template.render(str) if isinstance(template, Template) else text
-        path = inside(plain)
-        if path is None:
-            _leads_out(group, key, text, faults)
-        else:
-            yield fixed_part(path), _anyone(group)
+    The path is None if it leads out of the plan's folder.
+    """
+    template = template_of(text)
+    if not template.refs:
+        path = inside(template.render(str))
+        yield path and fixed_part(path), 0 if group.count == 1 else ANYONE, text
         return
-    if group.members is None:
-        path = inside(fixed_part(text, WILD + "{"))
-        if path is None:
-            _leads_out(group, key, text, faults)
-            return
-        has_vars = any(ref.var for ref in template.refs)
-        yield path, f"{group.index}:{text}" if has_vars else text
-        return
-    is_wild = any(char in part for part in template.parts if isinstance(part, str) for char in WILD)
-    for index in range(group.members.count):
-        filled = group.fill(template, group.members.member(index))
-        path = inside(filled)
-        if path is None:
-            message = f"`{shown(filled)}` in `{key}` of `{group.label(index)}`"
-            faults.add(
-                SourceError, group.task.spot(key).value, f"{message} leads out of the plan's folder"
-            )
-            return
-        yield fixed_part(path) if is_wild else path, index
+    fixed = "".join(part for part in template.parts if isinstance(part, str))
+    is_wild = any(char in fixed for char in WILD)
+    for one, who in filled(group, template):
+        path = inside(fixed_part(one, WILD + "{") if isinstance(who, str) else one)
+        yield fixed_part(path) if path and is_wild else path, who, one
 
 
 def _check_keys(group: GroupPlan, channels: dict[str, Channel], faults: PlanFaults) -> None:
     """Note the first member for whom an entry with holes does not name a key or an effect."""
     for key, texts in entries_of(group.task):
-        for text in texts:
-            template = parse_template(text)
-            if not isinstance(template, Template) or not template.refs or group.members is None:
+        for template in map(template_of, texts):
+            if not template.refs or group.members is None:
                 continue
-            for index in range(group.members.count):
-                filled = group.fill(template, group.members.member(index))
-                flaw = flaw_of(channels, key, filled)
+            for text, index in filled(group, template):
+                flaw = flaw_of(channels, key, text)
                 if flaw is not None:
-                    message = f"`{shown(filled)}` in `{key}` of `{group.label(index)}`"
-                    place = group.task.spot(key).value
-                    faults.add(PlanValueError, place, f"{message}: {flaw.message}")
+                    message = f"{_of_member(group, key, text, index)}: {flaw[0]}"
+                    faults.add(PlanValueError, group.task.spot(key).value, message)
                     break
+
+
+def _of_member(group: GroupPlan, key: str, text: str, member: Who) -> str:
+    name = group.label(member) if isinstance(member, int) else group.name
+    return f"`{shown(text)}` in `{key}` of `{name}`"
 
 
 def _leads_out(group: GroupPlan, key: str, text: str, faults: PlanFaults) -> None:
@@ -262,7 +253,7 @@ def _leads_out(group: GroupPlan, key: str, text: str, faults: PlanFaults) -> Non
     texts: Sequence[str] = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
     better = tuple(led_back(other) if other == text else other for other in texts)
     place = task.spot(key).value
-    message = f"`{shown(text)}` in `{key}` of `{task.name}` leads out of the plan's folder"
+    message = f"`{shown(text)}` in `{key}` of `{task.name}` {LEADS_OUT}"
     value = better if len(better) > 1 else better[0]
     hint = f"write `{shown(led_back(text))}`"
     faults.add(SourceError, place, message, hint, Fix("replace", place, value=value))
@@ -281,6 +272,8 @@ class TaskOrder:
     """Those too of which each member comes before the same member."""
     position: tuple[int, ...]
     """The place in the serial run: as declared, but never before what it waits for."""
+    direct: tuple[tuple[int, ...], ...]
+    """For each group those that it waits for itself, turns in a queue included."""
 
     def has(self, one: int, other: int, first: Who, second: Who) -> bool:
         """Whether what two groups' members do is in a fixed order, one way or the other."""
@@ -318,13 +311,15 @@ def order_of(expanded: ExpandedPlan, faults: PlanFaults) -> TaskOrder:
         for need, is_total in before[one].items():
             somehow[one] |= somehow[need] | 1 << need
             entirely[one] |= somehow[need] | 1 << need if is_total else entirely[need]
-    return TaskOrder(tuple(entirely), tuple(somehow), tuple(position))
+    direct = tuple(map(tuple, before))
+    return TaskOrder(tuple(entirely), tuple(somehow), tuple(position), direct)
 
 
 def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -> None:
     """A circle that the declared needs alone do not have: a queue or a read closes it."""
     groups = expanded.groups
-    message = told_circle([groups[one].name for one in path[:-1]])
+    words = path_words([groups[one].name for one in path])
+    message = f"tasks need each other in a circle: {words}"
     steps: list[tuple[int, NeedEdge]] = []
     for one, other in pairwise(path):
         edges = [edge for edge in groups[one].edges if edge.group == other]
@@ -332,7 +327,7 @@ def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -
             task = groups[one].task
             hint = f"take `{task.name}` out of its queue, or declare it earlier"
             fix = Fix("remove", task.spot("queue").key)
-            message = message.replace("need each other", "wait for each other")
+            message = f"tasks wait for each other in a circle: {words}"
             faults.add(QueueOrderError, task.spot("queue").key, message, hint, fix)
             return
         steps += ((one, edge) for edge in edges)
@@ -340,7 +335,7 @@ def _circle_fault(expanded: ExpandedPlan, path: list[int], faults: PlanFaults) -
     one, edge = min(declared, key=lambda step: step[1].key != "needs")
     task, needed = groups[one].task, groups[edge.group].name
     fixes = [
-        without(task, Link(needed, other.key))
+        without(task, needed, other.key)
         for other in groups[one].edges
         if other.group == edge.group and other.key != "reads"
     ]

@@ -11,18 +11,16 @@ plan declares:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
 from headway.base.records import quick
-from headway.plans.accesses import ANYONE, StateTouched, Touched
-from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
+from headway.plans.accesses import ANYONE, StateTouched
+from headway.plans.expand import GroupPlan, results_used
 from headway.plans.hazards import Survey
-from headway.plans.resources import above
 from headway.plans.spec import Prompt, Python, TaskSpec
-from headway.plans.template import references
 
 # How many tasks of a plan can be active at once: the largest set of which none waits for another.
 
@@ -33,19 +31,10 @@ ROUNDS_MAX: Final = 2_000
 """Ways by which a flow is made larger before one is content with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Breadth:
-    """The most tasks at once."""
-
-    tasks: int
-    is_exact: bool
-    """If not, it may be less."""
-
-
 def breadth(
     sizes: Sequence[int], before: Sequence[int], direct: Sequence[Sequence[int]]
-) -> Breadth:
-    """The breadth of groups of these sizes.
+) -> tuple[int, bool]:
+    """The most tasks at once of groups of these sizes, and whether it is exact: it may be less.
 
     `before` has for each group all that come before it, as bits; `direct` those that it waits for
     itself.
@@ -54,25 +43,12 @@ def breadth(
     flow: list[dict[int, int]] = [{} for _ in sizes]
     for after, needs in enumerate(direct):
         for one in needs:
-            _send(flow, spare, room, (one, after), min(spare[one], room[after]))
-    is_exact = len(sizes) <= EXACT_GROUPS_MAX
-    if is_exact:
-        is_exact = _enlarge(flow, spare, room, before)
-    return Breadth(sum(room), is_exact)
-
-
-def _send(
-    flow: list[dict[int, int]],
-    spare: list[int],
-    room: list[int],
-    way: tuple[int, int],
-    amount: int,
-) -> None:
-    one, after = way
-    if amount:
-        flow[after][one] = flow[after].get(one, 0) + amount
-        spare[one] -= amount
-        room[after] -= amount
+            if amount := min(spare[one], room[after]):
+                flow[after][one] = flow[after].get(one, 0) + amount
+                spare[one] -= amount
+                room[after] -= amount
+    is_exact = len(sizes) <= EXACT_GROUPS_MAX and _enlarge(flow, spare, room, before)
+    return sum(room), is_exact
 
 
 def _enlarge(
@@ -119,7 +95,11 @@ def _way(
                 continue
             reached[one] = (after, previous)
             if spare[one]:
-                return _traced(reached, one)
+                way: list[tuple[int, int]] = []
+                while one >= 0:
+                    way.append((one, reached[one][0]))
+                    one = reached[one][1]
+                return way[::-1]
             for other in to.get(one, ()):
                 if other not in seen:
                     seen.add(other)
@@ -127,21 +107,9 @@ def _way(
     return []
 
 
-def _traced(reached: dict[int, tuple[int, int]], one: int) -> list[tuple[int, int]]:
-    way: list[tuple[int, int]] = []
-    while one >= 0:
-        after, previous = reached[one]
-        way.append((one, after))
-        one = previous
-    return way[::-1]
-
-
 By = Literal["result", "items", "order", "path", "key", "queue"]
 """Its result is used | it says who the members are | nothing gets over, but it comes first | a file
 or folder | a key of the shared state | turns."""
-
-COMPARED_MAX: Final = 1_000
-"""Paths of a group that are compared with those of another: its members' are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,63 +160,13 @@ class Boundary:
     """Groups whose members are found at run time; they count as one each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
-    """What each group touches: by group, what it reads and what it writes."""
-
-    touched: Touched
-    reads: Mapping[int, list[str]]
-    writes: Mapping[int, list[str]]
-
-    @classmethod
-    def of(cls, touched: Touched) -> _Holding:
-        reads: dict[int, list[str]] = {}
-        writes: dict[int, list[str]] = {}
-        for entries, found in ((touched.reads, reads), (touched.writes, writes)):
-            for what, groups in entries.items():
-                for group in groups:
-                    found.setdefault(group, []).append(what)
-        return cls(touched, reads, writes)
-
-    def common(self, before: int, after: int) -> str | None:
-        """What the first writes and the second touches, or the first reads and the second writes.
-
-        The outer one, if one lies in the other.
-        """
-        touched = self.touched
-        for what in self.writes.get(before, ())[:COMPARED_MAX]:
-            for one in (what, *touched.around(what)):
-                if after in touched.reads.get(one, ()) or after in touched.writes.get(one, ()):
-                    return one
-            if any(after in inner for inner in touched.below(what)):
-                return what
-        for what in self.reads.get(before, ())[:COMPARED_MAX]:
-            for one in (what, *touched.around(what)):
-                if after in touched.writes.get(one, ()):
-                    return one
-            if after in touched.below(what)[1]:
-                return what
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Holdings:
-    """Of paths, and of keys of the shared state."""
-
-    paths: _Holding
-    keys: _Holding
-
-
 def boundary(survey: Survey) -> Boundary:
     """What may run beside what, in a plan that was ordered."""
     groups = survey.expanded.groups
-    holdings = _Holdings(_Holding.of(survey.touched), _Holding.of(survey.state.keys))
-    couplings = tuple(_couplings(survey, holdings))
-    strands = _strands(survey, holdings.keys)
+    strands = _strands(survey)
     sizes = [1 if group.task.queue or group.count is None else group.count for group in groups]
-    direct = _direct(survey.expanded)
-    width = breadth(sizes, survey.order.somehow, direct)
-    inside = _components(survey, direct)
+    width, is_exact = breadth(sizes, survey.order.somehow, survey.order.direct)
+    inside = _components(survey)
     coupled = {name for stages in inside for names in stages for name in names}
     striped = {name for strand in strands for name in strand.groups}
     alone = [
@@ -260,32 +178,19 @@ def boundary(survey: Survey) -> Boundary:
         strands=strands,
         alone=tuple(group.name for group in alone),
         is_proven=all(_is_proven(group.task) for group in alone),
-        couplings=couplings,
+        couplings=tuple(_couplings(survey)),
         inside=inside,
         turns=tuple(group.name for group in groups if group.task.queue and group.count != 1),
-        width=width.tasks,
-        is_exact=width.is_exact,
+        width=width,
+        is_exact=is_exact,
         unknown=tuple(
             group.name for group in groups if group.count is None and not group.task.queue
         ),
     )
 
 
-def _direct(expanded: ExpandedPlan) -> list[list[int]]:
-    """For every group those that it waits for itself, turns in a queue included."""
-    last: dict[str, int] = {}
-    direct: list[list[int]] = []
-    for group in expanded.groups:
-        needs = [edge.group for edge in group.edges]
-        if queue := group.task.queue:
-            needs += [last[queue]] if queue in last else []
-            last[queue] = group.index
-        direct.append(needs)
-    return direct
-
-
-def _components(survey: Survey, direct: list[list[int]]) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Groups that are connected, more than one each, in stages."""
+def _components(survey: Survey) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    direct = survey.order.direct
     root = list(range(len(direct)))
 
     def find(one: int) -> int:
@@ -327,19 +232,19 @@ def _shared_keys(state: StateTouched) -> Iterator[tuple[int, int]]:
     keys = state.keys
     for prefix, writers in keys.writes.items():
         first = next(iter(writers))
-        others = [writers, *keys.below(prefix)]
-        others += (keys.reads[one] for one in (prefix, *above(prefix)) if one in keys.reads)
-        yield from ((first, other) for groups in others for other in groups)
+        for is_write in (False, True):
+            for groups in keys.overlapping(prefix, is_write):
+                yield from ((first, other) for other in groups)
     free = {*state.readers, *state.writers}
     if free:
         named = (*keys.reads.values(), *keys.writes.values())
         yield from pairwise(sorted(free.union(*named)))
 
 
-def _strands(survey: Survey, keys: _Holding) -> tuple[Strand, ...]:
+def _strands(survey: Survey) -> tuple[Strand, ...]:
     """Groups of several members that share nothing, those of the same items together."""
     groups = survey.expanded.groups
-    loose = {group.index for group in groups if _is_loose(survey.state, group, keys)}
+    loose = {group.index for group in groups if _is_loose(survey.state, group)}
     chains: dict[int, list[int]] = {}
     chain_of: dict[int, int] = {}
     for one in sorted(loose, key=survey.order.position.__getitem__):
@@ -361,31 +266,29 @@ def _strands(survey: Survey, keys: _Holding) -> tuple[Strand, ...]:
     )
 
 
-def _is_loose(state: StateTouched, group: GroupPlan, keys: _Holding) -> bool:
+def _is_loose(state: StateTouched, group: GroupPlan) -> bool:
     """Whether members of a group share nothing that one of them changes."""
     index = group.index
     if group.count in (0, 1) or group.task.queue:
         return False
-    reads, writes = keys.reads.get(index), keys.writes.get(index)
+    reads, writes = state.keys.of_group(index)
     if index in state.readers and (writes or index in state.writers):
         return False
     if index in state.writers and reads:
         return False
-    for what in writes or ():
+    for what in writes:
         who = state.keys.writes[what][index]
-        readers = [state.keys.reads.get(one, {}) for one in (what, *above(what))]
-        readers.append(state.keys.below(what)[0])
+        readers = state.keys.overlapping(what, False)
         if any(index in found and (found[index] != who or who == ANYONE) for found in readers):
             return False
     return True
 
 
 def _is_proven(task: TaskSpec) -> bool:
-    says_all = task.state_reads is not None and task.state_writes is not None
-    return says_all or isinstance(task.work, Prompt)
+    return task.says_all or isinstance(task.work, Prompt)
 
 
-def _couplings(survey: Survey, holdings: _Holdings) -> Iterator[Coupling]:
+def _couplings(survey: Survey) -> Iterator[Coupling]:
     """Every edge and every turn, with what gets over it."""
     groups = survey.expanded.groups
     last: dict[str, GroupPlan] = {}
@@ -393,9 +296,9 @@ def _couplings(survey: Survey, holdings: _Holdings) -> Iterator[Coupling]:
         used: frozenset[str] | None = None
         for edge in group.edges:
             if used is None:
-                used = _results_used(survey.expanded, group)
+                used = results_used(survey.expanded, group)
             before = groups[edge.group]
-            by, what = _carried(holdings, before, group, edge.key)
+            by, what = _carried(survey, before, group, edge.key)
             if by == "order" and (before.name in used or isinstance(group.task.work, Python)):
                 by = "result"
             yield Coupling(before.name, group.name, by, what, edge.memberwise)
@@ -405,21 +308,14 @@ def _couplings(survey: Survey, holdings: _Holdings) -> Iterator[Coupling]:
             last[queue] = group
 
 
-def _carried(holdings: _Holdings, before: GroupPlan, after: GroupPlan, key: str) -> tuple[By, str]:
+def _carried(survey: Survey, before: GroupPlan, after: GroupPlan, key: str) -> tuple[By, str]:
     """What gets from one group to another, as far as that can be seen without their texts."""
     if key == "each" and not before.task.is_group:
         return "items", ""
     if key == "reduce":
         return "result", ""
-    path = holdings.paths.common(before.index, after.index)
+    path = survey.touched.common(before.index, after.index)
     if path is not None:
         return "path", path or "."
-    found = holdings.keys.common(before.index, after.index)
+    found = survey.state.keys.common(before.index, after.index)
     return ("order", "") if found is None else ("key", found or "everything")
-
-
-def _results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
-    """The tasks whose results its texts name."""
-    texts = [value for _, value in group.task.vars if isinstance(value, str)]
-    texts += prompt_texts(expanded, group)
-    return frozenset(ref.task for text in texts for _, ref in references(text))

@@ -11,7 +11,7 @@ from headway.base.records import quick
 from headway.plans.boundary import Boundary, Strand, boundary
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_paths, used_variables
 from headway.plans.graph import Graph
-from headway.plans.hazards import Remark, Survey, listed, runs_again, where
+from headway.plans.hazards import Remark, Survey, listed, runs_again
 from headway.plans.remarks import (
     Absent,
     carries_nothing,
@@ -21,6 +21,7 @@ from headway.plans.remarks import (
     read_too_early,
     undeclared,
 )
+from headway.plans.section import where
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 
 BYTES_PER_TOKEN: Final = 4.0
@@ -28,6 +29,9 @@ BYTES_PER_TOKEN: Final = 4.0
 
 SAMPLE_MAX: Final = 1_000
 """Members whose prompts are measured; the others are taken to be like them."""
+
+
+KINDS: Final[Mapping[type, str]] = {CommandSpec: "run", Prompt: "prompt", Python: "python"}
 
 
 @quick
@@ -99,21 +103,20 @@ def check(survey: Survey, absent: Absent = nothing_absent) -> CheckReport:
     groups = _groups(expanded, graph)
     # Without durations every task weighs the same, so the longest chain is the one with most tasks.
     _, path = graph.critical_path([1.0] * len(graph))
-    shape = graph.statistics()
     kinds: Counter[str] = Counter()
     for report in groups:
         kinds[report.kind] += report.count or 0
     return CheckReport(
         name=expanded.spec.name,
-        tasks=shape.tasks,
+        tasks=expanded.count,
         groups=groups,
         edges=tuple(
             EdgeReport(expanded.groups[edge.group].name, group.name, edge.key, edge.memberwise)
             for group in expanded.groups
             for edge in group.edges
         ),
-        levels=shape.levels,
-        width=shape.width,
+        levels=len(graph.levels),
+        width=graph.width(),
         critical_path=tuple(expanded.groups[one].name for one in path),
         prompts=kinds["prompt"],
         commands=kinds["run"],
@@ -134,7 +137,7 @@ def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
     return tuple(
         GroupReport(
             name=group.name,
-            kind=_kind(group),
+            kind=KINDS[type(group.task.work)],
             count=group.count,
             level=level[group.index],
             is_independent=not group.task.queue or turns[level[group.index], group.task.queue] == 1,
@@ -162,22 +165,12 @@ def _remarks(survey: Survey, absent: Absent) -> tuple[Remark, ...]:
     return tuple(sorted(every, key=lambda one: one.severity != "warning"))
 
 
-def _kind(group: GroupPlan) -> str:
-    match group.task.work:
-        case CommandSpec():
-            return "run"
-        case Python():
-            return "python"
-    return "prompt"
-
-
 def _agent(group: GroupPlan) -> str:
     work = group.task.work
     return str(work.agent or "") if isinstance(work, Prompt) else ""
 
 
 def _may(expanded: ExpandedPlan, group: GroupPlan) -> str:
-    """What the tasks of a group may do on this machine."""
     task, agent = group.task, _agent(group)
     if not agent:
         return "answer only" if isinstance(task.work, Prompt) else "everything that you may"
@@ -194,7 +187,6 @@ def _may(expanded: ExpandedPlan, group: GroupPlan) -> str:
 
 
 def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
-    """Bytes of the prompts and of the items in them, as tokens."""
     work = group.task.work
     if not isinstance(work, Prompt) or group.members is None:
         return 0.0
@@ -211,10 +203,12 @@ def _input_tokens(expanded: ExpandedPlan, group: GroupPlan) -> float:
 def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
     """Variables that nobody uses, and prompts that nobody answers."""
     spec = expanded.spec
-    groups = expanded.groups if spec.vars else ()
-    used = {name for group in groups for name in _used(expanded, group)}
+    # A command or a function gets every variable, so it may use any.
+    is_open = any(not isinstance(group.task.work, Prompt) for group in expanded.groups)
+    groups = expanded.groups if spec.vars and not is_open else ()
+    used = {name for group in groups for name in used_variables(expanded, group)}
     for name, _ in spec.vars:
-        if name not in used:
+        if not is_open and name not in used:
             message = f"`vars.{name}` is used by no task"
             yield Remark("warning", "unused variable", "", message, where=spec.file)
     for group in expanded.groups:
@@ -232,13 +226,6 @@ def _settings(expanded: ExpandedPlan) -> Iterator[Remark]:
             message = f"`{group.name}` names no model: `run` needs --model"
             yield Remark("warning", "no model", group.name, message,
                          where=where(spec.file, task.place))  # fmt: skip
-
-
-def _used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
-    """A command or a function gets every variable, so it may use any."""
-    if isinstance(group.task.work, Prompt):
-        return used_variables(expanded, group)
-    return frozenset(name for name, _ in expanded.spec.vars)
 
 
 # The questions of "The Parallelization Trap", answered for one plan in plain sentences.
@@ -261,9 +248,8 @@ def answers(found: Boundary) -> tuple[str, ...]:
 
 
 def _parallel(found: Boundary) -> list[str]:
-    lines: list[str] = []
-    for strand in found.strands[:STRANDS_SHOWN_MAX]:
-        lines.append(f"Embarrassingly parallel: {_strand(strand)}.")
+    shown = found.strands[:STRANDS_SHOWN_MAX]
+    lines = [f"Embarrassingly parallel: {_strand(strand)}." for strand in shown]
     if rest := found.strands[STRANDS_SHOWN_MAX:]:
         more = listed([name for strand in rest for name in strand.groups])
         lines.append(f"Embarrassingly parallel, too: {more}.")
@@ -310,7 +296,6 @@ def _coupled(found: Boundary) -> list[str]:
 
 
 def _told(before: str, after: list[str], by: tuple[str, str], found: Boundary) -> str:
-    """One coupling in words."""
     them = listed(after)
     is_many = any(before in strand.groups for strand in found.strands) or before in found.turns
     every = f"all of `{before}`" if is_many else f"`{before}`"
@@ -352,7 +337,6 @@ def _bounded(found: Boundary) -> list[str]:
 
 
 def _row(stages: tuple[tuple[str, ...], ...], own: Mapping[str, Strand]) -> str:
-    """Stages, with bars between them."""
     shown = [_stage(names, own) for names in stages]
     if len(shown) > SHOWN_MAX:
         shown = [*shown[: SHOWN_MAX - 1], f"({len(shown) - SHOWN_MAX:,} more)", shown[-1]]
@@ -370,12 +354,9 @@ def _stage(names: tuple[str, ...], own: Mapping[str, Strand]) -> str:
 def _width(found: Boundary) -> str:
     if found.unknown:
         names = listed(list(found.unknown))
-        return f"Largest safe width: as many as {names} {_have(found.unknown)} members."
+        have = "has" if len(found.unknown) == 1 else "have"
+        return f"Largest safe width: as many as {names} {have} members."
     if found.width == 1:
         return "Largest safe width: 1. More at once would only wait."
     most = f"{found.width:,}" if found.is_exact else f"at most {found.width:,}"
     return f"Largest safe width: {most} tasks at once."
-
-
-def _have(names: tuple[str, ...]) -> str:
-    return "has" if len(names) == 1 else "have"

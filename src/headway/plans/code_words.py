@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 VALUE: Final = "\0"
 """Stands for a value in a word that is looked at; no template can hold it."""
@@ -40,19 +40,13 @@ SHELL_TAKES: Final = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file
 """Options of shells whose value is the next word."""
 
 
-class CodeOption(NamedTuple):
-    """Programs that read the value of an option as code."""
-
-    programs: re.Pattern[str]
-    option: re.Pattern[str]
-    takes: str = ""
-    """Letters of other options whose value is the next word."""
-    is_first: bool = True
-    """Whether options end with the first word that is none: it is a script, and has its own."""
+CodeOption = tuple[re.Pattern[str], re.Pattern[str], str, bool]
+"""Programs that read the value of an option as code; the option; letters of other options whose
+value is the next word; whether options end with the first word that is none, as it is a script."""
 
 
 def _option(programs: str, option: str, takes: str = "", is_first: bool = True) -> CodeOption:
-    return CodeOption(re.compile(programs), re.compile(option), takes, is_first)
+    return re.compile(programs), re.compile(option), takes, is_first
 
 
 OPTIONS: Final = (
@@ -253,7 +247,9 @@ def _by_program(program: str, rest: Sequence[str]) -> str:
         is_harmless = any(word in HARMLESS.get(program, ()) for word in rest)
         code = [] if is_harmless else _operands(rest, TAKES.get(program, ""))
     elif program in NAMES or program in ("printf", "wait", "test", "["):
-        named = rest if program in NAMES else _after(rest, ("-v", "-p"))
+        named = rest
+        if program not in NAMES:
+            named = [word for before, word in pairwise(rest) if before in ("-v", "-p")]
         is_number = is_integer(rest)
         hint = NAME_HINT
         code = [
@@ -276,8 +272,7 @@ def _by_stdin(program: str, rest: Sequence[str]) -> str:
     """Programs that execute what they read from stdin, where a value comes from."""
     text = " ".join(("", *rest))
     pairs = pairwise(("", *rest))
-    taken = SHELL_TAKES
-    operands = _operands([word for pair in pairs if taken.isdisjoint(pair) for word in pair[1:]])
+    operands = _operands([pair[1] for pair in pairs if SHELL_TAKES.isdisjoint(pair)])
     is_code = STDIN.fullmatch(program) is not None or ("$" in program and not operands)
     if SHELLS.fullmatch(program):
         options = rest[: len(rest) - len(operands)]
@@ -294,10 +289,10 @@ def _by_stdin(program: str, rest: Sequence[str]) -> str:
         is_code = not remote or _by_stdin(program_of(remote[0]), remote[1:]) != ""
     elif SCRIPTED.fullmatch(program) or MAKE.fullmatch(program):
         is_code = SCRIPT_ON_STDIN.search(text) is not None
-    for one in OPTIONS[:INTERPRETERS]:
-        if one.programs.fullmatch(program):
-            named = [word for word in _operands(rest, one.takes) if word != "run"]
-            is_given = any(one.option.match(word) or word.startswith("-m") for word in rest)
+    for programs, option, takes, _ in OPTIONS[:INTERPRETERS]:
+        if programs.fullmatch(program):
+            named = [word for word in _operands(rest, takes) if word != "run"]
+            is_given = any(option.match(word) or word.startswith("-m") for word in rest)
             is_code = named[0] in STDIN_FILES if named else not is_given
     return DATA_HINT if is_code else ""
 
@@ -317,9 +312,8 @@ def _by_option(words: Sequence[str]) -> str:
             continue
         if "sed" in program and "--sandbox" in rest:
             continue
-        for one in OPTIONS:
-            is_it = one.programs.fullmatch(program)
-            if is_it and _after_option(rest, one.option, one.takes, one.is_first):
+        for programs, option, takes, is_first in OPTIONS:
+            if programs.fullmatch(program) and _after_option(rest, option, takes, is_first):
                 return DATA_HINT
     return ""
 
@@ -371,11 +365,6 @@ def compares_value(words: Sequence[str]) -> bool:
 def is_integer(words: Sequence[str]) -> bool:
     """Whether `declare` and the like are given `-i`: bash computes what is assigned."""
     return any(re.fullmatch(r"-\w*i\w*", word) for word in words)
-
-
-def _after(rest: Sequence[str], options: tuple[str, ...]) -> list[str]:
-    """The words after these options."""
-    return [word for before, word in pairwise(rest) if before in options]
 
 
 def _operands(rest: Sequence[str], takes: str = "") -> list[str]:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.errors import Fix, Place, PlanError, PlanFileError
-from headway.plans.section import shown
+from headway.plans.section import shown, where
 from headway.plans.spec import Document, DocumentList, Keyed, Leaf, Located, Scalar
 
 if TYPE_CHECKING:
+    from yaml._yaml import Mark as FastMark
+    from yaml.error import Mark
     from yaml.events import CollectionStartEvent, Event, NodeEvent, ScalarEvent
 
 
@@ -78,8 +80,8 @@ def parse_document(
         finally:
             parser.dispose()
     except JSONDecodeError as error:
-        where = f"{name}:{error.lineno}:{error.colno}"
-        raise PlanFileError(f"this is not JSON: {error.msg}", where=where) from error
+        at = where(name, Place(error.lineno, error.colno))
+        raise PlanFileError(f"this is not JSON: {error.msg}", where=at) from error
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(text, name, error.problem_mark, error.problem) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -121,9 +123,6 @@ class _Builder:
         self._top: _Open | None = None
         """The innermost of those that are open."""
         self.root: Located | None = None
-
-    def __repr__(self) -> str:
-        return f"<_Builder {self._name}: {self._nodes} values>"
 
     def take(self, following: Callable[[], Event | None]) -> None:
         """All events of a parser, which gives the next one and at the end nothing."""
@@ -173,7 +172,6 @@ class _Builder:
         return self._nodes > NODES_MAX or len(self._open) >= DEPTH_MAX
 
     def _unbounded(self, event: NodeEvent, tag: str | None) -> PlanFileError:
-        """What is refused because it could grow."""
         if self._nodes > NODES_MAX:
             return self._wrong(event, f"the file has more than {NODES_MAX:,} values")
         if len(self._open) >= DEPTH_MAX:
@@ -214,23 +212,21 @@ class _Builder:
 
     def _key(self, top: _Open, node: Located) -> Leaf:
         if not isinstance(node, Leaf):
-            raise self._at(node, "a key is a word, not a list or a mapping")
+            raise self._at(node.place, "a key is a word, not a list or a mapping")
         if node.text == "<<" and not node.style:
-            raise self._at(node, "`<<` merges mappings: write the keys out")
+            raise self._at(node.place, "`<<` merges mappings: write the keys out")
         if node.text in top.keys:
-            error = self._at(node, f"`{shown(node.text)}` is there twice")
+            error = self._at(node.place, f"`{shown(node.text)}` is there twice")
             error.hint, error.fixes = "remove one of them", (Fix("remove", node.place),)
             self.twice.append(error)
         top.keys.add(node.text)
         return node
 
-    def _at(self, node: Located, message: str) -> PlanFileError:
-        place = node.place
-        return PlanFileError(message, where=f"{self._name}:{place.line}:{place.column}")
+    def _at(self, place: Place, message: str) -> PlanFileError:
+        return PlanFileError(message, where=where(self._name, place))
 
     def _wrong(self, event: Event, message: str) -> PlanFileError:
-        place = _place(event.start_mark)
-        return PlanFileError(message, where=f"{self._name}:{place.line}:{place.column}")
+        return self._at(_place(event.start_mark), message)
 
     def _refused(self, event: Event, message: str) -> PlanFileError:
         error = self._wrong(event, f"{message}: a plan says everything where it stands")
@@ -238,17 +234,7 @@ class _Builder:
         return error
 
 
-class _Mark(Protocol):
-    """Both of the parser's implementations have one of their own."""
-
-    @property
-    def line(self) -> int: ...
-
-    @property
-    def column(self) -> int: ...
-
-
-def _place(mark: _Mark | None) -> Place:
+def _place(mark: Mark | FastMark | None) -> Place:
     return Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
 
 
@@ -271,14 +257,12 @@ def _paired(text: str) -> str | None:
         return None
 
 
-def _not_yaml(text: str, name: str, mark: _Mark | None, problem: str | None) -> PlanError:
+def _not_yaml(text: str, name: str, mark: Mark | FastMark | None, problem: str | None) -> PlanError:
     place = _place(mark)
-    where = f"{name}:{place.line}:{place.column}"
     if re.search(r"^ *\t", text, re.M):
-        fix = Fix("spaces", place)
-        message = "a line begins with a tab"
-        return PlanFileError(message, where=where, hint="use spaces", fixes=(fix,))
-    return PlanFileError(f"this is not YAML: {problem}", where=where)
+        message, fixes = "a line begins with a tab", (Fix("spaces", place),)
+        return PlanFileError(message, where=where(name, place), hint="use spaces", fixes=fixes)
+    return PlanFileError(f"this is not YAML: {problem}", where=where(name, place))
 
 
 def _content(path: Path, name: str) -> str:

@@ -1,7 +1,7 @@
 """The grammar of `each`, which is GNU parallel's: a template, sources of values, one task for each.
 
 Laws:
-- A value is data: it never becomes part of a text that a shell reads (`shelltext.py`).
+- A value is data: it never becomes part of a text that a shell reads (`shell.py`).
 - Nothing is expanded before it is asked for: `member(i)` computes the i-th task from the sources.
 
 As GNU parallel: several words of a template are joined by spaces and read by a shell (`-q` keeps
@@ -10,7 +10,7 @@ slowest, or linked; a source without values among others has one, which is empty
 
 Unlike GNU parallel: `{}` within quotes is the value itself, not a quoted value within quotes; a
 value with a newline is one value; a task always has a command, values alone are not executed; `{%}`
-and what `shellreader.py` refuses are refused; `{= =}` is text.
+and what `shell.py` refuses are refused; `{= =}` is text.
 """
 
 from __future__ import annotations
@@ -39,55 +39,17 @@ SEPARATORS: Final[dict[str, tuple[SourceKind, bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSource:
-    """A source as the command line names it: its values, or a file that has them (`-` is stdin)."""
+NamedSource = tuple[SourceKind, tuple[str, ...], bool]
+"""A source as the command line names it: its values, or a file that has them (`-` is stdin), and
+whether it is linked with the source before."""
 
-    kind: SourceKind
-    words: tuple[str, ...]
-    is_linked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EachWords:
-    """The words of `each` after its options, told apart."""
-
-    template: tuple[str, ...]
-    sources: tuple[NamedSource, ...]
+ValueSource = tuple[Sequence[str], bool]
+"""Values, one for each task or combination; linked ones go along with the source before."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSource:
-    """Values, one for each task or combination; linked ones go along with the source before."""
-
-    values: Sequence[str]
-    is_linked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """How values become arguments of tasks."""
-
-    arguments_max: int | None = None
-    """`-n`: values (or combinations) for each task; None is one, 0 is none at all."""
-    column_separator: str | None = None
-    """`--colsep`: a regular expression that splits each value into several."""
-    is_quoted: bool = False
-    """`-q`: the template's words are words, not text for a shell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """What one task executes."""
-
-    argv: tuple[str, ...]
-    environment: dict[str, str]
-
-
-def parse(words: Sequence[str]) -> EachWords:
+def parse(words: Sequence[str]) -> tuple[list[str], list[NamedSource]]:
     """Tell the template from the sources; files are named, not read."""
     template: list[str] = []
-    sources: list[NamedSource] = []
     group: list[str] = template
     groups: list[tuple[str, list[str]]] = []
     for word in words:
@@ -96,13 +58,14 @@ def parse(words: Sequence[str]) -> EachWords:
             groups.append((word, group))
         else:
             group.append(word)
+    sources: list[NamedSource] = []
     for separator, members in groups:
         kind, is_linked = SEPARATORS[separator]
         if kind == "values":
-            sources.append(NamedSource(kind, tuple(members), is_linked))
+            sources.append((kind, tuple(members), is_linked))
         else:
-            sources += [NamedSource(kind, (name,), is_linked) for name in members]
-    return EachWords(tuple(template), tuple(sources))
+            sources += [(kind, (name,), is_linked) for name in members]
+    return template, sources
 
 
 def lines(text: str, is_null: bool = False, skips_empty: bool = False) -> tuple[str, ...]:
@@ -121,7 +84,10 @@ class ArgumentPlan:
     """The command line with its replacement strings."""
     axes: tuple[tuple[Sequence[str], ...], ...]
     """Sources that are combined; those within one are linked."""
-    arrangement: Arrangement = Arrangement()
+    arguments_max: int | None = None
+    """`-n`: values (or combinations) for each task; None is one, 0 is none at all."""
+    column_separator: str | None = None
+    """`--colsep`: a regular expression that splits each value into several."""
 
     @cached_property
     def text(self) -> ShellText:
@@ -130,34 +96,25 @@ class ArgumentPlan:
 
     @cached_property
     def _columns(self) -> re.Pattern[str] | None:
-        separator = self.arrangement.column_separator
+        separator = self.column_separator
         return re.compile(separator) if separator is not None else None
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
         return tuple(min(map(len, axis)) for axis in self.axes)
 
-    @cached_property
-    def _combinations(self) -> int:
-        return prod(self._lengths)
-
     def count(self) -> int:
-        """How many tasks there are."""
-        return -(-self._combinations // self._batch)
+        return -(-prod(self._lengths) // (self.arguments_max or 1))
 
     def arguments(self, member: int) -> tuple[str, ...]:
         """A task's values, in order."""
-        if self.arrangement.arguments_max == 0:
-            return ()
-        first = member * self._batch
-        last = min(first + self._batch, self._combinations)
+        batch = self.arguments_max if self.arguments_max is not None else 1
+        first = member * batch
+        last = min(first + batch, prod(self._lengths))
         return tuple(value for i in range(first, last) for value in self._record(i))
 
-    def member(self, member: int) -> Invocation:
-        """What a task executes."""
-        number = member + 1
-        argv = self.text.argv(self.arguments(member), number)
-        return Invocation(argv, {"PARALLEL_SEQ": str(number)})
+    def argv(self, member: int) -> tuple[str, ...]:
+        return self.text.argv(self.arguments(member), member + 1)
 
     def display(self, member: int) -> str:
         """A task as GNU parallel prints it: the template with its values quoted for a shell."""
@@ -170,14 +127,9 @@ class ArgumentPlan:
 
         return PATTERN.sub(shown, self.template)
 
-    @property
-    def _batch(self) -> int:
-        return self.arrangement.arguments_max or 1
-
     def _record(self, index: int) -> Iterable[str]:
-        """One combination; the first source changes slowest."""
         found: list[str] = []
-        rest = self._combinations
+        rest = prod(self._lengths)
         for axis, length in zip(self.axes, self._lengths, strict=True):
             rest //= length
             place = index // rest % length
@@ -190,28 +142,29 @@ class ArgumentPlan:
 def arrange(
     template: Sequence[str],
     sources: Sequence[ValueSource],
-    arrangement: Arrangement = Arrangement(),
+    arguments_max: int | None = None,
+    column_separator: str | None = None,
+    is_quoted: bool = False,
 ) -> ArgumentPlan:
-    """Check a template and its sources; UsageError says what is wrong and what to write."""
+    """Check a template and its sources; UsageError says what is wrong and what to write.
+
+    With `is_quoted` (`-q`) the template's words are words, not text for a shell.
+    """
     if not "".join(template).strip():
         raise UsageError(
             "there is no command: values are not executed by themselves",
             hint="headway each 'sh -c {}' ::: ... if the values are commands",
         )
-    for source in sources:
-        if any("\0" in value for value in source.values):
+    for values, _ in sources:
+        if any("\0" in value for value in values):
             raise UsageError(
                 "a value has a zero byte in it", hint="use -0 if zeros separate values"
             )
-    plan = ArgumentPlan(_line(template, arrangement), _axes(sources), arrangement)
+    line = " ".join(map(_literal, template) if is_quoted else template)
+    line = line if PATTERN.search(line) else line + " {}"
+    plan = ArgumentPlan(line, _axes(sources), arguments_max, column_separator)
     _check(plan)
     return plan
-
-
-def _line(template: Sequence[str], arrangement: Arrangement) -> str:
-    words = [_literal(word) for word in template] if arrangement.is_quoted else template
-    line = " ".join(words)
-    return line if PATTERN.search(line) else line + " {}"
 
 
 def _literal(word: str) -> str:
@@ -219,20 +172,18 @@ def _literal(word: str) -> str:
     pieces: list[str] = []
     end = 0
     for match in PATTERN.finditer(word):
-        pieces += [_quoted_if_any(word[end : match.start()]), match[0]]
+        pieces += [word[end : match.start()], match[0]]
         end = match.end()
-    return "".join([*pieces, _quoted_if_any(word[end:])]) or "''"
-
-
-def _quoted_if_any(text: str) -> str:
-    return quoted(text) if text else ""
+    pieces.append(word[end:])
+    pieces[::2] = [quoted(text) if text else "" for text in pieces[::2]]
+    return "".join(pieces) or "''"
 
 
 def _axes(sources: Sequence[ValueSource]) -> tuple[tuple[Sequence[str], ...], ...]:
     axes: list[list[Sequence[str]]] = []
-    for source in sources:
-        values = source.values or (("",) if len(sources) > 1 else ())
-        if source.is_linked and axes:
+    for given, is_linked in sources:
+        values = given or (("",) if len(sources) > 1 else ())
+        if is_linked and axes:
             axes[-1].append(values)
         else:
             axes.append([values])
@@ -241,14 +192,14 @@ def _axes(sources: Sequence[ValueSource]) -> tuple[tuple[Sequence[str], ...], ..
 
 def _check(plan: ArgumentPlan) -> None:
     """Everything that can be wrong is wrong before the first task starts."""
-    separator = plan.arrangement.column_separator
+    separator = plan.column_separator
     try:
         re.compile(separator or "")
     except re.error as fault:
         raise UsageError(
             f"--colsep {separator!r} is no regular expression: {fault}", hint="--colsep ,"
         ) from None
-    number = plan.arrangement.arguments_max or 0
+    number = plan.arguments_max or 0
     if not 0 <= number <= ARGUMENTS_MAX:
         raise UsageError(f"-n {number} is not between 0 and {ARGUMENTS_MAX}", hint="-n 100")
     if plan.count() > TASKS_MAX:

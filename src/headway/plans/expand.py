@@ -19,8 +19,8 @@ from headway.base.records import DIGEST_BYTES, digest, quick
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.links import links_of
-from headway.plans.resources import Channel, Prefixes, Touches, covers, prefix_of
-from headway.plans.section import PlanFaults
+from headway.plans.resources import Channel, Touches, covers, prefix_of
+from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, may_touch, stake_of
 from headway.plans.spec import (
     CommandSpec,
@@ -33,7 +33,7 @@ from headway.plans.spec import (
     plain,
     text_of,
 )
-from headway.plans.template import Broken, Ref, Template, leaders_of, parse_template
+from headway.plans.template import Ref, Template, leaders_of, references, template_of
 
 MEMBERS_MAX: Final = 1_000_000
 """Tasks of one run: as many as fit into memory with room to spare."""
@@ -88,15 +88,10 @@ class Members:
         return cls(items, matrix, tuple(occurrences))
 
     @property
-    def combinations(self) -> int:
-        """Members per item."""
-        return prod([len(values) for _, values in self.matrix])
-
-    @property
     def count(self) -> int:
         """How many members there are."""
         count = 1 if self.items is None else len(self.items)
-        return count * self.combinations if self.matrix else count
+        return count * prod([len(values) for _, values in self.matrix]) if self.matrix else count
 
     def place(self, index: int) -> tuple[int, tuple[int, ...]]:
         """The numbers of a member's item and of its value on each axis."""
@@ -112,10 +107,6 @@ class Members:
         axes = zip(self.matrix, places, strict=True)
         matrix = tuple((name, values[place]) for (name, values), place in axes)
         return Member(index, None if self.items is None else self.items[item], matrix)
-
-
-_ALONE: Final = Members()
-"""Of every task that is no group."""
 
 
 @quick
@@ -144,7 +135,6 @@ class GroupPlan:
 
     @property
     def name(self) -> str:
-        """As declared."""
         return self.task.name
 
     @property
@@ -243,11 +233,14 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
         if leader.name not in by_leader:
             by_leader[leader.name] = _members(leader, sources)
         edges = tuple(
-            NeedEdge(index[link.name], link.key == "each" and leader is not task, link.key)
-            for link in links_of(task)
+            NeedEdge(index[name], key == "each" and leader is not task, key)
+            for name, key in links_of(task)
         )
         members = by_leader[leader.name]
-        variables = _variables(spec, task)
+        variables: dict[str, Template | Value] = {
+            name: template_of(value) if isinstance(value, str) else value
+            for name, value in (*spec.vars, *task.vars)
+        }
         groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
     expanded = ExpandedPlan(spec, tuple(groups), sources)
     _check_size(expanded)
@@ -284,8 +277,8 @@ def prompt_paths(group: GroupPlan) -> tuple[str, ...]:
 
 def paths_of(group: GroupPlan, text: str) -> tuple[str, ...]:
     """The paths that a template gives for all members, each once."""
-    template = parse_template(text)
-    if not isinstance(template, Template) or not template.refs or group.members is None:
+    template = template_of(text)
+    if not template.refs or group.members is None:
         return (text,)
     members = group.members
     filled = (group.fill(template, members.member(index)) for index in range(members.count))
@@ -353,7 +346,7 @@ def _retries(spec: PlanSpec, task: TaskSpec) -> int | None:
 def _members(task: TaskSpec, sources: Sources) -> Members | None:
     each = task.each
     if each is None:
-        return Members(None, task.matrix) if task.matrix else _ALONE
+        return Members(None, task.matrix)
     match each.kind:
         case "items":
             return Members.of(each.items, task.matrix)
@@ -362,21 +355,6 @@ def _members(task: TaskSpec, sources: Sources) -> Members | None:
         case "lines":
             return Members.of(sources.lines[each.source], task.matrix)
     return None
-
-
-def _variables(spec: PlanSpec, task: TaskSpec) -> Mapping[str, Template | Value]:
-    return {
-        name: _template(value) if isinstance(value, str) else value
-        for name, value in (*spec.vars, *task.vars)
-    }
-
-
-def _template(text: str) -> Template:
-    """A text of a plan that was checked."""
-    parsed = parse_template(text)
-    if isinstance(parsed, Broken):
-        raise InternalError(f"a template was not checked: {parsed.reason}")
-    return parsed
 
 
 def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
@@ -389,17 +367,17 @@ def _dug(value: Value, names: tuple[str, ...], task: str) -> Value:
 
 
 def _check_size(expanded: ExpandedPlan) -> None:
-    """A plan that is too large is so by its largest group."""
     if expanded.count <= MEMBERS_MAX:
         return
     task = max(expanded.groups, key=lambda group: group.count or 0).task
     key = "each" if task.each is not None else "matrix"
     place = task.spot(key).key
-    message = f"the plan has {expanded.count:,} tasks, most of them in `{task.name}`"
-    faults = PlanFaults(expanded.spec.file)
-    hint = f"shorten `{key}` or remove it: there can be {MEMBERS_MAX:,}"
-    faults.add(PlanTooLargeError, place, message, hint, Fix("remove", place))
-    faults.check()
+    raise PlanTooLargeError(
+        f"the plan has {expanded.count:,} tasks, most of them in `{task.name}`",
+        where=where(expanded.spec.file, place),
+        hint=f"shorten `{key}` or remove it: there can be {MEMBERS_MAX:,}",
+        fixes=(Fix("remove", place),),
+    )
 
 
 # Prompts as far as they can be written before a run: without the results of other tasks.
@@ -422,10 +400,7 @@ def prompt_of(expanded: ExpandedPlan, group: GroupPlan, number: int) -> tuple[st
         return ""
 
     def filled(text: str) -> str:
-        template = parse_template(text)
-        if not isinstance(template, Template):
-            return text
-        return group.fill(template, member, result, lambda _: "")
+        return group.fill(template_of(text), member, result, lambda _: "")
 
     source = work.text
     if work.file:
@@ -469,17 +444,8 @@ class Keys:
 
 def keys_of(expanded: ExpandedPlan, model: str = "") -> tuple[Keys | None, ...]:
     """For every group its keys; `None` where the members are not known. `model` is the default."""
-    stems = stems_of(expanded, model)
-    return tuple(
-        None if group.members is None else _keys(expanded, group, stem)
-        for group, stem in zip(expanded.groups, stems, strict=True)
-    )
-
-
-def stems_of(expanded: ExpandedPlan, model: str = "") -> tuple[bytes, ...]:
-    """For every group the digest of what its members share; no two are equal."""
     seen: dict[bytes, int] = {}
-    stems: list[bytes] = []
+    keys: list[Keys | None] = []
     channels = {key: one for key, one in expanded.spec.channels.items() if one.kind != "value"}
     for group, stake in zip(expanded.groups, stakes_of(expanded), strict=True):
         shared = _shared(expanded, group, model)
@@ -488,12 +454,12 @@ def stems_of(expanded: ExpandedPlan, model: str = "") -> tuple[bytes, ...]:
         form = dumps(shared, sort_keys=True, ensure_ascii=True).encode()
         occurrence = seen.get(form, 0)
         seen[form] = occurrence + 1
-        stems.append(digest(form + b"#%d" % occurrence if occurrence else form))
-    return tuple(stems)
+        stem = digest(form + b"#%d" % occurrence if occurrence else form)
+        keys.append(None if group.members is None else _keys(expanded, group, stem))
+    return tuple(keys)
 
 
 def _shared(expanded: ExpandedPlan, group: GroupPlan, model: str) -> dict[str, object]:
-    """What a group's members share."""
     task, files = group.task, expanded.sources.files
     work = task.work
     shared: dict[str, object] = {
@@ -554,11 +520,10 @@ def _sharing(channels: Mapping[str, Channel], group: GroupPlan, stake: Stake) ->
 
 def _meets(prefix: str, touches: Touches) -> bool:
     """Whether a channel may have to do with what is touched: one lies within the other."""
-    return any(_overlap(prefix, every) for every in (touches.reads, touches.writes, touches.acts))
-
-
-def _overlap(prefix: str, every: Prefixes) -> bool:
-    return covers(every, prefix) or any(covers((prefix,), one) for one in every or ())
+    return any(
+        covers(every, prefix) or any(covers((prefix,), one) for one in every or ())
+        for every in (touches.reads, touches.writes, touches.acts)
+    )
 
 
 def _content_variables(expanded: ExpandedPlan, group: GroupPlan) -> Mapping[str, object]:
@@ -579,14 +544,15 @@ def used_variables(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
     texts += [value for _, value in task.vars if isinstance(value, str)]
     if isinstance(task.work, Prompt):
         texts += [task.work.file, task.work.model, *prompt_texts(expanded, group)]
-    templates = (parse_template(text) for text in dict.fromkeys(texts) if "{{" in text)
-    return frozenset(
-        ref.var
-        for template in templates
-        if isinstance(template, Template)
-        for ref in template.refs
-        if ref.var
-    )
+    templates = (template_of(text) for text in dict.fromkeys(texts) if "{{" in text)
+    return frozenset(ref.var for template in templates for ref in template.refs if ref.var)
+
+
+def results_used(expanded: ExpandedPlan, group: GroupPlan) -> frozenset[str]:
+    """The tasks whose results the texts of a task name."""
+    texts = [value for _, value in group.task.vars if isinstance(value, str)]
+    texts += prompt_texts(expanded, group)
+    return frozenset(ref.task for text in texts for _, ref in references(text))
 
 
 def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:
@@ -598,11 +564,9 @@ def _keys(expanded: ExpandedPlan, group: GroupPlan, stem: bytes) -> Keys:
 
 
 def _extra(expanded: ExpandedPlan, group: GroupPlan) -> Callable[[int], bytes] | None:
-    """The texts of files that are different from member to member."""
     work = group.task.work
     texts = (work.file if isinstance(work, Prompt) else "", group.task.schema)
-    parsed = (parse_template(text) for text in texts)
-    templates = [one for one in parsed if isinstance(one, Template) and one.refs]
+    templates = [one for one in map(template_of, texts) if one.refs]
     if not templates:
         return None
     digests = {path: digest(text.encode()) for path, text in expanded.sources.files.items()}

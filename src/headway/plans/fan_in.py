@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.section import PlanFaults
 from headway.plans.spec import Prompt, text_of
-from headway.plans.template import Ref, Template, parse_template
+from headway.plans.template import Ref, Template, template_of
 
 # The most tokens that a text can be, by a rule that needs no vocabulary.
 
@@ -154,7 +154,7 @@ def fit_of(context: int, asked: CallOverhead, fan_max: int = FAN_MAX) -> Fit:
     answer = asked.max_tokens or max(1, min(ANSWER_TOKENS_MAX, context // ANSWERS_PER_CONTEXT))
     again = asked.repairs * (answer + CALL_TOKENS + REPAIR_TOKENS)
     room = max(0, context - asked.text_tokens - CALL_TOKENS - PART_TOKENS - answer - again)
-    fan = int(room / _size(answer)) if room >= ROOM_TOKENS_MIN else 0
+    fan = int(room / (answer * SLACK + HEADING_TOKENS)) if room >= ROOM_TOKENS_MIN else 0
     return Fit(context, answer, room, min(fan_max, fan))
 
 
@@ -236,15 +236,10 @@ def check_contexts(expanded: ExpandedPlan) -> None:
     faults.check()
 
 
-def _size(answer: int) -> float:
-    """What an answer takes of a room, by the count that is too high."""
-    return answer * SLACK + HEADING_TOKENS
-
-
 def _asked(expanded: ExpandedPlan, group: GroupPlan) -> CallOverhead:
     """With the values that are known; of several texts the longest."""
     task, work = group.task, group.task.work
-    templates = _templates(prompt_texts(expanded, group))
+    templates = map(template_of, prompt_texts(expanded, group))
     texts = [template.render(partial(_value, group)) for template in templates]
     schema = expanded.sources.files.get(task.schema, "")
     repairs = task.repairs if task.schema or task.verify else 0
@@ -259,7 +254,6 @@ def text_tokens(prompt: str, schema: str) -> int:
 
 
 def _value(group: GroupPlan, ref: Ref) -> str:
-    """What the plan itself gives; results are empty."""
     if ref.names[0] != "vars":
         return ""
     found = group.vars.get(ref.names[1], "")
@@ -269,12 +263,8 @@ def _value(group: GroupPlan, ref: Ref) -> str:
 def _refs(expanded: ExpandedPlan, group: GroupPlan) -> Iterator[Ref]:
     """Every name that the prompt of a task uses, through its variables too."""
     texts = [*prompt_texts(expanded, group), *(v for _, v in group.task.vars if isinstance(v, str))]
-    for template in _templates(texts):
-        yield from template.refs
-
-
-def _templates(texts: Iterable[str]) -> list[Template]:
-    return [one for one in map(parse_template, texts) if isinstance(one, Template)]
+    for text in texts:
+        yield from template_of(text).refs
 
 
 def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShape]) -> Graph:
@@ -291,7 +281,9 @@ def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShap
         others = tuple(need for need in reduction.needs if need.group != shape.source)
         lower = next(need for need in reduction.needs if need.group == shape.source)
         priority = max(reduction.priority, groups[shape.source].priority) + FIRST
-        for level, count in enumerate(_counts(expanded, shape), 1):
+        results = expanded.groups[shape.source].count
+        counts = shape.sizes(results) if results is not None else (None,) * shape.levels
+        for level, count in enumerate(counts, 1):
             needs = (replace(lower, block=shape.fit.fan), *others)
             name = level_name(reduction.name, level)
             inner.append(
@@ -300,16 +292,6 @@ def with_levels(graph: Graph, expanded: ExpandedPlan, shapes: Sequence[FanInShap
             lower = Need(len(groups) + len(inner) - 1)
         groups[shape.group] = replace(reduction, needs=(lower, *others))
     return Graph([*groups, *inner]) if groups != list(graph.groups) else graph
-
-
-def level_of(expanded: ExpandedPlan, shapes: Sequence[FanInShape], index: int) -> str:
-    """The name of an inner level, by its index in the graph that is run."""
-    names = [
-        level_name(expanded.groups[shape.group].name, level)
-        for shape in shapes
-        for level in range(1, shape.levels + 1)
-    ]
-    return names[index - len(expanded.groups)]
 
 
 def level_name(reduction: str, level: int) -> str:
@@ -326,8 +308,3 @@ def _lenient(group: TaskGroup, plan: GroupPlan) -> TaskGroup:
         for need in group.needs
     )
     return replace(group, needs=tuple(needs))
-
-
-def _counts(expanded: ExpandedPlan, shape: FanInShape) -> tuple[int | None, ...]:
-    results = expanded.groups[shape.source].count
-    return shape.sizes(results) if results is not None else (None,) * shape.levels

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from json import dumps
 from typing import Final
 
@@ -19,20 +17,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z$][A-Za-z0-9_./$-]*", re.ASCII)
 _WORDS: Final = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    """A node with what it stands in."""
-
-    node: Located
-    owner: Keyed | DocumentList | None = None
-    key: Leaf | None = None
-
-
-def apply_fixes(text: str, fixes: Iterable[Fix]) -> str:
-    """A plan's text with several edits, the last place first, so that places stay true."""
-    for fix in sorted(fixes, key=lambda fix: fix.place, reverse=True):
-        text = apply_fix(text, fix)
-    return text
+_Owned = tuple[Located, Keyed | DocumentList | None, Leaf | None]
+"""A node, what it stands in, and its key."""
 
 
 def apply_fix(text: str, fix: Fix) -> str:
@@ -65,28 +51,26 @@ class _Source:
         self._mappings: dict[Place, Keyed] = {}
         self._index(parse_document(text.replace("\t", " "), "plan", is_lenient=True).root)
 
-    def __repr__(self) -> str:
-        return f"<_Source {len(self._lines)} lines>"
-
     def rename(self, fix: Fix) -> str:
         """Another key in place of one."""
-        key = self._found(self._keys, fix).key
+        _, _, key = self._found(self._keys, fix)
         if key is None:
             raise _stale(fix)
         is_flow = self._text[self._at(key.place)] == '"'
-        return self._cut(key.place, self._at(key.end), _written(fix.value, is_flow))
+        start, end = self._at(key.place), self._at(key.end)
+        return self._text[:start] + _written(fix.value, is_flow) + self._text[end:]
 
     def replace(self, fix: Fix) -> str:
         """Another value in place of one."""
-        owned = self._found(self._values, fix)
-        node, value = owned.node, str(fix.value)
+        node, owner, key = self._found(self._values, fix)
+        value = str(fix.value)
         if fix.kind == "replace":
-            value = _written(fix.value, _is_flow(owned.owner))
+            value = _written(fix.value, _is_flow(owner))
         start, end = self._at(node.place), self._end(node)
         is_block = not isinstance(node, Leaf) and not node.is_flow
-        if owned.key is not None and (is_block or start == end):
+        if key is not None and (is_block or start == end):
             # What begins on a line of its own comes up to its key.
-            start = self._text.index(":", self._at(owned.key.end)) + 1
+            start = self._text.index(":", self._at(key.end)) + 1
             value = f" {value}"
         if self._text[start:end].endswith(("\n", "\r")):
             value += "\n"
@@ -113,30 +97,26 @@ class _Source:
 
     def remove(self, fix: Fix) -> str:
         """Without a key and its value, or without an element of a list."""
-        owned = self._keys.get(fix.place) or self._found(self._values, fix)
-        place = owned.key.place if owned.key is not None else owned.node.place
-        start, end = self._at(place), self._end(owned.node)
-        if owned.key is not None:
-            end = max(end, self._text.index(":", self._at(owned.key.end)) + 1)
+        node, owner, key = self._keys.get(fix.place) or self._found(self._values, fix)
+        place = key.place if key is not None else node.place
+        start, end = self._at(place), self._end(node)
+        if key is not None:
+            end = max(end, self._text.find(":", self._at(key.end)) + 1)
             # A key that YAML takes for a complex one is introduced by a question mark.
             if mark := re.search(r"\?[ \n]+$", self._text[:start]):
                 start = mark.start()
-        if _is_flow(owned.owner):
+        if _is_flow(owner):
             return self._without_comma(start, end)
         line = self._lines[place.line - 1]
-        if not self._text[line:start].strip(" -" if owned.key is None else " "):
+        if not self._text[line:start].strip(" -" if key is None else " "):
             rest = _BREAK.search(self._text, end)
             is_whole = end in self._lines and end > start
             return (
                 self._text[:line] + self._text[end if is_whole else rest.end() if rest else end :]
             )
-        return self._moved_up(owned, start, end)
-
-    def _moved_up(self, owned: _Owned, start: int, end: int) -> str:
-        """The first key of a mapping in a list: the next one takes its place."""
-        pairs = owned.owner.pairs if isinstance(owned.owner, Keyed) else ()
-        starts = [self._at(key.place) for key, _ in pairs]
-        later = [place for place in starts if place > start]
+        # The first key of a mapping in a list: the next one takes its place.
+        pairs = owner.pairs if isinstance(owner, Keyed) else ()
+        later = [at for other, _ in pairs if (at := self._at(other.place)) > start]
         if later:
             return self._text[:start] + self._text[min(later) :]
         return self._text[:start] + "{}" + self._text[end:]
@@ -149,18 +129,18 @@ class _Source:
         return self._text[: before.start() if before else start] + self._text[end:]
 
     def _index(self, root: Located) -> None:
-        stack = [_Owned(root)]
+        stack: list[_Owned] = [(root, None, None)]
         while stack:
             owned = stack.pop()
-            node = owned.node
+            node = owned[0]
             self._values.setdefault(node.place, owned)
             if isinstance(node, DocumentList):
-                stack += (_Owned(item, node) for item in node.items)
+                stack += ((item, node, None) for item in node.items)
             elif isinstance(node, Keyed):
                 self._mappings[node.place] = node
                 for key, value in node.pairs:
-                    self._keys[key.place] = _Owned(value, node, key)
-                    stack.append(_Owned(value, node, key))
+                    self._keys[key.place] = (value, node, key)
+                    stack.append((value, node, key))
 
     def _found(self, nodes: dict[Place, _Owned], fix: Fix) -> _Owned:
         if fix.place not in nodes:
@@ -177,9 +157,6 @@ class _Source:
             node = node.items[-1] if isinstance(node, DocumentList) else node.pairs[-1][1]
         return self._at(node.end)
 
-    def _cut(self, start: Place, end: int, new: str) -> str:
-        return self._text[: self._at(start)] + new + self._text[end:]
-
 
 def _is_flow(owner: Keyed | DocumentList | None) -> bool:
     return owner is not None and owner.is_flow
@@ -189,13 +166,9 @@ def _written(value: str | int | tuple[str, ...], is_flow: bool) -> str:
     """A value as YAML: plain where that is safe, otherwise as JSON, which is YAML too."""
     if isinstance(value, tuple):
         return f"[{', '.join(_written(one, is_flow) for one in value)}]"
-    if isinstance(value, str) and not is_flow and _is_plain(value):
-        return value
+    if isinstance(value, str) and not is_flow and _PLAIN.fullmatch(value):
+        return value if value.lower() not in _WORDS else dumps(value)
     return dumps(value)
-
-
-def _is_plain(text: str) -> bool:
-    return _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
 
 
 def _stale(fix: Fix) -> PlanFileError:

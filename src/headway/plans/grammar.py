@@ -157,12 +157,11 @@ def keys_of(holder: Holder) -> Mapping[str, PlanKey]:
 
 def json_schema() -> dict[str, object]:
     """The grammar for editors; what needs the whole plan to be judged is left to the check."""
-    plan = _object("plan", ("headway", "tasks"))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "headway plan",
-        **plan,
-        "$defs": {"task": _task_schema()},
+        **_object("plan", ("headway", "tasks")),
+        "$defs": {"task": {**_object("task", ()), "oneOf": [{"required": [one]} for one in WORK]}},
     }
 
 
@@ -174,11 +173,6 @@ def key_table() -> str:
         holders = ", ".join(key.holders)
         rows.append(f"| `{key.name}` | {holders} | {key.about} | `{example}` |")
     return "\n".join(rows) + "\n"
-
-
-def _task_schema() -> dict[str, object]:
-    alternatives: list[dict[str, object]] = [{"required": [work]} for work in WORK]
-    return {**_object("task", ()), "oneOf": alternatives}
 
 
 def _object(holder: Holder, required: tuple[str, ...]) -> dict[str, object]:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.base.values import Demand
 from headway.errors import (
@@ -34,7 +34,7 @@ from headway.errors import (
     UnknownNeedError,
     did_you_mean,
 )
-from headway.plans.links import Edges, Levels, circle, levels, reversed_edges, shown_circle
+from headway.plans.links import Edges, Levels, circle, levels, path_words, reversed_edges
 from headway.plans.resources import Touches
 
 CHOICES_MAX: Final = 50
@@ -68,18 +68,9 @@ class Need:
     is_lenient: bool = False
     """Whether it is enough that they have ended, finished or not."""
 
-    @property
-    def memberwise(self) -> bool:
-        """Member i needs member i alone."""
-        return self.block == 1
 
-
-class Follower(NamedTuple):
-    """A group that needs blocks of another one."""
-
-    group: int
-    block: int
-    is_lenient: bool
+Follower = tuple[int, int, bool]
+"""A group that needs blocks of another one: its index, the block, and whether it is lenient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +95,11 @@ class TaskGroup:
     """What its members may touch of the shared state; None if they have nothing to do with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphStatistics:
-    """The shape of a graph, as far as it is known before it runs."""
-
-    groups: int
-    tasks: int
-    edges: int
-    levels: int
-    width: int
-
-
 class Graph:
     """Groups by index, with their edges in both directions, checked once and never changed."""
 
     __slots__ = (
-        "_levels", "arrivals", "blocks", "dependents", "followers", "groups", "index", "lenient",
+        "arrivals", "blocks", "dependents", "followers", "groups", "index", "lenient", "levels",
         "memberwise", "needs", "order", "queues", "tasks", "waiters",
     )  # fmt: skip
 
@@ -130,13 +110,15 @@ class Graph:
         self.index: Final = _index([group.name for group in self.groups])
         self.needs: Final = _needs(self.groups)
         self.dependents: Final = reversed_edges(self.needs)
-        self._levels: Final[Levels] = levels(self.needs, self.dependents)
-        self.order: Final = tuple(group for level in self._levels for group in level)
+        self.levels: Final[Levels] = levels(self.needs, self.dependents)
+        self.order: Final = tuple(group for level in self.levels for group in level)
         """Every group after those that it needs: by level, then as declared."""
         if len(self.order) < len(self.groups):
             raise _cycle_error(self.groups, circle(self.needs, self.order))
         _check_sizes(self.groups, self.order)
-        self.lenient: Final = tuple(map(_lenient, self.groups))
+        self.lenient: Final = tuple(
+            [frozenset([n.group for n in group.needs if n.is_lenient]) for group in self.groups]
+        )
         """Of every group, the needed groups that need only have ended."""
         self.blocks: Final = tuple(map(_blocks, self.groups))
         """Of every group, its needs of blocks, each of another group."""
@@ -164,14 +146,6 @@ class Graph:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def __repr__(self) -> str:
-        shape = self.statistics()
-        return f"<Graph {shape.tasks} tasks, {shape.edges} edges, {shape.levels} levels>"
-
-    def weights(self) -> tuple[float, ...]:
-        """The predicted duration of a member of every group, in seconds."""
-        return tuple(group.weight_s for group in self.groups)
-
     def upward_rank(self, weights: Sequence[float]) -> list[float]:
         """For every group, the longest way from a member's start to the end of the run."""
         if len(weights) != len(self.groups):
@@ -186,7 +160,7 @@ class Graph:
         """The longest chain of groups: its length in seconds, and its groups in order."""
         rank = self.upward_rank(weights)
         path: list[int] = []
-        choices: Sequence[int] = self._levels[0] if self._levels else ()
+        choices: Sequence[int] = self.levels[0] if self.levels else ()
         while choices:
             path.append(max(choices, key=rank.__getitem__))
             choices = self.dependents[path[-1]]
@@ -195,30 +169,10 @@ class Graph:
     def width(self) -> int:
         """The most tasks on one level, where a task's level is the longest chain before it.
 
-        That many can be active at once; a group of unknown size counts as one task. The true
-        maximum (the largest antichain) may be larger, because tasks of different levels can be
-        independent; finding it needs a matching, and nothing here depends on the difference.
+        A group of unknown size counts as one task. The largest antichain may be larger.
         """
         sizes = [1 if group.count is None else group.count for group in self.groups]
-        return max((sum(sizes[group] for group in level) for level in self._levels), default=0)
-
-    def statistics(self) -> GraphStatistics:
-        """Counts that describe the shape."""
-        return GraphStatistics(
-            groups=len(self.groups),
-            tasks=sum(group.count or 0 for group in self.groups),
-            edges=sum(map(len, self.needs)),
-            levels=len(self._levels),
-            width=self.width(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NumberingStatistics:
-    """How many tasks have a number, and how many groups have none yet."""
-
-    tasks: int
-    unknown: int
+        return max((sum(sizes[group] for group in level) for level in self.levels), default=0)
 
 
 class Numbering:
@@ -240,9 +194,6 @@ class Numbering:
         for index, group in enumerate(groups):
             if group.count is not None:
                 self.expand(index, group.count)
-
-    def __repr__(self) -> str:
-        return f"<Numbering {self.total} tasks, {self.unknown} groups unknown>"
 
     def expand(self, group: int, count: int) -> range:
         """The size of a group is known: its members get the next free numbers."""
@@ -268,7 +219,6 @@ class Numbering:
         return twin
 
     def is_known(self, group: int) -> bool:
-        """Whether a group's size is known."""
         return self.firsts[group] >= 0
 
     def members(self, group: int) -> range:
@@ -281,7 +231,6 @@ class Numbering:
         return members[need.block * member : need.block * (member + 1)] if need.block else members
 
     def group_of(self, task: int) -> int:
-        """The group of a task."""
         return self._owners[bisect_right(self._starts, task) - 1]
 
     def place(self, task: int) -> tuple[int, int]:
@@ -290,11 +239,7 @@ class Numbering:
         return group, task - self.firsts[group]
 
     def task_of(self, group: int, member: int) -> int:
-        """The number of a group's member."""
         return self.firsts[group] + member
-
-    def statistics(self) -> NumberingStatistics:
-        return NumberingStatistics(self.total, self.unknown)
 
 
 def _index(names: Sequence[str]) -> Mapping[str, int]:
@@ -356,10 +301,6 @@ def blocks_in(count: int, block: int) -> int:
     return -(-count // block)
 
 
-def _lenient(group: TaskGroup) -> frozenset[int]:
-    return frozenset([need.group for need in group.needs if need.is_lenient])
-
-
 def _blocks(group: TaskGroup) -> tuple[Need, ...]:
     """A group of one, or of none, needs all of what is one block, or none: the same, and simpler.
 
@@ -376,13 +317,13 @@ def _followers(blocks: Sequence[tuple[Need, ...]]) -> tuple[tuple[Follower, ...]
     found: list[list[Follower]] = [[] for _ in blocks]
     for group, needs in enumerate(blocks):
         for need in needs:
-            found[need.group].append(Follower(group, need.block, need.is_lenient))
+            found[need.group].append((group, need.block, need.is_lenient))
     return tuple(map(tuple, found))
 
 
 def _waiters(dependents: Edges, followers: Sequence[tuple[Follower, ...]]) -> Edges:
     return tuple(
-        tuple(sorted(set(after) - {one.group for one in some})) if some else after
+        tuple(sorted(set(after) - {group for group, _, _ in some})) if some else after
         for after, some in zip(dependents, followers, strict=True)
     )
 
@@ -412,7 +353,7 @@ def _check_sizes(groups: Sequence[TaskGroup], order: Sequence[int]) -> None:
 def _cycle_error(groups: Sequence[TaskGroup], cycle: Sequence[int]) -> CycleError:
     names = [groups[group].name for group in cycle]
     return CycleError(
-        f"tasks need each other in a circle: {' -> '.join(shown_circle(names))}",
+        f"tasks need each other in a circle: {path_words(names)}",
         where=f"tasks.{names[0]}.needs",
         detail="each needs the next, so none of them can start",
         hint=f"remove `{names[1]}` from the needs of `{names[0]}`, or cut the circle elsewhere",
@@ -444,8 +385,7 @@ def _check_queues(graph: Graph) -> None:
     turns = [place for place, need in enumerate(cycle[1:]) if need not in graph.needs[cycle[place]]]
     later, earlier = cycle[turns[0]], cycle[turns[0] + 1]
     raise QueueOrderError(
-        f"the order of queue `{graph.groups[later].queue}` contradicts a need: "
-        f"{' -> '.join(shown_circle(names))}",
+        f"the order of queue `{graph.groups[later].queue}` contradicts a need: {path_words(names)}",
         where=f"tasks.{graph.groups[later].name}.queue",
         detail="each waits for the next, so none of them can start",
         hint=f"declare `{graph.groups[later].name}` before `{graph.groups[earlier].name}`, "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal
 
-from headway.errors import Fix, HazardError, Place, PlanError
+from headway.errors import Fix, HazardError, PlanError
 from headway.plans.accesses import (
     ANYONE,
     StateTouched,
@@ -16,15 +16,15 @@ from headway.plans.accesses import (
     Touched,
     Who,
     order_of,
+    paths,
     state_touched,
     touched_by,
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge
 from headway.plans.links import with_need
-from headway.plans.resources import SCHEME, above, fixed_part, inside
-from headway.plans.section import PlanFaults, shown
+from headway.plans.resources import SCHEME
+from headway.plans.section import PlanFaults, shown, where
 from headway.plans.spec import TaskSpec
-from headway.plans.template import Template, parse_template
 
 # What `headway check` remarks on in a plan that can be run: what is odd, where, and the fix.
 
@@ -55,11 +55,6 @@ class Remark:
     """File, line and column."""
     what: str = ""
     """The path or key that it is about, as declared."""
-
-
-def where(file: str, place: Place) -> str:
-    """A place as people read it."""
-    return f"{file}:{place.line}:{place.column}" if place.line else file
 
 
 def with_entry(task: TaskSpec, key: Literal["reads", "writes"], entry: str) -> Fix:
@@ -97,7 +92,8 @@ def edges_by_keys(
     found: dict[int, dict[int, bool]] = {}
     count = 0
     for prefix, readers in state.keys.reads.items():
-        writers = list(_writers(state, prefix))
+        found_writers = state.keys.overlapping(prefix, True)
+        writers = [one for groups in found_writers for one in groups.items()]
         count += len(readers) * len(writers)
         if count > EDGES_MAX:
             return {}
@@ -125,27 +121,24 @@ def _edges(expanded: ExpandedPlan, reader: int, needs: Mapping[int, bool]) -> li
     ]
 
 
-def _writers(state: StateTouched, prefix: str) -> Iterator[tuple[int, Who]]:
-    """Who writes a key, something in it or something around it."""
-    for one in (prefix, *above(prefix)):
-        yield from state.keys.writes.get(one, {}).items()
-    yield from state.keys.below(prefix)[1].items()
-
-
 def runs_again(expanded: ExpandedPlan, state: StateTouched, order: TaskOrder) -> Iterator[Remark]:
     """Notes on tasks that may read too early, because they or others do not say what they touch."""
     before = order.entirely
     groups = expanded.groups
     told = 0
-    for index in sorted({*state.readers, *_readers(state)}):
+    readers = {group for groups in state.keys.reads.values() for group in groups}
+    for index in sorted({*state.readers, *readers}):
         if told >= NOTES_MAX:
             return
         group = groups[index]
         is_free = index in state.readers
+        writers = set(state.writers)
+        if is_free:
+            writers.update(*state.keys.writes.values())
         early = [
             other
-            for other in _early(group, state, is_free)
-            if not before[index] >> other & 1 and not before[other] >> index & 1
+            for other in sorted(writers)
+            if other < index and not (before[index] >> other & 1 or before[other] >> index & 1)
         ]
         if early:
             told += 1
@@ -155,28 +148,15 @@ def runs_again(expanded: ExpandedPlan, state: StateTouched, order: TaskOrder) ->
             yield _siblings(expanded, group, key)
 
 
-def _readers(state: StateTouched) -> set[int]:
-    return {group for groups in state.keys.reads.values() for group in groups}
-
-
-def _early(group: GroupPlan, state: StateTouched, is_free: bool) -> list[int]:
-    """Those declared before a reader that may write what it reads."""
-    found = set(state.writers)
-    if is_free:
-        found |= {one for groups in state.keys.writes.values() for one in groups}
-    return sorted(one for one in found if one < group.index)
-
-
 def _shared_by_members(group: GroupPlan, state: StateTouched) -> str:
     """A key that members of one group read and others of them write; empty if there is none."""
     if group.count == 1:
         return ""
-    for prefix, readers in state.keys.reads.items():
-        if group.index in readers:
-            for writer, who in _writers(state, prefix):
-                is_own = who == readers[group.index] != ANYONE
-                if writer == group.index and not is_own:
-                    return prefix or "everything"
+    for prefix in state.keys.of_group(group.index)[0]:
+        reader = state.keys.reads[prefix][group.index]
+        for writers in state.keys.overlapping(prefix, True):
+            if group.index in writers and not writers[group.index] == reader != ANYONE:
+                return prefix or "everything"
     return ""
 
 
@@ -213,170 +193,48 @@ def _siblings(expanded: ExpandedPlan, group: GroupPlan, key: str) -> Remark:
     )
 
 
-PAIR: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """One of them writes what the other touches."""
-
-    path: str
-    """The outer one of both paths."""
-    writer: int
-    other: int
-    is_read: bool
-    """The other one reads it rather than writes it."""
-    is_paced: bool = False
-    """Same members come one after the other: only different ones are in no order."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberPath:
-    """A member, and a path that it touches; -1 is any member of a group that is not known yet."""
-
-    member: int
-    path: str
-    key: str
-    """`reads`, `writes` or `output`."""
+_Touch = tuple[int, str, str]
+"""A member (-1: any, of a group that is not known yet), a path that it touches, and the key."""
 
 
 def filled(group: GroupPlan, text: str) -> Iterator[tuple[int, str]]:
-    """The paths that a declared text stands for, each with the member that touches it."""
-    template = parse_template(text) if "{{" in text else None
-    count = group.count
-    if not isinstance(template, Template) or not template.refs:
-        plain = template.render(str) if isinstance(template, Template) else text
-        path = fixed_part(inside(plain) or "")
-        for member in range(count) if count else (-1,):
-            yield member, path
-    elif count is None:
-        yield -1, inside(fixed_part(text, "*?[{")) or ""
-    else:
-        for member in range(count):
-            value = group.fill(template, group.known.member(member))
-            yield member, fixed_part(inside(value) or "")
+    """The paths that a declared text stands for, with a member that touches each.
+
+    Of a path that all members touch the first two are given.
+    """
+    for path, who, _ in paths(group, text):
+        if who == ANYONE:
+            yield from ((member, path or "") for member in range(min(2, group.count or 0)) or (-1,))
+        else:
+            yield who if isinstance(who, int) else -1, path or ""
 
 
-def touches(group: GroupPlan, is_read: bool, path: str) -> Iterator[MemberPath]:
-    """What members of a group touch in, at or around a path."""
+def _touches(group: GroupPlan, is_read: bool, path: str) -> list[_Touch]:
+    """Two members that touch a path itself, and two that touch something in it or around it.
+
+    Among so many of each side there are two that are not the same member, if there are any.
+    """
     task = group.task
     texts = [("reads", text) for text in task.paths_read]
     if not is_read:
         texts = [("writes", text) for text in task.paths_written]
         texts += [("output", task.output)] if task.output else []
+    exact: dict[int, _Touch] = {}
+    others: dict[int, _Touch] = {}
     for key, text in texts:
         for member, one in filled(group, text):
-            if overlap(one, path):
-                yield MemberPath(member, one, key)
-
-
-def overlap(one: str, other: str) -> bool:
-    """Whether two paths are the same or one lies within the other."""
-    return one == other or is_around(one, other) or is_around(other, one)
-
-
-def is_around(outer: str, inner: str) -> bool:
-    """Whether one path lies within another one."""
-    return inner != outer and (not outer or inner.startswith(outer + "/"))
-
-
-def culprits(expanded: ExpandedPlan, clash: Clash) -> tuple[MemberPath, MemberPath]:
-    """A member that writes, and another one that touches what it writes."""
-    written = _two(touches(expanded.groups[clash.writer], False, clash.path), clash.path)
-    touched = _two(touches(expanded.groups[clash.other], clash.is_read, clash.path), clash.path)
-    pairs = (
-        (one, other)
-        for one in written
-        for other in touched
-        if not clash.is_paced or one.member != other.member or one.member < 0
-        if overlap(one.path, other.path)
-    )
-    return next(pairs)
-
-
-def _two(found: Iterator[MemberPath], path: str) -> list[MemberPath]:
-    """Two members that touch a path itself, and two that touch something in it or around it.
-
-    Among so many of each side there are two that are not the same member, if there are any.
-    """
-    exact: dict[int, MemberPath] = {}
-    others: dict[int, MemberPath] = {}
-    for touch in found:
-        some = exact if touch.path == path else others
-        if len(some) < PAIR:
-            some.setdefault(touch.member, touch)
+            some = exact if one == path else others
+            if len(some) < 2 and _overlap(one, path):
+                some.setdefault(member, (member, one, key))
     return [*exact.values(), *others.values()]
 
 
-def tell_siblings(expanded: ExpandedPlan, clash: Clash, faults: PlanFaults) -> None:
-    """Two members of one group."""
-    group = expanded.groups[clash.writer]
-    task = group.task
-    what = culprits(expanded, clash)
-    both = (_called(group, what[0]), _called(group, what[1]))
-    if what[0].member < 0:
-        both = (f"one member of `{group.name}`", "another one")
-    message = _reading(both, what) if clash.is_read else _writing(both, what)
-    hint = f"add `queue: {task.name}`, so that they run one at a time"
-    fix = Fix("add", task.body, "queue", task.name)
-    place = task.spot(what[0].key).value
-    faults.add(HazardError, place, message, hint, fix, detail=_wrong(both, clash))
+def _overlap(one: str, other: str) -> bool:
+    return one == other or _is_around(one, other) or _is_around(other, one)
 
 
-def tell_unordered(expanded: ExpandedPlan, clash: Clash, faults: PlanFaults) -> None:
-    """Members of two groups."""
-    groups = (expanded.groups[clash.writer], expanded.groups[clash.other])
-    what = culprits(expanded, clash)
-    if not clash.is_read and clash.writer > clash.other:
-        groups, what = groups[::-1], what[::-1]
-    both = (_called(groups[0], what[0]), _called(groups[1], what[1]))
-    task, needed = groups[1].task, groups[0].name
-    hint = f"add `needs: {needed}` to `{task.name}`"
-    if clash.is_read:
-        message = f"{_reading(both, what)}, but does not need `{needed}`"
-        hint += f"; or, if it is to read that version, `needs: {task.name}` to `{needed}`"
-    else:
-        comma = "" if what[0].path == what[1].path else ","
-        message = f"{_writing(both, what)}{comma} in no fixed order"
-    place = task.spot(what[1].key).value
-    fix = with_need(task, needed)
-    faults.add(HazardError, place, message, hint, fix, detail=_wrong(both, clash))
-
-
-def _wrong(both: tuple[str, str], clash: Clash) -> str:
-    """What happens if the second one runs before the first one, which comes before it."""
-    if clash.is_read:
-        return f"if {both[1]} runs first, it reads the version from before the run (stale)"
-    return f"if {both[1]} runs first, {both[0]} overwrites it"
-
-
-def _reading(both: tuple[str, str], what: tuple[MemberPath, MemberPath]) -> str:
-    """A writer and a reader."""
-    writer, reader = both
-    written, read = _path(what[0]), _path(what[1])
-    if written == read:
-        return f"{reader} reads {read}, which {writer} writes"
-    lies = "within" if is_around(what[0].path, what[1].path) else "around"
-    return f"{reader} reads {read}, which lies {lies} {written}, which {writer} writes"
-
-
-def _writing(both: tuple[str, str], what: tuple[MemberPath, MemberPath]) -> str:
-    """Two writers."""
-    first, second = _path(what[0]), _path(what[1])
-    if first == second:
-        return f"{both[0]} and {both[1]} both write {first}"
-    lies = "within" if is_around(what[0].path, what[1].path) else "around"
-    return f"{both[0]} and {both[1]} write {first} and {second}, which lies {lies} it"
-
-
-def _path(touch: MemberPath) -> str:
-    return f"`{shown(touch.path) or '.'}`"
-
-
-def _called(group: GroupPlan, touch: MemberPath) -> str:
-    """A member by its label; of a group that is not known yet, one of its members."""
-    known = f"`{group.label(touch.member)}`" if touch.member >= 0 else ""
-    return known or f"a member of `{group.name}`"
+def _is_around(outer: str, inner: str) -> bool:
+    return inner != outer and (not outer or inner.startswith(outer + "/"))
 
 
 # What if B runs before A? Orders tasks by what they declare to read and write, or refuses.
@@ -414,8 +272,8 @@ def tried(expanded: ExpandedPlan) -> tuple[Survey, PlanError | None]:
     if new := _edges_by_reads(touched, order):
         expanded = _with_edges(expanded, new)
         order = order_of(expanded, faults)
-    _Judge(expanded, touched, order, faults).judge()
-    refusal = faults.error() if faults.statistics().faults else None
+    _judge(expanded, touched, order, faults)
+    refusal = faults.error() if faults.found else None
     state = state_touched(expanded)
     if keys := edges_by_keys(expanded, state, order):
         expanded = _with_edges(expanded, keys)
@@ -444,7 +302,7 @@ def _edges_by_reads(touched: Touched, order: TaskOrder) -> dict[int, list[NeedEd
             continue
         declared = sorted(writers)
         for reader, who in readers.items():
-            one = _nearest(reader, who, (declared, writers), order)
+            one = _nearest(reader, who, declared, writers, order)
             if one is not None:
                 found.setdefault(reader, {})[one] = NeedEdge(one, False, "reads")
             touched.count(sum(map(len, others)))
@@ -456,83 +314,127 @@ def _edges_by_reads(touched: Touched, order: TaskOrder) -> dict[int, list[NeedEd
 
 
 def _nearest(
-    reader: int, who: Who, writers: tuple[list[int], dict[int, Who]], order: TaskOrder
+    reader: int, who: Who, declared: list[int], writers: dict[int, Who], order: TaskOrder
 ) -> int | None:
     """The last writer of a path before a reader that it must wait for: it waits for the others."""
-    declared, members = writers
-    place = bisect_left(declared, reader) - 1
-    while place >= 0:
-        writer = declared[place]
-        if not order.has(writer, reader, members[writer], who):
+    for writer in reversed(declared[: bisect_left(declared, reader)]):
+        if not order.has(writer, reader, writers[writer], who):
             return writer
         if not order.precedes(reader, writer):
             return None
-        place -= 1
     return None
 
 
-@dataclass(slots=True)
-class _Judge:
-    """Looks at every overlap of a plan whose order is final."""
+def _judge(expanded: ExpandedPlan, touched: Touched, order: TaskOrder, faults: PlanFaults) -> None:
+    """Note every hazard of a plan whose order is final, one for each pair of tasks."""
+    told: set[tuple[int, int]] = set()
+    position = order.position.__getitem__
 
-    expanded: ExpandedPlan
-    touched: Touched
-    order: TaskOrder
-    faults: PlanFaults
-    told: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of groups that were refused already."""
-
-    def judge(self) -> None:
-        """Note every hazard, one for each pair of tasks."""
-        writes, reads = self.touched.writes, self.touched.reads
-        for path, writers in writes.items():
-            self._judge_path(path, writers, reads.get(path, {}))
-            inner_reads, inner_writes = self.touched.below(path)
-            if inner_reads or inner_writes:
-                self._judge_pairs(path, writers, inner_writes, False)
-                self._judge_pairs(path, writers, inner_reads, True)
-        for path, readers in reads.items():
-            if inner_writes := self.touched.below(path)[1]:
-                self._judge_pairs(path, inner_writes, readers, True)
-
-    def _judge_path(self, path: str, writers: dict[int, Who], readers: dict[int, Who]) -> None:
-        """Writers of one path form a chain, so only neighbours in it are compared."""
-        for one in writers.items():
-            if one[1] == ANYONE:
-                self._judge_pair(path, one, one, False)
-        if len(writers) == 1 and not readers:
-            return
-        position = self.order.position.__getitem__
-        chain = sorted(writers, key=position)
-        places = [position(writer) for writer in chain]
-        for before, after in pairwise(chain):
-            self._judge_pair(path, (before, writers[before]), (after, writers[after]), False)
-        for reader, who in readers.items():
-            place = bisect_left(places, position(reader))
-            for writer in chain[max(place - 1, 0) : place + 2]:
-                self._judge_pair(path, (writer, writers[writer]), (reader, who), True)
-
-    def _judge_pairs(
-        self, path: str, writers: dict[int, Who], others: dict[int, Who], is_read: bool
-    ) -> None:
-        self.touched.count(len(writers) * len(others))
-        for writer, who in writers.items():
-            for other, member in others.items():
-                self._judge_pair(path, (writer, who), (other, member), is_read)
-
-    def _judge_pair(
-        self, path: str, writer: tuple[int, Who], other: tuple[int, Who], is_read: bool
-    ) -> None:
-        one, two = writer[0], other[0]
+    def judge(path: str, one: int, first: Who, two: int, second: Who, is_read: bool) -> None:
+        """Compare a member that writes with another one that reads or writes."""
         pair = (min(one, two), max(one, two))
-        if pair in self.told:
+        if pair in told:
             return
         if one == two:
-            is_other = writer[1] != other[1] or writer[1] == ANYONE
-            if is_other and not self.expanded.groups[one].task.queue:
-                self.told.add(pair)
-                tell_siblings(self.expanded, Clash(path, one, two, is_read, True), self.faults)
-        elif not self.order.has(one, two, writer[1], other[1]):
-            self.told.add(pair)
-            is_paced = self.order.precedes(one, two) or self.order.precedes(two, one)
-            tell_unordered(self.expanded, Clash(path, one, two, is_read, is_paced), self.faults)
+            is_hazard = first != second or first == ANYONE
+            is_hazard = is_hazard and not expanded.groups[one].task.queue
+        else:
+            is_hazard = not order.has(one, two, first, second)
+        if is_hazard:
+            told.add(pair)
+            is_paced = one == two or order.precedes(one, two) or order.precedes(two, one)
+            _tell(expanded, path, one, two, is_read, is_paced, faults)
+
+    def judge_all(
+        path: str, writers: dict[int, Who], others: dict[int, Who], is_read: bool
+    ) -> None:
+        touched.count(len(writers) * len(others))
+        for writer, who in writers.items():
+            for other, member in others.items():
+                judge(path, writer, who, other, member, is_read)
+
+    for path, writers in touched.writes.items():
+        for writer, who in writers.items():
+            if who == ANYONE:
+                judge(path, writer, who, writer, who, False)
+        # Writers of one path form a chain, so only neighbours in it are compared.
+        if len(writers) == 1 and path not in touched.reads and not any(touched.below(path)):
+            continue
+        chain = sorted(writers, key=position)
+        places = [position(writer) for writer in chain]
+        for one, two in pairwise(chain):
+            judge(path, one, writers[one], two, writers[two], False)
+        for reader, who in touched.reads.get(path, {}).items():
+            place = bisect_left(places, position(reader))
+            for writer in chain[max(place - 1, 0) : place + 2]:
+                judge(path, writer, writers[writer], reader, who, True)
+        inner_reads, inner_writes = touched.below(path)
+        if inner_reads or inner_writes:
+            judge_all(path, writers, inner_writes, False)
+            judge_all(path, writers, inner_reads, True)
+    for path, readers in touched.reads.items():
+        if inner_writes := touched.below(path)[1]:
+            judge_all(path, inner_writes, readers, True)
+
+
+def _tell(
+    expanded: ExpandedPlan,
+    path: str,
+    writer: int,
+    other: int,
+    is_read: bool,
+    is_paced: bool,
+    faults: PlanFaults,
+) -> None:
+    """Note that one group writes what another one, or itself, touches in no fixed order.
+
+    With `is_paced` the same members come one after the other: only different ones clash.
+    """
+    groups = (expanded.groups[writer], expanded.groups[other])
+    what = next(
+        (one, two)
+        for one in _touches(groups[0], False, path)
+        for two in _touches(groups[1], is_read, path)
+        if not is_paced or one[0] != two[0] or one[0] < 0
+        if _overlap(one[1], two[1])
+    )
+    if not is_read and writer > other:
+        groups, what = groups[::-1], what[::-1]
+    both = (_called(groups[0], what[0]), _called(groups[1], what[1]))
+    first, task = groups[0].name, groups[1].task
+    if writer == other and what[0][0] < 0:
+        both = (f"one member of `{first}`", "another one")
+    message = _words(both, what, is_read)
+    if writer == other:
+        hint = f"add `queue: {first}`, so that they run one at a time"
+        place, fix = task.spot(what[0][2]).value, Fix("add", task.body, "queue", first)
+    else:
+        hint = f"add `needs: {first}` to `{task.name}`"
+        place, fix = task.spot(what[1][2]).value, with_need(task, first)
+        if is_read:
+            message += f", but does not need `{first}`"
+            hint += f"; or, if it is to read that version, `needs: {task.name}` to `{first}`"
+        else:
+            message += f"{'' if what[0][1] == what[1][1] else ','} in no fixed order"
+    detail = f"if {both[1]} runs first, {both[0]} overwrites it"
+    if is_read:
+        detail = f"if {both[1]} runs first, it reads the version from before the run (stale)"
+    faults.add(HazardError, place, message, hint, fix, detail=detail)
+
+
+def _words(both: tuple[str, str], what: tuple[_Touch, _Touch], is_read: bool) -> str:
+    """Which of two members touches which path, in a sentence without its end."""
+    one, two = (f"`{shown(path) or '.'}`" for _, path, _ in what)
+    lies = "within" if _is_around(what[0][1], what[1][1]) else "around"
+    if is_read:
+        path = two if one == two else f"{two}, which lies {lies} {one}"
+        return f"{both[1]} reads {path}, which {both[0]} writes"
+    if one == two:
+        return f"{both[0]} and {both[1]} both write {one}"
+    return f"{both[0]} and {both[1]} write {one} and {two}, which lies {lies} it"
+
+
+def _called(group: GroupPlan, touch: _Touch) -> str:
+    """A member by its label; of a group that is not known yet, one of its members."""
+    known = f"`{group.label(touch[0])}`" if touch[0] >= 0 else ""
+    return known or f"a member of `{group.name}`"

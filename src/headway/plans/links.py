@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError
 from headway.plans.section import PlanFaults, shown
@@ -15,7 +15,7 @@ from headway.plans.spec import Each, PlanSpec, TaskSpec
 # What comes before what: levels of a set of edges, or the circle that keeps it from having any.
 
 CYCLE_SHOWN_MAX: Final = 12
-"""Tasks of a cycle that are named: a longer one is read in the plan, not in a message."""
+"""Tasks of a cycle that a message names."""
 
 Edges = tuple[tuple[int, ...], ...]
 """For everyone, by index, the indices of others in rising order."""
@@ -78,12 +78,12 @@ def circle(before: Edges, order: Sequence[int]) -> list[int]:
     return [*cycle[first:], *cycle[: first + 1]]
 
 
-def shown_circle(names: list[str]) -> list[str]:
-    """The names of a cycle, the middle left out where there are too many."""
-    if len(names) <= CYCLE_SHOWN_MAX:
-        return names
-    hidden = len(names) - CYCLE_SHOWN_MAX
-    return [*names[: CYCLE_SHOWN_MAX - 1], f"({hidden} more)", names[-1]]
+def path_words(names: list[str]) -> str:
+    """The names of a cycle that ends with its first one, the last of them left out if many."""
+    *shown_names, first = names
+    if len(shown_names) > CYCLE_SHOWN_MAX:
+        shown_names[CYCLE_SHOWN_MAX:] = [f"({len(shown_names) - CYCLE_SHOWN_MAX} more)"]
+    return " -> ".join([*shown_names, first])
 
 
 CHOICES_MAX: Final = 50
@@ -92,36 +92,36 @@ CHOICES_MAX: Final = 50
 CIRCLES_MAX: Final = 10
 """Circles that are told at once."""
 
-CIRCLE_SHOWN_MAX: Final = 12
 
-
-class Link(NamedTuple):
-    """A task that another needs, and the key that says so."""
-
-    name: str
-    key: str
+Link = tuple[str, str]
+"""A task that another needs, and the key that says so."""
 
 
 def links_of(task: TaskSpec) -> Iterator[Link]:
     """Every task that this one names, as declared."""
     for name in task.needs:
-        yield Link(name, "needs")
+        yield name, "needs"
     if task.each is not None and task.each.kind == "task":
-        yield Link(task.each.source, "each")
+        yield task.each.source, "each"
     if task.reduce:
-        yield Link(task.reduce, "reduce")
+        yield task.reduce, "reduce"
 
 
 def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
     """The plan with every `each` that names a task known as such; notes what names nothing."""
     named = {task.name: task for task in spec.tasks}
-    tasks = tuple(_resolved(task, named) for task in spec.tasks)
+    tasks = tuple(
+        replace(task, each=Each("task", source=task.each.source))
+        if task.each is not None and task.each.kind == "glob" and task.each.source in named
+        else task
+        for task in spec.tasks
+    )
     named = {task.name: task for task in tasks}
     for task in tasks:
         _check_each(task, named, faults)
-        for link in links_of(task):
-            if link.name not in named:
-                _unknown(task, link, named, faults)
+        for name, key in links_of(task):
+            if name not in named:
+                _unknown(task, name, key, named, faults)
     _check_circles(tasks, named, faults)
     return replace(spec, tasks=tasks)
 
@@ -135,11 +135,11 @@ def nearest(word: str, names: Mapping[str, object]) -> str:
     return near[0] if near else ""
 
 
-def without(task: TaskSpec, link: Link) -> Fix:
+def without(task: TaskSpec, needed: str, key: str) -> Fix:
     """The edit that takes a link away."""
-    rest = tuple(name for name in task.needs if name != link.name)
-    if link.key != "needs" or not rest:
-        return Fix("remove", task.spot(link.key).key)
+    rest = tuple(name for name in task.needs if name != needed)
+    if key != "needs" or not rest:
+        return Fix("remove", task.spot(key).key)
     return Fix("replace", task.spot("needs").value, value=rest)
 
 
@@ -148,13 +148,6 @@ def with_need(task: TaskSpec, name: str) -> Fix:
     if task.needs:
         return Fix("replace", task.spot("needs").value, value=(*task.needs, name))
     return Fix("add", task.body, "needs", name)
-
-
-def _resolved(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec:
-    each = task.each
-    if each is None or each.kind != "glob" or each.source not in named:
-        return task
-    return replace(task, each=Each("task", source=each.source))
 
 
 def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
@@ -174,17 +167,19 @@ def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFault
         faults.add(SourceError, place, message, f"did you mean `{near}`?", fix)
 
 
-def _unknown(task: TaskSpec, link: Link, named: Mapping[str, TaskSpec], faults: PlanFaults) -> None:
-    near = nearest(link.name, named)
-    verb = "needs" if link.key == "needs" else "reduces"
-    message = f"`{task.name}` {verb} `{shown(link.name)}`, which the plan does not have"
-    place = task.spot(link.key).value
+def _unknown(
+    task: TaskSpec, needed: str, key: str, named: Mapping[str, TaskSpec], faults: PlanFaults
+) -> None:
+    near = nearest(needed, named)
+    verb = "needs" if key == "needs" else "reduces"
+    message = f"`{task.name}` {verb} `{shown(needed)}`, which the plan does not have"
+    place = task.spot(key).value
     if not near or near == task.name or near in task.needs:
-        hint = f"remove `{shown(link.name)}`, or add a task of this name"
-        faults.add(UnknownNeedError, place, message, hint, without(task, link))
+        hint = f"remove `{shown(needed)}`, or add a task of this name"
+        faults.add(UnknownNeedError, place, message, hint, without(task, needed, key))
         return
-    names = tuple(near if name == link.name else name for name in task.needs)
-    value = near if link.key == "reduce" or len(names) == 1 else names
+    names = tuple(near if name == needed else name for name in task.needs)
+    value = near if key == "reduce" or len(names) == 1 else names
     fix = Fix("replace", place, value=value)
     faults.add(UnknownNeedError, place, message, f"did you mean `{near}`?", fix)
 
@@ -192,36 +187,28 @@ def _unknown(task: TaskSpec, link: Link, named: Mapping[str, TaskSpec], faults: 
 def _check_circles(
     tasks: tuple[TaskSpec, ...], named: Mapping[str, TaskSpec], faults: PlanFaults
 ) -> None:
-    links = {task.name: [link for link in links_of(task) if link.name in named] for task in tasks}
+    links = {task.name: [link for link in links_of(task) if link[0] in named] for task in tasks}
     for _ in range(CIRCLES_MAX):
         circle = _circle(links)
         if not circle:
             return
         # A need is cut rather than what a task is made of.
-        name, link = min(circle, key=lambda step: step[1].key != "needs")
-        cut = [other for other in links[name] if other.name == link.name]
-        links[name] = [other for other in links[name] if other.name != link.name]
-        message = told_circle([step for step, _ in circle])
-        hint = f"remove `{link.name}` from `{name}`"
-        fixes = [without(named[name], other) for other in cut]
-        faults.add(CycleError, named[name].spot(link.key).value, message, hint, *fixes)
-
-
-def told_circle(names: list[str]) -> str:
-    """A circle in words."""
-    shown_names = names[:CIRCLE_SHOWN_MAX]
-    if len(names) > CIRCLE_SHOWN_MAX:
-        shown_names.append(f"({len(names) - CIRCLE_SHOWN_MAX} more)")
-    return f"tasks need each other in a circle: {' -> '.join([*shown_names, names[0]])}"
+        name, (needed, key) = min(circle, key=lambda step: step[1][1] != "needs")
+        fixes = [without(named[name], *other) for other in links[name] if other[0] == needed]
+        links[name] = [other for other in links[name] if other[0] != needed]
+        steps = [step for step, _ in circle]
+        message = f"tasks need each other in a circle: {path_words([*steps, steps[0]])}"
+        hint = f"remove `{needed}` from `{name}`"
+        faults.add(CycleError, named[name].spot(key).value, message, hint, *fixes)
 
 
 def _circle(links: Mapping[str, list[Link]]) -> list[tuple[str, Link]]:
     """One circle: each task with the link that leads to the next. Empty if there is none."""
-    missing = {name: len({link.name for link in needs}) for name, needs in links.items()}
+    missing = {name: len({need for need, _ in needs}) for name, needs in links.items()}
     users: dict[str, set[str]] = {name: set() for name in links}
     for name, needs in links.items():
-        for link in needs:
-            users[link.name].add(name)
+        for need, _ in needs:
+            users[need].add(name)
     free = [name for name, count in missing.items() if count == 0]
     while free:
         done = free.pop()
@@ -235,7 +222,7 @@ def _circle(links: Mapping[str, list[Link]]) -> list[tuple[str, Link]]:
     steps: dict[str, Link] = {}
     name = next(iter(missing))
     while name not in steps:
-        steps[name] = next(link for link in links[name] if link.name in missing)
-        name = steps[name].name
+        steps[name] = next(link for link in links[name] if link[0] in missing)
+        name = steps[name][0]
     order = list(steps.items())
     return order[list(steps).index(name) :]

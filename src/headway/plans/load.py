@@ -62,9 +62,6 @@ class Folder:
         self._root = os.path.realpath(path)
         self._may_leave = may_leave
 
-    def __repr__(self) -> str:
-        return f"<Folder {self._root}>"
-
     def opened(self, path: str) -> str:
         """Where a path really leads, if it may lead there."""
         if "\0" in path:
@@ -192,31 +189,15 @@ TEXTS_MAX: Final = 10_000
 LINES_BYTES_MAX: Final = 64_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryStatistics:
-    """How much was read."""
+class Library(Folder):
+    """The folder that a plan is in, with the texts that it names."""
 
-    texts: int
-    text_bytes: int
-
-
-class Library:
-    """The folder that a plan is in, as far as the plan looks at it."""
-
-    __slots__ = ("_bytes", "_folder", "_may_leave", "_texts")
+    __slots__ = ("_bytes", "_texts")
 
     def __init__(self, folder: Path, may_leave: bool = False) -> None:
-        self._folder = Folder(folder, may_leave)
-        self._may_leave = may_leave
+        super().__init__(folder, may_leave)
         self._texts: dict[str, str] = {}
         self._bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<Library of {self._folder!r}: {len(self._texts)} texts>"
-
-    def statistics(self) -> LibraryStatistics:
-        """Counts so far."""
-        return LibraryStatistics(len(self._texts), self._bytes)
 
     def items(self, spec: PlanSpec) -> Sources:
         """What the plan's patterns and files of lines give."""
@@ -228,12 +209,12 @@ class Library:
             each = task.each
             if each is None or each.kind not in ("glob", "lines"):
                 continue
-            found, read = (
-                (globs, self._folder.glob) if each.kind == "glob" else (lines, self._lines)
-            )
-            if each.source not in found:
-                near = nearest(each.source, names) if each.kind == "glob" else ""
-                found[each.source] = self._tried(task, "each", each.source, read, faults, near)
+            source = each.source
+            if each.kind == "glob" and source not in globs:
+                near = nearest(source, names)
+                globs[source] = self._tried(task, "each", source, self.glob, faults, near)
+            elif each.kind == "lines" and source not in lines:
+                lines[source] = self._tried(task, "each", source, self._lines, faults)
         faults.check()
         return Sources(globs, lines)
 
@@ -248,20 +229,15 @@ class Library:
             for path in prompt_paths(group):
                 self._text(group, "prompt_file", path, faults)
                 there = PlanFaults(path)
-                text = Text(
-                    self._texts.get(path, ""),
-                    Place(1, 1),
-                    "prompt_file",
-                    file=path,
-                    owner=task.name,
-                )
-                check_text(spec.tasks, task, scopes[task.name].text, text, there)
-                if there.statistics().faults:
+                content = self._texts.get(path, "")
+                text = Text(content, Place(1, 1), "prompt_file", file=path, owner=task.name)
+                check_text(spec.tasks, task, scopes[task.name][0], text, there)
+                if there.found:
                     inner.append(there.error())
             for path in paths_of(group, task.schema) if task.schema else ():
                 if self._text(group, "schema", path, faults):
                     self._check_schema(task, path, faults)
-        if faults.statistics().faults:
+        if faults.found:
             inner.insert(0, faults.error())
         if inner:
             raise PlanError.together(inner)
@@ -276,7 +252,7 @@ class Library:
             task = group.task
             for text in paths_of(group, task.output) if task.output else ():
                 path = inside(fixed_part(text, "{"))
-                if path and self._folder.leaves(path, known):
+                if path and self.leaves(path, known):
                     message = f"a link leads `{shown(text)}` in `output` of `{task.name}` out of "
                     message += "the plan's folder"
                     hint = "pass --outside if that is meant"
@@ -301,7 +277,6 @@ class Library:
         faults: PlanFaults,
         near: str = "",
     ) -> tuple[str, ...]:
-        """What `read` gives, or a note of why it does not."""
         place = task.spot(key).value
         try:
             return read(path)
@@ -311,7 +286,7 @@ class Library:
         if inside(path) is None and not self._may_leave:
             better = led_back(path)
         elif not better:
-            better = self._folder.neighbour(path)
+            better = self.neighbour(path)
         if not better or "{{" in better or better == path:
             faults.add(SourceError, place, message)
         else:
@@ -322,14 +297,14 @@ class Library:
         return ()
 
     def _read_text(self, path: str) -> tuple[str, ...]:
-        text = self._folder.text(path, TEXT_BYTES_MAX)
+        text = self.text(path, TEXT_BYTES_MAX)
         self._bytes += len(text)
         if self._bytes > TEXTS_BYTES_MAX or len(self._texts) >= TEXTS_MAX:
             raise UnusableError(f"is one too many: {TEXTS_MAX:,} files, {TEXTS_BYTES_MAX:,} bytes")
         return (text,)
 
     def _lines(self, path: str) -> tuple[str, ...]:
-        text = self._folder.text(path, LINES_BYTES_MAX)
+        text = self.text(path, LINES_BYTES_MAX)
         lines = tuple(line.strip() for line in text.splitlines() if line.strip())
         if "\0" in text:
             number = 1 + len(text[: text.index("\0")].splitlines()[:-1])
@@ -364,14 +339,12 @@ class Loaded:
 
     @property
     def expanded(self) -> ExpandedPlan:
-        """Its groups, in order."""
         return self.survey.expanded
 
     def with_spec(self, spec: PlanSpec) -> Loaded:
-        """The same plan, told otherwise how to run."""
-        return replace(
-            self, survey=replace(self.survey, expanded=replace(self.expanded, spec=spec))
-        )
+        """The same plan with other settings of how to run."""
+        expanded = replace(self.expanded, spec=spec)
+        return replace(self, survey=replace(self.survey, expanded=expanded))
 
 
 @contextmanager

@@ -13,9 +13,8 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
 from sys import maxsize
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.errors import InternalError
 from headway.plans.graph import Graph, Numbering
@@ -43,27 +42,6 @@ EVERY: Final = range(maxsize)
 """All members of a group, known or not."""
 
 
-class Loss(NamedTuple):
-    """What the failure of a task led to."""
-
-    lost: list[range]
-    """Tasks that can never start because of it."""
-    freed: list[range]
-    """Tasks that became ready: they had only waited for others to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadySetStatistics:
-    """How many tasks are where."""
-
-    pending: int
-    ready: int
-    taken: int
-    done: int
-    failed: int
-    lost: int
-
-
 class ReadySet:
     """Which tasks may start. Tasks may be reported done in any order (a resume)."""
 
@@ -85,10 +63,6 @@ class ReadySet:
         self._missing: list[int] = []
         self._unended: list[int] = []
         self._arrived: dict[int, bytearray] = {}
-
-    def __repr__(self) -> str:
-        counts = zip(WORDS, astuple(self.statistics()), strict=True)
-        return f"<ReadySet {', '.join(f'{count} {word}' for word, count in counts)}>"
 
     def open(self) -> list[range]:
         """All tasks that may start, counted afresh in one pass over groups and edges."""
@@ -147,7 +121,7 @@ class ReadySet:
         """Which tasks could never start if this one failed, in the order of their numbers."""
         return _pending(self, _behind(self, self._graph, task))
 
-    def fail(self, task: int) -> Loss:
+    def fail(self, task: int) -> tuple[list[range], list[range]]:
         """A task failed for good: which tasks can never start because of it, and which can now."""
         behind = _behind(self, self._graph, task)
         lost = _pending(self, behind)
@@ -166,7 +140,7 @@ class ReadySet:
             freed += self._ended(tasks)
         for group in empty:
             freed += self._freed_by(group)
-        return Loss(lost, freed)
+        return lost, freed
 
     def is_done(self, group: int) -> bool:
         """Whether nothing of a group, which may be empty, is to be waited for any more."""
@@ -174,10 +148,6 @@ class ReadySet:
             return False
         is_open = not self._missing[group] or self.is_lost[group] > 0
         return is_open or len(self.numbers.members(group)) > 0
-
-    def statistics(self) -> ReadySetStatistics:
-        """Counts as of now; nothing is left to do when none is pending, ready or taken."""
-        return ReadySetStatistics(*(self.states.count(state) for state in range(len(WORDS))))
 
     def _count(self, group: int) -> list[range]:
         """What of a known group is ready; everything that it needs was counted before."""
@@ -280,7 +250,6 @@ def _arrivals(ready_set: ReadySet, graph: Graph, group: int) -> bytearray:
 
 
 def _flags(ready_set: ReadySet, group: int, table: bytes) -> bytearray:
-    """Of every member of a group, what a table says of its state."""
     first, last = ready_set.numbers.firsts[group], ready_set.numbers.lasts[group]
     return ready_set.states[first:last].translate(table)
 
@@ -305,21 +274,16 @@ def _behind(ready_set: ReadySet, graph: Graph, task: int) -> dict[int, list[rang
             if not is_known or not is_lenient
         ]
         for other, found in edges:
-            if not is_lost[other] and _is_news(behind.setdefault(other, []), found):
+            if is_lost[other]:
+                continue
+            known = behind.setdefault(other, [])
+            if found not in known and EVERY not in known:
+                known.append(found)
                 reached.append((other, found))
     return behind
 
 
-def _is_news(known: list[range], found: range) -> bool:
-    """Whether these members were not known to be behind; now they are."""
-    if found in known or EVERY in known:
-        return False
-    known.append(found)
-    return True
-
-
 def _blocks_of(members: range, block: int) -> range:
-    """The blocks that these members are in."""
     if block == 1 or members is EVERY:
         return members
     return range(members.start // block, (members.stop - 1) // block + 1)

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from headway.errors import BadValueError, Place, PlanError, SourceError, did_you_mean
 from headway.plans.expand import ExpandedPlan, paths_of
 from headway.plans.grammar import TARGET
-from headway.plans.hazards import Remark, where
-from headway.plans.section import shown
+from headway.plans.hazards import Remark
+from headway.plans.section import shown, where
 from headway.plans.spec import Python
 
 # Whether an answer is what a JSON Schema asks for: the only importer of the validator.
@@ -329,13 +329,12 @@ def _bad_schemas(expanded: ExpandedPlan) -> Iterator[PlanError]:
 
 
 def _functions(expanded: ExpandedPlan) -> Iterator[tuple[str, str, str, Place]]:
-    """Every function that a plan names: whose, under which key, what, and where."""
     for task in expanded.spec.tasks:
         if isinstance(task.work, Python):
             yield task.name, "python", task.work.target, task.spot("python").value
-    for one in expanded.spec.state or ():
-        if TARGET.fullmatch(one.channel.target):
-            yield "", "state", one.channel.target, one.spot.value
+    for _, channel, spot in expanded.spec.state or ():
+        if TARGET.fullmatch(channel.target):
+            yield "", "state", channel.target, spot.value
 
 
 def doubt_of(target: str, folder: str, imports: int = 0) -> ReferenceFault | None:

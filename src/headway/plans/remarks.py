@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final, Literal
 
 from headway.errors import Fix
 from headway.plans.accesses import Touched
-from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, prompt_texts
-from headway.plans.hazards import Remark, Survey, filled, listed, where, with_entry
-from headway.plans.links import Link, without
+from headway.plans.expand import GroupPlan, NeedEdge, prompt_paths, results_used
+from headway.plans.hazards import Remark, Survey, filled, listed, with_entry
+from headway.plans.links import without
 from headway.plans.resources import WILD, above, fixed_part, inside
-from headway.plans.section import shown
-from headway.plans.spec import CommandSpec, Prompt, Python, TaskSpec
-from headway.plans.template import Template, parse_template, references
+from headway.plans.section import shown, where
+from headway.plans.spec import CommandSpec, Prompt, Python
+from headway.plans.template import Template, parse_template
 
 # Paths that the text of a command names: what it reads or writes, as far as one can see that.
 
@@ -39,13 +38,8 @@ How = Literal["writes", "reads", "names"]
 """It is redirected to | or from | an argument, whatever the command does with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A path that one member's command names."""
-
-    member: int
-    path: str
-    how: How
+Mention = tuple[int, str, How]
+"""A member, a path that its command names, and how."""
 
 
 def mentions(group: GroupPlan) -> Iterator[Mention]:
@@ -59,7 +53,7 @@ def mentions(group: GroupPlan) -> Iterator[Mention]:
             text = group.fill(template, group.members.member(member))
             path = inside(text) if how != "names" or _looks_like_a_path(text) else None
             if path and not any(char in path for char in WILD):
-                yield Mention(member, path, how)
+                yield member, path, how
         if not any(template.refs for template, _ in words):
             return
 
@@ -84,7 +78,6 @@ def _looks_like_a_path(text: str) -> bool:
 
 
 def _values(group: GroupPlan) -> dict[str, str]:
-    """By the name of an environment variable, the hole that stands for its value."""
     own = {"item": "{{ item }}", "index": "{{ index }}"}
     members = group.known
     if members.items is None:
@@ -99,21 +92,12 @@ def _values(group: GroupPlan) -> dict[str, str]:
 # What commands seem to touch without saying so: a path in the text that another task writes.
 
 REMARKS_MAX: Final = 100
-"""That are told of one plan; whoever has more has not declared anything yet."""
+"""Remarks of one kind on one plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One mention, and somebody else who touches the path."""
-
-    group: int
-    mention: Mention
-    other: int
-    path: str
-    """As the other one says it."""
-    is_write: bool
-    """The other one writes it."""
-    is_ordered: bool
+_Seen = tuple[bool, bool, GroupPlan, Mention, GroupPlan, str, bool]
+"""Whether both tasks are in order, whether it is no write, the task and its mention of a path; the
+other task that touches the path, the path as that one says it, and whether it writes it."""
 
 
 def undeclared(survey: Survey) -> Iterator[Remark]:
@@ -122,114 +106,92 @@ def undeclared(survey: Survey) -> Iterator[Remark]:
         group.index: found for group in survey.expanded.groups if (found := tuple(mentions(group)))
     }
     writes = _written(survey, seen)
-    every = (_worst(survey, index, found, writes) for index, found in seen.items())
-    for one in islice((one for one in every if one is not None), REMARKS_MAX):
-        yield _remark(survey, one)
+    told = 0
+    for index, found in seen.items():
+        # A hazard before the rest, a write before a read.
+        every = (one for mention in dict.fromkeys(found)
+                 for one in _others(survey, index, mention, writes))  # fmt: skip
+        worst = min(every, key=lambda one: one[:2], default=None)
+        if worst is not None and told < REMARKS_MAX:
+            told += 1
+            yield _remark(survey, worst)
 
 
 def _written(survey: Survey, seen: Mapping[int, tuple[Mention, ...]]) -> Mapping[str, set[int]]:
     """Which groups write what, or something in it, by what is declared and by what is shown."""
     writes: dict[str, set[int]] = {}
-    named = {mention.path for found in seen.values() for mention in found}
+    named = {path for found in seen.values() for _, path, _ in found}
     for path, groups in survey.touched.writes.items() if seen else ():
         writes.setdefault(path, set()).update(groups)
         for outer in above(path):
             if outer in named:
                 writes.setdefault(outer, set()).update(groups)
     for index, found in seen.items():
-        for mention in found:
-            if mention.how == "writes":
-                writes.setdefault(mention.path, set()).add(index)
+        for _, path, how in found:
+            if how == "writes":
+                writes.setdefault(path, set()).add(index)
     return writes
-
-
-def _worst(
-    survey: Survey, index: int, found: tuple[Mention, ...], writes: Mapping[str, set[int]]
-) -> _Seen | None:
-    """What a task does not declare and matters: a write before a read, a hazard before the rest."""
-    every = [
-        one
-        for mention in dict.fromkeys(found)
-        if not _is_declared(survey, index, mention, writes)
-        for one in _others(survey, index, mention, writes)
-        if not one.is_ordered or _is_sure(survey, one)
-    ]
-    return min(every, key=lambda one: (one.is_ordered, one.mention.how != "writes"), default=None)
-
-
-def _is_declared(
-    survey: Survey, index: int, mention: Mention, writes: Mapping[str, set[int]]
-) -> bool:
-    """Whoever writes a path may read it, too."""
-    touched = survey.touched
-    paths = (mention.path, *above(mention.path))
-    if any(index in touched.writes.get(path, ()) for path in paths):
-        return True
-    if mention.how == "writes":
-        return False
-    is_own = index in writes.get(mention.path, ())
-    return is_own or any(index in touched.reads.get(path, ()) for path in paths)
 
 
 def _others(
     survey: Survey, index: int, mention: Mention, writes: Mapping[str, set[int]]
 ) -> Iterator[_Seen]:
-    """Those who write what a command names; of what it writes, those who read it, too."""
-    entirely, reads = survey.order.entirely, survey.touched.reads
+    """Those who touch what a task's command names and the task does not declare.
 
-    def seen(other: int, path: str, is_write: bool) -> _Seen:
-        is_ordered = bool(entirely[index] >> other & 1 or entirely[other] >> index & 1)
-        return _Seen(index, mention, other, path, is_write, is_ordered)
-
-    for path in (mention.path, *above(mention.path)):
-        others = sorted(writes.get(path, ()))
-        yield from (seen(other, path, True) for other in others if other != index)
-        if mention.how == "writes":
-            others = sorted(reads.get(path, ()))
-            yield from (seen(other, path, False) for other in others if other != index)
-
-
-def _is_sure(survey: Survey, seen: _Seen) -> bool:
-    """A redirection is more than a name, and the other one does say what it shares."""
-    task = survey.expanded.groups[seen.other].task
-    return seen.mention.how != "names" and bool(
-        (task.writes or task.output) if seen.is_write else task.reads
-    )
+    They write it; of what the command writes, they may read it, too. Where both are in order it
+    counts only if the command redirects and the other one says what it shares.
+    """
+    _, path, how = mention
+    touched, entirely, groups = survey.touched, survey.order.entirely, survey.expanded.groups
+    around = (path, *above(path))
+    # Whoever writes a path may read it, too.
+    is_declared = any(index in touched.writes.get(one, ()) for one in around)
+    if how != "writes":
+        is_declared |= index in writes.get(path, ())
+        is_declared |= any(index in touched.reads.get(one, ()) for one in around)
+    for one in () if is_declared else around:
+        others = [(other, True) for other in sorted(writes.get(one, ()))]
+        if how == "writes":
+            others += [(other, False) for other in sorted(touched.reads.get(one, ()))]
+        for other, is_write in others:
+            task = groups[other].task
+            is_ordered = bool(entirely[index] >> other & 1 or entirely[other] >> index & 1)
+            is_sure = how != "names" and bool(
+                (task.writes or task.output) if is_write else task.reads
+            )
+            if other != index and (is_sure or not is_ordered):
+                yield (
+                    is_ordered, how != "writes", groups[index], mention, groups[other], one,
+                    is_write,
+                )  # fmt: skip
 
 
 def _remark(survey: Survey, seen: _Seen) -> Remark:
-    groups = survey.expanded.groups
-    group, other = groups[seen.group], groups[seen.other]
-    mention = seen.mention
-    key: Literal["reads", "writes"] = "writes" if mention.how == "writes" else "reads"
-    who = f"`{group.label(mention.member)}`"
-    does = f"{mention.how} `{shown(mention.path)}`"
-    verb = "writes" if seen.is_write else "reads"
+    is_ordered, is_read, group, (member, path, how), other, declared, is_write = seen
+    key: Literal["reads", "writes"] = "reads" if is_read else "writes"
+    who = f"`{group.label(member)}`"
+    verb = "writes" if is_write else "reads"
     detail = f"`{other.name}` {verb} it; as long as the other needs stay, they are in order"
-    if not seen.is_ordered and key == "reads":
+    if not is_ordered and is_read:
         detail = f"`{other.name}` writes it: if {who} runs first, it reads the old version"
-    elif not seen.is_ordered:
+    elif not is_ordered:
         detail = f"if {who} runs first, `{other.name}` overwrites it"
-        if not seen.is_write:
+        if not is_write:
             detail = f"if `{other.name}` runs first, it reads the version from before the run"
-    is_hazard = not seen.is_ordered or key == "writes"
     return Remark(
-        "warning" if is_hazard else "note",
+        "note" if is_ordered and is_read else "warning",
         "undeclared",
         group.name,
-        f"the command of {who} {does}, and `{group.name}` does not declare it",
+        f"the command of {who} {how} `{shown(path)}`, and `{group.name}` does not declare it",
         detail,
-        f"add `{key}: {shown(seen.path)}` to `{group.name}`",
-        (with_entry(group.task, key, seen.path),),
+        f"add `{key}: {shown(declared)}` to `{group.name}`",
+        (with_entry(group.task, key, declared),),
         where(survey.expanded.spec.file, group.task.spot("run").value),
-        seen.path,
+        declared,
     )
 
 
 # Declarations that nothing comes of: writes that nobody reads, needs that carry nothing.
-
-NOTES_MAX: Final = 100
-"""Paths of one plan that are told to be read by nobody."""
 
 LATER_MAX: Final = 20
 """Tasks behind another that are thought of as its readers."""
@@ -255,7 +217,7 @@ def nobody_reads(survey: Survey, told: frozenset[str]) -> Iterator[Remark]:
         for edge in group.edges:
             users.setdefault(edge.group, []).append(group)
     left: list[tuple[GroupPlan, int]] = []
-    for group, number in islice(unread, NOTES_MAX):
+    for group, number in islice(unread, REMARKS_MAX):
         likely = users.get(group.index) or _silent(survey, group)
         if likely:
             yield _unread(survey, (group, number), likely)
@@ -280,14 +242,12 @@ def _opens_files(group: GroupPlan) -> bool:
 
 def _is_read(survey: Survey, group: GroupPlan, text: str) -> bool:
     """Whether another task reads one of the paths, something in it or something around it."""
-    reads = survey.touched.reads
-    for _, path in filled(group, text):
-        for one in (path, *above(path)):
-            if any(reader != group.index for reader in reads.get(one, ())):
-                return True
-        if any(reader != group.index for reader in survey.touched.below(path)[0]):
-            return True
-    return False
+    return any(
+        reader != group.index
+        for _, path in filled(group, text)
+        for readers in survey.touched.overlapping(path, False)
+        for reader in readers
+    )
 
 
 def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]) -> Remark:
@@ -313,7 +273,6 @@ def _unread(survey: Survey, what: tuple[GroupPlan, int], likely: list[GroupPlan]
 
 
 def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
-    """What nobody can be thought to read."""
     texts = [shown(group.task.writes[number]) for group, number in left]
     group, number = left[0]
     message = f"no task reads {listed(texts)}: taken for what the plan leaves behind"
@@ -323,9 +282,7 @@ def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
 
 
 def _place(survey: Survey, group: GroupPlan, number: int) -> str:
-    spots = dict(group.task.spots)
-    spot = spots.get(f"writes.{number}") or group.task.spot("writes")
-    return where(survey.expanded.spec.file, spot.value)
+    return where(survey.expanded.spec.file, group.task.spot(f"writes.{number}", "writes").value)
 
 
 def carries_nothing(survey: Survey) -> Iterator[Remark]:
@@ -345,23 +302,11 @@ def carries_nothing(survey: Survey) -> Iterator[Remark]:
 def _may_be_idle(survey: Survey, group: GroupPlan, edge: NeedEdge) -> bool:
     """A need between tasks that say all that they touch, of which no result is used."""
     needed = survey.expanded.groups[edge.group]
-    if edge.key != "needs" or not (_says_all(group.task) and _says_all(needed.task)):
+    if edge.key != "needs" or not (group.task.says_all and needed.task.says_all):
         return False
-    if isinstance(group.task.work, Python) or needed.name in _used(survey, group):
+    if isinstance(group.task.work, Python) or needed.name in results_used(survey.expanded, group):
         return False
     return not any(one.group == edge.group and one.key != "needs" for one in group.edges)
-
-
-def _says_all(task: TaskSpec) -> bool:
-    return task.state_reads is not None and task.state_writes is not None
-
-
-def _used(survey: Survey, group: GroupPlan) -> set[str]:
-    """The tasks whose results its texts name."""
-    task = group.task
-    texts = [value for _, value in task.vars if isinstance(value, str)]
-    texts += prompt_texts(survey.expanded, group)
-    return {ref.task for text in texts for _, ref in references(text)}
 
 
 def _meet(survey: Survey, before: int, after: int) -> bool:
@@ -380,25 +325,22 @@ def _meet(survey: Survey, before: int, after: int) -> bool:
 def _share(touched: Touched, first: int, second: int) -> bool:
     """Whether a group of one set writes what a group of the other touches; sets are bits."""
     for path, writers in touched.writes.items():
-        around = [
-            entries[one]
-            for one in (path, *above(path))
-            for entries in (touched.reads, touched.writes)
-            if one in entries
-        ]
-        others = [*around, *touched.below(path)]
-        for one, other in ((first, second), (second, first)):
-            if _has(one, writers) and any(_has(other, groups) for groups in others):
+        mask = _bits(writers)
+        if mask & (first | second):
+            others = 0
+            for is_write in (False, True):
+                for groups in touched.overlapping(path, is_write):
+                    others |= _bits(groups)
+            if (mask & first and others & second) or (mask & second and others & first):
                 return True
     return False
 
 
-def _has(mask: int, groups: Iterable[int]) -> bool:
-    return any(mask >> group & 1 for group in groups)
+def _bits(groups: Iterable[int]) -> int:
+    return sum(1 << group for group in groups)
 
 
 def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
-    fix: Fix = without(group.task, Link(needed.name, "needs"))
     return Remark(
         "note",
         "carries nothing",
@@ -406,7 +348,7 @@ def _idle(survey: Survey, group: GroupPlan, needed: GroupPlan) -> Remark:
         f"`{group.name}` needs `{needed.name}`, and nothing gets from one to the other",
         "no result is used and no path is shared: without the need they could run at once",
         f"remove `{needed.name}` from `needs`, unless it is a gate",
-        (fix,),
+        (without(group.task, needed.name, "needs"),),
         where(survey.expanded.spec.file, group.task.spot("needs").value),
     )
 
@@ -421,9 +363,6 @@ def nothing_absent(paths: Sequence[str]) -> frozenset[str]:
     return frozenset()
 
 
-ORIGIN_REMARKS_MAX: Final = 100
-"""Of one kind that are told of one plan."""
-
 LOOKED_MAX: Final = 1_000
 """Written paths among which a misspelt one is looked for."""
 
@@ -431,66 +370,41 @@ NEAR_MAX: Final = 100
 """Written paths that a misspelt one is compared with: those in the same folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class WantedPath:
-    """A path that has to be there before the run, because no task before its reader writes it."""
-
-    group: int
-    text: str
-    """As declared."""
-    members: tuple[tuple[int, str], ...]
-    """Who reads it, and the path for each."""
-
-
-def wanted(survey: Survey) -> tuple[WantedPath, ...]:
-    """All paths that nobody writes before they are read."""
-    found: list[WantedPath] = []
+def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
+    """Remarks on reads that no task writes before and that are not there."""
+    told = 0
     for group in survey.expanded.groups:
         for text in group.task.paths_read:
-            known: dict[str, bool] = {}
-            missing: list[tuple[int, str]] = []
+            if told >= REMARKS_MAX:
+                return
+            members: dict[str, int] = {}
             for member, path in filled(group, text):
-                if path not in known:
-                    known[path] = _is_written(survey, group.index, path)
-                    if not known[path]:
-                        missing.append((member, path))
+                members.setdefault(path, member)
+            wanted = [path for path in members if not _is_written(survey, group.index, path)]
+            gone = absent(wanted) if wanted else frozenset()
+            missing = [(members[path], path) for path in wanted if path in gone]
             if missing:
-                found.append(WantedPath(group.index, text, tuple(missing)))
-    return tuple(found)
+                told += 1
+                yield _absent(survey, group, text, missing)
 
 
 def _is_written(survey: Survey, reader: int, path: str) -> bool:
     """Whether a task before the reader writes a path, something in it or something around it."""
-    touched, before = survey.touched, survey.order.somehow[reader]
-    for one in (path, *touched.around(path)):
-        if any(before >> writer & 1 for writer in touched.writes.get(one, ())):
-            return True
-    return any(before >> writer & 1 for writer in touched.below(path)[1])
+    before = survey.order.somehow[reader]
+    return any(
+        before >> writer & 1
+        for writers in survey.touched.overlapping(path, True)
+        for writer in writers
+    )
 
 
-def nobody_writes(survey: Survey, absent: Absent) -> Iterator[Remark]:
-    """Remarks on reads that no task writes before and that are not there."""
-    every = wanted(survey)
-    paths = dict.fromkeys(path for one in every for _, path in one.members)
-    gone = absent(list(paths)) if paths else frozenset()
-    told = 0
-    for one in every if gone else ():
-        missing = [(member, path) for member, path in one.members if path in gone]
-        if missing and told < ORIGIN_REMARKS_MAX:
-            told += 1
-            yield _absent(survey, one, missing)
-
-
-def _absent(survey: Survey, one: WantedPath, missing: list[tuple[int, str]]) -> Remark:
-    group = survey.expanded.groups[one.group]
+def _absent(survey: Survey, group: GroupPlan, text: str, missing: list[tuple[int, str]]) -> Remark:
     member, path = missing[0]
     who = group.label(member) if member >= 0 else group.name
     more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
     message = f"`{who}` reads `{shown(path)}`{more}, which no task writes before and is not there"
-    hint, fixes = _way_out(survey, group, one.text, path)
-    place = group.task.spot("reads").value
-    inner = f"reads.{group.task.reads.index(one.text)}"
-    place = dict(group.task.spots)[inner].value if inner in dict(group.task.spots) else place
+    hint, fixes = _way_out(survey, group, text, path)
+    place = group.task.spot(f"reads.{group.task.reads.index(text)}", "reads").value
     return Remark(
         "warning", "nobody writes", group.name, message, "it would find nothing there", hint, fixes,
         where(survey.expanded.spec.file, place),
@@ -501,7 +415,8 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     """The path that was probably meant, or the task that probably writes it."""
     task = group.task
     folder = path.rpartition("/")[0]
-    written = [one for one in _some(survey) if one.rpartition("/")[0] == folder]
+    some = islice(survey.touched.writes, LOOKED_MAX)
+    written = [one for one in some if one.rpartition("/")[0] == folder]
     near = get_close_matches(path, written[:NEAR_MAX], n=1, cutoff=0.8)
     if near:
         value = tuple(near[0] if one == text else one for one in task.reads)
@@ -521,10 +436,6 @@ def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[st
     return f"add `writes: {shown(text)}` to the task that writes it", ()
 
 
-def _some(survey: Survey) -> list[str]:
-    return list(islice(survey.touched.writes, LOOKED_MAX))
-
-
 def read_too_early(survey: Survey) -> Iterator[Remark]:
     """Remarks on prompts, schemas and lists of items that a task of the same plan writes."""
     for group in survey.expanded.groups:
@@ -534,20 +445,14 @@ def read_too_early(survey: Survey) -> Iterator[Remark]:
         if each is not None and each.kind == "lines":
             named.append(("each", each.source))
         for key, path in named:
-            writer = _writer(survey, group.index, inside(path) or "")
-            if writer is not None:
-                yield _early(survey, group, key, path, writer)
+            at = inside(path) or ""
+            writers = (survey.touched.writes.get(one, ()) for one in (at, *above(at)))
+            others = [one for some in writers for one in some if one != group.index]
+            if others:
+                yield _early(survey, group, key, path, others[0])
                 break
         if each is not None and each.kind == "glob":
             yield from _new_files(survey, group, each.source)
-
-
-def _writer(survey: Survey, reader: int, path: str) -> int | None:
-    for one in (path, *above(path)):
-        for writer in survey.touched.writes.get(one, ()):
-            if writer != reader:
-                return writer
-    return None
 
 
 def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:

@@ -173,7 +173,6 @@ class Touches:
     """What one member may touch, where that differs; it lies within what is said of all."""
 
     def of(self, member: int) -> Touches:
-        """What one member may touch."""
         return self if self.by_member is None else self.by_member(member)
 
 

@@ -42,6 +42,7 @@ from headway.plans.section import (  # fmt: skip
     tokens_of,
     told,
     value_of,
+    where,
 )
 from headway.plans.sharing import check_sharing, state_of
 from headway.plans.spec import (  # fmt: skip
@@ -90,6 +91,8 @@ OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent", "permi
 COMMON: Final = frozenset((*WORK, "model", "max_tokens", "needs", "reads", "writes"))
 """Keys that every task is asked for; it is asked for the others only if it has one of them."""
 
+RIGHTS: Final = "`edit` or `all`"
+
 NEVER_WITH: Final = (("reduce", "each"), ("reduce", "matrix"))
 """A reduction has no members."""
 
@@ -100,15 +103,15 @@ def plan_of(document: Document) -> PlanSpec:
     root = document.root
     if not isinstance(root, Keyed):
         message = f"the file is {told(root)}: a plan has keys and values"
-        raise PlanValueError(message, where=faults.where(root.place))
+        raise PlanValueError(message, where=where(faults.file, root.place))
     section = Section(root, "plan", "", faults)
     _version(section, faults)
     tasks = _tasks(section, faults)
     stem = document.name.rpartition("/")[2].rpartition(".")[0] or document.name
     named = section.text("name", _is_name, f"1 to {NAME_CHARS_MAX} printable characters")
-    before = faults.statistics().faults
+    before = len(faults.found)
     state, state_body = state_of(section, faults)
-    is_state_sound = faults.statistics().faults == before
+    is_state_sound = len(faults.found) == before
     spec = PlanSpec(
         name=named or shown(stem),
         tasks=tasks,
@@ -118,7 +121,7 @@ def plan_of(document: Document) -> PlanSpec:
         model=section.text("model"),
         timeout_s=section.duration("timeout"),
         retries=section.whole("retries", 0, COUNT_MAX),
-        permissions=_permissions(section),
+        permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
         file=document.name,
         state=state,
         body=root.place,
@@ -150,9 +153,7 @@ def _strategy(section: Section) -> str:
         "strategy", STRATEGY.fullmatch, "adaptive, waves(N), fixed(N) or all-at-once"
     )
     found = STRATEGY.fullmatch(written)
-    if found is None:
-        return ""
-    return found["word"] or f"{found['sized']}:{found['size']}"
+    return "" if found is None else found["word"] or f"{found['sized']}:{found['size']}"
 
 
 def _tasks(section: Section, faults: PlanFaults) -> tuple[TaskSpec, ...]:
@@ -191,7 +192,7 @@ def _bad_name(key: Leaf, names: frozenset[str], faults: PlanFaults) -> None:
 
 def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     path = f"tasks.{shown(key.text)}"
-    before = faults.statistics().faults
+    before = len(faults.found)
     section = Section(body, "task", path, faults)
     spots = section.spots()
     by_key = dict(spots)
@@ -209,7 +210,7 @@ def _task(key: Leaf, body: Keyed, faults: PlanFaults) -> TaskSpec:
     if not COMMON.issuperset([name.text for name, _ in body.pairs]):
         task = _with_rest(task, section, path, faults)
     # Templates of a task that is wrong anyway would be refused for the wrong reason.
-    is_sound = faults.statistics().faults == before
+    is_sound = len(faults.found) == before
     return task if is_sound else replace(task, is_sound=False)
 
 
@@ -244,31 +245,29 @@ def _with_rest(task: TaskSpec, section: Section, path: str, faults: PlanFaults) 
 def _check_shape(
     section: Section, spots: Mapping[str, Spot], path: str, faults: PlanFaults
 ) -> None:
-    """Keys that do not go together, or are missing."""
     works = [name for name in spots if name in WORK]
     if not works:
         hint = "add what it does, such as `run: echo hello`"
         fix = Fix("add", section.place, "run", "echo hello")
         faults.add(PlanShapeError, section.place, f"`{path}` does nothing", hint, fix)
         return
-    for name in works[1:]:
-        message = f"`{path}` has `{works[0]}` and `{name}`: a task does one thing"
-        fix = Fix("remove", spots[name].key)
-        faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
-    for name, others in ONLY_WITH:
-        if name in spots and spots.keys().isdisjoint(others):
-            message = f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`"
-            fix = Fix("remove", spots[name].key)
-            faults.add(PlanShapeError, spots[name].key, message, f"remove `{name}`", fix)
-    for name, other in NEVER_WITH:
-        if name in spots and other in spots:
-            message = f"`{path}` has `{name}` and `{other}`: a reduction has no members"
-            fix = Fix("remove", spots[other].key)
-            faults.add(PlanShapeError, spots[other].key, message, f"remove `{other}`", fix)
-
-
-def _permissions(section: Section) -> str:
-    return section.text("permissions", PERMISSIONS.__contains__, "`edit` or `all`")
+    wrong = [
+        (name, f"`{path}` has `{works[0]}` and `{name}`: a task does one thing")
+        for name in works[1:]
+    ]
+    wrong += [
+        (name, f"`{path}.{name}` says nothing without `{'` or `'.join(others)}`")
+        for name, others in ONLY_WITH
+        if name in spots and spots.keys().isdisjoint(others)
+    ]
+    wrong += [
+        (other, f"`{path}` has `{name}` and `{other}`: a reduction has no members")
+        for name, other in NEVER_WITH
+        if name in spots and other in spots
+    ]
+    for name, message in wrong:
+        place = spots[name].key
+        faults.add(PlanShapeError, place, message, f"remove `{name}`", Fix("remove", place))
 
 
 def _work(section: Section, spots: Mapping[str, Spot]) -> CommandSpec | Prompt | Python:
@@ -282,7 +281,7 @@ def _work(section: Section, spots: Mapping[str, Spot]) -> CommandSpec | Prompt |
         model=section.text("model"),
         max_tokens=section.whole("max_tokens", 1, TOKENS_MAX),
         agent=_agent(section),
-        permissions=_permissions(section),
+        permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
     )
     return CommandSpec(command) if command else Python(target) if target else prompt
 
@@ -323,8 +322,7 @@ def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:
             return Each("items", tuple(value_of(item) for item in node.items))
         case Keyed() if node.pairs:
             inner = Section(node, "each", f"{path}.each", faults)
-            source = inner.text("lines")
-            return Each("lines", source=source)
+            return Each("lines", source=inner.text("lines"))
     section.wrong("each", node, "items, a pattern, a task or `lines`")
     return None
 

@@ -7,14 +7,15 @@ that can be found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeVar
 
 from headway.base.numbers import number_of, seconds_of
 from headway.errors import Fix, Place, PlanError, PlanValueError, UnknownKeyError
 from headway.plans.grammar import TEXT_CHARS_MAX, Holder, keys_of
-from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Scalar, Spot, Value
+from headway.plans.spec import DocumentList, Fields, Keyed, Leaf, Located, Spot, Value
+
+T = TypeVar("T")
 
 SHOWN_CHARS_MAX: Final = 60
 FAULTS_MAX: Final = 1_000
@@ -27,24 +28,14 @@ PRIORITY_MAX: Final = 1e6
 DURATION_MAX_S: Final = 30 * 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class FaultsStatistics:
-    """How much is wrong."""
-
-    faults: int
-
-
 class PlanFaults:
     """What is wrong with one plan."""
 
-    __slots__ = ("_found", "file")
+    __slots__ = ("file", "found")
 
     def __init__(self, file: str) -> None:
         self.file: Final = file
-        self._found: list[tuple[Place, PlanError]] = []
-
-    def __repr__(self) -> str:
-        return f"<Faults of {self.file}: {len(self._found)}>"
+        self.found: Final[list[tuple[Place, PlanError]]] = []
 
     def add(
         self,
@@ -56,28 +47,25 @@ class PlanFaults:
         detail: str | None = None,
     ) -> None:
         """Note one error. What its hint says, its fixes do; `detail` is what would go wrong."""
-        if len(self._found) < FAULTS_MAX:
-            where = self.where(place)
-            error = kind(message, where=where, detail=detail, hint=hint, fixes=fixes)
-            self._found.append((place, error))
-
-    def where(self, place: Place) -> str:
-        """A place as people read it."""
-        return f"{self.file}:{place.line}:{place.column}" if place.line else self.file
+        if len(self.found) < FAULTS_MAX:
+            at = where(self.file, place)
+            error = kind(message, where=at, detail=detail, hint=hint, fixes=fixes)
+            self.found.append((place, error))
 
     def check(self) -> None:
         """Raise what was found: all of it at once, in the order of the file."""
-        if self._found:
+        if self.found:
             raise self.error()
 
     def error(self) -> PlanError:
         """All that was found as one error."""
-        self._found.sort(key=lambda found: found[0])
-        return PlanError.together([error for _, error in self._found])
+        self.found.sort(key=lambda found: found[0])
+        return PlanError.together([error for _, error in self.found])
 
-    def statistics(self) -> FaultsStatistics:
-        """How much was found so far."""
-        return FaultsStatistics(len(self._found))
+
+def where(file: str, place: Place) -> str:
+    """A place as people read it."""
+    return f"{file}:{place.line}:{place.column}" if place.line else file
 
 
 class Section:
@@ -95,15 +83,7 @@ class Section:
             if name not in self._keys:
                 self._unknown(name, key)
 
-    def __repr__(self) -> str:
-        return f"<Section {self._path or 'plan'}: {', '.join(self._pairs)}>"
-
-    def statistics(self) -> FaultsStatistics:
-        """How much is wrong with the whole plan so far."""
-        return self._faults.statistics()
-
     def node(self, name: str) -> Located | None:
-        """What a key holds, if it is there."""
         return self._pairs[name][1] if name in self._pairs else None
 
     def spots(self) -> tuple[tuple[str, Spot], ...]:
@@ -118,7 +98,9 @@ class Section:
                 found += ((f"vars.{k.text}", Spot(k.place, v.place)) for k, v in value.pairs)
         return tuple(found)
 
-    def read(self, name: str, of: Callable[[str], Scalar], expects: str, unit: str = "") -> Scalar:
+    def read(
+        self, name: str, of: Callable[[str], T | None], expects: str, unit: str = ""
+    ) -> T | None:
         """One value, as `of` understands it; what it does not understand is `None`."""
         node = self.node(name)
         if node is None:
@@ -135,34 +117,30 @@ class Section:
         """A text that is not empty; empty if there is none or it is wrong."""
         if name not in self._pairs:
             return ""
-        found = self.read(name, lambda text: _text(text) if pattern(text) else None, expects)
-        return found if isinstance(found, str) else ""
+        return self.read(name, lambda text: _text(text) if pattern(text) else None, expects) or ""
 
     def whole(self, name: str, least: int, most: int) -> int | None:
         """A whole number: `4000`, `120k`."""
         if name not in self._pairs:
             return None
         expects = f"a whole number from {least} to {most:,}"
-        found = self.read(name, lambda text: _whole(text, least, most), expects)
-        return found if isinstance(found, int) else None
+        return self.read(name, lambda text: _whole(text, least, most), expects)
 
     def number(self, name: str, most: float) -> float:
         """A number of either sign."""
         found = self.read(name, lambda text: _within(number_of(text), -most, most), "a number")
-        return found if isinstance(found, float) else 0.0
+        return found or 0.0
 
     def duration(self, name: str) -> float | None:
         """A time with its unit: `90s`, `10m`, `2h`."""
         expects = "a duration above 0 with its unit"
-        found = self.read(
+        return self.read(
             name, lambda text: _within(seconds_of(text), 1e-3, DURATION_MAX_S), expects, "s"
         )
-        return found if isinstance(found, float) else None
 
     def money(self, name: str) -> int | None:
         """Dollars, as micro-dollars."""
-        found = self.read(name, money_of, "an amount of dollars above 0")
-        return found if isinstance(found, int) else None
+        return self.read(name, money_of, "an amount of dollars above 0")
 
     def leaves(self, name: str) -> tuple[Leaf, ...]:
         """One text or a list of them."""
@@ -170,8 +148,14 @@ class Section:
         if node is None:
             return ()
         listed = node.items if isinstance(node, DocumentList) else (node,)
-        good = tuple([leaf for leaf in listed if isinstance(leaf, Leaf) and _is_text(leaf)])
-        # Whoever reads nothing can say so; whoever needs nothing need not.
+        good = tuple(
+            [
+                leaf
+                for leaf in listed
+                if isinstance(leaf, Leaf) and leaf.value is not None and _text(leaf.text)
+            ]
+        )
+        # `reads: []` has a meaning, `needs: []` has none.
         is_empty = not listed and self._keys[name].takes != "paths"
         if len(good) < len(listed) or is_empty:
             self.wrong(name, node, "a text or a list of texts")
@@ -244,10 +228,6 @@ def money_of(text: str) -> int | None:
 def tokens_of(text: str) -> int | None:
     """`4000`, `120k`, `5M`."""
     return _whole(text, 1, TOKENS_MAX)
-
-
-def _is_text(leaf: Leaf) -> bool:
-    return leaf.value is not None and _text(leaf.text) is not None
 
 
 def _text(text: str) -> str | None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Final, NamedTuple
+from typing import Final
 
 from headway.errors import Fix, Place, PlanShapeError, PlanValueError, TemplateError
 from headway.plans.grammar import TARGET
@@ -20,6 +20,7 @@ from headway.plans.resources import (  # fmt: skip
     ACTS,
     SCHEME,
     Channel,
+    Kind,
     Prefixes,
     Touches,
     better_channel,
@@ -44,7 +45,7 @@ from headway.plans.spec import (
     StateKey,
     TaskSpec,
 )
-from headway.plans.template import ALL, Ref, Template, parse_template
+from headway.plans.template import ALL, Ref, Template, template_of
 
 KEYS_MAX: Final = 200
 """Entries under `state`: whatever is touched is compared with each of them. Patterns help."""
@@ -55,25 +56,8 @@ _HOLE: Final = re.compile(r"\{\{.*?\}\}|\{\{", re.DOTALL)
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class StateChannels:
-    """The channels of a plan, and what has to be imported for them when a run starts."""
-
-    declared: Mapping[str, Channel]
-    """By key or pattern."""
-    reducers: tuple[str, ...]
-    """Functions of two values, as module:name, each once."""
-    functions: tuple[str, ...]
-    """Functions that perform effects, as module:name, each once."""
-    commands: tuple[str, ...]
-    """Shell commands that perform effects, each once."""
-
-
-class Flaw(NamedTuple):
-    """What is wrong with an entry, and what could stand there: nothing, if it is to go."""
-
-    message: str
-    better: str = ""
+Flaw = tuple[str, str]
+"""What is wrong with an entry, and what could stand there: nothing, if it is to go."""
 
 
 def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...] | None, Place]:
@@ -91,7 +75,7 @@ def state_of(section: Section, faults: PlanFaults) -> tuple[tuple[StateKey, ...]
             _bad_key(key, taken, faults)
         channel = channel_of(value.text) if isinstance(value, Leaf) else ""
         if isinstance(channel, Channel):
-            entries.append(StateKey(key.text, channel, Spot(key.place, value.place)))
+            entries.append((key.text, channel, Spot(key.place, value.place)))
         else:
             _bad_channel(key, value, faults)
     return tuple(entries), node.place
@@ -107,7 +91,7 @@ def check_sharing(spec: PlanSpec, faults: PlanFaults) -> None:
             for text in dict.fromkeys(texts):
                 flaw = None if "{{" in text else flaw_of(channels, key, text)
                 if flaw is not None:
-                    _note(spec, task, (key, text, flaw), faults)
+                    _note(spec, task, key, text, flaw, faults)
 
 
 def entries_of(task: TaskSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -124,38 +108,31 @@ def flaw_of(channels: Mapping[str, Channel], key: str, text: str) -> Flaw | None
     is_act = text.startswith(ACTS)
     what = text.removeprefix(ACTS if is_act else SCHEME)
     if is_act and key != "writes":
-        return Flaw("effects are for `writes`")
+        return "effects are for `writes`", ""
     if not is_well_formed(what):
         scheme = ACTS if is_act else SCHEME
-        return Flaw("a key is names with slashes between them", scheme + better_key(what))
+        return "a key is names with slashes between them", scheme + better_key(what)
     if key == "output" and is_pattern(what):
-        return Flaw("a result is put under one key", SCHEME + better_key(re.sub("[*?]", "", what)))
+        return "a result is put under one key", SCHEME + better_key(re.sub("[*?]", "", what))
     if not is_act:
         if is_pattern(what) or channel_in(channels, what).kind != "effect":
             return None
-        return Flaw(f"`{shown(what)}` is an effect", ACTS + what if key == "writes" else "")
+        return f"`{shown(what)}` is an effect", ACTS + what if key == "writes" else ""
     acts = [one for one, channel in channels.items() if channel.kind == "effect"]
     if channel_in(channels, what).kind == "effect" or (
         is_pattern(what) and any(one == what or matches(what, one) for one in acts)
     ):
         return None
     if what in channels:
-        return Flaw(f"`{shown(what)}` is no effect under `state`", SCHEME + what)
+        return f"`{shown(what)}` is no effect under `state`", SCHEME + what
     near = get_close_matches(what, [one for one in acts if not is_pattern(one)], n=1)
-    return Flaw("`state` has no such effect", ACTS + near[0] if near else "")
+    return "`state` has no such effect", ACTS + near[0] if near else ""
 
 
-def channels_of(spec: PlanSpec) -> StateChannels:
-    """The channels of a plan, for whoever runs it."""
-    declared = spec.channels
-    reducers = [one.target for one in declared.values() if one.kind == "reduce"]
-    acts = [one.target for one in declared.values() if one.kind == "effect"]
-    return StateChannels(
-        declared,
-        tuple(dict.fromkeys(reducers)),
-        tuple(dict.fromkeys(one for one in acts if TARGET.fullmatch(one))),
-        tuple(dict.fromkeys(one for one in acts if not TARGET.fullmatch(one))),
-    )
+def targets_of(spec: PlanSpec, kind: Kind) -> tuple[str, ...]:
+    """The functions of a plan's channels of one kind, as module:name, each once."""
+    targets = [one.target for one in spec.channels.values() if one.kind == kind]
+    return tuple(dict.fromkeys(filter(TARGET.fullmatch, targets)))
 
 
 def _bad_key(key: Leaf, taken: set[str], faults: PlanFaults) -> None:
@@ -175,23 +152,22 @@ def _bad_channel(key: Leaf, value: Located, faults: PlanFaults) -> None:
     faults.add(PlanValueError, value.place, message, f"write `{shown(key.text)}: {better}`", fix)
 
 
-def _note(spec: PlanSpec, task: TaskSpec, found: tuple[str, str, Flaw], faults: PlanFaults) -> None:
-    key, text, flaw = found
+def _note(
+    spec: PlanSpec, task: TaskSpec, key: str, text: str, flaw: Flaw, faults: PlanFaults
+) -> None:
+    problem, better = flaw
     texts = {"reads": task.reads, "writes": task.writes}.get(key, (text,))
-    spots = dict(task.spots)
-    inner = f"{key}.{texts.index(text)}"
-    place = spots[inner].value if inner in spots else task.spot(key).value
-    message = f"`{shown(text)}` in `{key}` of `{task.name}`: {flaw.message}"
+    place = task.spot(f"{key}.{texts.index(text)}", key).value
+    message = f"`{shown(text)}` in `{key}` of `{task.name}`: {problem}"
     name = text.removeprefix(ACTS)
-    if not flaw.better and key == "writes" and _SIMPLE.fullmatch(name):
+    if not better and key == "writes" and _SIMPLE.fullmatch(name):
         target = spec.body if spec.state is None else spec.state_body
         path = f"state.{name}" if spec.state is None else name
         hint = f"add `{name}: {EFFECT}` under `state`"
         faults.add(PlanShapeError, place, message, hint, Fix("add", target, path, EFFECT))
         return
-    better = tuple(flaw.better if one == text else one for one in texts)
-    rest = tuple(one for one in better if one)
-    hint = f"write `{shown(flaw.better)}`" if flaw.better else f"remove `{shown(text)}`"
+    rest = tuple(filter(None, (better if one == text else one for one in texts)))
+    hint = f"write `{shown(better)}`" if better else f"remove `{shown(text)}`"
     fix = Fix("remove", task.spot(key).key)
     if rest:
         fix = Fix("replace", task.spot(key).value, value=rest if len(rest) > 1 else rest[0])
@@ -240,8 +216,7 @@ def state_refs(text: str) -> tuple[Ref, ...]:
     """What a prompt's text reads of the state: `{{ state.KEY }}`, or `{{ state }}` for all."""
     if "state" not in text:
         return ()
-    parsed = parse_template(text)
-    refs = parsed.refs if isinstance(parsed, Template) else ()
+    refs = template_of(text).refs
     return tuple(dict.fromkeys(ref for ref in refs if ref.names[0] == "state"))
 
 
@@ -281,10 +256,7 @@ def may_touch(task: TaskSpec, texts: Iterable[str], has_section: bool) -> bool:
 
 
 def _templates(texts: tuple[str, ...] | None) -> Whats:
-    if texts is None:
-        return None
-    parsed = (parse_template(text) for text in dict.fromkeys(texts))
-    return tuple(one for one in parsed if isinstance(one, Template))
+    return None if texts is None else tuple(map(template_of, dict.fromkeys(texts)))
 
 
 def _filled(whats: Whats, fill: Fill, member: int) -> Prefixes:

@@ -84,8 +84,12 @@ def found_at(text: str, at: int) -> Replacement | None:
 
 def part_of(value: str, part: str) -> str:
     """A value without its extension, its folder, or both; or the folder alone."""
-    if part == "//":
-        return _folder(value)
+    if part == "//":  # As dirname(1): `.` for a bare name, without slashes at the end.
+        kept = value.rstrip("/")
+        if not kept:
+            return "/" if value else "."
+        head, slash, _ = kept.rpartition("/")
+        return (head.rstrip("/") or "/") if slash else "."
     if part.startswith("/"):
         value = value.rpartition("/")[2]
     if part.endswith("."):
@@ -104,15 +108,6 @@ def quoted(value: str) -> str:
     return text.removeprefix("''").removesuffix("''")
 
 
-def _folder(value: str) -> str:
-    """As dirname(1): `.` for a bare name, without slashes at the end."""
-    kept = value.rstrip("/")
-    if not kept:
-        return "/" if value else "."
-    head, slash, _ = kept.rpartition("/")
-    return (head.rstrip("/") or "/") if slash else "."
-
-
 # A template that was read: text and places for values, and what to execute for given arguments.
 
 Quoting = Literal["plain", "double", "single", "bare"]
@@ -122,23 +117,13 @@ SHELL: Final = "/bin/sh"
 VARIABLE: Final = "_hw"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A place in the template for a value."""
-
-    replacement: Replacement
-    quoting: Quoting
-
+Slot = tuple[Replacement, Quoting]
+"""A place in the template for a value."""
 
 Piece = str | Slot
 
-
-@dataclass(frozen=True, slots=True)
-class ShellWord:
-    """A word that needs no shell: its pieces, and whether quotes make it one even if empty."""
-
-    pieces: tuple[Piece, ...]
-    is_quoted: bool
+ShellWord = tuple[tuple[Piece, ...], bool]
+"""A word that needs no shell: its pieces, and whether quotes make it one even if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +138,12 @@ class ShellText:
         """What to execute for these arguments."""
         if self.words is not None:
             return _call(self.words, arguments, number)
-        count = len(arguments)
-        script = self.script(count)
-        return (SHELL, "-c", script, "sh", *self._parameters(arguments, number))
+        values: dict[tuple[str, int], str] = {}
+        for piece in self.pieces:
+            if not isinstance(piece, str):
+                given = piece[0].values(arguments, number)
+                values |= {(piece[0].text, i): value for i, value in enumerate(given)}
+        return (SHELL, "-c", self.script(len(arguments)), "sh", *values.values())
 
     def script(self, count: int) -> str:
         """The text for the shell; the same for all arguments of this count."""
@@ -167,26 +155,15 @@ class ShellText:
         assigned = " ".join(f"{name}=${{{i}}}" for i, name in enumerate(names.values(), 1))
         return (f"{assigned}; set --; " if names else "") + "".join(texts)
 
-    def _parameters(self, arguments: Sequence[str], number: int) -> list[str]:
-        values: dict[tuple[str, int], str] = {}
-        for piece in self.pieces:
-            if isinstance(piece, Slot):
-                given = piece.replacement.values(arguments, number)
-                values |= {(_name(piece), i): value for i, value in enumerate(given)}
-        return list(values.values())
-
-
-def _name(slot: Slot) -> str:
-    """Slots that stand for the same values share their variables."""
-    return slot.replacement.text
-
 
 def _reference(slot: Slot, count: int, names: dict[tuple[str, int], str]) -> str:
-    size = 1 if slot.replacement.is_number else len(slot.replacement.chosen(count))
-    keys = [(_name(slot), i) for i in range(size)]
+    """A slot in the text for the shell; slots of the same values share their variables."""
+    replacement, quoting = slot
+    size = 1 if replacement.is_number else len(replacement.chosen(count))
+    keys = [(replacement.text, i) for i in range(size)]
     found = [names.setdefault(key, f"{VARIABLE}{len(names) + 1}") for key in keys]
     expanded = [f"${{{name}}}" for name in found]
-    match slot.quoting:
+    match quoting:
         case "plain":
             return " ".join(f'"{text}"' for text in expanded)
         case "single":
@@ -196,16 +173,15 @@ def _reference(slot: Slot, count: int, names: dict[tuple[str, int], str]) -> str
 
 
 def _call(words: tuple[ShellWord, ...], arguments: Sequence[str], number: int) -> tuple[str, ...]:
-    """The words of a program call, as a shell would have made them."""
     argv: list[str] = []
-    for word in words:
-        text: str | None = "" if word.is_quoted else None
-        for piece in word.pieces:
+    for pieces, is_quoted in words:
+        text: str | None = "" if is_quoted else None
+        for piece in pieces:
             if isinstance(piece, str):
                 text = (text or "") + piece
                 continue
-            values = piece.replacement.values(arguments, number)
-            if piece.quoting != "plain":
+            values = piece[0].values(arguments, number)
+            if piece[1] != "plain":
                 values = (" ".join(values),)
             for i, value in enumerate(values):
                 if i > 0 and text is not None:
@@ -289,10 +265,6 @@ class Scan:
         self.parts.append(meaning)
         self.emit(length)
 
-    def needs_shell(self) -> None:
-        """What was read can only be executed by a shell."""
-        self.is_simple = False
-
     def slot(self, quoting: Quoting) -> bool:
         """Take the replacement string that is here, if one is."""
         found = found_at(self.text, self.at)
@@ -301,7 +273,7 @@ class Scan:
         # The task's own number is harmless wherever it stands.
         self.word = (self.word or "") + ("0" if found.is_number else VALUE)
         self.marks += not found.is_number
-        self.parts.append(Slot(found, quoting))
+        self.parts.append((found, quoting))
         self.pieces.append(self.parts[-1])
         self.at += len(found.text)
         return True
@@ -317,7 +289,7 @@ class Scan:
         word, self.word = self.word, None
         if word is None:
             return ""
-        self.words.append(ShellWord(tuple(self.parts), self.is_quoted))
+        self.words.append((tuple(self.parts), self.is_quoted))
         self.parts, self.is_quoted = [], False
         operator, self.redirects = self.redirects, ""
         if operator:
@@ -504,7 +476,7 @@ def _plain(scan: Scan, is_nested: bool) -> None:
                 return
             _operator(scan, character)
         elif character == "#" and scan.word is None:
-            scan.needs_shell()
+            scan.is_simple = False
             end = scan.text.find("\n", scan.at)
             scan.emit((end if end >= 0 else len(scan.text)) - scan.at)
         elif not scan.slot("plain"):
@@ -528,14 +500,14 @@ def _within_word(scan: Scan, character: str) -> None:
             _backticks(scan, is_double=False)
         case _:
             if character not in LITERAL:
-                scan.needs_shell()
+                scan.is_simple = False
             scan.take(1, character)
 
 
 def _operator(scan: Scan, character: str) -> None:
     """What stands between words; an opening parenthesis with all that it holds."""
     if character not in " \t":
-        scan.needs_shell()
+        scan.is_simple = False
     before, follows = scan.text[max(0, scan.at - 1) : scan.at], scan.text[scan.at + 1 : scan.at + 2]
     is_process = character == "(" and before in ("<", ">")
     is_redirection = character == "&" and (before in ("<", ">", "|") or follows == ">")
@@ -636,12 +608,12 @@ def _escaped(scan: Scan) -> None:
         return
     follows = scan.text[scan.at + 1 : scan.at + 2]
     if follows in ("", "\n"):
-        scan.needs_shell()
+        scan.is_simple = False
     scan.take(2, follows)
 
 
 def _escaped_in_double(scan: Scan) -> None:
-    scan.needs_shell()
+    scan.is_simple = False
     if found_at(scan.text, scan.at + 1):
         # Alone it would escape the dollar sign of the variable that follows.
         scan.pieces.append("\\")
@@ -651,7 +623,7 @@ def _escaped_in_double(scan: Scan) -> None:
 
 
 def _dollar(scan: Scan, is_double: bool) -> None:
-    scan.needs_shell()
+    scan.is_simple = False
     if found_at(scan.text, scan.at + 1):
         raise scan.refused("a value would become a variable's name", "write \\$ for the sign $")
     rest = scan.text[scan.at + 1 : scan.at + 3]
@@ -710,7 +682,7 @@ def _braces(scan: Scan, is_double: bool) -> None:
 
 
 def _backticks(scan: Scan, is_double: bool) -> None:
-    scan.needs_shell()
+    scan.is_simple = False
     end = scan.at + 1
     while not scan.text.startswith("`", end):
         if end >= len(scan.text):

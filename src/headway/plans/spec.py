@@ -198,9 +198,15 @@ class TaskSpec:
     is_sound: bool = True
     """Off while a plan is checked that will be refused for this task."""
 
-    def spot(self, key: str) -> Spot:
-        """Where a key stands, or the task itself if the key is not there."""
-        return next((spot for name, spot in self.spots if name == key), Spot(self.place, self.body))
+    def spot(self, *keys: str) -> Spot:
+        """Where the first of some keys that is there stands, or the task itself if none is."""
+        found = (spot for key in keys for name, spot in self.spots if name == key)
+        return next(found, Spot(self.place, self.body))
+
+    @property
+    def says_all(self) -> bool:
+        """Whether it declares what it reads and what it writes."""
+        return self.state_reads is not None and self.state_writes is not None
 
     @property
     def is_group(self) -> bool:
@@ -217,12 +223,10 @@ class TaskSpec:
 
     @property
     def paths_read(self) -> tuple[str, ...]:
-        """What `reads` says of files."""
         return tuple([text for text in self.reads if not text.startswith((SCHEME, ACTS))])
 
     @property
     def paths_written(self) -> tuple[str, ...]:
-        """What `writes` says of files."""
         return tuple([text for text in self.writes if not text.startswith((SCHEME, ACTS))])
 
     @property
@@ -246,13 +250,8 @@ class TaskSpec:
         return tuple([text.removeprefix(scheme) for text in texts if text.startswith(scheme)])
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey:
-    """One entry under `state`: a key or a pattern, and how what is put there combines."""
-
-    key: str
-    channel: Channel
-    spot: Spot
+StateKey = tuple[str, Channel, Spot]
+"""One entry under `state`: a key or a pattern, how what is put there combines, and its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +281,7 @@ class PlanSpec:
     @property
     def channels(self) -> dict[str, Channel]:
         """By key or pattern of the shared state."""
-        return {entry.key: entry.channel for entry in self.state or ()}
+        return {key: channel for key, channel, _ in self.state or ()}
 
     def permissions_of(self, task: TaskSpec) -> str:
         """`edit`, `all`, or empty: what the plan gives the agent of a task, if that is a program.
@@ -344,16 +343,11 @@ EXPECTS: Final = "a name, or `tools(...)` with some of `shell`, `files` and `mcp
 _SERVER: Final = re.compile(r"mcp:[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
-def unknown_tools(agent: AgentSpec) -> tuple[str, ...]:
-    """What an agent is given and cannot be: tools that there are not, or any for a program."""
-    if agent.name != LOOP:
-        return agent.tools
-    return tuple(tool for tool in agent.tools if not _is_known(tool))
-
-
 def is_well_equipped(agent: AgentSpec) -> bool:
-    """Whether its tools are some that it can have; a loop has one at least."""
-    return not unknown_tools(agent) and bool(agent.tools) == (agent.name == LOOP)
+    """Whether its tools are some that it can have: a loop has one at least, a program none."""
+    if agent.name != LOOP:
+        return not agent.tools
+    return bool(agent.tools) and all(map(_is_known, agent.tools))
 
 
 def better_agent(agent: AgentSpec) -> str:

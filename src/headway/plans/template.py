@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
-from headway.errors import Fix, Place, TemplateError
+from headway.errors import Fix, InternalError, Place, TemplateError
 from headway.plans.grammar import VARIABLE_NAME, variable_name
 from headway.plans.links import links_of, with_need
 from headway.plans.resources import SCHEME
@@ -28,7 +28,6 @@ from headway.plans.spec import (
     PlanSpec,
     Prompt,
     TaskSpec,
-    Value,
 )
 
 REFERENCES_MAX: Final = 1_000
@@ -74,21 +73,14 @@ class Template:
 
     @property
     def refs(self) -> tuple[Ref, ...]:
-        """The names in its holes."""
         return tuple(part for part in self.parts if isinstance(part, Ref))
 
     def render(self, fill: Callable[[Ref], str]) -> str:
-        """The text with its holes filled."""
         return "".join([part if isinstance(part, str) else fill(part) for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Why a text is no template, where, and the text without that fault."""
-
-    offset: int
-    reason: str
-    repaired: str
+Broken = tuple[int, str, str]
+"""Where and why a text is no template, and the text without that fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +146,20 @@ def parse_template(text: str) -> Template | Broken:
         refs += 1
         if found is None or refs > REFERENCES_MAX:
             reason = _reason(text, start) if found is None else f"more than {REFERENCES_MAX} holes"
-            return Broken(start, reason, text[:start] + _escaped(text[start:], found is None))
+            return start, reason, text[:start] + _escaped(text[start:], found is None)
         name = found["name"]
         parts += [text[place:start], Ref(tuple(name.split("."))) if name else found["text"]]
         place = found.end()
     parts.append(text[place:])
     return Template(text, tuple(part for part in parts if part))
+
+
+def template_of(text: str) -> Template:
+    """A text of a plan that was checked, as a template."""
+    parsed = parse_template(text)
+    if isinstance(parsed, tuple):
+        raise InternalError(f"a template was not checked: {parsed[1]}")
+    return parsed
 
 
 def references(text: str) -> Iterator[tuple[str, Ref]]:
@@ -203,18 +203,9 @@ _KEY: Final = re.compile(r"[\w-]+", re.ASCII)
 """A key that can stand in a hole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scopes:
-    """What the templates of one task can use, by what they are for."""
-
-    text: Scope
-    """A prompt."""
-    var: Scope
-    """A variable of the task."""
-    path: Scope
-    """What is known before the task starts."""
-    file: Scope
-    """What is known before the run starts."""
+Scopes = tuple[Scope, Scope, Scope, Scope]
+"""What the templates of one task can use: a prompt; a variable of the task; what is known before
+the task starts (a path); what is known before the run starts (a file)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +223,6 @@ class Text:
 
     @property
     def path(self) -> str:
-        """How messages call it."""
         return f"tasks.{self.owner}.{self.key}" if self.owner else self.key
 
     def at(self, words: str) -> Place:
@@ -259,10 +249,10 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
         while task.name not in leaders and task.name not in seen:
             path.append(task.name)
             seen.add(task.name)
-            followed = _followed(task, named)
-            if followed is None:
+            each = task.each
+            if each is None or each.kind != "task" or not named[each.source].is_group:
                 break
-            task = followed  # noqa: PLW2901
+            task = named[each.source]  # noqa: PLW2901
         leader = leaders.get(task.name, task)
         leaders.update((name, leader) for name in path)
     return leaders
@@ -288,14 +278,15 @@ def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) 
             if isinstance(value, Leaf) and isinstance(value.value, str):
                 text = Text(value.value, value.place, f"vars.{key.text}")
                 check_text(spec.tasks, None, Scope(), text, faults)
-            else:
-                _check_nested(spec.vars, key.text, value.place, faults)
+            elif "{{" in repr(dict(spec.vars).get(key.text)):
+                message = f"`vars.{key.text}`: only a text of its own can contain `{{{{ }}}}`"
+                faults.add(TemplateError, value.place, message)
     doubtful = [task for task in spec.tasks if task.is_sound and _has_braces(task)]
     scopes = scopes_of(spec, doubtful) if doubtful else {}
     for task in doubtful:
         for scope, text in _texts(task, scopes[task.name]):
             check_text(spec.tasks, task, scope, text, faults)
-        _check_commands(task, scopes[task.name].text, faults)
+        _check_commands(task, scopes[task.name][0], faults)
 
 
 def check_text(
@@ -307,13 +298,15 @@ def check_text(
 ) -> Template | None:
     """The template that a text is, or a note of what is wrong with it."""
     found = parse_template(text.text)
-    if isinstance(found, Broken):
+    if isinstance(found, tuple):
+        offset, reason, repaired = found
         hint = f"write `{ESCAPED}` for the braces themselves"
-        place = text.at(text.text[found.offset :])
-        message = f"{found.reason} (`{text.path}`)"
-        faults.add(TemplateError, place, message, hint, text.fix(found.repaired))
+        place, message = text.at(text.text[offset:]), f"{reason} (`{text.path}`)"
+        faults.add(TemplateError, place, message, hint, text.fix(repaired))
         return None
-    if task is not None and scope.state is not None and _is_blind(task, found):
+    # `{{ state }}` is what a task declares to read: everything if it declares nothing.
+    is_blind = task is not None and task.state_reads == () and ALL in found.refs
+    if task is not None and scope.state is not None and is_blind:
         message = f"`{{{{ state }}}}` in `{text.path}` would be empty: `reads` names no key"
         fix = Fix("replace", task.spot("reads").value, value=(*task.reads, f"{SCHEME}**"))
         place = text.at(next(hole for hole, ref in references(text.text) if ref == ALL))
@@ -333,7 +326,9 @@ def check_text(
         message = f"`{{{{ {shown(str(ref))} }}}}` in `{text.path}` is not known there"
         gone = "" if text.is_path else f"{ESCAPED} {ref} }}}}"
         new = f"{{{{ {near} }}}}" if near else gone
-        hint = f"did you mean `{near}`?" if near else _choices(scope, text)
+        hint = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
+        hint += f"; what is known there: {scope.shown()}"
+        hint = f"did you mean `{near}`?" if near else hint
         repaired = text.text
         for hole in dict.fromkeys(written):
             repaired = repaired.replace(hole, new)
@@ -341,40 +336,31 @@ def check_text(
     return None if wrong else found
 
 
-def _is_blind(task: TaskSpec, template: Template) -> bool:
-    """`{{ state }}` is what a task declares to read: everything if it declares nothing."""
-    return task.state_reads == () and ALL in template.refs
-
-
-def _followed(task: TaskSpec, named: Mapping[str, TaskSpec]) -> TaskSpec | None:
-    each = task.each
-    if each is None or each.kind != "task" or not named[each.source].is_group:
-        return None
-    return named[each.source]
-
-
 def _scopes(task: TaskSpec, leader: TaskSpec, shared: Scope) -> Scopes:
     """What a task's texts can use; `shared` is what those of every task can."""
     each = leader.each
     own = dict(task.vars)
-    late = {name for name, value in own.items() if _uses_results(value)}
+    late = {
+        name
+        for name, value in own.items()
+        if isinstance(value, str) and any(ref.task for _, ref in references(value))
+    }
     base = Scope(
         fields=_fields(leader),
         has_item=each is not None,
         has_index=task.is_group,
         matrix=tuple(name for name, _ in leader.matrix),
         vars=tuple(dict.fromkeys((*shared.vars, *own))),
-        tasks=tuple(dict.fromkeys(link.name for link in links_of(task))),
+        tasks=tuple(dict.fromkeys(name for name, _ in links_of(task))),
     )
     path = replace(base, tasks=(), vars=tuple(name for name in base.vars if name not in late))
     is_late = each is not None and each.kind == "task"
     file = replace(path, has_item=path.has_item and not is_late, has_index=False)
     text = replace(base, state=shared.state, effects=shared.effects)
-    return Scopes(text, replace(base, vars=shared.vars), path, file)
+    return text, replace(base, vars=shared.vars), path, file
 
 
 def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
-    """The fields that every item has."""
     each = leader.each
     if each is not None and each.kind == "task":
         return None
@@ -386,30 +372,26 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
     return tuple(name for name in names[0] if name in common)
 
 
-def _uses_results(value: Value) -> bool:
-    return isinstance(value, str) and any(ref.task for _, ref in references(value))
-
-
 def _texts(task: TaskSpec, scopes: Scopes) -> Iterator[tuple[Scope, Text]]:
-    """Everything in a task that is a template."""
     spots = dict(task.spots)
+    of_text, of_var, of_path, of_file = scopes
     found: list[tuple[Scope, str, str]] = [
-        (scopes.var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
+        (of_var, f"vars.{name}", value) for name, value in task.vars if isinstance(value, str)
     ]
     for key, paths in (("reads", task.reads), ("writes", task.writes)):
         for number, path in enumerate(paths):
             inner = f"{key}.{number}"
-            found.append((scopes.path, inner if inner in spots else key, path))
+            found.append((of_path, inner if inner in spots else key, path))
     output = SCHEME + task.output_key if task.output_key else task.output
-    found += ((scopes.path, "output", output), (scopes.file, "schema", task.schema))
+    found += ((of_path, "output", output), (of_file, "schema", task.schema))
     if isinstance(task.work, Prompt):
         found += (
-            (scopes.text, "prompt", task.work.text),
-            (scopes.path, "model", task.work.model),
-            (scopes.file, "prompt_file", task.work.file),
+            (of_text, "prompt", task.work.text),
+            (of_path, "model", task.work.model),
+            (of_file, "prompt_file", task.work.file),
         )
     for scope, key, text in found:
-        is_path = scope is scopes.path or scope is scopes.file
+        is_path = scope is of_path or scope is of_file
         if "{{" in text:
             yield scope, Text(text, task.spot(key).value, key, is_path, owner=shown(task.name))
 
@@ -425,26 +407,12 @@ def _has_braces(task: TaskSpec) -> bool:
     return bool(task.vars) or "{{" in "\n".join((*texts, *own))
 
 
-def _check_nested(
-    pairs: tuple[tuple[str, Value], ...], name: str, place: Place, faults: PlanFaults
-) -> None:
-    value = dict(pairs).get(name)
-    if "{{" in repr(value):
-        message = f"`vars.{name}`: only a text of its own can contain `{{{{ }}}}`"
-        faults.add(TemplateError, place, message)
-
-
 def _is_forgotten(ref: Ref, task: TaskSpec, tasks: tuple[TaskSpec, ...], text: Text) -> bool:
     """A result of a task that is there, and is not needed."""
     can = text.key == "prompt" or text.key.startswith("vars.") or text.file
     return bool(can and ref.task and ref.task != task.name) and any(
         other.name == ref.task for other in tasks
     )
-
-
-def _choices(scope: Scope, text: Text) -> str:
-    what = "leave it out" if text.is_path else f"write `{ESCAPED}` for the braces themselves"
-    return f"{what}; what is known there: {scope.shown()}"
 
 
 def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:
@@ -457,14 +425,13 @@ def _check_commands(task: TaskSpec, scope: Scope, faults: PlanFaults) -> None:
             is_ours = ref.names[0] == "state" or get_close_matches(ref.names[0], ROOTS, 1, 0.7)
             if is_ours and str(ref) not in seen:
                 seen.add(str(ref))
-                _no_template(task, key, (command, hole, ref), scope, faults)
+                _no_template(task, key, command, hole, ref, scope, faults)
 
 
 def _no_template(
-    task: TaskSpec, key: str, what: tuple[str, str, Ref], scope: Scope, faults: PlanFaults
+    task: TaskSpec, key: str, command: str, hole: str, ref: Ref, scope: Scope, faults: PlanFaults
 ) -> None:
     """Values never meet a shell as text: the variable to use instead is the hint."""
-    command, hole, ref = what
     place = task.spot(key).value
     name, is_new = _variable(ref, scope)
     message = f"`{shown(hole)}` in `tasks.{task.name}.{key}`: a command is no template, and values "

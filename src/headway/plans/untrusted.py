@@ -23,6 +23,7 @@ from headway.plans.grammar import TARGET
 from headway.plans.resources import fixed_part, inside
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import (  # fmt: skip
+    LOOP,
     CommandSpec,
     Fields,
     PlanBudget,
@@ -33,7 +34,7 @@ from headway.plans.spec import (  # fmt: skip
     Value,
     text_of,
 )
-from headway.plans.template import Ref, Template, parse_template, references
+from headway.plans.template import Ref, Template, references, template_of
 
 # Which files a plan may not touch that somebody else wrote, by their names alone.
 
@@ -124,9 +125,6 @@ WORKS: Final = ("run", "python")
 """What the user can allow: commands (also `verify` and effects), functions (also of `state`)."""
 
 ONLY_USER: Final = "remove `permissions`: only users give rights, in plans that they run themselves"
-
-TOOLS: Final = "tools"
-"""The agent that is a model with tools of headway's own."""
 
 _HOLE: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _UNSEEN: Final = re.compile(
@@ -224,7 +222,6 @@ class _Judge:
     faults: PlanFaults
 
     def plan(self) -> None:
-        """What stands outside of tasks."""
         spec = self.spec
         if len(spec.tasks) > TASKS_MAX:
             message = f"the plan declares {len(spec.tasks):,} tasks: it takes {TASKS_MAX}"
@@ -235,16 +232,15 @@ class _Judge:
             self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
         self._again("retries", spec.retries, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
-        for entry in spec.state or ():
-            target, place = entry.channel.target, entry.spot.value
+        for key, channel, spot in spec.state or ():
+            target, place = channel.target, spot.value
             work = "python" if TARGET.fullmatch(target) else "run"
             if target and work not in self.allowance.works:
-                message = f"`state.{shown(entry.key)}` names what is to be executed"
+                message = f"`state.{shown(key)}` names what is to be executed"
                 hint = "use value, append, set, counter or max"
                 self._note(place, message, hint, Fix("replace", place, value="value"))
 
     def task(self, task: TaskSpec) -> None:
-        """One task."""
         path = f"tasks.{task.name}"
         self._work(task, path)
         self._paths(task, path)
@@ -262,7 +258,8 @@ class _Judge:
         if isinstance(work, CommandSpec) and "run" not in works:
             hint = "ask a model with `prompt` instead"
             self._note(task.spot("run").key, f"`{path}.run` is a command to execute", hint)
-        if isinstance(work, Python) and not is_ours(work.target) and "python" not in works:
+        is_ours = isinstance(work, Python) and work.target in (*REDUCERS, READER)
+        if isinstance(work, Python) and not is_ours and "python" not in works:
             hint = (
                 f"ask a model with `prompt`; to reduce, also {', '.join(sorted(REDUCERS))}; "
                 f"for the text of files {READER} beside `each`"
@@ -384,9 +381,8 @@ def _touched(task: TaskSpec, disk: Disk) -> Iterator[_Touched]:
 
 
 def _is_loop(task: TaskSpec) -> bool:
-    """Whether a model uses headway's own tools."""
     work = task.work
-    return isinstance(work, Prompt) and work.agent is not None and work.agent.name == TOOLS
+    return isinstance(work, Prompt) and work.agent is not None and work.agent.name == LOOP
 
 
 def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterable[str] | None:
@@ -394,9 +390,9 @@ def _filled_paths(expanded: ExpandedPlan, group: GroupPlan, text: str) -> Iterab
 
     Of members that are found at run time, `*` stands for the number: whatever it will be.
     """
-    template = parse_template(text)
-    if "{{" not in text or not isinstance(template, Template):
+    if "{{" not in text:
         return ()
+    template = template_of(text)
     members = group.members
     if members is not None:
         return (group.fill(template, members.member(n)) for n in range(members.count))
@@ -422,11 +418,6 @@ def _pattern(group: GroupPlan, template: Template, member: Member) -> str:
         return "*" if ref.names[0] == "index" else group.fill(Template("", (ref,)), member)
 
     return template.render(value)
-
-
-def is_ours(target: str) -> bool:
-    """Whether a function is one of headway's, which such a plan may use."""
-    return target in REDUCERS or target == READER
 
 
 def written_budget(budget: PlanBudget) -> str:
@@ -472,7 +463,6 @@ def _filled_chars(text: str, lengths: dict[str, int]) -> int:
 
 
 def _texts(value: Value) -> Iterator[str]:
-    """All texts in a value, however deep."""
     match value:
         case str():
             yield value

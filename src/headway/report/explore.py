@@ -20,7 +20,7 @@ from typing import Final, Literal
 from headway.base.records import digest
 from headway.errors import UsageError
 from headway.plans.expand import ExpandedPlan, Members, graph_of
-from headway.plans.sharing import channels_of
+from headway.plans.sharing import targets_of
 from headway.report.schedules import (
     Node,
     Pair,
@@ -79,11 +79,11 @@ def subject_of(expanded: ExpandedPlan, members_max: int = MEMBERS_MAX) -> Explor
     }
     expanded = cropped(expanded, members_max)
     play = Play.of(expanded)
-    channels = channels_of(expanded.spec)
+    reducers = targets_of(expanded.spec, "reduce")
     cast = TrialCast(
         graph_of(expanded),
         lambda: HashedStage(play),
-        Channels(channels.declared, dict.fromkeys(channels.reducers, joined)),
+        Channels(expanded.spec.channels, dict.fromkeys(reducers, joined)),
         spread=spread_of(expanded),
     )
     return ExploreSubject(expanded, cast, play, original)

@@ -54,8 +54,8 @@ from headway.errors import (
     UsageError,
     did_you_mean,
 )
-from headway.plans.hazards import where
 from headway.plans.references import Fitting, Schema
+from headway.plans.section import where
 from headway.plans.spec import LOOP, AgentSpec, PlanSpec, Prompt, TaskSpec, better_agent
 from headway.run.filling import filled
 from headway.run.run_context import Crew

@@ -19,7 +19,7 @@ from headway.journal.folder import kept_source
 from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.load import plan_from
-from headway.plans.sharing import channels_of
+from headway.plans.sharing import targets_of
 from headway.run.each import EachSource, EachWork
 from headway.run.filling import text_in
 from headway.run.plan_run import PlanSource, with_model
@@ -117,12 +117,11 @@ def committed(
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
     plans = plans_of(reader, source)
-    graph = graph_of(plans.expanded, lambda: plans.expanded)
-    named, folder = channels_of(plans.expanded.spec), reader.header.folder
-    reducers = {
-        target: reducer(target, function_of(target, folder, "state")) for target in named.reducers
-    }
-    shared, places = Shared(Channels(named.declared, reducers)), TaskPositions(graph)
+    graph, spec = graph_of(plans.expanded, lambda: plans.expanded), plans.expanded.spec
+    folder = reader.header.folder
+    targets = targets_of(spec, "reduce")
+    reducers = {target: reducer(target, function_of(target, folder, "state")) for target in targets}
+    shared, places = Shared(Channels(spec.channels, reducers)), TaskPositions(graph)
     touched = _touched(reader)
     for group, keys in enumerate(plans.keys):
         members = 0 if keys is None else plans.expanded.groups[group].known.count

@@ -27,7 +27,7 @@ from headway.plans.expand import ExpandedPlan, GroupPlan
 from headway.plans.graph import Graph
 from headway.plans.resources import ANYTHING, SCHEME, WILD, Touches, fixed_part, inside
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
-from headway.plans.template import Template, parse_template
+from headway.plans.template import template_of
 from headway.report.detect import (
     DeclaredAccess,
     DetectorFinding,
@@ -180,11 +180,10 @@ def _outputs(plan: GroupPlan, member: int) -> tuple[str, ...]:
 
 
 def _filled(plan: GroupPlan, text: str, member: int) -> str:
-    template = parse_template(text)
-    if not isinstance(template, Template) or plan.members is None:
+    if plan.members is None:
         return text
     try:
-        return plan.fill(template, plan.members.member(member))
+        return plan.fill(template_of(text), plan.members.member(member))
     except HeadwayError:
         return text  # An item that was found at run time lacks a field: its task fails by itself.
 

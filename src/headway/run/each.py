@@ -15,7 +15,7 @@ from headway.agents.metering import CallMeter, metered
 from headway.agents.shell import Command, CommandEnded, ShimClient, ShimGoneError
 from headway.base.records import digest
 from headway.base.values import Fault
-from headway.plans.each import ArgumentPlan, Arrangement
+from headway.plans.each import ArgumentPlan
 from headway.work import Attempt, AttemptError, Needed, Result
 
 # What an `each` was asked to do, as its run keeps it: all that a resume needs to know.
@@ -42,8 +42,8 @@ class EachSource:
     """Whether the model calls of its commands are seen and paced."""
 
     def plan(self) -> ArgumentPlan:
-        arrangement = Arrangement(self.arguments_max, self.column_separator, self.is_quoted)
-        return ArgumentPlan(self.template, self.axes, arrangement)
+        """Its tasks."""
+        return ArgumentPlan(self.template, self.axes, self.arguments_max, self.column_separator)
 
     def encoded(self) -> str:
         told = asdict(self)
@@ -116,10 +116,9 @@ class EachWork:
         return await metered(self._meter, attempt, partial(self._execute, attempt))
 
     async def _execute(self, attempt: Attempt, told: Mapping[str, str]) -> Result:
-        invocation = self.plan.member(attempt.member)
         command = Command(
-            shim_key(attempt), attempt.number, invocation.argv,
-            {**told, **invocation.environment} if told else invocation.environment,
+            shim_key(attempt), attempt.number, self.plan.argv(attempt.member),
+            {**told, "PARALLEL_SEQ": str(attempt.member + 1)},
             self._folder,
             timeout_s=self._command_s,
         )  # fmt: skip

@@ -29,7 +29,7 @@ from headway.agents.function import as_text, result_of, takes
 from headway.base.records import digest
 from headway.errors import InternalError, UsageError
 from headway.plans.expand import GroupPlan
-from headway.plans.sharing import channels_of
+from headway.plans.sharing import targets_of
 from headway.plans.spec import Python, plain, text_of
 from headway.plans.template import Template
 from headway.report.explore import ExploreSubject
@@ -675,7 +675,7 @@ def rehearsed(subject: ExploreSubject, folder: str) -> Iterator[ExploreSubject]:
 def _reducers(subject: ExploreSubject, folder: str) -> dict[str, Reducer]:
     """The functions that combine values, imported where they cannot do any harm."""
     found: dict[str, Reducer] = {}
-    targets = channels_of(subject.expanded.spec).reducers
+    targets = targets_of(subject.expanded.spec, "reduce")
     for target in targets:
         with ThreadPoolExecutor(1) as thread:
             function = thread.submit(function_of, target, folder).result()

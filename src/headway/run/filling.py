@@ -16,11 +16,11 @@ from typing import Final
 
 from headway.agents.tools import ConfinedFolder, replace_file
 from headway.base.records import digest
-from headway.errors import InternalError, UsageError
+from headway.errors import UsageError
 from headway.plans.expand import GroupPlan, Member
 from headway.plans.load import is_behind
 from headway.plans.spec import Prompt, Value, frozen, plain, text_of
-from headway.plans.template import Broken, Template, parse_template
+from headway.plans.template import Template, template_of
 from headway.state.folder import AttemptState
 from headway.work import AGENT_VARIABLE, Attempt, Needed
 
@@ -235,10 +235,7 @@ def filled(
     state: Callable[[str], str] | None = None,
 ) -> str:
     """A template of a plan that was checked."""
-    template = parse_template(text)
-    if isinstance(template, Broken):
-        raise InternalError(f"a template was not checked: {template.reason}")
-    return group.fill(template, member, results, state)
+    return group.fill(template_of(text), member, results, state)
 
 
 def lines_of(results: list[Needed], missing: Sequence[str] = ()) -> bytes:

@@ -19,9 +19,9 @@ from headway.journal.folder import keep_source, kept_source
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
-from headway.plans.hazards import where
 from headway.plans.references import check_named
-from headway.plans.sharing import channels_of
+from headway.plans.section import where
+from headway.plans.sharing import targets_of
 from headway.plans.spec import PlanBudget, PlanSpec, Prompt
 from headway.report.forecast import ModelCalls, PriceGuess, guess_price
 from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
@@ -153,10 +153,10 @@ def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | N
     """The state that the tasks share, if any of them touches one."""
     if all(group.touches is None for group in graph.groups):
         return None
-    named, load = channels_of(spec), partial(_of_plan, spec, crew.folder)
-    reducers = {target: reducer(target, load(target)) for target in named.reducers}
-    crew.channels = Channels(named.declared, reducers)
-    for target in named.functions:
+    load = partial(_of_plan, spec, crew.folder)
+    reducers = {target: reducer(target, load(target)) for target in targets_of(spec, "reduce")}
+    crew.channels = Channels(spec.channels, reducers)
+    for target in targets_of(spec, "effect"):
         load(target)  # Whoever cannot be found is missed now, and not after hours.
     hints = hints_for(graph, recall(crew.environment, path))
     return Sharing(
@@ -171,7 +171,7 @@ def _of_plan(spec: PlanSpec, folder: str, target: str) -> Callable[..., object]:
     try:
         return function_of(target, folder, "state")
     except UsageError as error:
-        spots = (one.spot.value for one in spec.state or () if one.channel.target == target)
+        spots = (spot.value for _, one, spot in spec.state or () if one.target == target)
         raise SourceError(
             str(error),
             where=where(spec.file, next(spots)),

@@ -21,7 +21,7 @@ from headway.errors import BadValueError, PlanError, did_you_mean
 from headway.journal.folder import kept_source
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.plans.expand import graph_of
-from headway.plans.fan_in import level_of, shapes_of, with_levels
+from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.load import plan_from
 from headway.report.text.logs import told
@@ -277,16 +277,15 @@ def _known_plan(header: Header, folder: str) -> KnownRun:
     source = PlanSource.kept(folder, header.source)
     path = Path(source.path)
     expanded = plan_from(source.text, path.parent, path.name, source.may_leave).expanded
-    shapes = shapes_of(expanded)
+    graph = with_levels(graph_of(expanded), expanded, shapes_of(expanded))
 
     def label(index: int, member: int) -> str:
         if index >= len(expanded.groups):
-            return f"{level_of(expanded, shapes, index)}[{member + 1}]"
+            return f"{graph.groups[index].name}[{member + 1}]"
         group = expanded.groups[index]
         # Who the members of a group are that was found at run time, only its results tell.
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
-    graph = with_levels(graph_of(expanded), expanded, shapes)
     return KnownRun(graph, Rules(ceiling=source.jobs or inf), label)
 
 
