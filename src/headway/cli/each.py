@@ -51,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit:
         return 0
     source = _source(parsed, words)
+    if parsed.forecast:
+        _say_forecast(source)
     if parsed.dry_run:
         return _dry_run(source)
     from headway.cli.running import Show
@@ -61,17 +63,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _dry_run(source: EachSource) -> int:
-    """Print the commands, as bytes. The forecast goes to stderr."""
-    from headway.report.text.forecast import foretold
-    from headway.run.forecasts import foreseen_each
-
+    """Print the commands, as bytes."""
     plan = source.plan()
     for member in range(plan.count()):
         sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
-    found = foreseen_each(plan.count(), source.template, os.environ, source.jobs)
-    if found is not None:
-        print(*foretold(found), sep="\n", file=sys.stderr)
     return 0
+
+
+def _say_forecast(source: EachSource) -> None:
+    from headway.report.text.forecast import foretold
+    from headway.run.forecasts import foreseen_each
+
+    found = foreseen_each(source.plan().count(), source.template, os.environ, source.jobs)
+    print(*foretold(found), sep="\n", file=sys.stderr)
 
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
@@ -184,6 +188,7 @@ def _parser() -> Parser:
     add("-C", "--colsep", metavar="REGEX", help="split each input into {1}, {2} ...")
     add("--tag", action="store_true", help="begin each line of output with its input")
     add("--dry-run", action="store_true", help="print the commands, run nothing")
+    add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")

@@ -56,7 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--run", action="store_true", dest="goes_on", help="then run it")
     parser.add_argument("--dry-run", action="store_true", help="print what would be asked")
     add_common(parser)
-    parser.set_defaults(strategy=None, jobs=None, retries=None, outside=False, is_foreign=True)
+    parser.set_defaults(strategy=None, jobs=None, retries=None, outside=False, is_foreign=True,
+                        forecast=False)  # fmt: skip
     return _plan
 
 

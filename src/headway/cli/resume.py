@@ -41,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     which.add_argument("--changed", action="store_true", help="use the plan's file as it is now")
     which.add_argument("--keep", action="store_true", help="use the plan as it was")
     add_common(parser)
+    parser.set_defaults(forecast=False)
     return _resume
 
 
@@ -98,7 +99,7 @@ def _each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.agents.cli import accounts_of
-    from headway.cli.run import budget_of, environment_of, perform
+    from headway.cli.run import budget_of, environment_of, perform, ready_run
     from headway.run.plan_run import PlanSource
 
     folder = journal.folder
@@ -114,7 +115,8 @@ def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     try:
         loaded, source = _chosen(journal, source, parsed)
         with environment_of(parsed) as environment:
-            code = perform(loaded, source, journal, parsed, environment)
+            run = ready_run(loaded, source, parsed, environment)
+            code = perform(run, source, journal, parsed)
     finally:
         journal.close()
     _say_paid(folder, told)
