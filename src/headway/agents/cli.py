@@ -15,11 +15,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from headway.errors import StateFileError
-from headway.wire.values import Fields, object_fields, parsed, tokens
-from headway.wire.values import object_fields as object_of
+
+if TYPE_CHECKING:
+    from headway.wire.values import Fields
 
 # What every kind of agent that is a program has in common: how it is started, heard and found.
 
@@ -212,7 +213,7 @@ def _count(counts: dict[str, int], tool: str) -> None:
         counts[name] = counts.get(name, 0) + 1
 
 
-Hear = Callable[[Notes, Fields], None]
+Hear = Callable[[Notes, dict[str, object]], None]
 """Takes one event of a kind's stream."""
 
 
@@ -262,6 +263,8 @@ class OutputStream:
         return self.statistics()
 
     def _line(self) -> None:
+        from headway.wire.values import object_fields, parsed
+
         line = bytes(self._buffer).strip()
         if not line:
             return
@@ -281,11 +284,15 @@ def read_whole(hear: Hear, data: bytes) -> AgentOutput:
 
 def count_of(value: object) -> float:
     """Tokens as an event tells them; what is no count is none."""
+    from headway.wire.values import tokens
+
     return tokens(value) or 0.0
 
 
 def money_of(value: object) -> int:
     """Dollars as an event tells them, in micro-dollars; what is no amount is none."""
+    from headway.wire.values import tokens
+
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
@@ -357,9 +364,11 @@ def save_session(home: str, session: Session) -> None:
 
 def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
+    from headway.wire.values import object_fields, parsed
+
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
-            found = object_of(parsed(file.read(MARKER_BYTES_MAX)))
+            found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
     except OSError:
         return None
     names = {one.name for one in fields(Session)}
@@ -441,10 +450,12 @@ def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
 
 def lines_in(path: str) -> Iterator[Fields]:
     """The JSON objects of a file that has one a line; what is none is passed over."""
+    from headway.wire.values import object_fields, parsed
+
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):
-                found = object_of(parsed(line))
+                found = object_fields(parsed(line))
                 if found:
                     yield found
     except OSError:

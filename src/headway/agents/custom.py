@@ -12,12 +12,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.agents.cli import Errand, Notes, ProcessStart, StoredSession, write_private
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, parsed
+
+if TYPE_CHECKING:
+    from headway.wire.values import Fields
 
 KEYS: Final = ("command", "result", "resume", *PERMISSIONS)
 PLACES: Final = ("prompt_file", "model", "session")
@@ -136,6 +138,8 @@ class Custom:
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:
     """The result in what a program wrote; None if it is not where it should be."""
+    from headway.wire.values import parsed
+
     text = output.decode("utf-8", "replace")
     where, _, path = setting.result.partition(":")
     if where == "stdout":
@@ -153,6 +157,8 @@ def result_in(setting: AgentSetting, output: bytes) -> str | None:
 
 def _last(text: str) -> object:
     """The last line that is a JSON object; else the whole, which may be spread over lines."""
+    from headway.wire.values import parsed
+
     for line in reversed(text.splitlines()):
         if line.lstrip().startswith("{") and isinstance(found := parsed(line), dict):
             return found

@@ -12,15 +12,16 @@ told of each attempt and gives it an environment of its own.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headway.base.values import Fault
-from headway.engine.strategy import Resting
 from headway.errors import HeadwayError, InternalError
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+if TYPE_CHECKING:
+    from headway.engine.strategy import Resting
 
 UNMETERED: Final[Mapping[str, str]] = {}
 """What a command is told of a meter where there is none."""
@@ -119,6 +120,8 @@ async def metered(
     perform: Callable[[Mapping[str, str]], Awaitable[Result]],
 ) -> Result:
     """Perform an attempt that is a command; what its calls took is part of what it gave."""
+    import asyncio
+
     runner = asyncio.current_task()
     if meter is None or runner is None:
         return await perform(UNMETERED)

@@ -23,10 +23,8 @@ from typing import Final
 
 from headway.agents.command import shell_code
 from headway.agents.shell import Command, CommandEnded, Output, ShimClient, ShimGoneError
-from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
-from headway.plans.untrusted import unreadable, unwritable
 from headway.state.folder import AttemptState, in_a_line, in_thread
 from headway.work import Attempt
 
@@ -177,6 +175,8 @@ class ConfinedFolder:
 
     def must_be_writable(self, path: str, parts: tuple[str, ...]) -> None:
         """ToolError if the task has no business there."""
+        from headway.plans.untrusted import unwritable
+
         if not parts:
             raise ToolError(f"`{path}` is the folder itself")
         if GIT in map(str.lower, parts):
@@ -206,6 +206,8 @@ class ConfinedFolder:
             os.close(here)
 
     def read(self, path: str) -> str:
+        from headway.plans.untrusted import unreadable
+
         parts = self.resolved(path)
         if not parts:
             raise ToolError(f"`{path}` is a folder: use list_files")
@@ -553,6 +555,8 @@ class Shell:
 def secret_values(environment: Mapping[str, str]) -> frozenset[str]:
     """The variables that are none of a tool's business: keys, and whatever leads to a gateway,
     whose addresses are keys as well."""
+    from headway.client.accounts import GATEWAY_VARIABLE
+
     gateway = environment.get(GATEWAY_VARIABLE, "")
     return frozenset(
         name

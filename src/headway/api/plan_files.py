@@ -124,7 +124,8 @@ async def performed(
 
     environment = dict(os.environ) if environment is None else environment
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
-    source = replace(source, strategy=read_configuration(environment).values.strategy)
+    strategy = read_configuration(environment).values.strategy
+    source = replace(source, strategy=strategy, files=files_digest(expanded))
     run = plan_run(expanded, source, Crew(folder, "", "", environment))
     must_be_possible(run, environment)
     now_s = time.time()
@@ -136,7 +137,6 @@ async def performed(
     try:
         run.crew.run_folder, run.crew.run = place.folder, place.id
         run = run if stand_in is None else stand_in(run)
-        replace(source, files=files_digest(expanded)).save(place.folder)
         done = await launch(run.launch, journal)
     finally:
         journal.close()

@@ -59,14 +59,20 @@ def _check(parsed: argparse.Namespace) -> int:
     from headway.plans.document import absent
     from headway.plans.load import in_one_go, load_plan
     from headway.plans.references import check_named
-    from headway.run.agent_tasks import must_be_known, must_have_providers
+    from headway.plans.spec import Prompt
 
     try:
         with in_one_go():
             loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
-            must_be_known(loaded.expanded.spec, read_configuration(os.environ).values)
+            spec = loaded.expanded.spec
+            has_prompts = any(isinstance(task.work, Prompt) for task in spec.tasks)
+            if has_prompts:
+                from headway.run.agent_tasks import must_be_known, must_have_providers
+
+                must_be_known(spec, read_configuration(os.environ).values)
             remarks = check_named(loaded.expanded, str(loaded.folder))
-            must_have_providers(loaded.expanded, os.environ)
+            if has_prompts:
+                must_have_providers(loaded.expanded, os.environ)
             report = check(loaded.survey, partial(absent, loaded.folder))
             report = replace(report, remarks=(*report.remarks, *remarks))
     except PlanError as error:

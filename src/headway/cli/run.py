@@ -94,14 +94,14 @@ def begin(
     from headway.cli.running import begin_journal
     from headway.config import read_configuration
     from headway.engine.record import Header
-    from headway.run.plan_run import PlanSource
+    from headway.run.plan_run import PlanSource, files_digest
 
     settings = read_configuration(os.environ).values
     source = PlanSource(
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
         parsed.retries, budget, parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
-        has_gateway=not parsed.no_gateway, is_foreign=parsed.is_foreign,
+        files_digest(loaded.expanded), not parsed.no_gateway, parsed.is_foreign,
     )  # fmt: skip
     # Refused here, it leaves no run behind that nobody could resume either.
     run = ready_run(loaded, source, parsed, environment)
@@ -201,8 +201,7 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
 
 def _say_findings(detector: Detector, journal: Journal) -> None:
     """What the plan does not say; with `learn`, what it should."""
-    from headway.report.text.check import learned_lines, print_findings
-    from headway.run.detector import kept_findings
+    from headway.report.text.check import kept_findings, learned_lines, print_findings
 
     hint = f"headway status {journal.header.run} --json"
     print_findings(kept_findings(journal.folder), sys.stderr, hint)
@@ -294,9 +293,11 @@ def must_be_least(option: str, number: int | None, least: int) -> None:
 
 def budget_of(text: str | None) -> PlanBudget | None:
     """`$6` is money, `5M` tokens."""
+    if text is None:
+        return None
     from headway.api.plan_files import budget_in
 
-    return None if text is None else budget_in(text)
+    return budget_in(text)
 
 
 def deadline_of(parsed: argparse.Namespace) -> float:

@@ -186,7 +186,6 @@ def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
 
 def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) -> Watcher:
     from headway.report.text.lines import watcher_for
-    from headway.report.text.live import own_lanes
 
     state = driver.state
 
@@ -202,7 +201,7 @@ def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) 
         budget.microusd if budget is not None else None,
         budget.tokens if budget is not None else None, foreseen_s,
     )  # fmt: skip
-    return watcher_for(sys.stderr, cast, own_lanes() if run.sees_calls else None)
+    return watcher_for(sys.stderr, cast, sees_calls=run.sees_calls)
 
 
 def _summary(launched: Launched, header: Header) -> dict[str, object]:

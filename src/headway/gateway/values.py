@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.base.values import Fault, Tally
-from headway.wire.values import Route, WireName
+
+if TYPE_CHECKING:
+    from headway.wire.values import Route, WireName
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""

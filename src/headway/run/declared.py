@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headway.agents.shell import ShimClient
 from headway.engine.events import TaskFailed, TaskFinished, TaskProposed, TaskReused, TaskStale
 from headway.engine.record import Header
 from headway.errors import HeadwayError, UsageError
@@ -20,14 +19,12 @@ from headway.journal.folder import kept_source
 from headway.journal.reader import JournalReader
 from headway.plans.expand import graph_of
 from headway.plans.load import plan_from
-from headway.plans.sharing import channels_of
-from headway.run.each import EachSource, EachWork
-from headway.run.filling import text_in
-from headway.run.plan_run import PlanSource, loaded, with_model
-from headway.run.reduce import inner_keys, reducer
 from headway.run.tasks import Plans
-from headway.state.coherence import TaskPositions
 from headway.state.shared import Access, Channels, Shared, decode, scan_digest
+
+if TYPE_CHECKING:
+    from headway.run.each import EachSource
+    from headway.run.plan_run import PlanSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,9 @@ class DeclaredTasks:
 
 def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
     """What a run is to do; `folder` is the run's. None if nobody but its own process knows."""
+    from headway.run.each import EachSource
+    from headway.run.plan_run import PlanSource
+
     header = reader.header
     if header.kind == "python":
         return None
@@ -54,12 +54,17 @@ def declared(reader: JournalReader, folder: str) -> DeclaredTasks | None:
 
 
 def _each(header: Header, source: EachSource) -> DeclaredTasks:
+    from headway.agents.shell import ShimClient
+    from headway.run.each import EachWork
+
     work = EachWork(source.plan(), header.folder, ShimClient(header.folder))
     return DeclaredTasks({work.key(member): member for member in range(work.plan.count())})
 
 
 def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
     """The plan of a run, as far as results in its journal make it known."""
+    from headway.run.plan_run import with_model
+
     path = Path(source.path)
     loaded = plan_from(source.text, path.parent, path.name, source.may_leave)
     plans = Plans.of(with_model(loaded.expanded, source))
@@ -69,6 +74,8 @@ def plans_of(reader: JournalReader, source: PlanSource) -> Plans:
 
 
 def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
+    from headway.run.reduce import inner_keys
+
     plans = plans_of(reader, source)
     keys = [
         known.key(member)
@@ -81,6 +88,8 @@ def _plan(reader: JournalReader, source: PlanSource) -> DeclaredTasks:
 
 def _grown(reader: JournalReader, plans: Plans) -> bool:
     """Whether a group became known by a result in the journal."""
+    from headway.run.filling import text_in
+
     groups = plans.expanded.groups
     names = {group.name: index for index, group in enumerate(groups)}
     is_grown = False
@@ -115,6 +124,8 @@ class Committed:
 
 def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Committed:
     """What is under the keys of a pattern; `folder` is the run's."""
+    from headway.run.plan_run import PlanSource
+
     if reader.header.kind != "plan":
         raise UsageError(
             f"{reader.header.run} is no run of a plan's file: its journal does not tell how what "
@@ -130,6 +141,11 @@ def committed(reader: JournalReader, folder: str, pattern: str = "**") -> Commit
 
 
 def _shared(reader: JournalReader, source: PlanSource) -> Shared:
+    from headway.plans.sharing import channels_of
+    from headway.run.plan_run import loaded
+    from headway.run.reduce import reducer
+    from headway.state.coherence import TaskPositions
+
     plans = plans_of(reader, source)
     graph, named = (
         graph_of(plans.expanded, lambda: plans.expanded),

@@ -11,33 +11,23 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.agents.prompt import endpoint_of, must_be_ready
 from headway.base.records import digest
-from headway.engine.state import Rules
-from headway.engine.strategy import parse
 from headway.errors import SourceError, UsageError
 from headway.journal.folder import keep_file, keep_source, kept_source
 from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
 from headway.plans.hazards import where
-from headway.plans.references import check_named
 from headway.plans.sharing import channels_of
 from headway.plans.spec import PlanBudget, PlanSpec, Prompt
-from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
-from headway.run.launch import Launch, Sharing
-from headway.run.reduce import InnerWork, inner_works, reducer
-from headway.run.run_context import Crew
 from headway.run.tasks import Plans, TaskWork, function_of
-from headway.state.coherence import Coherence
-from headway.state.learned_edges import hints_for, recall
-from headway.state.outbox import senders
-from headway.state.shared import Channels, Shared
-from headway.wire.prices import price_of
 
 if TYPE_CHECKING:
     from headway.agents.metering import CallMeter
     from headway.report.forecast import ModelCalls, PriceGuess
+    from headway.run.launch import Launch, Sharing
+    from headway.run.reduce import InnerWork
+    from headway.run.run_context import Crew
 
 MAX_TOKENS_GUESS: Final = 4096
 """How long an answer may be where a plan does not say, for what it may cost."""
@@ -123,6 +113,11 @@ def plan_run(
     expanded: ExpandedPlan, source: PlanSource, crew: Crew, waits_until_s: float = inf
 ) -> PlanRun:
     """Put a plan together. Nothing is started; what the plan's channels name is imported."""
+    from headway.engine.state import Rules
+    from headway.engine.strategy import parse
+    from headway.run.launch import Launch
+    from headway.run.reduce import inner_works
+
     expanded = with_model(expanded, source)
     spec = expanded.spec
     plans = Plans.of(expanded)
@@ -155,6 +150,8 @@ def plan_run(
 
 def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
     """The same run, whose commands make their model calls through this meter."""
+    from headway.run.agent_tasks import has_programs
+
     run.crew.meter = meter
     if run.crew.keeps_results and has_programs(run.plans.expanded.spec):
         meter.record(os.path.join(run.crew.run_folder, CALLS))
@@ -163,6 +160,13 @@ def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
 
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
     """The state that the tasks share, if any of them touches one."""
+    from headway.run.launch import Sharing
+    from headway.run.reduce import reducer
+    from headway.state.coherence import Coherence
+    from headway.state.learned_edges import hints_for, recall
+    from headway.state.outbox import senders
+    from headway.state.shared import Channels, Shared
+
     if all(group.touches is None for group in graph.groups):
         return None
     named, load = channels_of(spec), partial(_of_plan, spec, crew.folder)
@@ -215,19 +219,25 @@ def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
+    from headway.plans.references import check_named
+    from headway.run.agent_tasks import must_be_there, must_have_providers
+
     must_be_there(run.plans.expanded.spec, environment)
     check_named(run.plans.expanded, run.crew.folder)
     must_have_providers(run.plans.expanded, environment)
     models = list(models_of(run.plans.expanded))
-    must_be_ready(models, environment)
-    if run.crew.must_be_priced:
-        from headway.agents.prompt import must_have_ceilings
+    if models:
+        from headway.agents.prompt import must_be_ready, must_have_ceilings
 
-        must_have_ceilings(models, environment)
+        must_be_ready(models, environment)
+        if run.crew.must_be_priced:
+            must_have_ceilings(models, environment)
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
     """Every model that a plan names."""
+    from headway.run.agent_tasks import models_in
+
     for group in expanded.groups:
         work = group.task.work
         if isinstance(work, Prompt) and not group.task.is_command:
@@ -248,7 +258,9 @@ def price_guess(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Price
 
 
 def _askings(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Iterator[ModelCalls]:
+    from headway.agents.prompt import endpoint_of
     from headway.report.forecast import ModelCalls
+    from headway.wire.prices import price_of
 
     shapes = {shape.group: shape for shape in shapes_of(expanded)}
     for group in expanded.groups:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from threading import Event as Flag
 from threading import RLock, Thread
-from typing import Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from headway.engine.events import (
     Event,
@@ -30,10 +30,12 @@ from headway.engine.events import (
     WaveBegan,
 )
 from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
-from headway.report.text.live import Lanes
 from headway.report.text.logs import told
 from headway.report.text.stage import rest_words
 from headway.report.text.words import count, one_line
+
+if TYPE_CHECKING:
+    pass
 
 SUMMARY_S: Final = 30.0
 TASKS_MAX: Final = 100
@@ -169,14 +171,14 @@ class Watcher(Protocol):
         """The run is over."""
 
 
-def watcher_for(stream: TextIO, cast: TaskNames, lanes: Lanes | None = None) -> Watcher:
-    """The best view that a stream can have; `lanes` gives it gauges."""
+def watcher_for(stream: TextIO, cast: TaskNames, *, sees_calls: bool = False) -> Watcher:
+    """The best view that a stream can have; with gauges of the accounts if the run sees calls."""
     from headway.report.text.words import console_for
 
     console = console_for(stream)
     if console.is_terminal and not console.is_dumb_terminal:
-        from headway.report.text.live import LiveView
+        from headway.report.text.live import LiveView, own_lanes
 
-        return LiveView(cast, stream, lanes)
+        return LiveView(cast, stream, own_lanes() if sees_calls else None)
 
     return LineView(cast, stream)

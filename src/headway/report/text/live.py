@@ -24,7 +24,6 @@ from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
 from headway.report.health import Thresholds
 from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
-from headway.report.text.health import health_line
 from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
@@ -162,6 +161,8 @@ class QuotaLooker:
 
     def look(self) -> Sequence[LaneView]:
         """The accounts in use; as of a moment ago, if that is recent enough."""
+        from headway.report.text.health import health_line
+
         now_s = time.monotonic()
         if self._lanes is None or now_s < self._next_s:
             return self._seen

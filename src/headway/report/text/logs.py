@@ -10,8 +10,6 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.agents.command import shim_name
-from headway.agents.shell import read_shim_log
 from headway.base.numbers import short
 from headway.base.values import Fault
 from headway.engine.events import (
@@ -350,6 +348,9 @@ def _plain(value: object) -> object:
 
 def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes) -> None:
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
+    from headway.agents.command import shim_name
+    from headway.agents.shell import read_shim_log
+
     endings = (getattr(recorded.event, "ending", NOTHING) for recorded in reader.events(key=key))
     names = {shim_name(key, ending.inputs) for ending in endings}
     ended = read_shim_log(folder, lambda name, _: name in names)

@@ -14,14 +14,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from headway.agents.cli import AgentUsage
 from headway.engine.record import TaskRow
 from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.journal.reader import JournalReader
 from headway.report.text.runs import agents_as_json as agent_json
 from headway.report.text.words import known_usd
+
+if TYPE_CHECKING:
+    from headway.agents.cli import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """The beginnings of what spreadsheets evaluate."""

@@ -11,7 +11,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.pacing.admission import LaneView, LimitView
 from headway.report.history import Standing
 from headway.report.progress import (
     GroupProgress,
@@ -20,11 +19,12 @@ from headway.report.progress import (
     TaskNames,
     TimeLeft,
 )
-from headway.report.text.accounts import PERIODS
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from headway.pacing.admission import LaneView, LimitView
 
 GROUPS_MAX: Final = 8
 RUNNING_MAX: Final = 6
@@ -246,6 +246,8 @@ def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
 def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
     """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
     from rich.text import Text
+
+    from headway.report.text.accounts import PERIODS
 
     limit = shown.limit
     share = min(1.0, shown.used / limit.amount)
