@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.main import Parser
+from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, UsageError
 from headway.run.each import EachSource
 
@@ -175,7 +175,7 @@ def _parser() -> Parser:
         usage="headway each [options] COMMAND... [::: INPUT...] [:::: FILE...]",
         description="run a command for each of many inputs",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add = parser.add_argument
     add("-j", "--jobs", metavar="N", help="never more than N at once (default: as many as fit)")

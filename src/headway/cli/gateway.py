@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.main import Parser
+from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, GatewayError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="headway gateway",
         description="A local endpoint that paces any unmodified agent or SDK.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     options(parser)
     try:

@@ -429,7 +429,7 @@ class Service:
                 "refused": [refusal_of(one) for one in (error, *error.others)],
             }
         report = check(loaded.survey, partial(absent, loaded.folder))
-        remarks = [asdict(remark) for remark in report.remarks]
+        remarks = [finite(asdict(remark)) for remark in report.remarks]
         return {
             "accepted": True,
             "refused": [],

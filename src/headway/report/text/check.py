@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -126,13 +125,15 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 def refusal_of(error: PlanError) -> dict[str, object]:
     """What is wrong with a plan, for a program."""
+    from headway.report.text.runs import finite
+
     return {
         "code": error.code,
         "message": error.message,
         "where": error.where,
         "detail": error.detail,
         "hint": error.hint,
-        "fixes": [asdict(fix) for fix in error.fixes],
+        "fixes": [finite(fix) for fix in error.fixes],
     }
 
 

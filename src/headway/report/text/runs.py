@@ -166,7 +166,9 @@ def slowest(
 
 
 def finite(value: object) -> object:
-    """JSON has no infinity: what has no end is null."""
+    """As JSON can have it: what has no end is null, and a named tuple is an object."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
