@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
     from headway.engine.record import Header
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.plans.each import ArgumentPlan, NamedSource
+    from headway.plans.each import NamedSource
     from headway.report.text.lines import Watcher
-    from headway.report.text.outputs import Outputs
-    from headway.run.each import EachWork
 
 EXAMPLES: Final = """\
 examples:
@@ -56,8 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.dry_run:
         return _dry_run(source)
     from headway.cli.running import Show
+    from headway.report.text.outputs import Outputs
 
-    _outputs(source, source.plan())  # Refused here, it leaves no run behind.
+    Outputs(source, sys.stdout.buffer, sys.stderr.buffer)  # Refused here, it leaves no run behind.
     wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
     return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
 
@@ -83,9 +83,11 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     from headway.agents.command import Adopted
     from headway.agents.shell import ShimClient
     from headway.cli.running import conduct, meter_of
+    from headway.engine.events import TaskFailed, TaskFinished, TaskReused
     from headway.engine.state import Rules
     from headway.engine.strategy import Adaptive
     from headway.plans.graph import Graph, TaskGroup
+    from headway.report.text.outputs import Outputs
     from headway.run.each import EachWork
     from headway.run.launch import Launch
 
@@ -94,39 +96,24 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     shim = ShimClient(journal.folder)
     meter = meter_of(journal, source.has_gateway, os.environ)
     work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder), meter)
-    outputs = _outputs(source, plan)
+    outputs = Outputs(source, sys.stdout.buffer, sys.stderr.buffer)
     graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
     rules = Rules(Adaptive(), source.retries, halt, ceiling=source.jobs, is_patient=True)
-    teller = _Teller(work, outputs)
+
+    def told(events: Sequence[Event], watcher: Watcher | None) -> None:
+        """Show the output of each command when its end is durable."""
+        for event in events:
+            if isinstance(event, TaskFinished | TaskFailed | TaskReused):
+                done = work.ended.pop(event.task, None)
+                outputs.ended(event.task, done, nullcontext if watcher is None else watcher.aside)
+
     run = Launch(graph, (work,), rules, closes=(shim.close,))
     if meter is not None:
         meets = (lambda driver: meter.meet(driver.window_empty, False),)
         closes = (shim.close, meter.aclose)
         run = replace(run, meets=meets, closes=closes, resting=meter.resting)
-    return conduct(run, journal, show, teller.told, teller.ended)
-
-
-class _Teller:
-    """Shows the output of each command when its end is durable."""
-
-    def __init__(self, work: EachWork, outputs: Outputs) -> None:
-        self._work = work
-        self._outputs = outputs
-
-    def told(self, events: Sequence[Event], watcher: Watcher | None) -> None:
-        from headway.cli.running import aside_of
-        from headway.engine.events import TaskFailed, TaskFinished, TaskReused
-
-        for event in events:
-            if isinstance(event, TaskFinished | TaskFailed | TaskReused):
-                done = self._work.ended.pop(event.task, None)
-                self._outputs.ended(event.task, done, lambda: aside_of(watcher))
-
-    def ended(self) -> None:
-        from contextlib import nullcontext
-
-        self._outputs.close(nullcontext)
+    return conduct(run, journal, show, told, lambda: outputs.close(nullcontext))
 
 
 def halt_of(text: str, tasks: int) -> Halt | None:
@@ -221,7 +208,8 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     return EachSource(
         plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
         max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
-        parsed.tag, _absolute(parsed.joblog), _absolute(parsed.results), not parsed.no_gateway,
+        parsed.tag, parsed.joblog and os.path.abspath(parsed.joblog),
+        parsed.results and os.path.abspath(parsed.results), not parsed.no_gateway,
     )  # fmt: skip
 
 
@@ -287,15 +275,6 @@ def _earlier(source: EachSource) -> Journal | None:
     return journal
 
 
-def _outputs(source: EachSource, plan: ArgumentPlan) -> Outputs:
-    from headway.report.text.outputs import CommandNames, Outputs, Style
-
-    style = Style(source.keeps_order, source.tags, source.joblog, source.results)
-    return Outputs(
-        style, CommandNames(plan.display, plan.arguments), sys.stdout.buffer, sys.stderr.buffer
-    )
-
-
 def _jobs(text: str | None) -> float:
     """`4`, `+2`, `50%` of the cores; 0 is as many as fit."""
     from headway.run.driver import cores
@@ -322,10 +301,6 @@ def _timeout(text: str | None) -> float | None:
     if not seconds:
         raise BadValueError(f"--timeout {text} leaves no time at all", hint="--timeout 90s")
     return seconds
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(path) if path else ""
 
 
 def _title(template: str) -> str:

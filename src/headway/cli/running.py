@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -148,11 +147,6 @@ def _close(journal: Journal, launched: Launched | None) -> None:
         if launched is None or launched.outcome.cause != "interrupted":
             raise
         print(fault.render(), file=sys.stderr)
-
-
-def aside_of(watcher: Watcher | None):  # type: ignore[no-untyped-def]
-    """Room for somebody who writes to the same terminal."""
-    return nullcontext() if watcher is None else watcher.aside()
 
 
 def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -184,14 +184,6 @@ ALIVE_MAX: Final = 16
 so that more of them would not be done earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedRunsStatistics:
-    """How many processes were started, and how many of them are still there."""
-
-    started: int
-    alive: int
-
-
 class SubmittedRuns:
     """Starts processes for runs and remembers them."""
 
@@ -199,18 +191,11 @@ class SubmittedRuns:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = Lock()
 
-    def __repr__(self) -> str:
-        return f"<Handover {self.statistics()}>"
-
-    def statistics(self) -> SubmittedRunsStatistics:
-        with self._lock:
-            processes = list(self._processes.values())
-        alive = sum(process.returncode is None for process in processes)
-        return SubmittedRunsStatistics(len(processes), alive)
-
     def must_have_room(self) -> None:
         """Refuse a run more than the machine is meant to perform."""
-        if self.statistics().alive >= ALIVE_MAX:
+        with self._lock:
+            processes = list(self._processes.values())
+        if sum(process.returncode is None for process in processes) >= ALIVE_MAX:
             raise UsageError(
                 f"{ALIVE_MAX} runs of this server go on already",
                 hint="wait for one with run_status, or stop one with cancel_run",
@@ -222,7 +207,9 @@ class SubmittedRuns:
         command = [sys.executable, "-P", "-m", "headway", "resume", place.id]
         command += ["--keep", "--quiet", "--json"]
         try:
-            with open(_log(place), "ab", opener=partial(os.open, mode=0o600)) as log:
+            with open(
+                os.path.join(place.folder, LOG), "ab", opener=partial(os.open, mode=0o600)
+            ) as log:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
                     start_new_session=True,
@@ -259,14 +246,6 @@ class SubmittedRuns:
         return process is not None and process.returncode is not None
 
 
-def must_be_runnable(
-    loaded: Loaded, source: PlanSource, environment: Mapping[str, str]
-) -> None:  # fmt: skip
-    """Refuse what cannot work before there is a run: a model or a key that is missing."""
-    crew = Crew(str(loaded.folder), "", "", environment)
-    must_be_possible(plan_run(loaded.expanded, source, crew), environment)
-
-
 def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
     """A new run with a journal in which nothing has happened."""
     now_s = time.time()
@@ -286,7 +265,7 @@ def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
 def last_words(place: RunPlace) -> str:
     """The last line that a run's process said."""
     try:
-        with open(_log(place), "rb") as file:
+        with open(os.path.join(place.folder, LOG), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SAID_BYTES_MAX))
             lines = file.read().decode(errors="replace").strip().splitlines()
@@ -302,10 +281,6 @@ def last_detail(place: RunPlace) -> str:
     except ValueError:
         return ""
     return str(told.get("detail", "")) if isinstance(told, dict) else ""
-
-
-def _log(place: RunPlace) -> str:
-    return os.path.join(place.folder, LOG)
 
 
 # Results in pages that fit a reader's context, with what was left out stated.
@@ -333,51 +308,33 @@ class Page:
     """Of the first result: where its text goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What there is on it."""
-
-    results: list[Result]
-    left_out: str = ""
-    """In words; empty if nothing is."""
-    after: dict[str, int] | None = None
-    """The arguments for the next page; None after the last."""
-
-
-def page(found: Iterable[tuple[Result, bytes | None]], wanted: Page) -> Given:
-    """The results from an offset on, as far as they fit."""
+def page(
+    found: Iterable[tuple[Result, bytes | None]], wanted: Page
+) -> tuple[list[Result], str, dict[str, int] | None]:
+    """The results from an offset on, as far as they fit; what is left out, in words; and the
+    arguments for the next page, None after the last.
+    """
     shown: list[Result] = []
     room, start = wanted.max_bytes, wanted.from_byte
-    for index, (result, body) in _from(found, wanted.offset):
+    for index, (result, body) in islice(enumerate(found), wanted.offset, None):
         data = (body or b"")[start:]
         if len(shown) == wanted.limit or (shown and len(data) > room):
-            return Given(shown, _more(len(shown), index), {"offset": index, "from_byte": 0})
+            more = f"only results {index - len(shown)} to {index - 1} are here; there are more"
+            return shown, more, {"offset": index, "from_byte": 0}
         if len(data) > room:
             piece = _whole_characters(data[:room])
             end, size = start + len(piece), len(body or b"")
             told = {**result, "output": piece.decode(errors="replace")}
             cut = f"{result['task']} is cut: bytes {start:,} to {end:,} of {size:,} are here"
             after = {"offset": index, "from_byte": end}
-            return Given([{**told, "bytes": [start, end, size]}], cut, after)
-        shown.append(result if not start else _rest(result, data, start))
+            return [{**told, "bytes": [start, end, size]}], cut, after
+        shown.append(result)
+        if start:  # The last piece of a result that was cut.
+            end = start + len(data)
+            last = {"output": data.decode(errors="replace"), "bytes": [start, end, end]}
+            shown[-1] = {**result, **last}
         room, start = room - len(data), 0
-    return Given(shown)
-
-
-def _rest(result: Result, data: bytes, start: int) -> Result:
-    """The last piece of a result that was cut."""
-    end = start + len(data)
-    return {**result, "output": data.decode(errors="replace"), "bytes": [start, end, end]}
-
-
-def _from(
-    found: Iterable[tuple[Result, bytes | None]], offset: int
-) -> Iterator[tuple[int, tuple[Result, bytes | None]]]:
-    return (pair for pair in enumerate(found) if pair[0] >= offset)
-
-
-def _more(shown: int, index: int) -> str:
-    return f"only results {index - shown} to {index - 1} are here; there are more"
+    return shown, "", None
 
 
 def _whole_characters(data: bytes) -> bytes:
@@ -410,12 +367,6 @@ class Service:
     def __init__(self, settings: McpSettings) -> None:
         self.settings = settings
         self._handover = SubmittedRuns()
-
-    def __repr__(self) -> str:
-        return f"<Service of {self.settings.root}: {self.statistics()}>"
-
-    def statistics(self) -> SubmittedRunsStatistics:
-        return self._handover.statistics()
 
     def check_plan(self, plan: str, folder: str = "", model: str = "") -> Told:
         """All that is wrong with a plan, or what it would do."""
@@ -460,7 +411,9 @@ class Service:
             "", loaded.text, strategy, budget=amount, model=model, sim=settings.sim,
             is_foreign=True,
         )  # fmt: skip
-        must_be_runnable(loaded, source, settings.environment())
+        environment = settings.environment()
+        crew = Crew(str(loaded.folder), "", "", environment)
+        must_be_possible(plan_run(loaded.expanded, source, crew), environment)
         run = written(loaded, source, clean(name).strip())
         self._handover.start(run, str(place))
         return {
@@ -515,17 +468,18 @@ class Service:
             plan = declared(reader, place.folder)
             names = [task] if task else []
             found = harvest(reader, names, None if plan is None else plan.places)
-            given = page(((as_json(one, is_parsed=False), one.body) for one in found), wanted)
+            pairs = ((as_json(one, is_parsed=False), one.body) for one in found)
+            results, left_out, after = page(pairs, wanted)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)
         words = f"{ended} of {glance.total} tasks of the run have ended; it is {state}"
         told = {
             "run": place.id,
             "state": state,
-            "results": given.results,
-            "left_out": given.left_out,
-            "next": given.after,
-            "in_words": f"{words}. {given.left_out}" if given.left_out else words,
+            "results": results,
+            "left_out": left_out,
+            "next": after,
+            "in_words": f"{words}. {left_out}" if left_out else words,
         }
         return _plain(told)
 

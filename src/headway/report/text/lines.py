@@ -29,7 +29,7 @@ from headway.engine.events import (
     TaskStale,
     WaveBegan,
 )
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.logs import told
 from headway.report.text.stage import rest_words
 from headway.report.text.words import count, one_line
@@ -57,17 +57,10 @@ class LineView:
         self._failures = 0
         self._put_off: set[str] = set()
         """Why tasks were put off for the rest of the run: each reason is written once."""
-        self._written = 0
         self._said_s = time.monotonic()
         self._closing = Flag()
         self._thread = Thread(target=self._summarise, name="headway-lines", daemon=True)
         self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"<Lines {self._progress!r}, {self._written} lines>"
-
-    def statistics(self) -> ProgressStatistics:
-        return self._progress.statistics()
 
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
@@ -127,7 +120,6 @@ class LineView:
     def _say(self, words: str) -> None:
         self._stream.write(words + "\n")
         self._stream.flush()
-        self._written += 1
         self._said_s = time.monotonic()
 
     def _summarise(self) -> None:
@@ -163,9 +155,6 @@ class Watcher(Protocol):
 
     def aside(self) -> AbstractContextManager[None]:
         """Make room for somebody who writes to the same place."""
-
-    def statistics(self) -> ProgressStatistics:
-        """How far the run is."""
 
     def close(self) -> None:
         """The run is over."""

@@ -23,7 +23,7 @@ from headway.engine.events import Event
 from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
 from headway.report.health import Thresholds
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
+from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
@@ -57,16 +57,9 @@ class LiveView:
         self._own = OwnLooker()
         self._began_s = time.time()
         self._closing = Flag()
-        self._pictures = 0
         self._show()
         self._thread = Thread(target=self._draw_on, name="headway-view", daemon=True)
         self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"<LiveView {self._progress!r}, {self._pictures} pictures>"
-
-    def statistics(self) -> ProgressStatistics:
-        return self._progress.statistics()
 
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
@@ -125,7 +118,6 @@ class LiveView:
         with self._lock:
             if not self._closing.is_set():
                 self._live.update(Group(*lines), refresh=True)
-                self._pictures += 1
 
     def _view(self, lanes: Sequence[LaneView]) -> LiveState:
         progress, now_s = self._progress, time.time()
@@ -151,13 +143,6 @@ class QuotaLooker:
         self.refused = 0
         self.notice = ""
         self.health = ""
-
-    def __repr__(self) -> str:
-        return f"<QuotaLooker, {len(self._seen)} accounts>"
-
-    def statistics(self) -> int:
-        """How many accounts are in use."""
-        return len(self._seen)
 
     def look(self) -> Sequence[LaneView]:
         """The accounts in use; as of a moment ago, if that is recent enough."""
@@ -186,12 +171,6 @@ class OwnLooker:
         self._cpu_s = time.process_time()
         self._at_s = time.monotonic()
         self._last: OwnUse | None = None
-
-    def __repr__(self) -> str:
-        return f"<OwnLooker {self._last}>"
-
-    def statistics(self) -> OwnUse | None:
-        return self._last
 
     def look(self) -> OwnUse | None:
         """Over the last second or more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -262,31 +262,6 @@ OUTPUT_BYTES_MAX: Final = 1024 * 1024
 """Of one attempt's output: its end, where errors are; all of a result is in `headway results`."""
 
 
-class TaskLabels:
-    """Tasks by key, read from the journal when one is met that is not known yet."""
-
-    def __init__(self, reader: JournalReader) -> None:
-        self._reader = reader
-        self._known: dict[bytes, str] = {}
-
-    def __repr__(self) -> str:
-        return f"<Names of {len(self._known)} tasks>"
-
-    def statistics(self) -> int:
-        """How many are known."""
-        return len(self._known)
-
-    def of(self, key: bytes) -> str:
-        """A task's name."""
-        if not key:
-            return ""
-        name = self._known.get(key)
-        if name is None:
-            row = self._reader.row(key)
-            name = self._known[key] = key.hex()[:8] if row is None else row.name
-        return name
-
-
 def find_task(reader: JournalReader, name: str) -> TaskRow:
     """The task of this name; `BadValueError` with the nearest if none has it."""
     found = find_row(reader, name)
@@ -301,26 +276,29 @@ def find_task(reader: JournalReader, name: str) -> TaskRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LogQuery:
-    """What somebody wants to read of a run."""
-
-    task: str | None = None
-    is_json: bool = False
-    is_followed: bool = False
-
-
-def write_logs(stream: TextIO, reader: JournalReader, folder: str, wanted: LogQuery) -> None:
+def write_logs(
+    stream: TextIO,
+    reader: JournalReader,
+    folder: str,
+    task: str | None = None,
+    *,
+    is_json: bool = False,
+    is_followed: bool = False,
+) -> None:
     """Write every fact, of the run or of one task; then, of a task, what it put out."""
-    key = None if wanted.task is None else find_task(reader, wanted.task).key
-    names = TaskLabels(reader)
-    for recorded in facts(reader, key, wanted.is_followed):
-        name = names.of(recorded.key)
-        line = _as_json(recorded, name) if wanted.is_json else _line(recorded, name)
+    key = None if task is None else find_task(reader, task).key
+    names = {b"": ""}
+    for recorded in facts(reader, key, is_followed):
+        name = names.get(recorded.key)
+        if name is None:
+            row = reader.row(recorded.key)
+            name = recorded.key.hex()[:8] if row is None else row.name
+            names[recorded.key] = name
+        line = _as_json(recorded, name) if is_json else _line(recorded, name)
         stream.write(line + "\n")
-        if wanted.is_followed:
+        if is_followed:
             stream.flush()
-    if key is not None and not wanted.is_json:
+    if key is not None and not is_json:
         _write_output(stream, reader, folder, key)
 
 
