@@ -158,7 +158,6 @@ def must_go_on(outcome: RunOutcome, why: str) -> None:
 
 
 def _results(run: PlanRun, folder: str, name: str) -> PlanResults:
-    """From the journal, where all of them are."""
     from headway.journal.reader import JournalReader
     from headway.run.filling import value_in
 

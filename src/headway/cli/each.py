@@ -63,7 +63,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _dry_run(source: EachSource) -> int:
-    """Print the commands, as bytes."""
     plan = source.plan()
     for member in range(plan.count()):
         sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))

@@ -157,7 +157,6 @@ def _keep(error: NoPlanError, path: Path) -> Path:
 def _say(
     draft: Draft, parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]
 ) -> None:
-    """What was written, what it will do, and what that may cost."""
     from headway.plans.check import check
     from headway.plans.document import absent
     from headway.report.text.check import print_check

@@ -75,7 +75,6 @@ def _resume(parsed: argparse.Namespace) -> int:
 
 
 def _go_to(folder: str) -> None:
-    """Where the run was started: its paths begin there."""
     try:
         os.chdir(folder)
     except OSError as fault:
@@ -170,7 +169,6 @@ def _chosen(
 
 
 def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
-    """What an edited plan would have to do again."""
     from headway.run.reduce import inner_keys
     from headway.run.tasks import Plans
 
@@ -209,7 +207,6 @@ def _say_agents(journal: Journal) -> None:
 
 
 def _say_paid(folder: str, told: int) -> None:
-    """What it came to: each task has said by itself how it went on."""
     from headway.agents.cli import accounts_of, paid_twice
 
     if words := paid_twice(list(accounts_of(folder))[told:]):

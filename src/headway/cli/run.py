@@ -200,7 +200,6 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
 
 
 def _say_findings(detector: Detector, journal: Journal) -> None:
-    """What the plan does not say; with `learn`, what it should."""
     from headway.report.text.check import kept_findings, learned_lines, print_findings
 
     hint = f"headway status {journal.header.run} --json"

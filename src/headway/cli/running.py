@@ -248,19 +248,19 @@ def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], 
 
 
 def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
-    from headway.report.text.accounts import finish_json
-
     finishes, tasks = stopped
     if not finishes:
         return {}
+    from headway.report.text.accounts import finish_json
+
     return {"could_finish": [{**finish_json(one), "tasks": tasks} for one in finishes]}
 
 
 def _say_stopped(stopped: tuple[tuple[Finish, ...], int]) -> None:
-    from headway.report.text.accounts import finish_words
-
     finishes, tasks = stopped
     for one in finishes:
+        from headway.report.text.accounts import finish_words
+
         print(f"budget: {finish_words(one, tasks)}", file=sys.stderr)
 
 
@@ -275,7 +275,6 @@ def _say_effects(launched: Launched) -> None:
 
 
 def _doubled(budget: PlanBudget) -> str:
-    """A larger budget, as a command line takes it."""
     if budget.microusd is not None:
         return f"'${2 * budget.microusd / 1e6:g}'"
     return f"{2 * (budget.tokens or 0)}"

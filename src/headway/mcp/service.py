@@ -296,29 +296,21 @@ LIMIT_MAX: Final = 1000
 Result = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What is asked for."""
-
-    offset: int = 0
-    """Results before it."""
-    limit: int = LIMIT
-    max_bytes: int = BYTES
-    from_byte: int = 0
-    """Of the first result: where its text goes on."""
-
-
 def page(
-    found: Iterable[tuple[Result, bytes | None]], wanted: Page
+    found: Iterable[tuple[Result, bytes | None]],
+    offset: int = 0,
+    limit: int = LIMIT,
+    max_bytes: int = BYTES,
+    from_byte: int = 0,
 ) -> tuple[list[Result], str, dict[str, int] | None]:
     """The results from an offset on, as far as they fit; what is left out, in words; and the
-    arguments for the next page, None after the last.
+    arguments for the next page, None after the last. `from_byte` is within the first result.
     """
     shown: list[Result] = []
-    room, start = wanted.max_bytes, wanted.from_byte
-    for index, (result, body) in islice(enumerate(found), wanted.offset, None):
+    room, start = max_bytes, from_byte
+    for index, (result, body) in islice(enumerate(found), offset, None):
         data = (body or b"")[start:]
-        if len(shown) == wanted.limit or (shown and len(data) > room):
+        if len(shown) == limit or (shown and len(data) > room):
             more = f"only results {index - len(shown)} to {index - 1} are here; there are more"
             return shown, more, {"offset": index, "from_byte": 0}
         if len(data) > room:
@@ -460,7 +452,10 @@ class Service:
         }  # fmt: skip
         return _plain(told)
 
-    def run_results(self, run: str, task: str, wanted: Page) -> Told:
+    def run_results(
+        self, run: str, task: str = "", offset: int = 0, limit: int = LIMIT,
+        max_bytes: int = BYTES, from_byte: int = 0,
+    ) -> Told:  # fmt: skip
         """A page of what the tasks gave, in declared order."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
@@ -469,7 +464,7 @@ class Service:
             names = [task] if task else []
             found = harvest(reader, names, None if plan is None else plan.places)
             pairs = ((as_json(one, is_parsed=False), one.body) for one in found)
-            results, left_out, after = page(pairs, wanted)
+            results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)
         words = f"{ended} of {glance.total} tasks of the run have ended; it is {state}"
@@ -547,7 +542,6 @@ class Service:
         return age_s > START_S_MAX or self._handover.has_ended(place.id)
 
     def _cancel_new(self, place: RunPlace) -> Told:
-        """Its process has not come to its journal yet, or never will."""
         was_told = self._handover.end(place.id)
         words = f"{place.id} has not begun, and no process is on its way to it"
         if was_told:
@@ -555,7 +549,6 @@ class Service:
         return {"run": place.id, "told": was_told, "in_words": words}
 
     def _price(self, loaded: Loaded, model: str) -> Told:
-        """What a plan would cost, as far as its models and their prices are known."""
         source = PlanSource("", loaded.text, model=model)
         try:
             guess = price_guess(with_model(loaded.expanded, source), self.settings.environment())
@@ -570,7 +563,6 @@ class Service:
 
 
 def _counted(glance: Glance, source: PlanSource | None) -> Told:
-    """Tasks by where they are, and what was spent of what may be."""
     summary, budget = glance.summary, None if source is None else source.budget
     most = None if budget is None else {
         "usd": None if budget.microusd is None else budget.microusd / 1e6,
@@ -607,11 +599,9 @@ def _next(run: str, state: str, is_over: bool) -> str:
 
 
 def _short(number: float | None) -> float | None:
-    """Digits that nobody needs cost whoever reads them."""
     return None if number is None else round(number, 1)
 
 
 def _plain(told: object) -> Told:
-    """What JSON can hold, as a dictionary."""
     found = finite(told)
     return found if isinstance(found, dict) else {}

@@ -31,7 +31,6 @@ from headway.engine.record import EffectDone, EffectIntended, Fact, JournalEntry
 from headway.errors import EffectFailedError, HeadwayError, StateError
 from headway.journal.file import FULL, full_words
 from headway.journal.memory import Record
-from headway.plans.shell import SHELL
 from headway.state.shared import Act, Channels, canonical
 
 # Calls a user's function in a thread so that whatever it raises can be raised where it is awaited.
@@ -106,6 +105,7 @@ def by_function(function: Function) -> Send:
 
 def by_command(command: str, folder: str | None = None) -> Send:
     """Effects that a shell command performs."""
+    from headway.plans.shell import SHELL
 
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE

@@ -231,7 +231,6 @@ def outlook_json(outlook: BudgetOutlook) -> dict[str, object]:
 
 
 def _within(outlook: BudgetOutlook) -> str:
-    """The range of the day, where it is one."""
     earliest, latest = outlook.exhausted_within
     if earliest == latest:
         return ""

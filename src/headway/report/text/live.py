@@ -24,7 +24,7 @@ from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
 from headway.report.health import Thresholds
 from headway.report.progress import RunProgress, TaskNames
-from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
+from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
 
@@ -170,13 +170,13 @@ class OwnLooker:
     def __init__(self) -> None:
         self._cpu_s = time.process_time()
         self._at_s = time.monotonic()
-        self._last: OwnUse | None = None
+        self._last: tuple[float, int] | None = None
 
-    def look(self) -> OwnUse | None:
+    def look(self) -> tuple[float, int] | None:
         """Over the last second or more."""
         cpu_s, at_s = time.process_time(), time.monotonic()
         if at_s - self._at_s >= IDLE_S:
-            self._last = OwnUse((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
+            self._last = ((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
             self._cpu_s, self._at_s = cpu_s, at_s
         return self._last
 

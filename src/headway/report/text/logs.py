@@ -316,7 +316,6 @@ def _as_json(recorded: RecordedEvent, name: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Digests as people write them."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):

@@ -82,7 +82,6 @@ def harvest(
 
 
 def _numbers(reader: JournalReader) -> dict[bytes, int]:
-    """The number that each task had last."""
     numbers: dict[bytes, int] = {}
     for recorded in reader.events():
         number = getattr(recorded.event, "task", None)
@@ -198,7 +197,6 @@ def safe_name(name: str, taken: set[str]) -> str:
 
 
 def _is_named(row: TaskRow, names: Collection[str]) -> bool:
-    """By its own name or its group's."""
     return row.name in names or row.name.partition("[")[0] in names
 
 

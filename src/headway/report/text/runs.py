@@ -404,7 +404,6 @@ def done_words(known: KnownEffects) -> str:
 
 
 def _line(reader: JournalReader, doubt: Doubt) -> str:
-    """`in doubt: mail of notify[3], key ab12...: it may have been sent; ...`."""
     row = reader.row(doubt.task)
     name = one_line(row.name if row is not None else doubt.task.hex(), NAME_CELLS_MAX)
     channel = one_line(doubt.channel, NAME_CELLS_MAX)
@@ -477,7 +476,6 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
 
 
 def _effects(reader: JournalReader) -> Iterator[Text]:
-    """What was done to the world, and what may have been."""
     from rich.text import Text
 
     known = known_of(reader)
@@ -625,7 +623,6 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
 
 
 def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    """When it will be over, and at best, while it goes on."""
     if not glance.verdict.is_live:
         return {}
     from headway.report.text.health import outlook, source_of

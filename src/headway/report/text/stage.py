@@ -39,15 +39,6 @@ NARROW: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class OwnUse:
-    """What headway itself takes."""
-
-    cpu: float
-    """Of one processor, since the last look."""
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class LiveState:
     """Everything that is shown at one moment."""
 
@@ -61,7 +52,8 @@ class LiveState:
     rest: TimeLeft
     lanes: Sequence[LaneView] = ()
     refused: int = 0
-    own: OwnUse | None = None
+    own: tuple[float, int] | None = None
+    """What headway itself takes: the share of a processor, and bytes of memory."""
     notice: str = ""
     health: str = ""
     """What is wrong with the accounts, if something is."""
@@ -90,8 +82,8 @@ def picture(view: LiveState, frame: Frame) -> list[Text]:
             labelled("proposed", f"{count(view.counts.proposed, 'result')} to be committed")
         )
     if view.own is not None:
-        memory = f"{view.own.memory_bytes / 1e6:.0f} MB"
-        lines.append(labelled("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
+        cpu, memory_bytes = view.own
+        lines.append(labelled("headway", f"{cpu:.0%} of a CPU, {memory_bytes / 1e6:.0f} MB"))
     if view.notice:
         lines.append(labelled("note", view.notice))
     for line in lines:
