@@ -53,20 +53,16 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.forecast:
         _say_forecast(source)
     if parsed.dry_run:
-        return _dry_run(source)
+        plan = source.plan()
+        for member in range(plan.count()):
+            sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
+        return 0
     from headway.cli.running import Show
     from headway.report.text.outputs import Outputs
 
     Outputs(source, sys.stdout.buffer, sys.stderr.buffer)  # Refused here, it leaves no run behind.
     wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
     return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
-
-
-def _dry_run(source: EachSource) -> int:
-    plan = source.plan()
-    for member in range(plan.count()):
-        sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
-    return 0
 
 
 def _say_forecast(source: EachSource) -> None:
@@ -247,10 +243,10 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
         if found is not None:
             return found
     here, tasks = os.getcwd(), source.plan().count()
+    title = " ".join(source.template.split())
+    title = title if len(title) <= 60 else title[:59] + "…"
     return begin_journal(
-        lambda run, now_s: Header(
-            run, _title(source.template), "each", source.encoded(), here, tasks, now_s
-        )
+        lambda run, now_s: Header(run, title, "each", source.encoded(), here, tasks, now_s)
     )
 
 
@@ -300,8 +296,3 @@ def _timeout(text: str | None) -> float | None:
     if not seconds:
         raise BadValueError(f"--timeout {text} leaves no time at all", hint="--timeout 90s")
     return seconds
-
-
-def _title(template: str) -> str:
-    line = " ".join(template.split())
-    return line if len(line) <= 60 else line[:59] + "…"

@@ -76,7 +76,8 @@ class McpSettings:
 
     def folder(self, name: str) -> Path:
         """A plan's folder, which has to be inside."""
-        if not _is_text(name):
+        # JSON can hold what no path can.
+        if "\0" in name or name != name.encode(errors="replace").decode():
             raise BadValueError("`folder` cannot be the name of a folder", hint="leave it out")
         real = os.path.realpath(os.path.join(self.root, name))
         if not self.holds(real):
@@ -148,11 +149,6 @@ class McpSettings:
                 return self.holds(os.path.realpath(reader.header.folder))
         except (StateFileError, OSError):
             return False
-
-
-def _is_text(name: str) -> bool:
-    """Whether a path can have this name: JSON can say what no disk can."""
-    return "\0" not in name and name == name.encode(errors="replace").decode()
 
 
 def budget_in(text: str) -> PlanBudget:

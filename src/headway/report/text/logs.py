@@ -45,7 +45,6 @@ from headway.errors import BadValueError, did_you_mean
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.report.text.results import NAMES_HINTED_MAX, json_line
 from headway.report.text.runs import (
-    Glance,
     count_words,
     find_row,
     finite,
@@ -237,15 +236,12 @@ def _draw(reader: JournalReader, console: Console) -> None:
 def _write(reader: JournalReader, console: Console) -> None:
     said, said_s = "", 0.0
     while (glance := look(reader)).verdict.is_live:
-        words = _words(glance)
+        name = one_line(glance.header.name, 40)
+        words = f"{name}: {state_words(glance)}, {count_words(glance)}"
         if words != said and time.monotonic() - said_s >= LINE_S:
             console.print(words, soft_wrap=True)
             said, said_s = words, time.monotonic()
         _wait(reader)
-
-
-def _words(glance: Glance) -> str:
-    return f"{one_line(glance.header.name, 40)}: {state_words(glance)}, {count_words(glance)}"
 
 
 def _wait(reader: JournalReader) -> None:

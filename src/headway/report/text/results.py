@@ -67,7 +67,11 @@ def harvest(
     `places` are the tasks as they are declared; without them the numbers of the last facts are all
     that is known, among which members that were found at run time come last.
     """
-    rows = [row for row in reader.rows() if not names or _is_named(row, names)]
+    rows = [
+        row
+        for row in reader.rows()
+        if not names or row.name in names or row.name.partition("[")[0] in names
+    ]
     if places is not None:
         rows = [row for row in rows if row.key in places]
     order = _numbers(reader) if places is None else places
@@ -194,10 +198,6 @@ def safe_name(name: str, taken: set[str]) -> str:
         chosen = f"{plain}-{number}.txt"
     taken.add(chosen.lower())
     return chosen
-
-
-def _is_named(row: TaskRow, names: Collection[str]) -> bool:
-    return row.name in names or row.name.partition("[")[0] in names
 
 
 def _must_exist(reader: JournalReader, names: Collection[str], rows: list[TaskRow]) -> None:

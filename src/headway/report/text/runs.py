@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from headway.agents.cli import AgentUsage, How
+    from headway.agents.cli import AgentUsage
     from headway.agents.metering import MeteredUsage
     from headway.report.progress import ProgressStatistics
     from headway.run.declared import DeclaredTasks
@@ -183,7 +183,7 @@ NAME_CELLS: Final = 30
 
 def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
     """Of every agent whose task is not done, how it would go on now."""
-    from headway.agents.cli import sessions_of
+    from headway.agents.cli import COMING, sessions_of
     from headway.agents.known import kind_of
     from headway.agents.metering import MeteredUsage
     from headway.config import read_configuration
@@ -204,16 +204,12 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
         if how == "replay" and made.calls == made.in_flight:
             how = "start"
         is_replayed = is_replayed or how == "replay"
-        yield _coming(session.task, session.agent, how, made.calls)
+        after = ""
+        if made.calls and how in ("session", "replay"):
+            after = f", after {count(made.calls, 'call')}"
+        yield f"{one_line(session.task, NAME_CELLS)} {COMING[how]} ({session.agent}{after})"
     if is_replayed:
         yield from doubts_of(os.path.join(folder, CALLS))
-
-
-def _coming(task: str, agent: str, how: How, calls: int) -> str:
-    from headway.agents.cli import COMING
-
-    made = f", after {count(calls, 'call')}" if calls and how in ("session", "replay") else ""
-    return f"{one_line(task, NAME_CELLS)} {COMING[how]} ({agent}{made})"
 
 
 def _recorded(folder: str) -> dict[str, MeteredUsage]:
@@ -581,8 +577,7 @@ def clean_name(name: str) -> str:
 
 def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     """Everything for a program."""
-
-    summary = glance.summary
+    summary, known = glance.summary, known_of(reader)
     return {
         "run": glance.header.run,
         "name": glance.header.name,
@@ -613,7 +608,7 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
             for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
-        "effects": _effects_json(reader),
+        "effects": {**asdict(known.statistics()), "doubts": [one.key for one in known.doubts()]},
         "agents": {
             accounts[-1].task: agents_as_json(accounts)
             for accounts in accounts_by_key(reader.folder).values()
@@ -635,11 +630,6 @@ def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "bound_by": rest.binding,
         "waits_for": ahead.waits_for,
     }
-
-
-def _effects_json(reader: JournalReader) -> dict[str, object]:
-    known = known_of(reader)
-    return {**asdict(known.statistics()), "doubts": [doubt.key for doubt in known.doubts()]}
 
 
 def _time_words(glance: Glance) -> str:

@@ -220,12 +220,12 @@ def _sharing(results: Sequence[Branch], text: str) -> dict[str, str]:
 def _pruned(branch: Branch, hits: dict[str, str]) -> Branch:
     if branch.kind == "result":
         return replace(branch, reason=hits.get(branch.name, ""))
-    kept = [_pruned(one, hits) for one in branch.below if _leads(one, hits)]
+    kept = [
+        _pruned(one, hits)
+        for one in branch.below
+        if any(result.name in hits for result in one.results())
+    ]
     return replace(branch, below=tuple(kept))
-
-
-def _leads(branch: Branch, hits: dict[str, str]) -> bool:
-    return any(one.name in hits for one in branch.results())
 
 
 def _plain(text: str) -> str:

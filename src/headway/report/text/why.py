@@ -107,7 +107,9 @@ def _started(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
         return Cause(row.name, "finished", because, story)
     if row.state == "failed":
         because = f"{count(row.attempt, 'attempt')} failed, the last with {_said(row)}"
-        return Cause(row.name, "failed", because, story, _advice(row, glance))
+        kind = row.fault.partition(":")[0]
+        advice = ADVICE.get(kind, f"headway resume {glance.header.run} tries it again")
+        return Cause(row.name, "failed", because, story, advice)
     if not glance.verdict.is_live:
         because = f"attempt {row.attempt} had no end when the run's process was gone"
         advice = f"headway resume {glance.header.run}"
@@ -232,11 +234,6 @@ def _number(reader: JournalReader, key: bytes) -> int | None:
 
 def _said(row: TaskRow) -> str:
     return one_line(fault_line(row.fault) or "no reason", 300)
-
-
-def _advice(row: TaskRow, glance: Glance) -> str:
-    kind = row.fault.partition(":")[0]
-    return ADVICE.get(kind, f"headway resume {glance.header.run} tries it again")
 
 
 # The answer to `why`, as a person reads it.
