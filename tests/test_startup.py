@@ -54,6 +54,23 @@ def test_help_does_not_import(module: str) -> None:
     assert _python("-c", code).stdout.startswith("usage: headway")
 
 
+@pytest.mark.parametrize("verb", ["", "status", "check plan.yaml", "logs", "timeline"])
+def test_looking_at_runs_and_plans_loads_nothing_that_performs_them(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.yaml").write_text("headway: 1\ntasks: {a: {run: echo}}\n")
+    code = (
+        "import os, sys, headway; from headway.cli.main import main;"
+        f"os.environ['HEADWAY_STATE_DIR'] = {str(tmp_path)!r}; os.chdir({str(tmp_path)!r});"
+        f"main({verb.split()!r});"
+        "print(*sorted(sys.modules), sep='\\n')"
+    )
+    loaded = set(_python("-c", code).stdout.splitlines())
+    heavy = {"asyncio", "httpx2", "aiohttp", "headway.work", "headway.report.forecast"}
+    assert not loaded & heavy
+    assert not [name for name in loaded if name.startswith(("headway.pacing.", "headway.sim."))]
+
+
 def test_importing_headway_imports_none_of_its_layers() -> None:
     code = "import sys, headway; print(*sorted(m for m in sys.modules if m.startswith('headway')))"
     assert _python("-c", code).stdout.split() == ["headway"]

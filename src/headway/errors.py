@@ -8,23 +8,20 @@ reused for another meaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 ERRORS_SHOWN_MAX: Final = 20
 """Errors of one plan that are shown at once; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where something stands in a file, counted from 1; line 0 is nowhere."""
 
     line: int
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(NamedTuple):
     """A hint that a program can carry out: one edit of the plan's text."""
 
     kind: Literal["rename", "replace", "source", "add", "remove", "text", "spaces"]

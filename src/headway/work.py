@@ -18,7 +18,6 @@ from typing import Final, Protocol
 from headway.base.records import quick
 from headway.base.values import Fault
 from headway.engine.budget import NOTHING, Cost
-from headway.pacing.quota import waited_for
 from headway.state.shared import Snapshot
 
 AGENT_VARIABLE: Final = "HEADWAY_AGENT"
@@ -277,6 +276,8 @@ def waiting_for_permit(refused: str = "") -> Iterator[Callable[[str], None]]:
 
     `refused` is why the call was turned away; what it gives is to be told the permit's reason.
     """
+    from headway.pacing.quota import waited_for
+
     tell, reasons = TELL_WAIT.get(), [""]
     if tell is None:
         yield reasons.append

@@ -113,7 +113,7 @@ def json_answers(someone: User) -> dict[str, list[Any]]:
         "run plan.yaml --sim script.yaml --yes --json", "status --json", "status --health --json",
         "why last broken --json", "why last behind --json", "timeline --json", "results --json",
         "results --state --json", "results --trace merged --json", "logs --json", "report --json",
-        "check plan.yaml --json", "check bad.yaml --json", "explore good.yaml --json",
+        "check plan.yaml --forecast --json", "check bad.yaml --json", "explore good.yaml --json",
         "advise --preset trap --agents 4 --json", "limits --json", "config --json",
         "doctor --json", "sim presets --json", "each --json echo ::: a b",
         "resume --sim script.yaml --json", "stop --json", "gateway env --json", "--json",

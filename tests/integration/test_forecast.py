@@ -17,7 +17,8 @@ import pytest
 from headway.base.folders import folders
 from headway.journal.folder import list_runs
 from headway.report.forecast import Foreseen
-from headway.run.forecasts import ObservedTasks, earlier_plans, look, read_forecast
+from headway.run.forecasts import earlier_plans, look, read_forecast
+from headway.run.plan_run import ObservedTasks
 from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Said, Stranger
 
@@ -73,6 +74,7 @@ def calls(url: str) -> int:
 def looked_at(stranger: Stranger, url: str) -> list[dict[str, Any]]:
     """The plan is run; what `status` says while the end is told."""
     command = [executable, "-m", "headway", "run", "plan.yaml", "--yes", "-j", "2"]
+    command.append("--forecast")
     found = list[dict[str, Any]]()
     environment = stranger.environment | told(url)
     with Popen(command, cwd=stranger.here, env=environment, stdout=DEVNULL, stderr=DEVNULL) as run:
@@ -91,12 +93,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     stranger.write("plan.yaml", PLAN)
     stranger.write("items.txt", items(0, LEARNED))
     with launched(*LIMITS) as url:
-        blind = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        asked = ("check", "plan.yaml", "--forecast", "--json")
+        blind = json.loads(stranger(*asked, **told(url)).out)
         learned = stranger("run", "plan.yaml", "--yes", **told(url))
         assert learned.code == 0, learned.err
         stranger.write("items.txt", items(100, FORESEEN))
         before = calls(url)
-        checked = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        checked = json.loads(stranger(*asked, **told(url)).out)
         after = calls(url)
         live = looked_at(stranger, url)
         status = json.loads(stranger("status", "--json", **told(url)).out)
@@ -119,7 +122,7 @@ def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> Non
     assert (blind["tasks"], blind["learned_calls"]) == (LEARNED, 0)
     assert len(blind["assumed"]) == 3
     assert blind["time_s"]["high"] > 1.5 * blind["time_s"]["low"]
-    # Nothing was learned: the run says nothing of it before it begins.
+    # A run computes no forecast by default.
     assert "takes about" not in scene.learned.err
 
 
@@ -159,7 +162,7 @@ def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> 
     first, second = sorted(scene.stranger.runs())
     (kept,) = kept_in(scene)
     assert (kept.tasks, kept.learned_calls, kept.strategy) == (FORESEEN, LEARNED, "fixed:2")
-    # Of the first run nothing was known: what is usual is no forecast.
+    # The first run was started without `--forecast`.
     assert read_forecast(str(first)).foreseen is None
     assert ObservedTasks.kept(str(second)).parts == {"ask": (MODEL, FORESEEN)}
     assert len(ObservedTasks.kept(str(second)).sizes_bytes) == FORESEEN
@@ -170,15 +173,15 @@ def test_what_was_foreseen_is_kept_beside_the_run_and_reported(scene: Scene) -> 
 def test_one_line_says_what_is_foreseen_when_a_run_begins(scene: Scene, tmp_path: Path) -> None:
     home = other(scene, tmp_path)
     home.write("items.txt", items(500, 2))
-    said = home("run", "plan.yaml", "--yes", **told(scene.url))
+    said = home("run", "plan.yaml", "--yes", "--forecast", **told(scene.url))
     assert said.code == 0, said.err
     assert sum(line.startswith("takes about") for line in said.err.splitlines()) == 1
-    quiet = home("run", "plan.yaml", "--yes", "--quiet", **told(scene.url))
+    quiet = home("run", "plan.yaml", "--yes", "--quiet", "--forecast", **told(scene.url))
     assert "takes about" not in quiet.err
 
 
 def test_people_read_it_below_what_the_plan_does(scene: Scene) -> None:
-    said = scene.told("check", "plan.yaml")
+    said = scene.told("check", "plan.yaml", "--forecast")
     assert said.code == 0
     above, _, below = said.out.partition("\n\ntakes about")
     assert "Embarrassingly parallel" in above
@@ -189,12 +192,8 @@ def test_people_read_it_below_what_the_plan_does(scene: Scene) -> None:
         line.startswith(f"learned from {LEARNED + FORESEEN} calls of 2 earlier runs")
         for line in lines
     )
-    less = scene.told("check", "plan.yaml", "--no-forecast")
-    assert "takes about" not in less.out
-    assert (
-        json.loads(scene.told("check", "plan.yaml", "--no-forecast", "--json").out)["forecast"]
-        is None
-    )
+    assert "takes about" not in scene.told("check", "plan.yaml").out
+    assert json.loads(scene.told("check", "plan.yaml", "--json").out)["forecast"] is None
 
 
 def other(scene: Scene, tmp_path: Path) -> Stranger:
@@ -221,7 +220,7 @@ def test_whatever_is_spoilt_a_check_works_and_says_less(
     for path in spoilt:
         if path.is_file():
             path.write_bytes(b'{"spoilt": [')
-    said = home("check", "plan.yaml", "--json", **told(scene.url))
+    said = home("check", "plan.yaml", "--forecast", "--json", **told(scene.url))
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)["forecast"]
     assert found["tasks"] == FORESEEN
@@ -269,7 +268,8 @@ def test_what_a_plan_takes_of_a_usage_window_is_learned_and_told(tmp_path: Path)
         first = stranger("run", "plan.yaml", "--yes", "--quiet", "-j", "2", **told(url))
         assert first.code == 0, first.err
         stranger.write("items.txt", items(100, 30))
-        checked = json.loads(stranger("check", "plan.yaml", "--json", **told(url)).out)
+        said = stranger("check", "plan.yaml", "--forecast", "--json", **told(url))
+        checked = json.loads(said.out)
         (window,) = checked["forecast"]["portions"]
         limits = stranger("limits", **told(url)).out
     assert window["name"].startswith("5h window of 127.0.0.1")

@@ -25,7 +25,7 @@ from headway.pacing.estimate import Price
 from headway.plans.load import plan_from
 from headway.plans.spec import PlanBudget
 from headway.run.launch import Launched, launch
-from headway.run.plan_run import PlanSource, plan_run
+from headway.run.plan_run import PlanSource, plan_run, with_meter
 from headway.run.run_context import Crew
 from headway.sim.account import Terms, UsageWindow
 from headway.sim.provider import Latency, ProviderSpec
@@ -76,9 +76,9 @@ def perform(
     )
 
     async def main() -> Launched:
-        crew = Crew(str(folder), place, "r", environment, meter=meter)
         source = PlanSource("", text, budget=budget)
-        return await launch(plan_run(loaded.expanded, source, crew).launch, journal)
+        run = plan_run(loaded.expanded, source, Crew(str(folder), place, "r", environment))
+        return await launch(with_meter(run, meter).launch, journal)
 
     try:
         launched = asyncio.run(main())

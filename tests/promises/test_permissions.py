@@ -212,7 +212,7 @@ tasks:
 
 def test_check_lists_which_tasks_may_do_what(someone: User) -> None:
     someone.write("plan.yaml", CHECKED)
-    told = someone.headway("check", "plan.yaml", "--no-forecast")
+    told = someone.headway("check", "plan.yaml")
     assert told.returncode == 0, told.stderr
     lines = {line.split(" may do: ")[0]: line for line in told.stdout.splitlines()}
     assert lines["own (claude)"].endswith("everything without a question (permissions: all)")
@@ -220,7 +220,7 @@ def test_check_lists_which_tasks_may_do_what(someone: User) -> None:
     assert "your settings of codex allow, and edit files" in lines["top (codex)"]
     assert lines["loop (tools(files))"].endswith("use tools(files)")
     assert "run with all your rights: command" in told.stdout.splitlines()
-    (report,) = someone.json("check", "plan.yaml", "--no-forecast")
+    (report,) = someone.json("check", "plan.yaml")
     groups = {one["name"]: (one["agent"], one["permissions"]) for one in report["groups"]}
     assert groups == {
         "own": ("claude", "all"),
@@ -232,7 +232,7 @@ def test_check_lists_which_tasks_may_do_what(someone: User) -> None:
     }
     assert all(one["may"] for one in report["groups"])
     someone.write("plan.yaml", plan_of("gemini"))
-    told = someone.headway("check", "plan.yaml", "--no-forecast")
+    told = someone.headway("check", "plan.yaml")
     assert "fix (gemini) may do: what your settings of gemini allow" in told.stdout.splitlines()
 
 

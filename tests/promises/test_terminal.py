@@ -122,7 +122,7 @@ MORE_VERBS = [
     ("why", HOSTILE),
     ("timeline",),
     ("report",),
-    ("check", "plan.yaml"),
+    ("check", "plan.yaml", "--forecast"),
     ("check", "refused.yaml"),
     ("explore", "plan.yaml"),
     ("advise", "plan.yaml"),

@@ -33,18 +33,6 @@ def with_sim(monkeypatch: pytest.MonkeyPatch) -> WithSim:
     return install
 
 
-def test_help_shows_examples_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    out, err = capsys.readouterr()
-    assert "headway sim demo" in out
-    assert err == ""
-
-
-def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"headway {headway.__version__}\n"
-
-
 def test_without_a_command_there_are_runs_or_how_to_begin(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -101,39 +89,11 @@ def test_every_verb_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {verb.name}" in out and verb.summary[:40] in out for verb in VERBS)
 
 
-def test_arguments_come_from_the_process_by_default(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["headway", "--version"])
-    assert main() == 0
-    assert capsys.readouterr().out.startswith("headway ")
-
-
 def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["smi"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "error[HW100]: `headway` has no command `smi`\nhint: did you mean `sim`?\n"
-
-
-def test_an_unknown_option_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--bogus"]) == 2
-    err = capsys.readouterr().err
-    assert "--bogus" in err
-    assert "hint: see `headway --help`" in err
-
-
-def test_an_unknown_command_of_a_verb_names_the_nearest_one(
-    with_sim: WithSim, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with_sim(lambda parsed: 0)
-    assert main(["sim", "dmeo"]) == 2
-    assert "hint: did you mean `demo`?" in capsys.readouterr().err
-
-
-def test_a_command_decides_its_exit_code(with_sim: WithSim) -> None:
-    with_sim(lambda parsed: 4)
-    assert main(["sim", "demo"]) == 4
 
 
 def test_an_error_of_headway_is_rendered_on_stderr(
@@ -183,11 +143,6 @@ def test_a_bug_shows_its_traceback_on_request(
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert "in _stumble" in err
-
-
-def test_public_names_are_imported_on_first_use() -> None:
-    assert headway.HeadwayError is BadValueError.__mro__[3]
-    assert set(headway.__all__) <= set(dir(headway))
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

@@ -21,7 +21,6 @@ from headway.plans.spec import PlanBudget
 from headway.report.forecast import MONEY, Depth
 from headway.run.forecasts import (
     RUN_BUDGET,
-    ObservedTasks,
     Prospect,
     earlier_each,
     earlier_plans,
@@ -31,6 +30,7 @@ from headway.run.forecasts import (
     look,
     prospect_of,
 )
+from headway.run.plan_run import ObservedTasks
 from tests.integration.strangers_shell import Stranger
 
 QUICKLY = Depth(8, 30, 10, 20)
@@ -221,7 +221,7 @@ def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path
     assert blind.err == ""
     assert stranger(*words, "1", "2", "3", "4").code == 0
     many = [str(number) for number in range(20)]
-    said = stranger(*words[:1], "--dry-run", *words[1:], *many)
+    said = stranger(*words[:1], "--dry-run", "--forecast", *words[1:], *many)
     assert len(said.out.splitlines()) == 20
     first, *others = said.err.splitlines()
     assert first.startswith("takes about")

@@ -208,10 +208,6 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(HOSTILE) >= 40
-
-
 def test_the_guard_hears_what_it_is_for(project: Path) -> None:
     with GUARD.watching() as seen:
         (project / "new.md").write_text("x")
@@ -238,9 +234,3 @@ def test_a_hostile_plan_executes_reads_and_writes_nothing(project: Path, name: s
     told = dumps(author.sent) + caught.value.render()
     assert SECRET not in told.replace(dumps(text), "")
     assert caught.value.render().isascii() or "\u202e" not in caught.value.render()
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_model_that_thinks_again_is_forgiven(project: Path, name: str) -> None:
-    author = Author([fenced(HOSTILE[name]), fenced(GOOD)])
-    assert author.plan(project, budget="5M").name == "good"

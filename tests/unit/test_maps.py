@@ -82,13 +82,6 @@ def test_waves_of_synchronous_functions_run_in_threads() -> None:
     witness.must_be_waves(4)
 
 
-def test_lambdas_that_return_coroutines_are_awaited() -> None:
-    witness = Witness()
-    tasks = [lambda n=n: witness.asynchronous(n) for n in range(TASKS)]
-    assert run_virtual(headway.run_in_waves_async(tasks)) == [n * n for n in range(TASKS)]
-    witness.must_be_waves(4)
-
-
 def test_one_failure_in_a_wave_loses_nobody_elses_result() -> None:
     witness = Witness(failing=5)
     tasks = [partial(witness.asynchronous, n) for n in range(TASKS)]
@@ -111,11 +104,6 @@ def test_exceptions_can_be_had_in_their_places() -> None:
 def test_a_wave_of_none_is_refused() -> None:
     with pytest.raises(UsageError, match="a wave of 0 is none"):
         headway.run_in_waves([lambda: 1], 0)
-
-
-def test_no_tasks_give_no_results() -> None:
-    assert headway.run_in_waves([]) == []
-    assert headway.map(str, []) == []
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "waves:4", "fixed:3", "all-at-once"])
@@ -192,10 +180,6 @@ def test_pairs_come_as_they_are_completed() -> None:
         return [pair async for pair in headway.as_completed(wait, [3, 1, 2])]
 
     assert run_virtual(main()) == [(1, -1), (2, -2), (3, -3)]
-
-
-def test_completed_pairs_can_be_had_without_a_loop() -> None:
-    assert sorted(headway.as_completed(str, range(3))) == [(0, "0"), (1, "1"), (2, "2")]
 
 
 def test_the_first_failure_is_raised_and_nothing_more_starts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.mcp.service import Page, Result, page
+from headway.mcp.service import Result, page
 
 TEXTS = st.lists(st.text(max_size=40), max_size=12)
 
@@ -20,36 +20,37 @@ def results(texts: list[str | None]) -> list[tuple[Result, bytes | None]]:
 @given(TEXTS, st.integers(4, 60), st.integers(1, 5))
 def test_pages_put_together_are_everything(texts: list[str], max_bytes: int, limit: int) -> None:
     found: dict[str, str] = {}
-    wanted = Page(0, limit, max_bytes)
+    offset = from_byte = 0
     for _ in range(sum(len(text.encode()) for text in texts) + len(texts) + 1):
-        got = page(results(list(texts)), wanted)
-        assert len(got.results) <= limit
-        assert sum(len(str(one["output"]).encode()) for one in got.results) <= max_bytes
-        for one in got.results:
+        shown, left_out, after = page(results(list(texts)), offset, limit, max_bytes, from_byte)
+        assert len(shown) <= limit
+        assert sum(len(str(one["output"]).encode()) for one in shown) <= max_bytes
+        for one in shown:
             found[str(one["task"])] = found.get(str(one["task"]), "") + str(one["output"])
-        assert bool(got.left_out) is (got.after is not None)
-        if got.after is None:
+        assert bool(left_out) is (after is not None)
+        if after is None:
             break
-        wanted = Page(got.after["offset"], limit, max_bytes, got.after["from_byte"])
+        offset, from_byte = after["offset"], after["from_byte"]
     assert list(found.values()) == texts
 
 
 def test_a_result_that_is_more_than_a_page_is_cut_and_says_so() -> None:
-    got = page(results(["short", "x" * 100]), Page(1, 50, 30))
-    assert got.left_out == "t1 is cut: bytes 0 to 30 of 100 are here"
-    assert (got.results[0]["bytes"], got.after) == ([0, 30, 100], {"offset": 1, "from_byte": 30})
-    last = page(results(["short", "x" * 100]), Page(1, 50, 90, 30))
-    assert (last.results[0]["bytes"], last.after) == ([30, 100, 100], None)
+    shown, left_out, after = page(results(["short", "x" * 100]), 1, 50, 30)
+    assert left_out == "t1 is cut: bytes 0 to 30 of 100 are here"
+    assert (shown[0]["bytes"], after) == ([0, 30, 100], {"offset": 1, "from_byte": 30})
+    shown, _, after = page(results(["short", "x" * 100]), 1, 50, 90, 30)
+    assert (shown[0]["bytes"], after) == ([30, 100, 100], None)
 
 
 def test_what_does_not_fit_any_more_is_on_the_next_page_whole() -> None:
-    got = page(results(["a" * 20, None, "b" * 20]), Page(0, 50, 30))
-    assert [one["task"] for one in got.results] == ["t0", "t1"]
-    assert got.left_out == "only results 0 to 1 are here; there are more"
-    assert got.after == {"offset": 2, "from_byte": 0}
+    shown, left_out, after = page(results(["a" * 20, None, "b" * 20]), 0, 50, 30)
+    assert [one["task"] for one in shown] == ["t0", "t1"]
+    assert left_out == "only results 0 to 1 are here; there are more"
+    assert after == {"offset": 2, "from_byte": 0}
 
 
 def test_bytes_that_are_no_text_are_still_passed_on() -> None:
-    got = page([({"task": "t", "output": "?"}, b"\xff\x80\x80\x80\x80\x80" * 20)], Page(0, 1, 10))
-    assert got.after is not None
-    assert 0 < got.after["from_byte"] <= 10
+    body = b"\xff\x80\x80\x80\x80\x80" * 20
+    _, _, after = page([({"task": "t", "output": "?"}, body)], 0, 1, 10)
+    assert after is not None
+    assert 0 < after["from_byte"] <= 10

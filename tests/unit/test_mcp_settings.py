@@ -11,7 +11,7 @@ from headway.errors import BadValueError, UsageError
 from headway.journal.folder import new_run
 from headway.journal.journal import Journal
 from headway.mcp import service as handover
-from headway.mcp.service import McpSettings, Page, Service, budget_in
+from headway.mcp.service import McpSettings, Service, budget_in
 from headway.mcp.tools import TOOLS
 from headway.plans.spec import PlanBudget
 
@@ -128,7 +128,7 @@ def test_a_run_whose_process_never_came_to_it_says_why(home: Path) -> None:
     assert (status["state"], status["is_over"]) == ("new", True)
     assert status["waits_for"] == "error[HW100]: there is no key"
     assert service.cancel_run(run)["told"] is False
-    assert service.run_results(run, "", Page())["results"] == []
+    assert service.run_results(run)["results"] == []
 
 
 def test_a_server_starts_only_so_many_runs_at_once(

@@ -160,16 +160,3 @@ def test_a_link_is_replaced_and_not_followed(here: Path) -> None:
     assert main(["skill", "install", "--to", "s"]) == 0
     assert not (here / "elsewhere").exists()
     assert not path.is_symlink()
-
-
-def test_a_place_that_cannot_be_written_is_one_error(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "file").write_text("")
-    assert main(["skill", "install", "--to", "file"]) == 2
-    assert "error[HW208]" in capsys.readouterr().err
-
-
-def test_it_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["skill", "install", "--print"]) == 0
-    assert capsys.readouterr().out == skill_text()

@@ -18,14 +18,12 @@ from headway.engine.events import (
     TaskDelayed,
     TaskFailed,
     TaskFinished,
-    TaskProposed,
-    TaskStale,
     TaskStarted,
     WaveBegan,
 )
 from headway.pacing.admission import CallerView, LaneView, LimitView
 from headway.report.progress import RunProgress, TaskNames, TimeLeft
-from headway.report.text.stage import Frame, LiveState, OwnUse, picture, rest_words
+from headway.report.text.stage import Frame, LiveState, picture, rest_words
 from headway.report.text.words import ASCII, Glyphs
 
 NAMES = ("코드 경로 탐색", "path 1", "path 2", "verdict")
@@ -48,7 +46,7 @@ def view(*events: Event, lanes: tuple[LaneView, ...] = ()) -> LiveState:
     run.hear(events)
     return LiveState(
         cast, 10.0, 10.0, run.standing, run.statistics(), run.groups,
-        list(run.running.values()), run.rest((), 10.0), lanes, 2, OwnUse(0.02, 58_000_000),
+        list(run.running.values()), run.rest((), 10.0), lanes, 2, (0.02, 58_000_000),
     )  # fmt: skip
 
 
@@ -70,13 +68,6 @@ def test_a_picture_shows_how_far_each_group_is() -> None:
     assert drawn[0] == "find bugs  10 s"
     assert drawn[1] == "  탐색     ##########.................... 1/3  2 running"
     assert drawn[2] == "  verdict  .............................. 0/1"
-
-
-def test_results_that_wait_and_attempts_that_were_for_nothing_are_told() -> None:
-    shown = view(*BUSY, TaskProposed(0, 1, 6.0), TaskStale(1, 2, 7.0, "total"))
-    drawn = "\n".join(lines(shown))
-    assert "proposed 1 result to be committed" in drawn
-    assert "1 stale, run again" in drawn
 
 
 def test_names_of_every_script_are_aligned() -> None:
@@ -101,13 +92,6 @@ def test_gauges_say_how_much_from_where_and_which_binds() -> None:
     )
     assert "binds" not in drawn[quota + 2]
     assert "3 of 4  configured" in drawn[quota + 2]
-
-
-def test_an_account_without_known_limits_says_so() -> None:
-    bare = replace(LANE, limits=(), width=inf, callers=())
-    drawn = lines(view(*BUSY, lanes=(bare,)))
-    assert "  quota    api.example#1a2b model: 3 in flight" in drawn
-    assert any("no limit is known" in line for line in drawn)
 
 
 def test_what_was_used_stands_against_the_budget() -> None:

@@ -15,11 +15,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headway.errors import StateFileError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import Fields, object_fields, parsed, tokens
+
+if TYPE_CHECKING:
+    from headway.wire.values import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,8 @@ class OutputStream:
         return output
 
     def _line(self) -> None:
+        from headway.wire.values import object_fields, parsed
+
         line = bytes(self._buffer).strip()
         event = object_fields(parsed(line)) if line.startswith(b"{") else {}
         if event:
@@ -213,11 +217,15 @@ class OutputStream:
 
 def count_of(value: object) -> float:
     """Tokens of an event; 0 for what is no count."""
+    from headway.wire.values import tokens
+
     return tokens(value) or 0.0
 
 
 def money_of(value: object) -> int:
     """Dollars of an event, in micro-dollars; 0 for what is no amount."""
+    from headway.wire.values import tokens
+
     return round((tokens(value) or 0.0) * 1_000_000)
 
 
@@ -289,6 +297,8 @@ def save_session(home: str, session: Session) -> None:
 
 def read_session(home: str) -> Session | None:
     """What is known of the last session in a home; nothing if nothing, or if it is spoilt."""
+    from headway.wire.values import object_fields, parsed
+
     try:
         with open(os.path.join(home, MARKER), "rb") as file:
             found = object_fields(parsed(file.read(MARKER_BYTES_MAX)))
@@ -372,6 +382,8 @@ def write_private(path: str, text: str, *, is_durable: bool = False) -> None:
 
 def lines_in(path: str) -> Iterator[Fields]:
     """The JSON objects of a file that has one a line; what is none is passed over."""
+    from headway.wire.values import object_fields, parsed
+
     try:
         with open(path, "rb") as file:
             while line := file.readline(NOTE_BYTES_MAX):

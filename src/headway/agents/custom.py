@@ -23,7 +23,6 @@ from headway.agents.cli import (
 )
 from headway.errors import BadValueError
 from headway.plans.grammar import PERMISSIONS
-from headway.wire.values import parsed
 
 KEYS: Final = ("command", "result", "resume", *PERMISSIONS)
 PLACES: Final = ("prompt_file", "model", "session")
@@ -126,6 +125,8 @@ class Custom(AgentKind):
 
 def result_in(setting: AgentSetting, output: bytes) -> str | None:
     """The result in what a program wrote; None if it is not where it should be."""
+    from headway.wire.values import parsed
+
     text = output.decode("utf-8", "replace")
     where, _, path = setting.result.partition(":")
     if where == "stdout":
@@ -143,6 +144,8 @@ def result_in(setting: AgentSetting, output: bytes) -> str | None:
 
 def _last(text: str) -> object:
     """The last line that is a JSON object; else the whole, which may be spread over lines."""
+    from headway.wire.values import parsed
+
     for line in reversed(text.splitlines()):
         if line.lstrip().startswith("{") and isinstance(found := parsed(line), dict):
             return found

@@ -20,11 +20,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headway.base.values import Fault, FaultKind, Permit, Reading
-from headway.broker.client import CallRequest
-from headway.client.exchange import HeldPermit, Port, refusal_words
 from headway.errors import (
     AccountClosedError,
     BrokerUnavailableError,
@@ -34,9 +32,12 @@ from headway.errors import (
     InternalError,
     QueueDeadlineError,
 )
-from headway.pacing.admission import CallOutcome, wait_in
-from headway.pacing.quota import waited_for
 from headway.work import Attempt, AttemptError, OverBudgetError, WindowEmptyError
+
+if TYPE_CHECKING:
+    from headway.broker.client import CallRequest
+    from headway.client.exchange import HeldPermit, Port
+    from headway.pacing.admission import CallOutcome
 
 
 class ParallelCalls:
@@ -163,6 +164,9 @@ class Gate:
         raise InternalError("a call of an attempt is made on its loop")
 
     async def admit_async(self, call: CallRequest, deadline_s: float | None) -> HeldPermit:  # noqa: ARG002 - attempts have timeouts of their own
+        from headway.client.exchange import refusal_words
+        from headway.pacing.admission import CallOutcome
+
         calling, use = CALLING.get(), (call.account, call.sketch.model)
         self._must_be_open(use, calling)
         before = calling.outcome.fault if calling.outcome is not None else None
@@ -206,6 +210,8 @@ class Gate:
 
     async def _asked(self, call: CallRequest) -> tuple[HeldPermit, str]:
         """The permit, and what it was waited for, in all slices."""
+        from headway.pacing.quota import waited_for
+
         port, slice_s, waited = self._port(), FIRST_SLICE_S, ""
         while True:
             try:
@@ -290,6 +296,8 @@ def emptied(reading: Reading, now_s: float) -> Iterator[WindowEmptyError]:
 
 def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | None:
     """The empty usage window that a call waited for in vain, if that is what it waited for."""
+    from headway.pacing.admission import wait_in
+
     wait = wait_in(error.detail or "", now_s)
     if wait is None or not wait.resource.startswith(USAGE):
         return None
@@ -298,6 +306,8 @@ def window_of(error: QueueDeadlineError, now_s: float) -> WindowEmptyError | Non
 
 def limit_in(error: QueueDeadlineError) -> str:
     """What a call waited for that left the line: `input/60s` of `waited for input/60s (...)`."""
+    from headway.pacing.quota import waited_for
+
     return waited_for(error.detail or "").partition(" (")[0]
 
 

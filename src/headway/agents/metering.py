@@ -9,15 +9,16 @@ Laws:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.base.values import Fault
-from headway.engine.strategy import Resting
 from headway.errors import HeadwayError, InternalError
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+if TYPE_CHECKING:
+    from headway.engine.strategy import Resting
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ async def metered(
     perform: Callable[[Mapping[str, str]], Awaitable[Result]],
 ) -> Result:
     """Perform an attempt that is a command; the usage of its calls is part of its result."""
+    import asyncio
+
     runner = asyncio.current_task()
     if meter is None or runner is None:
         return await perform({})

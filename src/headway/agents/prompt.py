@@ -23,25 +23,24 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import httpx2
-
-from headway.agents.gate import CALLING, Calling, Gate, Window
 from headway.base.values import Fault, FaultKind, Sketch, Tally
-from headway.client.exchange import UNKNOWN, Pacing, Port
-from headway.client.transport import AsyncPacedTransport
 from headway.errors import BadValueError, BudgetReachedError, UsageError
 from headway.pacing.estimate import Prices, ceiling_of, spend_of
 from headway.pacing.memory import Spend
 from headway.plans.references import Fitting, Misfit, Schema
-from headway.wire.answer import TextReader
 from headway.wire.prices import price_at
-from headway.wire.read import sketch
-from headway.wire.request import VERSION, body_of
 from headway.wire.values import Route, WireName
 from headway.work import Attempt, AttemptError, OverBudgetError, Result, WindowEmptyError, charged
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from headway.agents.gate import Calling, Window
+    from headway.client.exchange import Port
+    from headway.wire.answer import TextReader
 
 # The endpoint of a model, with its key, from the environment.
 
@@ -175,6 +174,8 @@ def _base(provider: str, environment: Mapping[str, str]) -> str:
 
 
 def _anthropic(model: str, environment: Mapping[str, str]) -> Endpoint:
+    from headway.wire.request import VERSION
+
     base = _base("ANTHROPIC", environment) or ANTHROPIC_URL
     key, bearer = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     headers = {"anthropic-version": VERSION}
@@ -278,6 +279,8 @@ class PromptAgent:
     """Calls models for the tasks of one run, on one event loop. Close it when the run ends."""
 
     def __init__(self, settings: PromptSettings) -> None:
+        from headway.agents.gate import Gate
+
         self.settings: Final = settings
         self._gate = Gate(settings.port, settings.window)
         self._client: httpx2.AsyncClient | None = None
@@ -344,6 +347,11 @@ class PromptAgent:
     async def _call(
         self, call: PromptCall, turns: list[tuple[str, str]], attempt: Attempt
     ) -> _Reply:
+        from headway.agents.gate import CALLING, Calling
+        from headway.client.exchange import UNKNOWN
+        from headway.wire.read import sketch
+        from headway.wire.request import body_of
+
         endpoint = self.endpoint(call.model)
         body = body_of(
             endpoint.wire, endpoint.model, turns, call.max_tokens or MAX_TOKENS, call.system,
@@ -374,6 +382,10 @@ class PromptAgent:
     async def _sent(
         self, endpoint: Endpoint, body: bytes, calling: Calling, ceiling: Spend
     ) -> TextReader:
+        import httpx2
+
+        from headway.wire.answer import TextReader
+
         headers = {"content-type": "application/json", **endpoint.headers, **self.settings.headers}
         client = self.http()
         request = client.build_request("POST", endpoint.url, content=body, headers=headers)
@@ -426,6 +438,11 @@ class PromptAgent:
 
     def http(self) -> httpx2.AsyncClient:
         """The client of all calls, with proxies and certificates as the user has set them."""
+        import httpx2
+
+        from headway.client.exchange import Pacing
+        from headway.client.transport import AsyncPacedTransport
+
         if self._client is None:
             client = httpx2.AsyncClient(
                 transport=self.settings.transport,

@@ -23,10 +23,8 @@ from typing import Final
 
 from headway.agents.command import shell_code
 from headway.agents.shell import Command, CommandEnded, Output, ShimClient, ShimGoneError
-from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import HeadwayError, UsageError
 from headway.plans.resources import covers, inside, is_pattern, matches
-from headway.plans.untrusted import unreadable, unwritable
 from headway.state.folder import AttemptState, in_a_line, in_thread
 from headway.work import Attempt
 
@@ -171,6 +169,8 @@ class ConfinedFolder:
         return tuple(part for part in real[len(root) :].split("/") if part)
 
     def must_be_writable(self, path: str, parts: tuple[str, ...]) -> None:
+        from headway.plans.untrusted import unwritable
+
         if not parts:
             raise ToolError(f"`{path}` is the folder itself")
         if GIT in map(str.lower, parts):
@@ -199,6 +199,8 @@ class ConfinedFolder:
             os.close(here)
 
     def read(self, path: str) -> str:
+        from headway.plans.untrusted import unreadable
+
         parts = self.resolved(path)
         if not parts:
             raise ToolError(f"`{path}` is a folder: use list_files")
@@ -484,6 +486,8 @@ def shell_tool(
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[str]:
     """Keys, and variables that lead to a gateway, whose addresses are keys as well."""
+    from headway.client.accounts import GATEWAY_VARIABLE
+
     gateway = environment.get(GATEWAY_VARIABLE, "")
     return frozenset(
         name

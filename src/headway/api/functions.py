@@ -19,32 +19,20 @@ from typing import Any, Final, TypedDict, TypeVar, cast
 from headway.agents.function import FunctionAgent, Where, result_of, where_of
 from headway.base.records import DIGEST_BYTES, digest
 from headway.base.values import Fault
-from headway.engine.events import Event
 from headway.engine.record import Header
 from headway.engine.state import Rules
 from headway.engine.strategy import parse
 from headway.errors import BadValueError, UsageError, did_you_mean
 from headway.journal.journal import Journal
-from headway.plans.graph import Graph
 from headway.run.driver import cores
-from headway.run.launch import Launch, Sharing
 from headway.state.context import Commons, lent
-from headway.work import Attempt, AttemptError, Needed, Result, Work, tell_waits_of
+from headway.work import Attempt, AttemptError, Needed, Result, tell_waits_of
 
 PLAIN: Final = (str, int, float, bytes, NoneType)
 """Values that are what they are written as."""
 CODES_MAX: Final = 256
 """Codes that are remembered: thousands of tasks may share one, with other values each."""
 _DECODER: Final = JSONDecoder()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSource:
-    """Another group whose results are arguments."""
-
-    work: FunctionWork
-    is_own: bool
-    """The result of the same member; otherwise of all, as a list where there can be several."""
 
 
 @dataclass(slots=True)
@@ -57,7 +45,8 @@ class FunctionWork:
     agent: FunctionAgent
     items: Sequence[object] | None = None
     """None: a single task without an item, or one spread over another's result."""
-    sources: tuple[GroupSource, ...] = ()
+    sources: tuple[tuple[FunctionWork, bool], ...] = ()
+    """Groups whose results are arguments: True is the result of the same member, False of all."""
     spread_over: FunctionWork | None = None
     timeout_s: float | None = None
     own_s: float | None = None
@@ -174,11 +163,11 @@ class FunctionWork:
 
     def _given(self, attempt: Attempt) -> list[object]:
         given: list[object] = [] if self.items is None else [self.items[attempt.member]]
-        for source in self.sources:
-            if source.is_own:
-                given.append(source.work.value(attempt.member, attempt.needed))
+        for work, is_own in self.sources:
+            if is_own:
+                given.append(work.value(attempt.member, attempt.needed))
             else:
-                given.append(source.work.all_values(attempt.needed))
+                given.append(work.all_values(attempt.needed))
         return given
 
     def all_values(self, needed: Callable[[str], list[Needed]]) -> object:
@@ -195,8 +184,8 @@ class FunctionWork:
         return self._where
 
     def _follows(self) -> bool:
-        for source in self.sources:  # noqa: SIM110 - a generator for every task costs more
-            if source.is_own:
+        for _, is_own in self.sources:  # noqa: SIM110 - a generator for every task costs more
+            if is_own:
                 return True
         return False
 
@@ -354,13 +343,6 @@ def rules_of(how: How) -> Rules:
     if retries < 0 or ceiling < 1:
         raise BadValueError("`retries` is at least 0 and `ceiling` at least 1")
     return Rules(parse(how.get("strategy", "adaptive")), retries, ceiling=ceiling, is_patient=True)
-
-
-def launch_of(
-    graph: Graph, works: Sequence[Work], how: How,
-    watch: Callable[[Sequence[Event]], None] | None = None, sharing: Sharing | None = None,
-) -> Launch:  # fmt: skip
-    return Launch(graph, works, rules_of(how), watch=watch, sharing=sharing)
 
 
 def agent_of(how: How) -> FunctionAgent:

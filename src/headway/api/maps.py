@@ -21,8 +21,8 @@ from headway.api.functions import (
     How,
     agent_of,
     journal_of,
-    launch_of,
     must_be_known,
+    rules_of,
     wait_for,
 )
 from headway.api.sharing import Shares, sharing_of, touches_of
@@ -31,7 +31,7 @@ from headway.errors import TasksFailedError, UsageError
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.ready import DONE
 from headway.run.driver import Driver
-from headway.run.launch import launch
+from headway.run.launch import Launch, launch
 from headway.state.context import Context
 
 Item = TypeVar("Item")
@@ -310,7 +310,8 @@ async def _run(
     sharing = sharing_of(Shares(), graph, (work,))
     async with work.agent:
         with journal_of(how, len(items)) as journal:
-            done = await launch(launch_of(graph, (work,), how, watch, sharing), journal, began)
+            run = Launch(graph, (work,), rules_of(how), watch=watch, sharing=sharing)
+            done = await launch(run, journal, began)
             _recalled(work, done.driver)
             work.note(done.driver.failures.items())
 

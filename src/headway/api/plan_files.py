@@ -124,8 +124,10 @@ async def performed(
 
     environment = dict(os.environ) if environment is None else environment
     folder, expanded = str(loaded.folder.resolve()), loaded.expanded
-    source = replace(source, strategy=read_configuration(environment).values.strategy)
-    must_be_possible(plan_run(expanded, source, Crew(folder, "", "", environment)), environment)
+    strategy = read_configuration(environment).values.strategy
+    source = replace(source, strategy=strategy, files=files_digest(expanded))
+    run = plan_run(expanded, source, Crew(folder, "", "", environment))
+    must_be_possible(run, environment)
     now_s = time.time()
     place = new_run(folders(environment).state, now_s)
     header = Header(
@@ -133,9 +135,8 @@ async def performed(
     )
     journal = Journal.create(place.folder, header)
     try:
-        run = plan_run(expanded, source, Crew(folder, place.folder, place.id, environment))
+        run.crew.run_folder, run.crew.run = place.folder, place.id
         run = run if stand_in is None else stand_in(run)
-        replace(source, files=files_digest(expanded)).save(place.folder)
         done = await launch(run.launch, journal)
     finally:
         journal.close()
@@ -157,7 +158,6 @@ def must_go_on(outcome: RunOutcome, why: str) -> None:
 
 
 def _results(run: PlanRun, folder: str, name: str) -> PlanResults:
-    """From the journal, where all of them are."""
     from headway.journal.reader import JournalReader
     from headway.run.filling import value_in
 

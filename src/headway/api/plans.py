@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from headway.agents.function import FunctionAgent
 from headway.api.functions import (
     FunctionWork,
-    GroupSource,
     How,
     agent_of,
     journal_of,
-    launch_of,
     must_be_known,
+    rules_of,
     wait_for,
 )
 from headway.api.sharing import Keys, Reducer, shares_of, sharing_of, state_in, touches_of
@@ -69,12 +68,6 @@ class PlanHow(How, total=False):
     `run.findings`, `enforce` keeps them from it, `learn` proposes what to declare."""
 
 
-@dataclass(slots=True)
-class _Declared:
-    work: FunctionWork
-    group: TaskGroup
-
-
 class Plan:
     """Functions that need each other's results. Each starts when its own needs are done.
 
@@ -99,7 +92,7 @@ class Plan:
         self.name = name
         self.shares = shares_of(state, effects)
         self._agent = FunctionAgent()
-        self._declared: list[_Declared] = []
+        self._declared: list[tuple[FunctionWork, TaskGroup]] = []
         self._names: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -127,19 +120,19 @@ class Plan:
         edges: list[Need] = []
         count: int | None = 1
         if isinstance(each, TaskHandle):
-            count = self._over(work, self._must_know(each), edges)
+            count = self._over(work, each, edges)
         elif each is not None:
             work.items, count = each, len(each)
         for need in (needs,) if isinstance(needs, TaskHandle) else needs:
-            other = self._must_know(need)
-            work.sources += (GroupSource(other.work, is_own=False),)
+            other, _ = self._must_know(need)
+            work.sources += ((other, False),)
             edges.append(Need(need.index))
         given = (each is not None) + len(edges) - isinstance(each, TaskHandle)
         touches = touches_of(work, given, how.get("reads"), how.get("writes"))
         group = TaskGroup(name, count, tuple(edges), queue=how.get("queue", ""), touches=touches)
         handle = TaskHandle(name, len(self._declared))
         self._names[name] = handle.index
-        self._declared.append(_Declared(work, group))
+        self._declared.append((work, group))
         return handle
 
     def run(self, **how: Unpack[PlanHow]) -> Run:
@@ -166,24 +159,24 @@ class Plan:
     @property
     def groups(self) -> tuple[TaskGroup, ...]:
         """Its tasks as they were declared."""
-        return tuple(declared.group for declared in self._declared)
+        return tuple(group for _, group in self._declared)
 
     @property
     def works(self) -> tuple[FunctionWork, ...]:
-        return tuple(declared.work for declared in self._declared)
+        return tuple(work for work, _ in self._declared)
 
-    def _over(self, work: FunctionWork, other: _Declared, edges: list[Need]) -> int | None:
+    def _over(self, work: FunctionWork, each: TaskHandle, edges: list[Need]) -> int | None:
         """Spread over a group: one for each of its members; over one task: for each of its list."""
-        index = self._names[other.work.name]
-        if other.work.is_single:
-            work.spread_over = other.work
-            edges.append(Need(index))
+        other, group = self._must_know(each)
+        if other.is_single:
+            work.spread_over = other
+            edges.append(Need(each.index))
             return None
-        work.sources = (GroupSource(other.work, is_own=True),)
-        edges.append(Need(index, block=1))
-        return other.group.count
+        work.sources = ((other, True),)
+        edges.append(Need(each.index, block=1))
+        return group.count
 
-    def _must_know(self, handle: TaskHandle) -> _Declared:
+    def _must_know(self, handle: TaskHandle) -> tuple[FunctionWork, TaskGroup]:
         if self._names.get(handle.name) != handle.index:
             raise BadValueError(
                 f"`{handle.name}` is not a task of this plan",
@@ -286,7 +279,8 @@ class Run:
             work.begin(agent, bool(self.how.get("durable")), in_processes)
             work.timeout_s = self.how.get("timeout_s") if work.own_s is None else work.own_s
         sharing = sharing_of(self.plan.shares, graph, works)
-        run = self._watched(launch_of(graph, works, self.how, self._watch, sharing))
+        rules = rules_of(self.how)
+        run = self._watched(Launch(graph, works, rules, watch=self._watch, sharing=sharing))
         async with agent:
             with journal_of(self.how, sum(group.count or 0 for group in groups)) as journal:
                 done = await launch(run, journal)
@@ -315,7 +309,6 @@ class Run:
         return self
 
     def _watched(self, launched: Launch) -> Launch:
-        """The run, with somebody who looks at what its tasks touch."""
         mode = self.how.get("detect", "warn")
         if launched.sharing is None or mode == "off":
             return launched

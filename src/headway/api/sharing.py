@@ -94,7 +94,7 @@ def touches_of(work: FunctionWork, count: int, reads: Keys, writes: Keys) -> Tou
         return None
     if not callable(reads) and not callable(writes):
         return _touches(reads, writes)
-    if any(source.is_own for source in work.sources) or count == 0:
+    if any(is_own for _, is_own in work.sources) or count == 0:
         raise BadValueError(
             f"what a member of `{work.name}` touches can be told by items that are known only",
             hint="declare a pattern: reads='records/*'",
@@ -171,7 +171,6 @@ def _prefixes(keys: Iterable[str] | None) -> Prefixes:
 
 
 def _all(every: Iterable[Prefixes]) -> Prefixes:
-    """What is said of all, where every one says something."""
     found: dict[str, None] = {}
     for one in every:
         if one is None:

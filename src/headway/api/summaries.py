@@ -149,13 +149,6 @@ class _Given:
         self._planned = planned
         self._texts = texts
 
-    def __repr__(self) -> str:
-        return f"<_Given {len(self._texts)} results>"
-
-    def statistics(self) -> int:
-        """How many there are."""
-        return len(self._texts)
-
     def label(self, member: int) -> str:
         return self._planned.label(member)
 
@@ -186,7 +179,6 @@ def _plan_text(names: list[str], how: SummaryHow) -> str:
 
 
 def _named(name: str, value: object) -> list[tuple[str, str]]:
-    """One result, or those of the members of a task."""
     name = name.encode(errors="replace").decode()  # No plan holds halves of characters.
     if isinstance(value, list | tuple):
         return [(f"{name}[{n}]", _text(one)) for n, one in enumerate(value, 1)]

@@ -119,7 +119,6 @@ def _loaded(parsed: argparse.Namespace) -> Loaded | None:
 
 
 def _situation(parsed: argparse.Namespace) -> Situation:
-    """What was asked, without the account's state."""
     from headway.report.options import AccountState, Situation
 
     situation = Situation(
@@ -187,14 +186,11 @@ def _with_budget(parsed: argparse.Namespace, situation: Situation) -> Situation:
 def _show(parsed: argparse.Namespace, advice: Advice) -> int:
     if parsed.json:
         from dataclasses import asdict
-        from json import dumps
 
-        from headway.cli.limits import finite
+        from headway.cli.status import print_json
         from headway.report.text.advise import sentence
 
-        told = {"recommendation": sentence(advice), **asdict(advice)}
-        print(dumps(finite(told), ensure_ascii=False))
-        return 0
+        return print_json({"recommendation": sentence(advice), **asdict(advice)})
     from headway.report.text.advise import draw_advice
     from headway.report.text.words import console_for
 

@@ -25,7 +25,7 @@ examples:
   headway check plan.yaml
   headway check plan.yaml --json
   headway check plan.yaml --strict       refuse what it warns of, too
-  headway check plan.yaml --no-forecast  only what is declared, not what it will take
+  headway check plan.yaml --forecast     also the expected time and cost
 
 exit codes: 0 the plan can be run, 3 it is refused
 """
@@ -37,8 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="refuse a plan with warnings, too")
-    parser.add_argument("--no-forecast", action="store_true",
-                        help="do not foresee time and cost")  # fmt: skip
+    parser.add_argument("--forecast", action="store_true", help="expected time and cost, too")
     parser.add_argument("--json", action="store_true", help="for a program")
     return _check
 
@@ -60,30 +59,37 @@ def _check(parsed: argparse.Namespace) -> int:
     from headway.plans.document import absent
     from headway.plans.load import in_one_go, load_plan
     from headway.plans.references import check_named
-    from headway.run.agent_tasks import must_be_known, must_have_providers
+    from headway.plans.spec import Prompt
 
     try:
         with in_one_go():
             loaded = load_plan(Path(parsed.plan), parsed.plan, parsed.outside)
-            must_be_known(loaded.expanded.spec, read_configuration(os.environ).values)
+            spec = loaded.expanded.spec
+            has_prompts = any(isinstance(task.work, Prompt) for task in spec.tasks)
+            if has_prompts:
+                from headway.run.agent_tasks import must_be_known, must_have_providers
+
+                must_be_known(spec, read_configuration(os.environ).values)
             remarks = check_named(loaded.expanded, str(loaded.folder))
-            must_have_providers(loaded.expanded, os.environ)
+            if has_prompts:
+                must_have_providers(loaded.expanded, os.environ)
             report = check(loaded.survey, partial(absent, loaded.folder))
             report = replace(report, remarks=(*report.remarks, *remarks))
     except PlanError as error:
         if parsed.json:
             print(json.dumps({"refused": [refusal_of(one) for one in (error, *error.others)]}))
         raise
-    found = None if parsed.no_forecast else _foreseen(loaded, Path(parsed.plan))
+    found = _foreseen(loaded, Path(parsed.plan)) if parsed.forecast else None
     if parsed.json:
         from headway.cli.status import print_json
 
         print_json({**asdict(report), "forecast": None if found is None else asdict(found)})
     else:
         from headway.report.text.check import print_check
-        from headway.report.text.forecast import foretold
 
         print_check(report, sys.stdout)
-        if found is not None:
+        if parsed.forecast:
+            from headway.report.text.forecast import foretold
+
             print("", *foretold(found), sep="\n")
     return REFUSED if parsed.strict and report.warnings else 0

@@ -21,26 +21,18 @@ def stop(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]
     """What `headway stop` takes."""
     parser.add_argument("--now", action="store_true", help="also end what has started")
     _add_run(parser)
-    return _stop
+    return lambda parsed: _tell(parsed, "end" if parsed.now else "stop")
 
 
 def pause(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """What `headway pause` takes."""
     _add_run(parser)
-    return _pause
+    return lambda parsed: _tell(parsed, "pause")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RUN", nargs="?", default="last", help="default: the last")
     parser.add_argument("--json", action="store_true", help="for a program")
-
-
-def _stop(parsed: argparse.Namespace) -> int:
-    return _tell(parsed, "end" if parsed.now else "stop")
-
-
-def _pause(parsed: argparse.Namespace) -> int:
-    return _tell(parsed, "pause")
 
 
 def _tell(parsed: argparse.Namespace, word: str) -> int:

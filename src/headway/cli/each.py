@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.main import Parser
+from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, UsageError
 from headway.run.each import EachSource
 
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
     from headway.engine.record import Header
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
-    from headway.plans.each import ArgumentPlan, ValueSource
+    from headway.plans.each import ValueSource
     from headway.report.text.lines import Watcher
-    from headway.report.text.outputs import Outputs
-    from headway.run.each import EachWork
 
 EXAMPLES: Final = """\
 examples:
@@ -51,27 +50,27 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit:
         return 0
     source = _source(parsed, words)
+    if parsed.forecast:
+        _say_forecast(source)
     if parsed.dry_run:
-        return _dry_run(source)
+        plan = source.plan()
+        for member in range(plan.count()):
+            sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
+        return 0
     from headway.cli.running import Show
+    from headway.report.text.outputs import Outputs
 
-    _outputs(source, source.plan())  # Refused here, it leaves no run behind.
+    Outputs(source, sys.stdout.buffer, sys.stderr.buffer)  # Refused here, it leaves no run behind.
     wants_view = bool(parsed.eta or parsed.bar or parsed.progress)
     return perform(source, _journal(parsed, source), Show(wants_view, wants_view, parsed.json))
 
 
-def _dry_run(source: EachSource) -> int:
-    """Print the commands, as bytes. The forecast goes to stderr."""
+def _say_forecast(source: EachSource) -> None:
     from headway.report.text.forecast import foretold
     from headway.run.forecasts import foreseen_each
 
-    plan = source.plan()
-    for member in range(plan.count()):
-        sys.stdout.buffer.write(os.fsencode(f"{plan.display(member)}\n"))
-    found = foreseen_each(plan.count(), source.template, os.environ, source.jobs)
-    if found is not None:
-        print(*foretold(found), sep="\n", file=sys.stderr)
-    return 0
+    found = foreseen_each(source.plan().count(), source.template, os.environ, source.jobs)
+    print(*foretold(found), sep="\n", file=sys.stderr)
 
 
 def perform(source: EachSource, journal: Journal, show: Show) -> int:
@@ -79,9 +78,11 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     from headway.agents.command import Adopted
     from headway.agents.shell import ShimClient
     from headway.cli.running import conduct, meter_of
+    from headway.engine.events import TaskFailed, TaskFinished, TaskReused
     from headway.engine.state import Rules
     from headway.engine.strategy import ADAPTIVE
     from headway.plans.graph import Graph, TaskGroup
+    from headway.report.text.outputs import Outputs
     from headway.run.each import EachWork
     from headway.run.launch import Launch
 
@@ -90,39 +91,24 @@ def perform(source: EachSource, journal: Journal, show: Show) -> int:
     shim = ShimClient(journal.folder)
     meter = meter_of(journal, source.has_gateway, os.environ)
     work = EachWork(plan, folder, shim, source.timeout_s, Adopted(journal.folder), meter)
-    outputs = _outputs(source, plan)
+    outputs = Outputs(source, sys.stdout.buffer, sys.stderr.buffer)
     graph = Graph((TaskGroup("each", plan.count(), retries=source.retries, is_local=True),))
     halt = halt_of(source.halt, plan.count())
     rules = Rules(ADAPTIVE, source.retries, halt, ceiling=source.jobs, is_patient=True)
-    teller = _Teller(work, outputs)
+
+    def told(events: Sequence[Event], watcher: Watcher | None) -> None:
+        """Show the output of each command when its end is durable."""
+        for event in events:
+            if isinstance(event, TaskFinished | TaskFailed | TaskReused):
+                done = work.ended.pop(event.task, None)
+                outputs.ended(event.task, done, nullcontext if watcher is None else watcher.aside)
+
     run = Launch(graph, (work,), rules, closes=(shim.close,))
     if meter is not None:
         meets = (lambda driver: meter.meet(driver.window_empty, False),)
         closes = (shim.close, meter.aclose)
         run = replace(run, meets=meets, closes=closes, resting=meter.resting)
-    return conduct(run, journal, show, teller.told, teller.ended)
-
-
-class _Teller:
-    """Shows the output of each command when its end is durable."""
-
-    def __init__(self, work: EachWork, outputs: Outputs) -> None:
-        self._work = work
-        self._outputs = outputs
-
-    def told(self, events: Sequence[Event], watcher: Watcher | None) -> None:
-        from headway.cli.running import aside_of
-        from headway.engine.events import TaskFailed, TaskFinished, TaskReused
-
-        for event in events:
-            if isinstance(event, TaskFinished | TaskFailed | TaskReused):
-                done = self._work.ended.pop(event.task, None)
-                self._outputs.ended(event.task, done, lambda: aside_of(watcher))
-
-    def ended(self) -> None:
-        from contextlib import nullcontext
-
-        self._outputs.close(nullcontext)
+    return conduct(run, journal, show, told, lambda: outputs.close(nullcontext))
 
 
 def halt_of(text: str, tasks: int) -> Halt | None:
@@ -171,7 +157,7 @@ def _parser() -> Parser:
         usage="headway each [options] COMMAND... [::: INPUT...] [:::: FILE...]",
         description="run a command for each of many inputs",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add = parser.add_argument
     add("-j", "--jobs", metavar="N", help="never more than N at once (default: as many as fit)")
@@ -184,6 +170,7 @@ def _parser() -> Parser:
     add("-C", "--colsep", metavar="REGEX", help="split each input into {1}, {2} ...")
     add("--tag", action="store_true", help="begin each line of output with its input")
     add("--dry-run", action="store_true", help="print the commands, run nothing")
+    add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
@@ -217,7 +204,8 @@ def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:
     return EachSource(
         plan.template, axes, parsed.max_args, parsed.colsep, parsed.quote, _jobs(parsed.jobs),
         max(0, parsed.retries), _timeout(parsed.timeout), parsed.halt, parsed.keep_order,
-        parsed.tag, _absolute(parsed.joblog), _absolute(parsed.results), not parsed.no_gateway,
+        parsed.tag, parsed.joblog and os.path.abspath(parsed.joblog),
+        parsed.results and os.path.abspath(parsed.results), not parsed.no_gateway,
     )  # fmt: skip
 
 
@@ -248,10 +236,10 @@ def _journal(parsed: argparse.Namespace, source: EachSource) -> Journal:
         if found is not None:
             return found
     here, tasks = os.getcwd(), source.plan().count()
+    title = " ".join(source.template.split())
+    title = title if len(title) <= 60 else title[:59] + "…"
     return begin_journal(
-        lambda run, now_s: Header(
-            run, _title(source.template), "each", source.encoded(), here, tasks, now_s
-        )
+        lambda run, now_s: Header(run, title, "each", source.encoded(), here, tasks, now_s)
     )
 
 
@@ -273,15 +261,6 @@ def _earlier(source: EachSource) -> Journal | None:
     # A later resume goes on with these inputs, not with those it began with.
     keep_source(place.folder, source.encoded())
     return journal
-
-
-def _outputs(source: EachSource, plan: ArgumentPlan) -> Outputs:
-    from headway.report.text.outputs import CommandNames, Outputs, Style
-
-    style = Style(source.keeps_order, source.tags, source.joblog, source.results)
-    return Outputs(
-        style, CommandNames(plan.display, plan.arguments), sys.stdout.buffer, sys.stderr.buffer
-    )
 
 
 def _jobs(text: str | None) -> float:
@@ -310,12 +289,3 @@ def _timeout(text: str | None) -> float | None:
     if not seconds:
         raise BadValueError(f"--timeout {text} leaves no time at all", hint="--timeout 90s")
     return seconds
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(path) if path else ""
-
-
-def _title(template: str) -> str:
-    line = " ".join(template.split())
-    return line if len(line) <= 60 else line[:59] + "…"

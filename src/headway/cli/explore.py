@@ -91,7 +91,6 @@ def _command(parsed: argparse.Namespace) -> str:
 
 @contextmanager
 def _subject(loaded: Loaded, parsed: argparse.Namespace) -> Iterator[ExploreSubject]:
-    """The plan, and its functions if they are called."""
     from headway.report.explore import subject_of
 
     subject = subject_of(loaded.expanded, parsed.members)

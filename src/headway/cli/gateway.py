@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headway.cli.main import Parser
+from headway.cli.main import HelpText, Parser
 from headway.errors import BadValueError, GatewayError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="headway gateway",
         description="A local endpoint that paces any unmodified agent or SDK.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     options(parser)
     try:
@@ -76,41 +76,38 @@ def main(arguments: Sequence[str]) -> int:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Everything before `--`; also for completion."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--upstream",
         metavar="[NAME=]URL",
         action="append",
         default=[],
         help="a provider; without NAME: where all calls go; may be repeated",
     )
-    parser.add_argument(
+    add(
         "--key",
         metavar="NAME=VARIABLE",
         action="append",
         default=[],
         help="the gateway adds the key that this variable holds",
     )
-    parser.add_argument(
+    add(
         "--wait",
         metavar="TIME",
         help="hold a call at most so long, like 90s (default: what it bears)",
     )
-    parser.add_argument(
+    add(
         "--silent",
         metavar="TIME",
         help="keep held streams alive after so long (default: what their client bears)",
     )
-    parser.add_argument("--record", metavar="FILE", help="add calls and their answers to it")
-    parser.add_argument("--replay", metavar="FILE", help="answer from it what it has recorded")
-    parser.add_argument("--host", metavar="H", default="127.0.0.1", help="of this machine only")
-    parser.add_argument("--port", metavar="N", help="0: any (default: 4929; for a command: 0)")
-    parser.add_argument(
-        "--drain",
-        metavar="TIME",
-        default=DRAIN,
-        help=f"how long calls in flight may take at the end (default: {DRAIN})",
-    )
-    parser.add_argument("--detach", action="store_true", help="return when it listens")
+    add("--record", metavar="FILE", help="add calls and their answers to it")
+    add("--replay", metavar="FILE", help="answer from it what it has recorded")
+    add("--host", metavar="H", default="127.0.0.1", help="of this machine only")
+    add("--port", metavar="N", help="0: any (default: 4929; for a command: 0)")
+    add("--drain", metavar="TIME", default=DRAIN,
+        help=f"how long calls in flight may take at the end (default: {DRAIN})")  # fmt: skip
+    add("--detach", action="store_true", help="return when it listens")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     env = commands.add_parser("env", help="the variables that point clients at your gateway")
     env.add_argument("--shell", choices=SHELLS, default="sh", help=f"{', '.join(SHELLS)}")
@@ -145,7 +142,6 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _alone(front: Front, ready: int) -> int:
-    """The process that goes on in the background."""
     from headway.errors import HeadwayError
     from headway.gateway import daemon
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headway.pacing.admission import BookView
     from headway.pacing.memory import AccountTerms, MonthlyBudget
 
-EVERYTHING: Final = "every account"
-
 WORDS: Final[dict[str, tuple[Resource, float]]] = {
     "rpm": ("requests", 60.0),
     "rpd": ("requests", 86400.0),
@@ -30,10 +28,6 @@ WORDS: Final[dict[str, tuple[Resource, float]]] = {
     "concurrent": ("concurrency", 0.0),
 }
 """A limit as people call it: what it counts, over how many seconds."""
-
-NO_BUDGET: Final = (
-    "There is no budget for {}. Set one with `headway limits budget 5M/month`, and look again."
-)
 
 NOTHING: Final = "none"
 """The value that takes a setting back."""
@@ -69,10 +63,10 @@ def register(
     _add_scope(ceiling)
     budget = _command(subparsers, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
-    budget.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    budget.add_argument("--account", metavar="NAME", default="", help="default: every account")
     plot = _command(subparsers, "burn-down", "what is left of a budget, by day", _burn_down)
     plot.add_argument("--svg", metavar="FILE", default="", help="write a picture; `-` for stdout")
-    plot.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    plot.add_argument("--account", metavar="NAME", default="", help="default: every account")
     return _show
 
 
@@ -86,7 +80,7 @@ def _command(
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--account", metavar="NAME", default="", help=f"default: {EVERYTHING}")
+    parser.add_argument("--account", metavar="NAME", default="", help="default: every account")
     parser.add_argument("--model", metavar="GROUP", default="", help="one model group of it")
 
 
@@ -96,14 +90,12 @@ def _show(parsed: argparse.Namespace) -> int:
 
     view, about = admission().describe()
     if getattr(parsed, "json", False):
-        import json
-
+        from headway.cli.status import print_json
         from headway.report.text.accounts import outlook_json
 
         found = [outlook_json(one) for one in outlooks(view, _passed())]
         shown = {**asdict(view), "broker": asdict(about), "budgets": found}
-        print(json.dumps(finite(_with_unknown(shown)), ensure_ascii=False))
-        return 0
+        return print_json(_with_unknown(shown))
     from headway.report.text.accounts import draw_accounts
     from headway.report.text.words import console_for
 
@@ -129,7 +121,8 @@ def _burn_down(parsed: argparse.Namespace) -> int:
 
         return print_json([outlook_json(one) for one in found])
     if not found:
-        print(NO_BUDGET.format(parsed.account or EVERYTHING))
+        print(f"There is no budget for {parsed.account or 'every account'}. Set one with "
+              "`headway limits budget 5M/month`, and look again.")  # fmt: skip
         return 0
     if parsed.svg:
         return _write_svg(parsed.svg, svg(found[0], passed))
@@ -267,12 +260,3 @@ def _with_unknown(value: object) -> object:
     if found.get("unpriced"):
         found |= {"microusd": None, "known_microusd": found["microusd"]}
     return found
-
-
-def finite(value: object) -> object:
-    """JSON has no infinity: what has no end is null."""
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [finite(one) for one in value]
-    return None if value in (inf, -inf) else value

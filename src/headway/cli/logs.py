@@ -28,10 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _logs(parsed: argparse.Namespace) -> int:
-    from headway.report.text.logs import LogQuery, write_logs
+    from headway.report.text.logs import write_logs
     from headway.report.text.runs import opened
 
-    wanted = LogQuery(parsed.task, parsed.json, parsed.follow)
     with opened(parsed.name) as (place, reader):
-        write_logs(sys.stdout, reader, place.folder, wanted)
+        write_logs(
+            sys.stdout, reader, place.folder, parsed.task,
+            is_json=parsed.json, is_followed=parsed.follow,
+        )  # fmt: skip
     return 0

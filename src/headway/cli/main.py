@@ -16,10 +16,9 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from headway import __version__
 from headway.errors import HeadwayError, InternalError, StateFileError, UsageError, did_you_mean
@@ -50,8 +49,7 @@ exit codes: 0 done, 1 some tasks failed, 2 usage, 3 plan refused, 4 budget reach
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A first word after `headway`, and the module that knows the rest."""
 
     name: str
@@ -89,6 +87,20 @@ VERBS: Final = (
     Verb("config", "headway.cli.config", "the configuration in force, and the plan's schema", True),
     Verb("completion", "headway.cli.completion", "complete commands in bash, zsh or fish"),
 )
+
+
+class HelpText(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal. Argparse would load `shutil`, which takes 10 ms."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() else 0
+        if not width:
+            try:
+                width = os.get_terminal_size(sys.stdout.fileno()).columns
+            except (AttributeError, OSError, ValueError):
+                width = 0
+        super().__init__(prog, width=(width or 80) - 2, **options)
 
 
 class Parser(argparse.ArgumentParser):
@@ -168,7 +180,7 @@ def build_parser(asked: Verb | None = None, module: ModuleType | None = None) ->
         prog="headway",
         description="Run many agents on one account as fast as its limits allow.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     parser.add_argument("--version", action="version", version=f"headway {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb")
@@ -182,7 +194,7 @@ def build_parser(asked: Verb | None = None, module: ModuleType | None = None) ->
 def fill_parser(parser: argparse.ArgumentParser, verb: Verb, module: ModuleType) -> None:
     """Give a verb's parser its commands or its arguments."""
     parser.epilog = getattr(module, "EXAMPLES", None)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     add = getattr(module, verb.module.partition(":")[2] or "arguments", None)
     if add is not None:
         parser.set_defaults(run=add(parser))
@@ -271,7 +283,7 @@ def add_subcommand(
         help=summary,
         description=summary,
         epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     parser.set_defaults(run=run)
     return parser

@@ -56,7 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--run", action="store_true", dest="goes_on", help="then run it")
     parser.add_argument("--dry-run", action="store_true", help="print what would be asked")
     add_common(parser)
-    parser.set_defaults(strategy=None, jobs=None, retries=None, outside=False, is_foreign=True)
+    parser.set_defaults(strategy=None, jobs=None, retries=None, outside=False, is_foreign=True,
+                        forecast=False)  # fmt: skip
     return _plan
 
 
@@ -156,7 +157,6 @@ def _keep(error: NoPlanError, path: Path) -> Path:
 def _say(
     draft: Draft, parsed: argparse.Namespace, path: Path, environment: Mapping[str, str]
 ) -> None:
-    """What was written, what it will do, and what that may cost."""
     from headway.plans.check import check
     from headway.plans.document import absent
     from headway.report.text.check import print_check

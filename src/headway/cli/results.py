@@ -75,7 +75,6 @@ def _results(parsed: argparse.Namespace) -> int:
 
 
 def _trace(parsed: argparse.Namespace) -> int:
-    """From a reduction down to its source tasks."""
     from headway.report.text.results import json_line
     from headway.report.text.runs import opened
     from headway.report.text.trace import as_json, draw_trace, trace_of

@@ -41,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     which.add_argument("--changed", action="store_true", help="use the plan's file as it is now")
     which.add_argument("--keep", action="store_true", help="use the plan as it was")
     add_common(parser)
+    parser.set_defaults(forecast=False)
     return _resume
 
 
@@ -64,17 +65,21 @@ def _resume(parsed: argparse.Namespace) -> int:
             hint=f"run the program again: `durable={header.name!r}` goes on where it was",
         )
     from headway.journal.journal import Journal
+    from headway.report.text.runs import coming_lines, doubt_lines, known_of
 
     _go_to(header.folder)
     journal = Journal.open(place.folder)
     _say_in_flight(journal)
-    _say_agents(journal)
-    _say_in_doubt(journal)
+    for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
+        print(line, file=sys.stderr)
+    if header.kind == "plan":
+        # Effects that were cut off are performed a second time.
+        for line in doubt_lines(journal.reader, known_of(journal.reader)):
+            print(line, file=sys.stderr)
     return _each(journal, parsed) if header.kind == "each" else _plan(journal, parsed)
 
 
 def _go_to(folder: str) -> None:
-    """Where the run was started: its paths begin there."""
     try:
         os.chdir(folder)
     except OSError as fault:
@@ -97,8 +102,8 @@ def _each(journal: Journal, parsed: argparse.Namespace) -> int:
 
 
 def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
-    from headway.agents.cli import accounts_of
-    from headway.cli.run import budget_of, environment_of, perform
+    from headway.agents.cli import accounts_of, paid_twice
+    from headway.cli.run import budget_of, environment_of, perform, ready_run
     from headway.run.plan_run import PlanSource
 
     folder = journal.folder
@@ -114,10 +119,12 @@ def _plan(journal: Journal, parsed: argparse.Namespace) -> int:
     try:
         loaded, source = _chosen(journal, source, parsed)
         with environment_of(parsed) as environment:
-            code = perform(loaded, source, journal, parsed, environment)
+            run = ready_run(loaded, source, parsed, environment)
+            code = perform(run, source, journal, parsed)
     finally:
         journal.close()
-    _say_paid(folder, told)
+    if words := paid_twice(list(accounts_of(folder))[told:]):
+        print(words, file=sys.stderr)
     return code
 
 
@@ -168,7 +175,6 @@ def _chosen(
 
 
 def _what_changes(journal: Journal, expanded: ExpandedPlan) -> str:
-    """What an edited plan would have to do again."""
     from headway.run.reduce import inner_keys
     from headway.run.tasks import Plans
 
@@ -196,28 +202,3 @@ def _say_in_flight(journal: Journal) -> None:
             "twice, `headway report` counts them",
             file=sys.stderr,
         )
-
-
-def _say_agents(journal: Journal) -> None:
-    """How each agent that was cut off will go on: in its own session, by replay, or anew."""
-    from headway.report.text.runs import coming_lines
-
-    for line in coming_lines(journal.folder, journal.reader.rows(), os.environ):
-        print(line, file=sys.stderr)
-
-
-def _say_paid(folder: str, told: int) -> None:
-    """What it came to: each task has said by itself how it went on."""
-    from headway.agents.cli import accounts_of, paid_twice
-
-    if words := paid_twice(list(accounts_of(folder))[told:]):
-        print(words, file=sys.stderr)
-
-
-def _say_in_doubt(journal: Journal) -> None:
-    """Effects that were cut off are performed a second time: nobody knows whether they happened."""
-    from headway.report.text.runs import doubt_lines, known_of
-
-    if journal.header.kind == "plan":
-        for line in doubt_lines(journal.reader, known_of(journal.reader)):
-            print(line, file=sys.stderr)

@@ -27,6 +27,7 @@ examples:
   headway run plan.yaml --budget '$6'                stop before a seventh dollar could be spent
   headway run plan.yaml --budget 5M --no-wait        tokens; ends with 75 at an empty usage window
   headway run plan.yaml -j 8 --strategy waves:4
+  headway run plan.yaml --forecast                   first the expected time beside the least
   headway run plan.yaml --sim script.yaml            against the simulated provider, free of charge
   headway run plan.yaml --detect learn               propose `reads` and `writes` for its tasks
 
@@ -45,6 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--model", default="", metavar="M", help="for prompts that name none")
     parser.add_argument("--outside", action="store_true",
                         help="allow paths outside of the plan's folder")  # fmt: skip
+    parser.add_argument("--forecast", action="store_true", help="first the expected time and cost")
     add_common(parser)
     parser.set_defaults(is_foreign=False)
     return _run
@@ -92,78 +94,76 @@ def begin(
     from headway.cli.running import begin_journal
     from headway.config import read_configuration
     from headway.engine.record import Header
-    from headway.run.plan_run import PlanSource, must_be_possible, plan_run
-    from headway.run.run_context import Crew
+    from headway.run.plan_run import PlanSource, files_digest
 
     settings = read_configuration(os.environ).values
     source = PlanSource(
         str(path.resolve()), loaded.text, parsed.strategy or settings.strategy, parsed.jobs,
         parsed.retries, budget, parsed.model, parsed.outside,
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
-        has_gateway=not parsed.no_gateway, is_foreign=parsed.is_foreign,
+        files_digest(loaded.expanded), not parsed.no_gateway, parsed.is_foreign,
     )  # fmt: skip
     # Refused here, it leaves no run behind that nobody could resume either.
-    first = plan_run(loaded.expanded, source, Crew(str(loaded.folder), "", "", environment))
-    must_be_possible(first, environment)
-    deadline_of(parsed)
+    run = ready_run(loaded, source, parsed, environment)
     must_be_worth_it(loaded, source, parsed, environment)
     journal = begin_journal(
-        lambda run, now_s: Header(
-            run,
+        lambda run_id, now_s: Header(
+            run_id,
             loaded.expanded.spec.name or path.stem,
             "plan",
             source.encoded(),
             str(loaded.folder.resolve()),
-            first.tasks,
+            run.tasks,
             now_s,
             settings.keep_results,
         )
     )
-    return perform(loaded, source, journal, parsed, environment)
+    return perform(run, source, journal, parsed)
 
 
-def perform(
+def ready_run(
     loaded: Loaded,
     source: PlanSource,
-    journal: Journal,
     parsed: argparse.Namespace,
     environment: Mapping[str, str],
-) -> int:
+) -> PlanRun:
+    """A plan put together, without a journal yet; refused here if it cannot work."""
+    from headway.run.plan_run import must_be_possible, plan_run
+    from headway.run.run_context import Crew
+
+    crew = Crew(str(loaded.folder.resolve()), "", "", environment)
+    run = plan_run(loaded.expanded, source, crew, deadline_of(parsed))
+    must_be_possible(run, environment)
+    return run
+
+
+def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
     """Perform a plan on this journal, and print what its last tasks gave."""
     from headway.agents.command import Adopted
     from headway.cli.running import Show, conduct, meter_of
     from headway.run.detector import detector_of, findings_of
-    from headway.run.forecasts import foresee_run
-    from headway.run.plan_run import files_digest, has_commands, must_be_possible, plan_run
-    from headway.run.run_context import Crew
+    from headway.run.plan_run import cast_of, files_digest, has_commands, with_meter
 
-    folder = str(loaded.folder.resolve())
-    is_metered = source.has_gateway and has_commands(loaded.expanded)
-    crew = Crew(
-        folder, journal.folder, journal.header.run, environment, Adopted(journal.folder),
-        meter=meter_of(journal, is_metered, environment),
-        keeps_results=journal.header.keeps_bodies,
-    )  # fmt: skip
-    run = plan_run(loaded.expanded, source, crew, deadline_of(parsed))
-    try:
-        must_be_possible(run, environment)
-    except BaseException:
-        journal.close()
-        raise
-    replace(source, files=files_digest(loaded.expanded)).save(journal.folder)
-    foreseen = foresee_run(run, source, journal.folder)
+    crew, expanded = run.crew, run.plans.expanded
+    crew.run_folder, crew.run = journal.folder, journal.header.run
+    crew.adopted, crew.keeps_results = Adopted(journal.folder), journal.header.keeps_bodies
+    is_metered = source.has_gateway and has_commands(expanded)
+    meter = meter_of(journal, is_metered, crew.environment)
+    if meter is not None:
+        run = with_meter(run, meter)
+    replace(source, files=files_digest(expanded)).save(journal.folder)
+    cast_of(run.plans).keep(journal.folder)
     is_shown = not parsed.quiet
-    if foreseen is not None and is_shown and not parsed.json:
-        from headway.report.text.forecast import foretold
-
-        print(next(foretold(foreseen)), file=sys.stderr)
+    foreseen_s = None
+    if parsed.forecast:
+        foreseen_s = _foreseen_s(run, source, journal, is_shown and not parsed.json)
     detector = detector_of(parsed.detect, run, journal.folder)
-    foreseen_s = None if foreseen is None else foreseen.time_s.mid
     show = Show(is_shown, is_shown, parsed.json, is_shown, foreseen_s)
     code = conduct(
         detector.around(run.launch), journal, show,
         adds=lambda: {
-            "stale": run.stale, "findings": findings_of(detector, run, journal.folder, environment),
+            "stale": run.stale,
+            "findings": findings_of(detector, run, journal.folder, crew.environment),
         },
     )  # fmt: skip
     say_again(run, source, journal.folder, is_shown and not parsed.json)
@@ -171,6 +171,16 @@ def perform(
         _say_findings(detector, journal)
         print_last(run, journal.folder)
     return code
+
+
+def _foreseen_s(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bool) -> float | None:
+    from headway.report.text.forecast import foretold
+    from headway.run.forecasts import foresee_run
+
+    foreseen = foresee_run(run, source, journal.folder)
+    if is_shown:
+        print(*foretold(foreseen), sep="\n", file=sys.stderr)
+    return None if foreseen is None else foreseen.time_s.mid
 
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
@@ -190,9 +200,7 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
 
 
 def _say_findings(detector: Detector, journal: Journal) -> None:
-    """What the plan does not say; with `learn`, what it should."""
-    from headway.report.text.check import learned_lines, print_findings
-    from headway.run.detector import kept_findings
+    from headway.report.text.check import kept_findings, learned_lines, print_findings
 
     hint = f"headway status {journal.header.run} --json"
     print_findings(kept_findings(journal.folder), sys.stderr, hint)
@@ -284,9 +292,11 @@ def must_be_least(option: str, number: int | None, least: int) -> None:
 
 def budget_of(text: str | None) -> PlanBudget | None:
     """`$6` is money, `5M` tokens."""
+    if text is None:
+        return None
     from headway.api.plan_files import budget_in
 
-    return None if text is None else budget_in(text)
+    return budget_in(text)
 
 
 def deadline_of(parsed: argparse.Namespace) -> float:

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -150,11 +149,6 @@ def _close(journal: Journal, launched: Launched | None) -> None:
         print(fault.render(), file=sys.stderr)
 
 
-def aside_of(watcher: Watcher | None):  # type: ignore[no-untyped-def]
-    """Room for somebody who writes to the same terminal."""
-    return nullcontext() if watcher is None else watcher.aside()
-
-
 def must_be_terminal_or(yes: bool, question: str, hint: str) -> None:
     """Ask on a terminal; refuse where nobody can answer."""
     if yes:
@@ -186,7 +180,6 @@ def _restored(driver: Driver | None, events: Sequence[Event]) -> list[int]:
 
 def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) -> Watcher:
     from headway.report.text.lines import watcher_for
-    from headway.report.text.live import own_lanes
 
     state = driver.state
 
@@ -202,7 +195,7 @@ def _watcher(run: Launch, title: str, driver: Driver, foreseen_s: float | None) 
         budget.microusd if budget is not None else None,
         budget.tokens if budget is not None else None, foreseen_s,
     )  # fmt: skip
-    return watcher_for(sys.stderr, cast, own_lanes() if run.sees_calls else None)
+    return watcher_for(sys.stderr, cast, sees_calls=run.sees_calls)
 
 
 def _summary(launched: Launched, header: Header) -> dict[str, object]:
@@ -255,19 +248,19 @@ def _stopped(launched: Launched, journal: Journal) -> tuple[tuple[Finish, ...], 
 
 
 def _stopped_json(stopped: tuple[tuple[Finish, ...], int]) -> dict[str, object]:
-    from headway.report.text.accounts import finish_json
-
     finishes, tasks = stopped
     if not finishes:
         return {}
+    from headway.report.text.accounts import finish_json
+
     return {"could_finish": [{**finish_json(one), "tasks": tasks} for one in finishes]}
 
 
 def _say_stopped(stopped: tuple[tuple[Finish, ...], int]) -> None:
-    from headway.report.text.accounts import finish_words
-
     finishes, tasks = stopped
     for one in finishes:
+        from headway.report.text.accounts import finish_words
+
         print(f"budget: {finish_words(one, tasks)}", file=sys.stderr)
 
 
@@ -282,7 +275,6 @@ def _say_effects(launched: Launched) -> None:
 
 
 def _doubled(budget: PlanBudget) -> str:
-    """A larger budget, as a command line takes it."""
     if budget.microusd is not None:
         return f"'${2 * budget.microusd / 1e6:g}'"
     return f"{2 * (budget.tokens or 0)}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from headway.cli.main import add_subcommand
 
 if TYPE_CHECKING:
-    from headway.mcp.skill import PlacedSkill
+    pass
 
 EXAMPLES: Final = """\
 examples:
@@ -65,16 +64,15 @@ def _uninstall(parsed: argparse.Namespace) -> int:
     return _each(parsed, uninstall)
 
 
-def _each(parsed: argparse.Namespace, do: Callable[[str, bool], PlacedSkill]) -> int:
-    """Do it for each agent that was named, and say where."""
+def _each(parsed: argparse.Namespace, do: Callable[[str, bool], str]) -> int:
     from headway.mcp.skill import DEFAULT, skill_path
 
     paths = [skill_path(to, parsed.user, os.environ) for to in parsed.to or DEFAULT]
-    placed = [do(path, parsed.force) for path in dict.fromkeys(paths)]
+    placed = {path: do(path, parsed.force) for path in dict.fromkeys(paths)}
     if parsed.json:
         from headway.cli.status import print_json
 
-        return print_json([asdict(one) for one in placed])
-    for one in placed:
-        print(f"{one.path}  {one.done}")
+        return print_json([{"path": path, "done": done} for path, done in placed.items()])
+    for path, done in placed.items():
+        print(f"{path}  {done}")
     return 0

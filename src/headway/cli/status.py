@@ -45,20 +45,21 @@ def show_runs() -> int:
 def _status(parsed: argparse.Namespace) -> int:
     if parsed.health:
         return _health(parsed)
-    from headway.report.text.check import print_findings
-    from headway.report.text.logs import watch_status
+    from headway.report.text.check import kept_findings, print_findings
     from headway.report.text.runs import as_json, draw_status, look, opened
     from headway.report.text.words import console_for
-    from headway.run.detector import kept_findings
 
     with opened(parsed.name) as (place, reader):
         if parsed.watch:
+            from headway.report.text.logs import watch_status
+
             watch_status(reader, console_for(sys.stderr))
+        found = kept_findings(place.folder)
         if parsed.json:
-            found = [asdict(one) for one in kept_findings(place.folder)]
-            return print_json({**as_json(look(reader), reader), "findings": found})
+            findings = [asdict(one) for one in found]
+            return print_json({**as_json(look(reader), reader), "findings": findings})
         draw_status(console_for(sys.stdout), look(reader), reader)
-        print_findings(kept_findings(place.folder), sys.stdout, f"headway status {place.id} --json")
+        print_findings(found, sys.stdout, f"headway status {place.id} --json")
     return 0
 
 

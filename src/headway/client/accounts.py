@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from headway.pacing.headers import (
@@ -23,7 +23,9 @@ from headway.pacing.headers import (
     Headers,
     guess,
 )
-from headway.wire.values import WireName
+
+if TYPE_CHECKING:
+    from headway.wire.values import WireName
 
 KEY_HEADERS: Final = ("x-api-key", "api-key", "x-goog-api-key", "authorization")
 """Anthropic, Azure, Gemini, everybody else."""

@@ -21,9 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Protocol
-
-import httpx2
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headway.base.values import Fault, FaultKind, Permit, Reading, SettledAs, Tally
 from headway.broker.client import CallRequest
@@ -43,6 +41,9 @@ from headway.wire.gemini import failure
 from headway.wire.read import AnswerReader, route, sketch
 from headway.wire.values import WireName
 from headway.work import TELL_PROMPT
+
+if TYPE_CHECKING:
+    import httpx2
 
 # What a paced client does with a request before it is sent, and says when it cannot be sent.
 

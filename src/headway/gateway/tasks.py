@@ -28,7 +28,6 @@ from headway.errors import StateFileError
 from headway.gateway.agents import base_urls, environment, whole_settings, write_homes
 from headway.gateway.config_files import remove_home
 from headway.gateway.guard import Keyring
-from headway.gateway.recording import recorded_in
 from headway.gateway.settings import VARIABLES, GatewayOptions, GatewaySettings, leads_to_gateway
 from headway.gateway.spending import Pocket
 from headway.gateway.values import GatewayKey
@@ -230,6 +229,8 @@ class TaskGateway:
 
     def record(self, path: str) -> None:
         """Record calls, and answer from an earlier recording. One that is spoilt is put aside."""
+        from headway.gateway.recording import recorded_in
+
         try:
             self._before = recorded_in(path)
         except StateFileError:
@@ -239,6 +240,8 @@ class TaskGateway:
 
     def known_as(self, attempt: Attempt, name: str) -> MeteredUsage:
         """An attempt goes on with what was recorded under a name."""
+        from headway.gateway.recording import recorded_in
+
         self._open[attempt.task].key.name = name
         if name in self._recent and self._gateway is not None and self._settings.record:
             self._recent.clear()

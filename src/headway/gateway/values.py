@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from headway.base.values import Fault, Tally
-from headway.wire.values import Route
 
 if TYPE_CHECKING:
     from headway.agents.metering import MeteredUsage
+    from headway.wire.values import Route
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 """Headers as they are on the wire: names in their sender's spelling, repeats kept, in order."""

@@ -18,13 +18,11 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base import locks as owner
-from headway.base.codec import decode, encode
 from headway.errors import HeadwayError, JournalError, UsageError, did_you_mean
 from headway.journal.file import path_of, write_file
-from headway.plans.graph import Graph, Need, TaskGroup
-from headway.plans.resources import ANYTHING
 
 if TYPE_CHECKING:
+    from headway.plans.graph import Graph, TaskGroup
     from headway.work import Work
 
 
@@ -70,6 +68,8 @@ class RunOutline:
 
 def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float) -> None:
     """Replace what is kept. A disk that is full holds the run elsewhere: here it is passed over."""
+    from headway.base.codec import encode
+
     if len(graph) > GROUPS_MAX:
         return
     groups = tuple(
@@ -85,6 +85,9 @@ def keep_shape(folder: str, graph: Graph, works: Sequence[Work], ceiling: float)
 
 def kept_shape(folder: str) -> RunOutline | None:
     """The graph that the run last had, as far as its shape goes."""
+    from headway.base.codec import decode
+    from headway.plans.graph import Graph
+
     try:
         with open(os.path.join(folder, NAME), "rb") as file:
             shape = decode(GraphShape, file.read())
@@ -95,6 +98,9 @@ def kept_shape(folder: str) -> RunOutline | None:
 
 
 def _group(one: KeptGroup) -> TaskGroup:
+    from headway.plans.graph import Need, TaskGroup
+    from headway.plans.resources import ANYTHING
+
     return TaskGroup(
         one.name, one.count, tuple(Need(*need) for need in one.needs), queue=one.queue,
         is_local=one.is_local, touches=ANYTHING if one.is_sharing else None,

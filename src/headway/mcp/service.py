@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -76,7 +76,8 @@ class McpSettings:
 
     def folder(self, name: str) -> Path:
         """A plan's folder, which has to be inside."""
-        if not _is_text(name):
+        # JSON can hold what no path can.
+        if "\0" in name or name != name.encode(errors="replace").decode():
             raise BadValueError("`folder` cannot be the name of a folder", hint="leave it out")
         real = os.path.realpath(os.path.join(self.root, name))
         if not self.holds(real):
@@ -150,11 +151,6 @@ class McpSettings:
             return False
 
 
-def _is_text(name: str) -> bool:
-    """Whether a path can have this name: JSON can say what no disk can."""
-    return "\0" not in name and name == name.encode(errors="replace").decode()
-
-
 def budget_in(text: str) -> PlanBudget:
     """An amount as callers write it."""
     amount = text.strip()
@@ -184,14 +180,6 @@ ALIVE_MAX: Final = 16
 so that more of them would not be done earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedRunsStatistics:
-    """How many processes were started, and how many of them are still there."""
-
-    started: int
-    alive: int
-
-
 class SubmittedRuns:
     """Starts processes for runs and remembers them."""
 
@@ -199,18 +187,11 @@ class SubmittedRuns:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = Lock()
 
-    def __repr__(self) -> str:
-        return f"<Handover {self.statistics()}>"
-
-    def statistics(self) -> SubmittedRunsStatistics:
-        with self._lock:
-            processes = list(self._processes.values())
-        alive = sum(process.returncode is None for process in processes)
-        return SubmittedRunsStatistics(len(processes), alive)
-
     def must_have_room(self) -> None:
         """Refuse a run more than the machine is meant to perform."""
-        if self.statistics().alive >= ALIVE_MAX:
+        with self._lock:
+            processes = list(self._processes.values())
+        if sum(process.returncode is None for process in processes) >= ALIVE_MAX:
             raise UsageError(
                 f"{ALIVE_MAX} runs of this server go on already",
                 hint="wait for one with run_status, or stop one with cancel_run",
@@ -222,7 +203,9 @@ class SubmittedRuns:
         command = [sys.executable, "-P", "-m", "headway", "resume", place.id]
         command += ["--keep", "--quiet", "--json"]
         try:
-            with open(_log(place), "ab", opener=partial(os.open, mode=0o600)) as log:
+            with open(
+                os.path.join(place.folder, LOG), "ab", opener=partial(os.open, mode=0o600)
+            ) as log:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
                     start_new_session=True,
@@ -259,14 +242,6 @@ class SubmittedRuns:
         return process is not None and process.returncode is not None
 
 
-def must_be_runnable(
-    loaded: Loaded, source: PlanSource, environment: Mapping[str, str]
-) -> None:  # fmt: skip
-    """Refuse what cannot work before there is a run: a model or a key that is missing."""
-    crew = Crew(str(loaded.folder), "", "", environment)
-    must_be_possible(plan_run(loaded.expanded, source, crew), environment)
-
-
 def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
     """A new run with a journal in which nothing has happened."""
     now_s = time.time()
@@ -286,7 +261,7 @@ def written(loaded: Loaded, source: PlanSource, name: str) -> RunPlace:
 def last_words(place: RunPlace) -> str:
     """The last line that a run's process said."""
     try:
-        with open(_log(place), "rb") as file:
+        with open(os.path.join(place.folder, LOG), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SAID_BYTES_MAX))
             lines = file.read().decode(errors="replace").strip().splitlines()
@@ -304,10 +279,6 @@ def last_detail(place: RunPlace) -> str:
     return str(told.get("detail", "")) if isinstance(told, dict) else ""
 
 
-def _log(place: RunPlace) -> str:
-    return os.path.join(place.folder, LOG)
-
-
 # Results in pages that fit a reader's context, with what was left out stated.
 
 BYTES: Final = 20_000
@@ -321,63 +292,37 @@ LIMIT_MAX: Final = 1000
 Result = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What is asked for."""
-
-    offset: int = 0
-    """Results before it."""
-    limit: int = LIMIT
-    max_bytes: int = BYTES
-    from_byte: int = 0
-    """Of the first result: where its text goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What there is on it."""
-
-    results: list[Result]
-    left_out: str = ""
-    """In words; empty if nothing is."""
-    after: dict[str, int] | None = None
-    """The arguments for the next page; None after the last."""
-
-
-def page(found: Iterable[tuple[Result, bytes | None]], wanted: Page) -> Given:
-    """The results from an offset on, as far as they fit."""
+def page(
+    found: Iterable[tuple[Result, bytes | None]],
+    offset: int = 0,
+    limit: int = LIMIT,
+    max_bytes: int = BYTES,
+    from_byte: int = 0,
+) -> tuple[list[Result], str, dict[str, int] | None]:
+    """The results from an offset on, as far as they fit; what is left out, in words; and the
+    arguments for the next page, None after the last. `from_byte` is within the first result.
+    """
     shown: list[Result] = []
-    room, start = wanted.max_bytes, wanted.from_byte
-    for index, (result, body) in _from(found, wanted.offset):
+    room, start = max_bytes, from_byte
+    for index, (result, body) in islice(enumerate(found), offset, None):
         data = (body or b"")[start:]
-        if len(shown) == wanted.limit or (shown and len(data) > room):
-            return Given(shown, _more(len(shown), index), {"offset": index, "from_byte": 0})
+        if len(shown) == limit or (shown and len(data) > room):
+            more = f"only results {index - len(shown)} to {index - 1} are here; there are more"
+            return shown, more, {"offset": index, "from_byte": 0}
         if len(data) > room:
             piece = _whole_characters(data[:room])
             end, size = start + len(piece), len(body or b"")
             told = {**result, "output": piece.decode(errors="replace")}
             cut = f"{result['task']} is cut: bytes {start:,} to {end:,} of {size:,} are here"
             after = {"offset": index, "from_byte": end}
-            return Given([{**told, "bytes": [start, end, size]}], cut, after)
-        shown.append(result if not start else _rest(result, data, start))
+            return [{**told, "bytes": [start, end, size]}], cut, after
+        shown.append(result)
+        if start:  # The last piece of a result that was cut.
+            end = start + len(data)
+            last = {"output": data.decode(errors="replace"), "bytes": [start, end, end]}
+            shown[-1] = {**result, **last}
         room, start = room - len(data), 0
-    return Given(shown)
-
-
-def _rest(result: Result, data: bytes, start: int) -> Result:
-    """The last piece of a result that was cut."""
-    end = start + len(data)
-    return {**result, "output": data.decode(errors="replace"), "bytes": [start, end, end]}
-
-
-def _from(
-    found: Iterable[tuple[Result, bytes | None]], offset: int
-) -> Iterator[tuple[int, tuple[Result, bytes | None]]]:
-    return (pair for pair in enumerate(found) if pair[0] >= offset)
-
-
-def _more(shown: int, index: int) -> str:
-    return f"only results {index - shown} to {index - 1} are here; there are more"
+    return shown, "", None
 
 
 def _whole_characters(data: bytes) -> bytes:
@@ -411,12 +356,6 @@ class Service:
         self.settings = settings
         self._handover = SubmittedRuns()
 
-    def __repr__(self) -> str:
-        return f"<Service of {self.settings.root}: {self.statistics()}>"
-
-    def statistics(self) -> SubmittedRunsStatistics:
-        return self._handover.statistics()
-
     def check_plan(self, plan: str, folder: str = "", model: str = "") -> Told:
         """All that is wrong with a plan, or what it would do."""
         place, model = self.settings.folder(folder), self.settings.model(model)
@@ -429,7 +368,7 @@ class Service:
                 "refused": [refusal_of(one) for one in (error, *error.others)],
             }
         report = check(loaded.survey, partial(absent, loaded.folder))
-        remarks = [asdict(remark) for remark in report.remarks]
+        remarks = [finite(asdict(remark)) for remark in report.remarks]
         return {
             "accepted": True,
             "refused": [],
@@ -460,7 +399,9 @@ class Service:
             "", loaded.text, strategy, budget=amount, model=model, sim=settings.sim,
             is_foreign=True,
         )  # fmt: skip
-        must_be_runnable(loaded, source, settings.environment())
+        environment = settings.environment()
+        crew = Crew(str(loaded.folder), "", "", environment)
+        must_be_possible(plan_run(loaded.expanded, source, crew), environment)
         run = written(loaded, source, clean(name).strip())
         self._handover.start(run, str(place))
         return {
@@ -507,7 +448,10 @@ class Service:
         }  # fmt: skip
         return _plain(told)
 
-    def run_results(self, run: str, task: str, wanted: Page) -> Told:
+    def run_results(
+        self, run: str, task: str = "", offset: int = 0, limit: int = LIMIT,
+        max_bytes: int = BYTES, from_byte: int = 0,
+    ) -> Told:  # fmt: skip
         """A page of what the tasks gave, in declared order."""
         place = self.settings.run(run)
         with JournalReader(place.folder) as reader:
@@ -515,17 +459,18 @@ class Service:
             plan = declared(reader, place.folder)
             names = [task] if task else []
             found = harvest(reader, names, None if plan is None else plan[0])
-            given = page(((as_json(one, is_parsed=False), one.body) for one in found), wanted)
+            pairs = ((as_json(one, is_parsed=False), one.body) for one in found)
+            results, left_out, after = page(pairs, offset, limit, max_bytes, from_byte)
         ended = sum(glance.of(state) for state in ("finished", "failed", "skipped"))
         state, _ = self._state(place, glance)
         words = f"{ended} of {glance.total} tasks of the run have ended; it is {state}"
         told = {
             "run": place.id,
             "state": state,
-            "results": given.results,
-            "left_out": given.left_out,
-            "next": given.after,
-            "in_words": f"{words}. {given.left_out}" if given.left_out else words,
+            "results": results,
+            "left_out": left_out,
+            "next": after,
+            "in_words": f"{words}. {left_out}" if left_out else words,
         }
         return _plain(told)
 
@@ -593,7 +538,6 @@ class Service:
         return age_s > START_S_MAX or self._handover.has_ended(place.id)
 
     def _cancel_new(self, place: RunPlace) -> Told:
-        """Its process has not come to its journal yet, or never will."""
         was_told = self._handover.end(place.id)
         words = f"{place.id} has not begun, and no process is on its way to it"
         if was_told:
@@ -601,7 +545,6 @@ class Service:
         return {"run": place.id, "told": was_told, "in_words": words}
 
     def _price(self, loaded: Loaded, model: str) -> Told:
-        """What a plan would cost, as far as its models and their prices are known."""
         source = PlanSource("", loaded.text, model=model)
         try:
             guess = price_guess(with_model(loaded.expanded, source), self.settings.environment())
@@ -616,7 +559,6 @@ class Service:
 
 
 def _counted(glance: Glance, source: PlanSource | None) -> Told:
-    """Tasks by where they are, and what was spent of what may be."""
     summary, budget = glance.summary, None if source is None else source.budget
     most = None if budget is None else {
         "usd": None if budget.microusd is None else budget.microusd / 1e6,
@@ -653,11 +595,9 @@ def _next(run: str, state: str, is_over: bool) -> str:
 
 
 def _short(number: float | None) -> float | None:
-    """Digits that nobody needs cost whoever reads them."""
     return None if number is None else round(number, 1)
 
 
 def _plain(told: object) -> Told:
-    """What JSON can hold, as a dictionary."""
     found = finite(told)
     return found if isinstance(found, dict) else {}

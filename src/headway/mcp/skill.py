@@ -11,7 +11,6 @@ import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
 
@@ -90,14 +89,6 @@ _PROJECT: Final[Mapping[str, str]] = {
 Done = Literal["installed", "updated", "is there already", "removed", "is not there"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedSkill:
-    """What became of one file."""
-
-    path: str
-    done: Done
-
-
 def skill_path(to: str, is_for_user: bool, environ: Mapping[str, str]) -> str:
     """The file for an agent, for all projects of the user or for this one; or in a folder."""
     if to not in AGENTS:
@@ -106,11 +97,11 @@ def skill_path(to: str, is_for_user: bool, environ: Mapping[str, str]) -> str:
     return os.path.join(folder, NAME, FILE)
 
 
-def install(path: str, is_forced: bool = False) -> PlacedSkill:
-    """Put the skill there."""
+def install(path: str, is_forced: bool = False) -> Done:
+    """Put the skill there; what became of the file."""
     text, there = skill_text(), _content(path)
     if there == text:
-        return PlacedSkill(path, "is there already")
+        return "is there already"
     if there is not None and not (is_forced or is_untouched(there)):
         raise _changed(path, "overwritten")
     try:
@@ -118,14 +109,14 @@ def install(path: str, is_forced: bool = False) -> PlacedSkill:
         write_new(path, text.encode(), may_replace=True)
     except OSError as fault:
         raise _fault(path, "written", fault) from None
-    return PlacedSkill(path, "installed" if there is None else "updated")
+    return "installed" if there is None else "updated"
 
 
-def uninstall(path: str, is_forced: bool = False) -> PlacedSkill:
+def uninstall(path: str, is_forced: bool = False) -> Done:
     """Take it away again, with its folder if nothing else is in it."""
     there = _content(path)
     if there is None:
-        return PlacedSkill(path, "is not there")
+        return "is not there"
     if not (is_forced or is_untouched(there)):
         raise _changed(path, "removed")
     try:
@@ -134,7 +125,7 @@ def uninstall(path: str, is_forced: bool = False) -> PlacedSkill:
         raise _fault(path, "removed", fault) from None
     with suppress(OSError):  # Something of the user's may be in it.
         os.rmdir(os.path.dirname(path))
-    return PlacedSkill(path, "removed")
+    return "removed"
 
 
 def _of_user(to: str, environ: Mapping[str, str]) -> str:

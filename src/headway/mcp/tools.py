@@ -14,7 +14,6 @@ from headway.mcp.service import (
     LIMIT,
     LIMIT_MAX,
     NEEDS_BUDGET,
-    Page,
     Service,
     Told,
 )
@@ -49,10 +48,6 @@ PLAN_CHARS_MAX: Final = 1_000_000
 
 TEXT_CHARS_MAX: Final = 1_000
 """Of a path or a name."""
-
-_RUN: Final = "What submit_plan returned, or `last`."
-_OFFSET_MAX: Final = 10_000_000
-_BYTE_MAX: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,6 @@ class McpTool:
     arguments: tuple[Argument, ...]
     gives: Mapping[str, object]
     """The properties of its result, as JSON Schema."""
-    run: Callable[[Service, Given], Told]
     is_read_only: bool = True
     is_destructive: bool = False
     is_idempotent: bool = True
@@ -124,7 +118,7 @@ class McpTool:
         return {"type": "object", "properties": dict(self.gives)}
 
     def call(self, service: Service, given: Given) -> Told:
-        """Check what was given, and do it; HeadwayError if it cannot be done."""
+        """Check the arguments and call the method of the same name; HeadwayError if that fails."""
         known = {one.name: one for one in self.arguments}
         for name in given:
             if name not in known:
@@ -136,49 +130,8 @@ class McpTool:
                 hint = NEEDS_BUDGET if one.name == "budget" else one.about.splitlines()[0]
                 raise BadValueError(f"{self.name} needs a `{one.name}`", hint=hint)
         there = {name: value for name, value in given.items() if value is not None}
-        return self.run(service, {name: known[name].checked(one) for name, one in there.items()})
-
-
-def _text(given: Given, name: str) -> str:
-    return str(given.get(name, ""))
-
-
-def _number(given: Given, name: str, default: int) -> int:
-    value = given.get(name, default)
-    return value if isinstance(value, int) else default
-
-
-def _check(service: Service, given: Given) -> Told:
-    return service.check_plan(
-        _text(given, "plan"), _text(given, "folder"), _text(given, "model")
-    )  # fmt: skip
-
-
-def _submit(service: Service, given: Given) -> Told:
-    return service.submit_plan(
-        _text(given, "plan"), _text(given, "budget"), _text(given, "folder"),
-        _text(given, "model"), _text(given, "name"),
-    )  # fmt: skip
-
-
-def _status(service: Service, given: Given) -> Told:
-    return service.run_status(_text(given, "run"))
-
-
-def _results(service: Service, given: Given) -> Told:
-    wanted = Page(
-        _number(given, "offset", 0), _number(given, "limit", LIMIT),
-        _number(given, "max_bytes", BYTES), _number(given, "from_byte", 0),
-    )  # fmt: skip
-    return service.run_results(_text(given, "run"), _text(given, "task"), wanted)
-
-
-def _cancel(service: Service, given: Given) -> Told:
-    return service.cancel_run(_text(given, "run"), given.get("now") is True)
-
-
-def _quota(service: Service, _given: Given) -> Told:
-    return service.quota()
+        method: Callable[..., Told] = getattr(service, self.name)
+        return method(**{name: known[name].checked(value) for name, value in there.items()})
 
 
 _PLAN: Final = Argument("plan", "string", PLAN, is_needed=True, most=PLAN_CHARS_MAX)
@@ -188,7 +141,7 @@ _FOLDER: Final = Argument(
     "is the default.",
 )  # fmt: skip
 _MODEL: Final = Argument("model", "string", "For prompts that name none: provider/model.")
-_ID: Final = Argument("run", "string", _RUN, is_needed=True)
+_ID: Final = Argument("run", "string", "What submit_plan returned, or `last`.", is_needed=True)
 
 TOOLS: Final = (
     McpTool(
@@ -207,7 +160,6 @@ TOOLS: Final = (
             "expected_usd": {"type": "number"},
             "ceiling_usd": {"type": "number"},
         },
-        _check,
     ),
     McpTool(
         "submit_plan", "Run a plan",
@@ -225,7 +177,7 @@ TOOLS: Final = (
             "budget": {"type": "object"},
             "next": {"type": "string"},
         },
-        _submit, is_read_only=False, is_idempotent=False, is_open=True,
+        is_read_only=False, is_idempotent=False, is_open=True,
     ),
     McpTool(
         "run_status", "How far is a run",
@@ -245,7 +197,6 @@ TOOLS: Final = (
             "waits_for": {"type": "string"},
             "ask_again_in_s": {"type": ["integer", "null"]},
         },
-        _status,
     ),
     McpTool(
         "run_results", "Read results",
@@ -256,13 +207,13 @@ TOOLS: Final = (
             _ID,
             Argument("task", "string", "Only this task, or all of this group."),
             Argument("offset", "integer", "Results to leave out at the beginning.",
-                     most=_OFFSET_MAX),
+                     most=10_000_000),
             Argument("limit", "integer", f"Results at most: {LIMIT} if not said.", least=1,
                      most=LIMIT_MAX),
             Argument("max_bytes", "integer", f"Of results on this page: {BYTES:,} if not said.",
                      least=BYTES_MIN, most=BYTES_MAX),
             Argument("from_byte", "integer", "Where to go on within the first result, if it was "
-                     "cut.", most=_BYTE_MAX),
+                     "cut.", most=1_000_000_000),
         ),
         {
             "run": {"type": "string"},
@@ -271,7 +222,6 @@ TOOLS: Final = (
             "left_out": {"type": "string"},
             "next": {"type": ["object", "null"]},
         },
-        _results,
     ),
     McpTool(
         "cancel_run", "Stop a run",
@@ -280,7 +230,7 @@ TOOLS: Final = (
         "`headway resume` can go on.",
         (_ID, Argument("now", "boolean", "Also cut off what has started.")),
         {"run": {"type": "string"}, "told": {"type": "boolean"}, "in_words": {"type": "string"}},
-        _cancel, is_read_only=False, is_destructive=True,
+        is_read_only=False, is_destructive=True,
     ),
     McpTool(
         "quota", "What the accounts allow",
@@ -292,6 +242,5 @@ TOOLS: Final = (
             "accounts": {"type": "array", "items": {"type": "object"}},
             "budgets": {"type": "array", "items": {"type": "object"}},
         },
-        _quota,
     ),
 )  # fmt: skip

@@ -133,16 +133,16 @@ def system_text(allowance: PlanPermissions) -> str:
     return "\n\n".join(parts)
 
 
-def goal_text(goal: str, files: FileNames, models: tuple[str, ...]) -> str:
+def goal_text(goal: str, files: tuple[str, ...], more: int, models: tuple[str, ...]) -> str:
     """One goal."""
     parts = [f"The goal, as the user wrote it:\n<goal>\n{goal}\n</goal>"]
     if len(models) > 1:
         parts.append(f"Models that may be named under `model`: {', '.join(models)}")
-    if files.names:
+    if files:
         # As JSON, so that no name can look like anything but a name.
-        names = "\n".join(dumps(name, ensure_ascii=False) for name in files.names)
-        more = f"\nand {files.more:,} more" if files.more else ""
-        parts.append(f"Files of the project:\n<files>\n{names}{more}\n</files>")
+        names = "\n".join(dumps(name, ensure_ascii=False) for name in files)
+        others = f"\nand {more:,} more" if more else ""
+        parts.append(f"Files of the project:\n<files>\n{names}{others}\n</files>")
     return "\n\n".join([*parts, "Write the plan."])
 
 
@@ -214,16 +214,10 @@ GIT: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FileNames:
-    """Names of files, and how many there are beside these."""
-
-    names: tuple[str, ...] = ()
-    more: int = 0
-
-
-def listed(folder: Path, patterns: Sequence[str] = ()) -> FileNames:
-    """The files of a folder that a plan can name; with patterns, those that match any."""
+def listed(folder: Path, patterns: Sequence[str] = ()) -> tuple[tuple[str, ...], int]:
+    """Files of a folder that a plan can name, with patterns those that match any; and how many
+    more there are.
+    """
     found = _matching(folder, patterns) if patterns else _files(folder)
     names = sorted({name for name in found if _is_fit(name)})
     kept: list[str] = []
@@ -233,7 +227,7 @@ def listed(folder: Path, patterns: Sequence[str] = ()) -> FileNames:
         if len(kept) == NAMES_MAX or chars > NAMES_CHARS_MAX:
             break
         kept.append(name)
-    return FileNames(tuple(kept), len(names) - len(kept))
+    return tuple(kept), len(names) - len(kept)
 
 
 def _is_fit(name: str) -> bool:
@@ -424,7 +418,9 @@ class Goal:
     model: str
     """Who writes the plan, and whom its prompts ask."""
     folder: Path = Path()
-    files: FileNames = FileNames()
+    files: tuple[str, ...] = ()
+    more_files: int = 0
+    """How many are not named."""
     models: tuple[str, ...] = ()
     """Others that its prompts may ask."""
     budget: PlanBudget | None = None
@@ -440,7 +436,7 @@ class Goal:
     @property
     def request(self) -> str:
         """The goal as the model is told it."""
-        return goal_text(self.text, self.files, (self.model, *self.models))
+        return goal_text(self.text, self.files, self.more_files, (self.model, *self.models))
 
 
 class PlanningHow(TypedDict, total=False):
@@ -490,7 +486,8 @@ def goal_of(goal: str, how: PlanningHow, environment: Mapping[str, str]) -> Goal
         foreign_allowance(environment), models=frozenset((model, *models)), budget=most
     )
     patterns = (files,) if isinstance(files, str) else tuple(files)
-    return Goal(goal, model, folder, listed(folder, patterns), models, most, allowance, environment)
+    names, more = listed(folder, patterns)
+    return Goal(goal, model, folder, names, more, models, most, allowance, environment)
 
 
 async def drafted(
@@ -581,9 +578,6 @@ class _Planning:
             repairs=REPAIRS,
         )  # fmt: skip
 
-    def __repr__(self) -> str:
-        return f"<_Planning by {self._call.model}>"
-
     def label(self, member: int) -> str:
         del member
         return self.name
@@ -604,13 +598,8 @@ class _Planning:
         self.result = await self._agent.perform(self._call, attempt)
         return self.result
 
-    def statistics(self) -> int:
-        """How many tasks it is."""
-        return 1
-
 
 def _budget(goal: Goal) -> dict[str, str]:
-    """The user's budget as a plan says it."""
     budget = goal.budget
     if budget is None:
         return {}
@@ -618,7 +607,6 @@ def _budget(goal: Goal) -> dict[str, str]:
 
 
 def _left(budget: PlanBudget | None, took: Result) -> PlanBudget | None:
-    """What is left when planning is paid; at least the least that can be said."""
     if budget is None:
         return None
     if budget.microusd is not None:

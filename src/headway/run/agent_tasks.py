@@ -40,7 +40,6 @@ from headway.agents.cli import (
 from headway.agents.command import detail_of, shell_code, shim_key
 from headway.agents.custom import Custom, result_in
 from headway.agents.metering import MeteredUsage
-from headway.agents.prompt import DETAIL_CHARS, Verify, complaint, endpoint_of, fitting
 from headway.agents.shell import Command, CommandEnded, Output, OutputTooLongError, ShimGoneError
 from headway.base.records import digest
 from headway.base.values import Fault, FaultKind
@@ -64,6 +63,7 @@ from headway.work import AGENT_VARIABLE, Attempt, AttemptError, Result
 
 if TYPE_CHECKING:
     from headway.agents.custom import AgentSetting
+    from headway.agents.prompt import Verify
     from headway.plans.expand import ExpandedPlan, GroupPlan
     from headway.run.filling import Filling
 
@@ -149,6 +149,8 @@ def must_have_providers(expanded: ExpandedPlan, environ: Mapping[str, str]) -> N
         work = group.task.work
         if not isinstance(work, Prompt) or group.task.is_command:
             continue
+        from headway.agents.prompt import endpoint_of
+
         place = spec.file
         if work.model:
             place = where(spec.file, group.task.spot("model").value)
@@ -173,13 +175,15 @@ def models_in(group: GroupPlan, model: str) -> Iterator[str]:
 
 def must_be_there(spec: PlanSpec, environ: Mapping[str, str]) -> None:
     """Refuse to begin when an agent is not installed, before anything is spent."""
+    _must_be_the_users(spec, environ)
+    if all(agent_of(task) is None for task in spec.tasks):
+        return
     from headway.agents.known import kind_of
     from headway.agents.tools import must_be_installed
 
     configuration = read_configuration(environ).values
     must_be_known(spec, configuration)
     settings = _settings(configuration)
-    _must_be_the_users(spec, environ)
     for task in spec.tasks:
         agent = agent_of(task)
         if agent is not None and agent.name == LOOP:
@@ -211,6 +215,8 @@ def _must_be_the_users(spec: PlanSpec, environ: Mapping[str, str]) -> None:
 
 
 def _unknown(spec: PlanSpec, configuration: Configuration) -> Iterator[PlanError]:
+    if all(agent_of(task) is None for task in spec.tasks):
+        return
     from headway.agents.known import KINDS, kind_of
 
     settings = _settings(configuration)
@@ -347,6 +353,8 @@ class _Program:
 
     async def performed(self) -> Result:
         """Ask, examine, and tell it what is wrong, as often as the call allows."""
+        from headway.agents.prompt import DETAIL_CHARS, complaint, fitting
+
         call = self._call
         if call.timeout_s is not None:
             self._until_s = self._attempt.clock.own_s + call.timeout_s

@@ -534,15 +534,6 @@ def keep_findings(folder: str, found: Sequence[DetectorFinding]) -> None:
             json.dump([asdict(one) for one in found[:KEPT_MAX]], file)
 
 
-def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
-    """What was found in a run."""
-    try:
-        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
-            return tuple(DetectorFinding(**one) for one in json.load(file))
-    except (OSError, ValueError, TypeError):
-        return ()
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 

@@ -7,7 +7,6 @@ Laws:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -32,11 +31,12 @@ from headway.pacing.account import Profile
 from headway.pacing.headers import PLAIN
 from headway.pacing.lane import terms_of
 from headway.pacing.memory import EVERY_ACCOUNT, LaneMemory, PacingMemory, Spend, model_group
-from headway.plans.expand import ExpandedPlan, prompt_bytes
-from headway.plans.spec import PlanBudget, Prompt
+from headway.plans.expand import ExpandedPlan
+from headway.plans.spec import PlanBudget
 from headway.report.forecast import (
     FULL,
     MONEY,
+    QUICK,
     ROUGH,
     Depth,
     Footing,
@@ -50,17 +50,13 @@ from headway.report.history import Story
 from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
 from headway.report.sizes import Answered, SeenCall, seen_of
 from headway.run.each import EachSource
-from headway.run.plan_run import PlanRun, PlanSource
-from headway.run.tasks import Plans
+from headway.run.plan_run import ObservedTasks, PlanRun, PlanSource
 from headway.wire.prices import price_of
 
 NAME: Final = "forecast.json"
 """In a run's folder."""
 
 NONE: Final = "none"
-
-ITSELF: Final = 1
-"""A run that begins is among all runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +69,10 @@ class KeptForecast:
 
 
 def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen | None:
-    """Keep what is foreseen of a run that is about to begin, and what later forecasts need of it.
+    """The forecast of a run that is about to begin, kept beside its journal.
 
-    None of one that goes on, and of a plan of which nothing was seen: what is usual is no forecast.
-    Nothing that goes wrong here is a reason not to run.
+    None if nothing is known of the plan, or the forecast fails: that is no reason not to run.
     """
-    is_new = not os.path.exists(os.path.join(run_folder, CAST_NAME))
-    cast_of(run.plans).keep(run_folder)
-    if not is_new or len(list_runs(folders(run.crew.environment).state, ITSELF + 1)) <= ITSELF:
-        return None
-    # Whoever has nothing to learn from does not load what forecasts are made with.
-    from headway.report.forecast import QUICK
-
     rules = run.launch.rules
     is_narrower = rules.ceiling < rules.strategy.room(0)
     strategy = Strategy("fixed", int(rules.ceiling)).name if is_narrower else rules.strategy.name
@@ -95,9 +83,8 @@ def foresee_run(run: PlanRun, source: PlanSource, run_folder: str) -> Foreseen |
         )  # fmt: skip
     except HeadwayError:
         return None
-    if found is None or not found.learned_calls:
-        return None
-    keep_forecast(run_folder, found)
+    if found is not None:
+        keep_forecast(run_folder, found)
     return found
 
 
@@ -133,12 +120,8 @@ def read_forecast(folder: str) -> KeptForecast:
 UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
 """What a journal, or what is kept beside it, may fail with: then another one has to do."""
 
-CAST_NAME: Final = "cast.json"
 EACH: Final = "each"
 """The one part of a command for each of many inputs."""
-
-SIZES_MAX: Final = 2000
-"""Prompts of a group whose size is kept."""
 
 RUNS_MAX: Final = 30
 """The latest runs that are looked at."""
@@ -171,50 +154,6 @@ class Earlier:
     def words(self) -> str:
         """Where it is known from, for people."""
         return f"{self.runs} earlier run{'s' if self.runs != 1 else ''}" if self.runs else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedTasks:
-    """What the tasks of a run are, kept beside its journal: files that the plan names change."""
-
-    parts: Mapping[str, tuple[str, int | None]]
-    """By name, the model that is asked, empty if none is, and how many tasks there are."""
-    sizes_bytes: Mapping[str, int]
-    """Of prompts, by the task's key, without results of other tasks."""
-
-    def keep(self, run_folder: str) -> None:
-        """Write it down; a run goes on without, if the disk is full."""
-        told = {"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}
-        with suppress(OSError):
-            keep_file(run_folder, CAST_NAME, json.dumps(told).encode(), is_durable=False)
-
-    @staticmethod
-    def kept(run_folder: str) -> ObservedTasks:
-        """As it was written; OSError or ValueError if it was not, or is spoilt."""
-        with open(os.path.join(run_folder, CAST_NAME), encoding="utf-8") as file:
-            told = json.load(file)
-        parts = {str(name): (str(model), count) for name, (model, count) in told["parts"].items()}
-        return ObservedTasks(
-            parts, {str(key): int(size) for key, size in told["sizes_bytes"].items()}
-        )
-
-
-def cast_of(plans: Plans) -> ObservedTasks:
-    """The tasks of a plan that is about to run."""
-    expanded = plans.expanded
-    parts: dict[str, tuple[str, int | None]] = {}
-    sizes: dict[str, int] = {}
-    for group, keys in zip(expanded.groups, plans.keys, strict=True):
-        work = group.task.work
-        asks = isinstance(work, Prompt) and not group.task.is_command
-        model = (work.model or expanded.spec.model) if isinstance(work, Prompt) and asks else ""
-        parts[group.name] = (model, group.count)
-        if not asks or keys is None:
-            continue
-        members = range(min(group.count or 0, SIZES_MAX))
-        for member, size in zip(members, prompt_bytes(expanded, group, members), strict=True):
-            sizes[keys.key(member).hex()] = round(size)
-    return ObservedTasks(parts, sizes)
 
 
 def earlier_plans(places: Iterable[RunPlace], path: str) -> Earlier:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headway.agents.prompt import endpoint_of, must_be_ready
 from headway.base.records import digest
-from headway.engine.state import Rules
-from headway.engine.strategy import Resting, parse
 from headway.errors import SourceError, UsageError
-from headway.journal.folder import keep_source, kept_source
-from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of
+from headway.journal.folder import keep_file, keep_source, kept_source
+from headway.plans.expand import ExpandedPlan, GroupPlan, graph_of, prompt_bytes
 from headway.plans.fan_in import FanInShape, shapes_of, with_levels
 from headway.plans.graph import Graph
 from headway.plans.references import check_named
 from headway.plans.section import where
 from headway.plans.sharing import targets_of
 from headway.plans.spec import PlanBudget, PlanSpec, Prompt
-from headway.report.forecast import ModelCalls, PriceGuess, guess_price
-from headway.run.agent_tasks import has_programs, models_in, must_be_there, must_have_providers
-from headway.run.launch import Launch, Sharing
-from headway.run.reduce import InnerWork, inner_works, reducer
-from headway.run.run_context import Crew
 from headway.run.tasks import Plans, TaskWork, function_of
-from headway.state.coherence import Coherence
-from headway.state.learned_edges import hints_for, recall
-from headway.state.outbox import senders
-from headway.state.shared import Channels, Shared
-from headway.wire.prices import price_of
+
+if TYPE_CHECKING:
+    from headway.agents.metering import CallMeter
+    from headway.report.forecast import ModelCalls, PriceGuess
+    from headway.run.launch import Launch, Sharing
+    from headway.run.reduce import InnerWork
+    from headway.run.run_context import Crew
 
 MAX_TOKENS_GUESS: Final = 4096
 """How long an answer may be where a plan does not say, for what it may cost."""
@@ -116,6 +111,11 @@ def plan_run(
     expanded: ExpandedPlan, source: PlanSource, crew: Crew, waits_until_s: float = inf
 ) -> PlanRun:
     """Put a plan together. Nothing is started; what the plan's channels name is imported."""
+    from headway.engine.state import Rules
+    from headway.engine.strategy import parse
+    from headway.run.launch import Launch
+    from headway.run.reduce import inner_works
+
     expanded = with_model(expanded, source)
     spec = expanded.spec
     plans = Plans.of(expanded)
@@ -137,20 +137,34 @@ def plan_run(
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())
     )
-    if crew.meter is not None and crew.keeps_results and has_programs(spec):
-        crew.meter.record(os.path.join(crew.run_folder, CALLS))
     graph = with_levels(graph_of(expanded, lambda: plans.expanded), expanded, shapes)
     launch = Launch(
         graph, works, rules, budget, budgets, waits_until_s,
         meets=(crew.meet,), closes=(crew.aclose,),
-        resting=Resting if crew.meter is None else crew.meter.resting,
         sharing=_sharing(graph, spec, crew, source.path),
     )  # fmt: skip
     return PlanRun(launch, plans, works, crew)
 
 
+def with_meter(run: PlanRun, meter: CallMeter) -> PlanRun:
+    """The same run, whose commands make their model calls through this meter."""
+    from headway.run.agent_tasks import has_programs
+
+    run.crew.meter = meter
+    if run.crew.keeps_results and has_programs(run.plans.expanded.spec):
+        meter.record(os.path.join(run.crew.run_folder, CALLS))
+    return replace(run, launch=replace(run.launch, resting=meter.resting))
+
+
 def _sharing(graph: Graph, spec: PlanSpec, crew: Crew, path: str) -> Sharing | None:
     """The state that the tasks share, if any of them touches one."""
+    from headway.run.launch import Sharing
+    from headway.run.reduce import reducer
+    from headway.state.coherence import Coherence
+    from headway.state.learned_edges import hints_for, recall
+    from headway.state.outbox import senders
+    from headway.state.shared import Channels, Shared
+
     if all(group.touches is None for group in graph.groups):
         return None
     load = partial(_of_plan, spec, crew.folder)
@@ -198,18 +212,23 @@ def with_model(expanded: ExpandedPlan, source: PlanSource) -> ExpandedPlan:
 
 def must_be_possible(run: PlanRun, environment: Mapping[str, str]) -> None:
     """Refuse what cannot work before anything is spent: a model, a key, a schema, a function."""
+    from headway.run.agent_tasks import must_be_there, must_have_providers
+
     must_be_there(run.plans.expanded.spec, environment)
     check_named(run.plans.expanded, run.crew.folder)
     must_have_providers(run.plans.expanded, environment)
     models = list(models_of(run.plans.expanded))
-    must_be_ready(models, environment)
-    if run.crew.must_be_priced:
-        from headway.agents.prompt import must_have_ceilings
+    if models:
+        from headway.agents.prompt import must_be_ready, must_have_ceilings
 
-        must_have_ceilings(models, environment)
+        must_be_ready(models, environment)
+        if run.crew.must_be_priced:
+            must_have_ceilings(models, environment)
 
 
 def models_of(expanded: ExpandedPlan) -> Iterator[str]:
+    from headway.run.agent_tasks import models_in
+
     for group in expanded.groups:
         work = group.task.work
         if isinstance(work, Prompt) and not group.task.is_command:
@@ -224,10 +243,16 @@ def models_of(expanded: ExpandedPlan) -> Iterator[str]:
 
 def price_guess(expanded: ExpandedPlan, environment: Mapping[str, str]) -> PriceGuess:
     """What a plan will cost, as far as can be known before it runs."""
+    from headway.report.forecast import guess_price
+
     return guess_price(_askings(expanded, environment))
 
 
 def _askings(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Iterator[ModelCalls]:
+    from headway.agents.prompt import endpoint_of
+    from headway.report.forecast import ModelCalls
+    from headway.wire.prices import price_of
+
     shapes = {shape.group: shape for shape in shapes_of(expanded)}
     for group in expanded.groups:
         work = group.task.work
@@ -235,18 +260,18 @@ def _askings(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Iterator
             continue
         members = UNKNOWN_MEMBERS if group.count is None else group.count
         model = endpoint_of(work.model or expanded.spec.model, environment).model
-        prompt_bytes, given = _prompt_bytes(expanded, group), _given(expanded, group)
+        size_bytes, given = _prompt_bytes(expanded, group), _given(expanded, group)
         asking = ModelCalls(
-            model, price_of(model), members, prompt_bytes * members + given * BYTES_PER_TOKEN,
+            model, price_of(model), members, size_bytes * members + given * BYTES_PER_TOKEN,
             work.max_tokens or MAX_TOKENS_GUESS, group.task.repairs if group.task.schema else 0,
         )  # fmt: skip
         shape = shapes.get(group.index)
         if shape is not None:
             calls, read, given = _inner(expanded, shape, given)
-            size = prompt_bytes * calls + read * BYTES_PER_TOKEN
+            size = size_bytes * calls + read * BYTES_PER_TOKEN
             inner = replace(asking, members=calls, prompt_bytes=size, max_tokens=shape.fit.answer)
             yield replace(inner, repairs=0)
-            asking = replace(asking, prompt_bytes=prompt_bytes + given * BYTES_PER_TOKEN)
+            asking = replace(asking, prompt_bytes=size_bytes + given * BYTES_PER_TOKEN)
         yield asking
 
 
@@ -278,3 +303,54 @@ def _prompt_bytes(expanded: ExpandedPlan, group: GroupPlan) -> int:
         return 0
     files = expanded.sources.files.values() if work.file else ()
     return len(work.text.encode()) + max((len(one) for one in files), default=0)
+
+
+# What later forecasts need to know of a run.
+
+CAST_NAME: Final = "cast.json"
+SIZES_MAX: Final = 2000
+"""Prompts of a group whose size is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTasks:
+    """What the tasks of a run are, kept beside its journal: files that the plan names change."""
+
+    parts: Mapping[str, tuple[str, int | None]]
+    """By name, the model that is asked, empty if none is, and how many tasks there are."""
+    sizes_bytes: Mapping[str, int]
+    """Of prompts, by the task's key, without results of other tasks."""
+
+    def keep(self, run_folder: str) -> None:
+        """Write it down; a run goes on without, if the disk is full."""
+        told = {"parts": dict(self.parts), "sizes_bytes": dict(self.sizes_bytes)}
+        with suppress(OSError):
+            keep_file(run_folder, CAST_NAME, json.dumps(told).encode(), is_durable=False)
+
+    @staticmethod
+    def kept(run_folder: str) -> ObservedTasks:
+        """As it was written; OSError or ValueError if it was not, or is spoilt."""
+        with open(os.path.join(run_folder, CAST_NAME), encoding="utf-8") as file:
+            told = json.load(file)
+        parts = {str(name): (str(model), count) for name, (model, count) in told["parts"].items()}
+        return ObservedTasks(
+            parts, {str(key): int(size) for key, size in told["sizes_bytes"].items()}
+        )
+
+
+def cast_of(plans: Plans) -> ObservedTasks:
+    """The tasks of a plan that is about to run."""
+    expanded = plans.expanded
+    parts: dict[str, tuple[str, int | None]] = {}
+    sizes: dict[str, int] = {}
+    for group, keys in zip(expanded.groups, plans.keys, strict=True):
+        work = group.task.work
+        asks = isinstance(work, Prompt) and not group.task.is_command
+        model = (work.model or expanded.spec.model) if isinstance(work, Prompt) and asks else ""
+        parts[group.name] = (model, group.count)
+        if not asks or keys is None:
+            continue
+        members = range(min(group.count or 0, SIZES_MAX))
+        for member, size in zip(members, prompt_bytes(expanded, group, members), strict=True):
+            sizes[keys.key(member).hex()] = round(size)
+    return ObservedTasks(parts, sizes)

@@ -30,7 +30,6 @@ from headway.engine.record import EffectDone, EffectIntended, JournalEntry
 from headway.errors import EffectFailedError, HeadwayError, StateError
 from headway.journal.file import FULL, full_words
 from headway.journal.memory import Record
-from headway.plans.shell import SHELL
 from headway.state.shared import Act, Channels, canonical
 
 # Calls a user's function in a thread so that whatever it raises can be raised where it is awaited.
@@ -102,6 +101,8 @@ def by_function(function: Function) -> Send:
 
 
 def by_command(command: str, folder: str | None = None) -> Send:
+    from headway.plans.shell import SHELL
+
     async def send(payload: bytes, key: str) -> bytes:
         pipe = asyncio.subprocess.PIPE
         with _filed(payload) as source:

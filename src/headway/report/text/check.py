@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from math import ceil
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -124,13 +125,15 @@ def _print_remarks(console: Console, remarks: tuple[Remark, ...]) -> None:
 
 def refusal_of(error: PlanError) -> dict[str, object]:
     """What is wrong with a plan, for a program."""
+    from headway.report.text.runs import finite
+
     return {
         "code": error.code,
         "message": error.message,
         "where": error.where,
         "detail": error.detail,
         "hint": error.hint,
-        "fixes": [asdict(fix) for fix in error.fixes],
+        "fixes": [finite(fix) for fix in error.fixes],
     }
 
 
@@ -139,6 +142,18 @@ def refusal_of(error: PlanError) -> dict[str, object]:
 SHOWN_MAX: Final = 10
 """Findings that are shown: whoever has more starts with these."""
 LINE_CELLS_MAX: Final = 300
+
+
+def kept_findings(folder: str) -> tuple[DetectorFinding, ...]:
+    """What the detector found in a run and kept in its folder."""
+    try:
+        with open(os.path.join(folder, "findings.json"), encoding="utf-8") as file:
+            found = json.load(file)
+        from headway.report.detect import DetectorFinding
+
+        return tuple(DetectorFinding(**one) for one in found)
+    except (OSError, ValueError, TypeError):
+        return ()
 
 
 def print_findings(found: Sequence[DetectorFinding], stream: TextIO, hint: str = "") -> None:

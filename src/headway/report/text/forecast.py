@@ -15,8 +15,11 @@ BINDS = {
 }
 
 
-def foretold(found: Foreseen) -> Iterator[str]:
+def foretold(found: Foreseen | None) -> Iterator[str]:
     """Lines that say what a plan will take."""
+    if found is None:
+        yield "no forecast: it calls no model by itself and has not run before"
+        return
     time_s = found.time_s
     yield (
         f"takes about {duration(time_s.mid)} ({duration(time_s.low)} to {duration(time_s.high)} in "

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from threading import Event as Flag
 from threading import RLock, Thread
-from typing import Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from headway.engine.events import (
     Event,
@@ -29,11 +29,13 @@ from headway.engine.events import (
     TaskStale,
     WaveBegan,
 )
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
-from headway.report.text.live import Lanes
+from headway.report.progress import RunProgress, TaskNames
 from headway.report.text.logs import told
 from headway.report.text.stage import rest_words
 from headway.report.text.words import count, one_line
+
+if TYPE_CHECKING:
+    pass
 
 SUMMARY_S: Final = 30.0
 TASKS_MAX: Final = 100
@@ -55,17 +57,10 @@ class LineView:
         self._failures = 0
         self._put_off: set[str] = set()
         """Why tasks were put off for the rest of the run: each reason is written once."""
-        self._written = 0
         self._said_s = time.monotonic()
         self._closing = Flag()
         self._thread = Thread(target=self._summarise, name="headway-lines", daemon=True)
         self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"<Lines {self._progress!r}, {self._written} lines>"
-
-    def statistics(self) -> ProgressStatistics:
-        return self._progress.statistics()
 
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
@@ -125,7 +120,6 @@ class LineView:
     def _say(self, words: str) -> None:
         self._stream.write(words + "\n")
         self._stream.flush()
-        self._written += 1
         self._said_s = time.monotonic()
 
     def _summarise(self) -> None:
@@ -162,21 +156,18 @@ class Watcher(Protocol):
     def aside(self) -> AbstractContextManager[None]:
         """Make room for somebody who writes to the same place."""
 
-    def statistics(self) -> ProgressStatistics:
-        """How far the run is."""
-
     def close(self) -> None:
         """The run is over."""
 
 
-def watcher_for(stream: TextIO, cast: TaskNames, lanes: Lanes | None = None) -> Watcher:
-    """The best view that a stream can have; `lanes` gives it gauges."""
+def watcher_for(stream: TextIO, cast: TaskNames, *, sees_calls: bool = False) -> Watcher:
+    """The best view that a stream can have; with gauges of the accounts if the run sees calls."""
     from headway.report.text.words import console_for
 
     console = console_for(stream)
     if console.is_terminal and not console.is_dumb_terminal:
-        from headway.report.text.live import LiveView
+        from headway.report.text.live import LiveView, own_lanes
 
-        return LiveView(cast, stream, lanes)
+        return LiveView(cast, stream, own_lanes() if sees_calls else None)
 
     return LineView(cast, stream)

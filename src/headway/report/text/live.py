@@ -21,9 +21,8 @@ from typing import Final, TextIO, cast
 from headway.engine.events import Event
 from headway.errors import HeadwayError
 from headway.pacing.admission import LaneView
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
-from headway.report.text.health import health_line
-from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, OwnUse, picture
+from headway.report.progress import RunProgress, TaskNames
+from headway.report.text.stage import RUNNING_MAX, Frame, LiveState, picture
 from headway.report.text.terminal import CleanLines
 from headway.report.text.words import console_for, glyphs_for
 
@@ -56,16 +55,9 @@ class LiveView:
         self._own = OwnLooker()
         self._began_s = time.time()
         self._closing = Flag()
-        self._pictures = 0
         self._show()
         self._thread = Thread(target=self._draw_on, name="headway-view", daemon=True)
         self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"<LiveView {self._progress!r}, {self._pictures} pictures>"
-
-    def statistics(self) -> ProgressStatistics:
-        return self._progress.statistics()
 
     def events(self, events: Sequence[Event]) -> None:
         """Take what happened. Called by the driver."""
@@ -124,7 +116,6 @@ class LiveView:
         with self._lock:
             if not self._closing.is_set():
                 self._live.update(Group(*lines), refresh=True)
-                self._pictures += 1
 
     def _view(self, lanes: Sequence[LaneView]) -> LiveState:
         progress, now_s = self._progress, time.time()
@@ -150,15 +141,10 @@ class QuotaLooker:
         self.notice = ""
         self.health = ""
 
-    def __repr__(self) -> str:
-        return f"<QuotaLooker, {len(self._seen)} accounts>"
-
-    def statistics(self) -> int:
-        """How many accounts are in use."""
-        return len(self._seen)
-
     def look(self) -> Sequence[LaneView]:
         """The accounts in use; as of a moment ago, if that is recent enough."""
+        from headway.report.text.health import health_line
+
         now_s = time.monotonic()
         if self._lanes is None or now_s < self._next_s:
             return self._seen
@@ -181,19 +167,13 @@ class OwnLooker:
     def __init__(self) -> None:
         self._cpu_s = time.process_time()
         self._at_s = time.monotonic()
-        self._last: OwnUse | None = None
+        self._last: tuple[float, int] | None = None
 
-    def __repr__(self) -> str:
-        return f"<OwnLooker {self._last}>"
-
-    def statistics(self) -> OwnUse | None:
-        return self._last
-
-    def look(self) -> OwnUse | None:
+    def look(self) -> tuple[float, int] | None:
         """Over the last second or more."""
         cpu_s, at_s = time.process_time(), time.monotonic()
         if at_s - self._at_s >= IDLE_S:
-            self._last = OwnUse((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
+            self._last = ((cpu_s - self._cpu_s) / (at_s - self._at_s), _memory_bytes())
             self._cpu_s, self._at_s = cpu_s, at_s
         return self._last
 

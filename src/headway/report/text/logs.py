@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.agents.command import shim_name
-from headway.agents.shell import read_shim_log
 from headway.base.numbers import short
 from headway.base.values import Fault
 from headway.engine.events import (
@@ -47,7 +45,6 @@ from headway.errors import BadValueError, did_you_mean
 from headway.journal.reader import JournalReader, RecordedEvent
 from headway.report.text.results import NAMES_HINTED_MAX, json_line
 from headway.report.text.runs import (
-    Glance,
     count_words,
     find_row,
     finite,
@@ -239,15 +236,12 @@ def _draw(reader: JournalReader, console: Console) -> None:
 def _write(reader: JournalReader, console: Console) -> None:
     said, said_s = "", 0.0
     while (glance := look(reader)).verdict.is_live:
-        words = _words(glance)
+        name = one_line(glance.header.name, 40)
+        words = f"{name}: {state_words(glance)}, {count_words(glance)}"
         if words != said and time.monotonic() - said_s >= LINE_S:
             console.print(words, soft_wrap=True)
             said, said_s = words, time.monotonic()
         _wait(reader)
-
-
-def _words(glance: Glance) -> str:
-    return f"{one_line(glance.header.name, 40)}: {state_words(glance)}, {count_words(glance)}"
 
 
 def _wait(reader: JournalReader) -> None:
@@ -264,31 +258,6 @@ OUTPUT_BYTES_MAX: Final = 1024 * 1024
 """Of one attempt's output: its end, where errors are; all of a result is in `headway results`."""
 
 
-class TaskLabels:
-    """Tasks by key, read from the journal when one is met that is not known yet."""
-
-    def __init__(self, reader: JournalReader) -> None:
-        self._reader = reader
-        self._known: dict[bytes, str] = {}
-
-    def __repr__(self) -> str:
-        return f"<Names of {len(self._known)} tasks>"
-
-    def statistics(self) -> int:
-        """How many are known."""
-        return len(self._known)
-
-    def of(self, key: bytes) -> str:
-        """A task's name."""
-        if not key:
-            return ""
-        name = self._known.get(key)
-        if name is None:
-            row = self._reader.row(key)
-            name = self._known[key] = key.hex()[:8] if row is None else row.name
-        return name
-
-
 def find_task(reader: JournalReader, name: str) -> TaskRow:
     """The task of this name; `BadValueError` with the nearest if none has it."""
     found = find_row(reader, name)
@@ -303,26 +272,29 @@ def find_task(reader: JournalReader, name: str) -> TaskRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LogQuery:
-    """What somebody wants to read of a run."""
-
-    task: str | None = None
-    is_json: bool = False
-    is_followed: bool = False
-
-
-def write_logs(stream: TextIO, reader: JournalReader, folder: str, wanted: LogQuery) -> None:
+def write_logs(
+    stream: TextIO,
+    reader: JournalReader,
+    folder: str,
+    task: str | None = None,
+    *,
+    is_json: bool = False,
+    is_followed: bool = False,
+) -> None:
     """Write every fact, of the run or of one task; then, of a task, what it put out."""
-    key = None if wanted.task is None else find_task(reader, wanted.task).key
-    names = TaskLabels(reader)
-    for recorded in facts(reader, key, wanted.is_followed):
-        name = names.of(recorded.key)
-        line = _as_json(recorded, name) if wanted.is_json else _line(recorded, name)
+    key = None if task is None else find_task(reader, task).key
+    names = {b"": ""}
+    for recorded in facts(reader, key, is_followed):
+        name = names.get(recorded.key)
+        if name is None:
+            row = reader.row(recorded.key)
+            name = recorded.key.hex()[:8] if row is None else row.name
+            names[recorded.key] = name
+        line = _as_json(recorded, name) if is_json else _line(recorded, name)
         stream.write(line + "\n")
-        if wanted.is_followed:
+        if is_followed:
             stream.flush()
-    if key is not None and not wanted.is_json:
+    if key is not None and not is_json:
         _write_output(stream, reader, folder, key)
 
 
@@ -340,7 +312,6 @@ def _as_json(recorded: RecordedEvent, name: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Digests as people write them."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
@@ -350,6 +321,9 @@ def _plain(value: object) -> object:
 
 def _write_output(stream: TextIO, reader: JournalReader, folder: str, key: bytes) -> None:
     """What a command's attempts wrote, each to where it wrote it; of any other task, its result."""
+    from headway.agents.command import shim_name
+    from headway.agents.shell import read_shim_log
+
     endings = (getattr(recorded.event, "ending", NOTHING) for recorded in reader.events(key=key))
     names = {shim_name(key, ending.inputs) for ending in endings}
     ended = read_shim_log(folder, lambda name, _: name in names)

@@ -8,12 +8,15 @@ Laws:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from headway.errors import StateFileError
+
+if TYPE_CHECKING:
+    from headway.agents.shell import CommandEnded
+    from headway.run.each import EachSource
 
 JOBLOG_COLUMNS: Final = (
     "Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command",
@@ -23,96 +26,35 @@ NAME_BYTES_MAX: Final = 255
 """Of a folder's name, by nearly every file system."""
 
 
-class Spoken(Protocol):
-    """One stream of a command that has ended."""
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def read(self) -> bytes: ...
-
-
-class EndedCommand(Protocol):
-    """A command that has ended."""
-
-    @property
-    def code(self) -> int: ...
-
-    @property
-    def started_ms(self) -> int: ...
-
-    @property
-    def took_ms(self) -> int: ...
-
-    @property
-    def stdout(self) -> Spoken: ...
-
-    @property
-    def stderr(self) -> Spoken: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How outputs are shown and kept."""
-
-    keeps_order: bool = False
-    tags: bool = False
-    joblog: str = ""
-    results: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandNames:
-    """What a command is called, by its number from 0."""
-
-    command: Callable[[int], str]
-    arguments: Callable[[int], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputsStatistics:
-    """How many were shown, and how many wait for one before them."""
-
-    shown: int
-    waiting: int
-
-
 class Outputs:
     """Where the outputs of a run go."""
 
-    def __init__(self, style: Style, names: CommandNames, out: BinaryIO, err: BinaryIO) -> None:
-        self._style = style
-        self._names = names
+    def __init__(self, source: EachSource, out: BinaryIO, err: BinaryIO) -> None:
+        self._source = source
+        self._plan = source.plan()
         self._out = out
         self._err = err
-        self._waiting: dict[int, EndedCommand | None] = {}
+        self._waiting: dict[int, CommandEnded | None] = {}
         self._next = 0
-        self._shown = 0
-        if style.joblog and not _has_content(style.joblog):
+        if source.joblog and not _has_content(source.joblog):
             self._log("\t".join(JOBLOG_COLUMNS))
-        if style.results:
-            with _writing(style.results):
-                os.makedirs(style.results, exist_ok=True)
-
-    def __repr__(self) -> str:
-        return f"<Outputs {self.statistics()}>"
-
-    def statistics(self) -> OutputsStatistics:
-        return OutputsStatistics(self._shown, len(self._waiting))
+        if source.results:
+            with _writing(source.results):
+                os.makedirs(source.results, exist_ok=True)
 
     def ended(
         self,
         member: int,
-        done: EndedCommand | None,
+        done: CommandEnded | None,
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """A command has ended for good; None if it had nothing to say in this process."""
         if done is not None:
-            if self._style.joblog:
+            if self._source.joblog:
                 self._log(self._line(member, done))
-            if self._style.results:
+            if self._source.results:
                 self._keep(member, done)
-        if not self._style.keeps_order:
+        if not self._source.keeps_order:
             self._show(member, done, aside)
             return
         self._waiting[member] = done
@@ -128,38 +70,37 @@ class Outputs:
     def _show(
         self,
         member: int,
-        done: EndedCommand | None,
+        done: CommandEnded | None,
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._shown += 1
         if done is None or not (done.stdout.size_bytes or done.stderr.size_bytes):
             return
-        tag = b"\t".join(os.fsencode(one) for one in self._names.arguments(member)) + b"\t"
+        tag = b"\t".join(os.fsencode(one) for one in self._plan.arguments(member)) + b"\t"
         with aside():
             for stream, said in ((self._out, done.stdout.read()), (self._err, done.stderr.read())):
                 if said:
-                    stream.write(_tagged(said, tag) if self._style.tags else said)
+                    stream.write(_tagged(said, tag) if self._source.tags else said)
                     stream.flush()
 
-    def _line(self, member: int, done: EndedCommand) -> str:
+    def _line(self, member: int, done: CommandEnded) -> str:
         signal = -done.code if done.code < 0 else 0
         return "\t".join(
             (
                 str(member + 1), ":", f"{done.started_ms / 1000:.3f}", f"{done.took_ms / 1000:.3f}",
                 "0", str(done.stdout.size_bytes), str(max(0, done.code)), str(signal),
-                self._names.command(member).replace("\n", " "),
+                self._plan.display(member).replace("\n", " "),
             )
         )  # fmt: skip
 
     def _log(self, line: str) -> None:
-        path = self._style.joblog
+        path = self._source.joblog
         with _writing(path), open(path, "a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{line}\n")
 
-    def _keep(self, member: int, done: EndedCommand) -> None:
+    def _keep(self, member: int, done: CommandEnded) -> None:
         """As GNU parallel lays them out: a folder for each source and value."""
-        parts = [self._style.results]
-        for number, value in enumerate(self._names.arguments(member), start=1):
+        parts = [self._source.results]
+        for number, value in enumerate(self._plan.arguments(member), start=1):
             parts += [str(number), _as_file_name(value)]
         folder = os.path.join(*parts)
         said = {"stdout": done.stdout.read(), "stderr": done.stderr.read()}

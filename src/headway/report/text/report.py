@@ -221,7 +221,6 @@ def _group_cells(group: GroupAfter) -> tuple[str, ...]:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Cells below each other."""
     from rich.cells import cell_len, set_cell_size
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]

@@ -14,14 +14,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from headway.agents.cli import AgentUsage
 from headway.engine.record import TaskRow
 from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.journal.reader import JournalReader
 from headway.report.text.runs import agents_as_json as agent_json
 from headway.report.text.words import known_usd
+
+if TYPE_CHECKING:
+    from headway.agents.cli import AgentUsage
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """The beginnings of what spreadsheets evaluate."""
@@ -65,7 +67,11 @@ def harvest(
     `places` are the tasks as they are declared; without them the numbers of the last facts are all
     that is known, among which members that were found at run time come last.
     """
-    rows = [row for row in reader.rows() if not names or _is_named(row, names)]
+    rows = [
+        row
+        for row in reader.rows()
+        if not names or row.name in names or row.name.partition("[")[0] in names
+    ]
     if places is not None:
         rows = [row for row in rows if row.key in places]
     order = _numbers(reader) if places is None else places
@@ -80,7 +86,6 @@ def harvest(
 
 
 def _numbers(reader: JournalReader) -> dict[bytes, int]:
-    """The number that each task had last."""
     numbers: dict[bytes, int] = {}
     for recorded in reader.events():
         number = getattr(recorded.event, "task", None)
@@ -193,11 +198,6 @@ def safe_name(name: str, taken: set[str]) -> str:
         chosen = f"{plain}-{number}.txt"
     taken.add(chosen.lower())
     return chosen
-
-
-def _is_named(row: TaskRow, names: Collection[str]) -> bool:
-    """By its own name or its group's."""
-    return row.name in names or row.name.partition("[")[0] in names
 
 
 def _must_exist(reader: JournalReader, names: Collection[str], rows: list[TaskRow]) -> None:

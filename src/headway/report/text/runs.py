@@ -13,22 +13,16 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from headway.agents.cli import COMING, WORDS, AgentUsage, How, accounts_of, sessions_of
-from headway.agents.known import kind_of
-from headway.agents.metering import MeteredUsage
 from headway.base.folders import folders
 from headway.base.locks import look as look_owner
 from headway.base.numbers import short
-from headway.config import read_configuration
 from headway.engine.effects import KnownEffects
 from headway.engine.events import RunBegan, TaskProposed, TaskStale, TaskStarted
 from headway.engine.record import EFFECTS, EffectIntended, Header, TaskRow, TaskState
 from headway.errors import HeadwayError
-from headway.gateway.recording import doubts_of, recorded_in
 from headway.journal.folder import FOLDER, RunPlace, find_run, kept_source, list_runs
 from headway.journal.reader import JournalReader, RunSummary
 from headway.report.history import RunVerdict, Standing, stand, verdict
-from headway.report.progress import ProgressStatistics, RunProgress, TaskNames
 from headway.report.text.words import (
     clock,
     cost,
@@ -39,13 +33,15 @@ from headway.report.text.words import (
     one_line,
     usd,
 )
-from headway.run.agent_tasks import outset_of
-from headway.run.plan_run import CALLS
-from headway.state.learned_edges import Lesson
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from headway.agents.cli import AgentUsage
+    from headway.agents.metering import MeteredUsage
+    from headway.report.progress import ProgressStatistics
+    from headway.state.learned_edges import Lesson
 
 
 # A run at a glance: what its journal says, its state and its numbers, for every reader of runs.
@@ -135,11 +131,12 @@ def look(reader: JournalReader) -> Glance:
 def _edited(
     reader: JournalReader, standing: Standing, rows: int
 ) -> tuple[dict[bytes, int], dict[bytes, str]] | None:
-    """The tasks of a run that is not to do what it began with; None is the usual case."""
+    """The tasks of a run that was edited or has reductions; None is the usual case."""
     header = reader.header
     folder = os.path.join(state_folder(), FOLDER, header.run)
     is_same = kept_source(folder, header.source) == header.source
-    if is_same and rows <= header.tasks + standing.grown:
+    has_levels = header.kind == "plan" and "reduce" in header.source
+    if is_same and not has_levels and rows <= header.tasks + standing.grown:
         return None
     from headway.run.declared import declared
 
@@ -171,7 +168,9 @@ def slowest(
 
 
 def finite(value: object) -> object:
-    """JSON has no infinity: what has no end is null."""
+    """As JSON can have it: what has no end is null, and a named tuple is an object."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -186,6 +185,14 @@ NAME_CELLS: Final = 30
 
 def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str]) -> Iterator[str]:
     """Of every agent whose task is not done, how it would go on now."""
+    from headway.agents.cli import COMING, sessions_of
+    from headway.agents.known import kind_of
+    from headway.agents.metering import MeteredUsage
+    from headway.config import read_configuration
+    from headway.gateway.recording import doubts_of
+    from headway.run.agent_tasks import outset_of
+    from headway.run.plan_run import CALLS
+
     left = {row.key.hex(): row for row in rows if row.state not in ("finished", "skipped")}
     settings = {one.name: one for one in read_configuration(environ).values.agents}
     recorded, is_replayed = _recorded(folder), False
@@ -199,17 +206,18 @@ def coming_lines(folder: str, rows: Iterable[TaskRow], environ: Mapping[str, str
         if how == "replay" and made.calls == made.in_flight:
             how = "start"
         is_replayed = is_replayed or how == "replay"
-        yield _coming(session.task, session.agent, how, made.calls)
+        after = ""
+        if made.calls and how in ("session", "replay"):
+            after = f", after {count(made.calls, 'call')}"
+        yield f"{one_line(session.task, NAME_CELLS)} {COMING[how]} ({session.agent}{after})"
     if is_replayed:
         yield from doubts_of(os.path.join(folder, CALLS))
 
 
-def _coming(task: str, agent: str, how: How, calls: int) -> str:
-    made = f", after {count(calls, 'call')}" if calls and how in ("session", "replay") else ""
-    return f"{one_line(task, NAME_CELLS)} {COMING[how]} ({agent}{made})"
-
-
 def _recorded(folder: str) -> dict[str, MeteredUsage]:
+    from headway.gateway.recording import recorded_in
+    from headway.run.plan_run import CALLS
+
     try:
         return recorded_in(os.path.join(folder, CALLS))
     except (HeadwayError, OSError):
@@ -218,6 +226,10 @@ def _recorded(folder: str) -> dict[str, MeteredUsage]:
 
 def accounts_by_key(folder: str) -> dict[str, list[AgentUsage]]:
     """By content key, in hexadecimal digits: what the attempts of each task told."""
+    if not os.path.exists(os.path.join(folder, "agents.jsonl")):
+        return {}  # Without loading what reads it.
+    from headway.agents.cli import accounts_of
+
     found: dict[str, list[AgentUsage]] = {}
     for account in accounts_of(folder):
         found.setdefault(account.key, []).append(account)
@@ -272,6 +284,8 @@ def _told_cost(accounts: Sequence[AgentUsage]) -> tuple[int, int]:
 
 def account_lines(folder: str, width: int) -> Iterator[str]:
     """A line for each task that an agent has performed, or tried to."""
+    from headway.agents.cli import WORDS
+
     for accounts in accounts_by_key(folder).values():
         last = accounts[-1]
         seen = [one for one in accounts if one.metered_calls is not None]
@@ -306,6 +320,8 @@ WHAT_CELLS_MAX: Final = 60
 
 def waste_of(reader: JournalReader) -> ProgressStatistics:
     """What the attempts took that were for nothing, since the run was last taken over."""
+    from headway.report.progress import RunProgress, TaskNames
+
     kinds = ("run_began", "task_started", "task_proposed", "task_stale")
     progress = RunProgress(TaskNames("", ("",), (None,), lambda _: 0, str))
     for recorded in reader.events(kinds=kinds):
@@ -458,7 +474,6 @@ def status_lines(glance: Glance, reader: JournalReader, width: int) -> Iterator[
 
 
 def _effects(reader: JournalReader) -> Iterator[Text]:
-    """What was done to the world, and what may have been."""
     from rich.text import Text
 
     known = known_of(reader)
@@ -564,8 +579,7 @@ def clean_name(name: str) -> str:
 
 def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
     """Everything for a program."""
-
-    summary = glance.summary
+    summary, known = glance.summary, known_of(reader)
     return {
         "run": glance.header.run,
         "name": glance.header.name,
@@ -596,7 +610,12 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
             {"task": row.name, "reason": row.fault, "attempts": row.attempt}
             for row in islice(glance.rows(reader, "failed"), LISTED_MAX)
         ],
-        "effects": _effects_json(reader),
+        "effects": {
+            "done": len(known.done),
+            "in_doubt": len(known.doubts),
+            "now": len(known.now),
+            "doubts": list(known.doubts),
+        },
         "agents": {
             accounts[-1].task: agents_as_json(accounts)
             for accounts in accounts_by_key(reader.folder).values()
@@ -606,7 +625,6 @@ def as_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
 
 
 def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
-    """When it will be over, and at best, while it goes on."""
     if not glance.verdict.is_live:
         return {}
     from headway.report.text.health import outlook, source_of
@@ -618,16 +636,6 @@ def _rest_json(glance: Glance, reader: JournalReader) -> dict[str, object]:
         "bound_s": rest.bound_s,
         "bound_by": rest.binding,
         "waits_for": ahead.waits_for,
-    }
-
-
-def _effects_json(reader: JournalReader) -> dict[str, object]:
-    known = known_of(reader)
-    return {
-        "done": len(known.done),
-        "in_doubt": len(known.doubts),
-        "now": len(known.now),
-        "doubts": list(known.doubts),
     }
 
 

@@ -11,7 +11,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.base.numbers import short
-from headway.pacing.admission import LaneView, LimitView
 from headway.report.history import Standing
 from headway.report.progress import (
     GroupProgress,
@@ -20,11 +19,12 @@ from headway.report.progress import (
     TaskNames,
     TimeLeft,
 )
-from headway.report.text.accounts import PERIODS
 from headway.report.text.words import Glyphs, clock, cost, count, duration, one_line, usd
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from headway.pacing.admission import LaneView, LimitView
 
 GROUPS_MAX: Final = 8
 RUNNING_MAX: Final = 6
@@ -36,15 +36,6 @@ LABEL_CELLS: Final = 9
 NAME_CELLS_MAX: Final = 24
 NARROW: Final = 60
 """Below this width, what stands behind a bar is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnUse:
-    """What headway itself takes."""
-
-    cpu: float
-    """Of one processor, since the last look."""
-    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,8 @@ class LiveState:
     rest: TimeLeft
     lanes: Sequence[LaneView] = ()
     refused: int = 0
-    own: OwnUse | None = None
+    own: tuple[float, int] | None = None
+    """What headway itself takes: the share of a processor, and bytes of memory."""
     notice: str = ""
     health: str = ""
     """What is wrong with the accounts, if something is."""
@@ -90,8 +82,8 @@ def picture(view: LiveState, frame: Frame) -> list[Text]:
             labelled("proposed", f"{count(view.counts.proposed, 'result')} to be committed")
         )
     if view.own is not None:
-        memory = f"{view.own.memory_bytes / 1e6:.0f} MB"
-        lines.append(labelled("headway", f"{view.own.cpu:.0%} of a CPU, {memory}"))
+        cpu, memory_bytes = view.own
+        lines.append(labelled("headway", f"{cpu:.0%} of a CPU, {memory_bytes / 1e6:.0f} MB"))
     if view.notice:
         lines.append(labelled("note", view.notice))
     for line in lines:
@@ -246,6 +238,8 @@ def _gauges(view: LiveState, frame: Frame) -> Iterator[Text]:
 def gauge(shown: LimitView, frame: Frame, binds: bool) -> Text:
     """One limit as a bar: how much of it is used, whether calls wait for it, who says so."""
     from rich.text import Text
+
+    from headway.report.text.accounts import PERIODS
 
     limit = shown.limit
     share = min(1.0, shown.used / limit.amount)

@@ -88,7 +88,6 @@ def fastest(rows: Sequence[StrategyRow]) -> StrategyRow | None:
 
 
 def _seconds(time_s: float) -> str:
-    """A time as it fits into a column."""
     if time_s == inf:
         return "never"
     return f"{time_s:.1f}" if time_s < 100 else f"{time_s:,.0f}"

@@ -196,7 +196,6 @@ def _branch(
 
 
 def _found(whole: Branch, text: str) -> Branch:
-    """What leads to the results that a text is from."""
     results = list(whole.results())
     wanted = _plain(text)
     hits = {one.name: "contains it" for one in results if wanted in _plain(one.text)}
@@ -204,7 +203,6 @@ def _found(whole: Branch, text: str) -> Branch:
 
 
 def _sharing(results: Sequence[Branch], text: str) -> dict[str, str]:
-    """Results that share the rare words of a text, and which those are."""
     wanted = dict.fromkeys(_words(text))
     words = {one.name: set(_words(one.text)) for one in results}
     spread = Counter(word for found in words.values() for word in found if word in wanted)
@@ -222,12 +220,12 @@ def _sharing(results: Sequence[Branch], text: str) -> dict[str, str]:
 def _pruned(branch: Branch, hits: dict[str, str]) -> Branch:
     if branch.kind == "result":
         return replace(branch, reason=hits.get(branch.name, ""))
-    kept = [_pruned(one, hits) for one in branch.below if _leads(one, hits)]
+    kept = [
+        _pruned(one, hits)
+        for one in branch.below
+        if any(result.name in hits for result in one.results())
+    ]
     return replace(branch, below=tuple(kept))
-
-
-def _leads(branch: Branch, hits: dict[str, str]) -> bool:
-    return any(one.name in hits for one in branch.results())
 
 
 def _plain(text: str) -> str:

@@ -94,7 +94,6 @@ def _story(facts: Iterable[Fact], now_s: float) -> tuple[str, ...]:
 
 
 def _started(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
-    """From the facts alone: when it started and why, what came of each attempt."""
     facts = [recorded.event for recorded in reader.events(key=row.key)]
     story = _story(facts, glance.now_s)
     first = next((fact for fact in facts if isinstance(fact, TaskStarted)), None)
@@ -108,7 +107,9 @@ def _started(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
         return Cause(row.name, "finished", because, story)
     if row.state == "failed":
         because = f"{count(row.attempt, 'attempt')} failed, the last with {_said(row)}"
-        return Cause(row.name, "failed", because, story, _advice(row, glance))
+        kind = row.fault.partition(":")[0]
+        advice = ADVICE.get(kind, f"headway resume {glance.header.run} tries it again")
+        return Cause(row.name, "failed", because, story, advice)
     if not glance.verdict.is_live:
         because = f"attempt {row.attempt} had no end when the run's process was gone"
         advice = f"headway resume {glance.header.run}"
@@ -151,7 +152,6 @@ def _propose(reader: JournalReader, row: TaskRow, state: State, task: int) -> No
 
 
 def _skipped(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
-    """Who is to blame: the task that it needs, by name."""
     skips = [recorded.event for recorded in reader.events(key=row.key)]
     blamed = next((fact.because for fact in reversed(skips) if isinstance(fact, TaskSkipped)), None)
     failed = ((other.name, _number(reader, other.key)) for other in reader.rows("failed"))
@@ -164,7 +164,6 @@ def _skipped(reader: JournalReader, row: TaskRow, glance: Glance) -> Cause:
 
 
 def _pending(reader: JournalReader, word: str, known: KnownRun, glance: Glance) -> Cause:
-    """From the engine's state, as the journal gives it back."""
     state, names = _replayed(reader, known, glance)
     name = names.task
     task = _task_named(word, [name(task) for task in range(state.ready_set.numbers.total)])
@@ -185,7 +184,6 @@ def _pending(reader: JournalReader, word: str, known: KnownRun, glance: Glance) 
 
 
 def _replayed(reader: JournalReader, known: KnownRun, glance: Glance) -> tuple[State, ReasonNames]:
-    """The engine's state by all facts, and what its tasks are called."""
     rules = known.rules
     if glance.standing.strategy:
         rules = Rules(parse(glance.standing.strategy), rules.retries, rules.halt, rules.ceiling)
@@ -230,18 +228,12 @@ def _unknown(word: str, names: Iterator[str]) -> BadValueError:
 
 
 def _number(reader: JournalReader, key: bytes) -> int | None:
-    """The number that a task had last."""
     numbers = [getattr(recorded.event, "task", None) for recorded in reader.events(key=key)]
     return numbers[-1] if numbers else None
 
 
 def _said(row: TaskRow) -> str:
     return one_line(fault_line(row.fault) or "no reason", 300)
-
-
-def _advice(row: TaskRow, glance: Glance) -> str:
-    kind = row.fault.partition(":")[0]
-    return ADVICE.get(kind, f"headway resume {glance.header.run} tries it again")
 
 
 # The answer to `why`, as a person reads it.
