@@ -21,31 +21,18 @@ from time import monotonic
 from typing import Final
 
 from bench import trial as trial_module
-from bench.trial import Kind, Outcome, Trial, run
+from bench.trial import Outcome, Trial, run
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-CORE: Final = ROOT / "src" / "headway" / "core"
+PACKAGE: Final = ROOT / "src" / "headway"
 RESULTS: Final = ROOT / "bench" / ".results"
 
 PROCESSES: Final = 2
 
 SAY_EVERY_S: Final = 5.0
 
-SOURCES: Final[dict[Kind, tuple[str, ...]]] = {
-    "paced": ("**/*.py",),
-    "unpaced": (
-        "values.py", "engine/*.py", "plan/*.py", "foresight/*.py", "quota/dialect.py",
-        "quota/refusal.py", "quota/window.py",
-    ),
-    "bound": ("values.py", "plan/*.py", "quota/window.py", "foresight/*.py"),
-}  # fmt: skip
-"""The files of the core that trials of a kind can execute."""
-
-NOT_REHEARSED: Final = (
-    "audit.py", "bound.py", "conflict.py", "explore.py", "forecast.py", "layout.py", "optimum.py",
-    "relaxation.py", "reservation.py", "supply.py",
-)  # fmt: skip
-"""Of core/foresight: what no rehearsal executes. A new file counts until it is named here."""
+FOLDERS: Final = ("base", "pacing", "plans", "engine", "state", "sim", "report")
+"""The folders whose modules trials can execute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +100,7 @@ def say(text: str) -> None:
 
 def key_of(trial: Trial) -> str:
     """What a stored outcome belongs to: the trial and the code that it runs."""
-    return sha256(f"{trial!r} {_code_hash(trial.kind)}".encode()).hexdigest()[:24]
+    return sha256(f"{trial!r} {_code_hash()}".encode()).hexdigest()[:24]
 
 
 def _run_all(missing: Sequence[Trial], store: Store, processes: int) -> None:
@@ -149,19 +136,16 @@ def _weight(trial: Trial) -> float:
     return (1.0 + refusals) * trial.work.tasks
 
 
-def sources_of(kind: Kind) -> set[Path]:
-    """The files that count for the trials of a kind."""
-    found = {path for pattern in SOURCES[kind] for path in CORE.glob(pattern)}
-    if kind == "unpaced":
-        found -= {CORE / "foresight" / name for name in NOT_REHEARSED}
-    return found
+def sources() -> set[Path]:
+    """The files that count for stored trials."""
+    return {path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")}
 
 
 @cache
-def _code_hash(kind: Kind) -> str:
-    """A hash of the code that trials of a kind can execute; comments and layout do not count."""
+def _code_hash() -> str:
+    """A hash of the code that trials can execute; comments and layout do not count."""
     parts = [Path(trial_module.__file__).read_text()]
-    parts += [path.read_text() for path in sorted(sources_of(kind))]
+    parts += [path.read_text() for path in sorted(sources())]
     return sha256("\n".join(map(_meaning, parts)).encode()).hexdigest()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from bench.cells import Cell, Choice, Measured, measure
 from bench.pacing import line_of, quick, select
-from bench.results import CORE, ROOT, Store, complete, sources_of
+from bench.results import PACKAGE, ROOT, Store, complete, sources
 from bench.scenes import PRESETS, PROVIDERS, hide, is_steady, scene
 from bench.trial import Kind, Outcome, Trial, run
 from bench.verdict import Goal, judge, verdicts
@@ -99,7 +99,7 @@ def test_admit_and_settle_cost_a_bounded_number_of_function_calls() -> None:
 
 
 def _executed(trial: Trial) -> Iterator[CodeType]:
-    """The functions of the core that a trial calls."""
+    """The functions of the package that a trial calls."""
     seen: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
@@ -112,7 +112,7 @@ def _executed(trial: Trial) -> Iterator[CodeType]:
         run(trial)
     finally:
         sys.setprofile(before)
-    return (code for code in seen if Path(code.co_filename).is_relative_to(CORE))
+    return (code for code in seen if Path(code.co_filename).is_relative_to(PACKAGE))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_a_stored_result_is_keyed_by_all_the_code_that_it_ran(
 ) -> None:
     at = scene("tuning", provider, "22", 1)
     work = replace(at.work, tasks=40)
-    keyed = sources_of(kind)
+    keyed = sources()
+    assert keyed
     for spec in (at.spec, hide(at.spec)):
         trial = Trial(spec, work, at.seed, way)
         assert trial.kind == kind
